@@ -45,15 +45,15 @@ def convert(raw: object, record: type[T], source: str) -> T:
     """
     try:
         try:
-            found = msgspec.convert(raw, type=record)
+            record_read = msgspec.convert(raw, type=record)
         except msgspec.ValidationError:
-            found = msgspec.convert(_with_whole_numbers(raw), type=record)
+            record_read = msgspec.convert(_with_whole_numbers(raw), type=record)
     except msgspec.ValidationError as error:
         raise BadInput(f"{source}: {_explain(str(error), raw, record)}") from None
     except (OverflowError, RecursionError):
         raise BadInput(f"{source}: a number is too large or the nesting too deep") from None
     _refuse_infinities(raw, source)
-    return found
+    return record_read
 
 
 def decode_json(text: bytes | str, source: str, expected: str) -> object:
@@ -103,7 +103,7 @@ def _explain(message: str, raw: object, record: type) -> str:
 def _in_words(what: str) -> str:
     if "`int" in what:
         what = what.replace("got `float`", "got a fraction")
-    words = re.sub(r"`([^`]*)`", lambda found: _kinds(found[1]), what)
+    words = re.sub(r"`([^`]*)`", lambda match: _kinds(match[1]), what)
     return words[:1].lower() + words[1:]
 
 

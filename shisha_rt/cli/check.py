@@ -189,9 +189,9 @@ def _in_words(spec: TensorSpec) -> str:
 
 
 def _listed(texts: Iterable[str]) -> list[str]:
-    found = list(texts)
-    more = len(found) - _MOST_LISTED
-    return found[:_MOST_LISTED] + ([f"and {more} more"] if more > 0 else [])
+    parts = list(texts)
+    more = len(parts) - _MOST_LISTED
+    return parts[:_MOST_LISTED] + ([f"and {more} more"] if more > 0 else [])
 
 
 def _heaviest(heaviest: Sequence[tuple[Layer, float]]) -> str:

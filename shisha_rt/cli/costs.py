@@ -57,7 +57,7 @@ def costs(
         resolve_model(model, progress), places, sizes=[sizes], kind=kind, teams=teams, on_progress=progress
     )
     measured = ready.layer_costs(progress)
-    found = measured.costs()
+    costs_known = measured.costs()
     if measured.others_ratio > DISTURBED:
         print(
             f"others had {measured.others_ratio:.0%} of the cores while some of this was measured: it may be too slow; "
@@ -65,13 +65,13 @@ def costs(
             file=sys.stderr,
         )
     if as_json:
-        found = replace(found, splits=SplitCosts(tuple(ready.rules.splits.values())))
-        print(json.dumps(costs_object(found)))
+        costs_known = replace(costs_known, splits=SplitCosts(tuple(ready.rules.splits.values())))
+        print(json.dumps(costs_object(costs_known)))
     else:
-        _print_table(ready, found)
+        _print_table(ready, costs_known)
 
 
-def _print_table(ready: ModelOnMachine, found: Costs) -> None:
+def _print_table(ready: ModelOnMachine, costs_known: Costs) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -80,9 +80,9 @@ def _print_table(ready: ModelOnMachine, found: Costs) -> None:
     from shisha_rt.model.spans import moved_bytes
 
     compiled, machine = ready.compiled, ready.machine
-    columns = kinds_of(found)
-    fastest = min(columns, key=lambda places: found.places[places[0]].rank)[0]
-    shown_s = found.time_s[:, fastest]
+    columns = kinds_of(costs_known)
+    fastest = min(columns, key=lambda places: costs_known.places[places[0]].rank)[0]
+    shown_s = costs_known.time_s[:, fastest]
     table = Table(
         title=f"{compiled.model.name} on {machine.name}: {len(compiled.layers)} layers",
         title_justify="left",
@@ -94,9 +94,9 @@ def _print_table(ready: ModelOnMachine, found: Costs) -> None:
     table.add_column("name", "total", overflow="ellipsis", no_wrap=True, min_width=5)
     for places in columns:
         header = "\n".join(_label(machine, place) for place in places)
-        total_s = float(found.time_s[:, places[0]].sum())
+        total_s = float(costs_known.time_s[:, places[0]].sum())
         table.add_column(f"{header}\nms", f"{total_s * 1e3:.4g}", justify="right", no_wrap=True)
-    for team in found.teams:
+    for team in costs_known.teams:
         header = "\n+".join(team.places)
         table.add_column(f"{header}\nms", f"{float(team.time_s.sum()) * 1e3:.4g}", justify="right", no_wrap=True)
     table.add_column("share", no_wrap=True)
@@ -107,8 +107,8 @@ def _print_table(ready: ModelOnMachine, found: Costs) -> None:
         table.add_row(
             str(layer.index),
             layer.name,
-            *(f"{found.time_s[layer.index, places[0]] * 1e3:.4g}" for places in columns),
-            *(f"{team.time_s[layer.index] * 1e3:.4g}" for team in found.teams),
+            *(f"{costs_known.time_s[layer.index, places[0]] * 1e3:.4g}" for places in columns),
+            *(f"{team.time_s[layer.index] * 1e3:.4g}" for team in costs_known.teams),
             share_bar(float(shown_s[layer.index]), float(shown_s.sum()), float(shown_s.max())),
             short(size_bytes, "B"),
             f"{_OPERATIONS_PER_MAC * layer.macs / size_bytes:.3g}" if size_bytes else "",

@@ -45,13 +45,13 @@ def layers(
     from shisha_rt.model.zoo import resolve_model
 
     read = read_model(resolve_model(model, progress), parse_sizes(dim, shape))
-    found = group_layers(read.graph, kind)
+    layers_read = group_layers(read.graph, kind)
     form = compiled_form(read) if kind == "heavy" else None
     if as_json:
-        rows = [{key: getattr(layer, key) for key in _KEYS} for layer in found]
+        rows = [{key: getattr(layer, key) for key in _KEYS} for layer in layers_read]
         print(json.dumps({"model": read.name, "layers": rows} | ({} if form is None else {"form": form})))
     else:
-        _print_table(read.name, found)
+        _print_table(read.name, layers_read)
         if form is not None:
             print(f"compiled: {form_in_words(form)}")
 
@@ -63,15 +63,15 @@ def form_in_words(form: Form) -> str:
     return f"{form} ({FORM_COST[form]})" if FORM_COST[form] else form
 
 
-def _print_table(model: str, found: Sequence[Layer]) -> None:
+def _print_table(model: str, layers_read: Sequence[Layer]) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
 
     from shisha_rt.show.lines import shortened
 
-    weight = sum(layer.weight for layer in found)
-    heaviest = max(layer.weight for layer in found)
+    weight = sum(layer.weight for layer in layers_read)
+    heaviest = max(layer.weight for layer in layers_read)
     numbers = [
         (
             str(layer.index),
@@ -82,16 +82,16 @@ def _print_table(model: str, found: Sequence[Layer]) -> None:
             short(layer.in_bytes, "B"),
             short(layer.out_bytes, "B"),
         )
-        for layer in found
+        for layer in layers_read
     ]
     heads = ("#", "weight", "share", "macs", "weights", "in", "out")
-    macs, weight_bytes = sum(layer.macs for layer in found), sum(layer.weight_bytes for layer in found)
+    macs, weight_bytes = sum(layer.macs for layer in layers_read), sum(layer.weight_bytes for layer in layers_read)
     feet = ("", short(weight), "", short(macs), short(weight_bytes, "B"), "", "")
     widths = [max(map(len, column)) for column in zip(heads, feet, *numbers, strict=True)]
     console = Console(highlight=False)
-    name_width, op_width = _text_widths(found, console.width - sum(widths))
+    name_width, op_width = _text_widths(layers_read, console.width - sum(widths))
     table = Table(
-        title=f"{model}: {len(found)} layers",
+        title=f"{model}: {len(layers_read)} layers",
         title_justify="left",
         box=SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
@@ -102,16 +102,16 @@ def _print_table(model: str, found: Sequence[Layer]) -> None:
         if head == "#":
             table.add_column("name", "total", no_wrap=True)
             table.add_column("op", no_wrap=True)
-    for layer, (index, *others) in zip(found, numbers, strict=True):
+    for layer, (index, *others) in zip(layers_read, numbers, strict=True):
         table.add_row(index, shortened(layer.name, name_width), shortened(layer.op, op_width), *others)
     console.print(table)
 
 
-def _text_widths(found: Sequence[Layer], room: int) -> tuple[int, int]:
+def _text_widths(layers_read: Sequence[Layer], room: int) -> tuple[int, int]:
     """Of names and operators, which give way in a narrow terminal, as names may be long paths; numbers do not."""
     room -= _BETWEEN_COLUMNS
-    longest_name = max(_LEAST_TEXT, *(len(layer.name) for layer in found))
-    longest_op = max(len(layer.op) for layer in found)
+    longest_name = max(_LEAST_TEXT, *(len(layer.name) for layer in layers_read))
+    longest_op = max(len(layer.op) for layer in layers_read)
     op_width = min(longest_op, max(room // 2, room - longest_name, _LEAST_TEXT))
     return max(room - op_width, _LEAST_TEXT), op_width
 

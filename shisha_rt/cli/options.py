@@ -61,10 +61,10 @@ Layers = Annotated[
 
 def parse_sizes(dims: Iterable[str] | None, shapes: Iterable[str] | None) -> InputSizes:
     """What `--dim` and `--shape` say, where it is one shape that is wanted. Raises BadInput."""
-    found = parse_shapes(shapes)
-    if len(found) > 1:
-        raise BadInput(f"--shape: {len(found)} shapes, expected one here (serve takes several)")
-    return InputSizes(parse_dims(dims), found[0])
+    shapes_given = parse_shapes(shapes)
+    if len(shapes_given) > 1:
+        raise BadInput(f"--shape: {len(shapes_given)} shapes, expected one here (serve takes several)")
+    return InputSizes(parse_dims(dims), shapes_given[0])
 
 
 def parse_shapes(texts: Iterable[str] | None) -> list[dict[str, tuple[int, ...]]]:
@@ -87,11 +87,11 @@ def parse_shapes(texts: Iterable[str] | None) -> list[dict[str, tuple[int, ...]]
         most = next(name for name, shape in shapes.items() if len(shape) == count)
         counts = f"{count} shapes of {most} and {len(shapes[uneven[0]])} of {uneven[0]}"
         raise BadInput(f"--shape: {counts}, expected as many of each input, or one")
-    found = [{name: shape[k % len(shape)] for name, shape in shapes.items()} for k in range(count)]
-    again = next((shape for k, shape in enumerate(found) if shape in found[:k]), None)
+    frames_drawn = [{name: shape[k % len(shape)] for name, shape in shapes.items()} for k in range(count)]
+    again = next((shape for k, shape in enumerate(frames_drawn) if shape in frames_drawn[:k]), None)
     if again is not None:
         raise BadInput(f"--shape {shapes_in_words(again)}: is set twice, expected once")
-    return found
+    return frames_drawn
 
 
 def parse_dims(texts: Iterable[str] | None) -> dict[str, int]:

@@ -180,13 +180,13 @@ def place(
         left_s=lambda: started + limit_s - perf_counter(),
     )
     solution = solve(solver, asked.problem, options)
-    found = _Found(asked, solution, perf_counter() - started)
+    placed = _Found(asked, solution, perf_counter() - started)
     if as_json:
-        print(json.dumps(found.as_object()))
-    elif found.cost is not None:
+        print(json.dumps(placed.as_object()))
+    elif placed.cost is not None:
         from shisha_rt.show.place_report import print_report
 
-        print_report(asked.title, asked.problem, solution, solver, found.solve_time_s)
+        print_report(asked.title, asked.problem, solution, solver, placed.solve_time_s)
     if solution.assignment is None:
         raise Failure(f"{solution.outcome}: {solver} has found no assignment: {solution.reason}")
     if dot is not None:
@@ -223,8 +223,8 @@ class _Found:
     def as_object(self) -> dict[str, object]:
         """The answer of `--json`: all keys, always; a schedule and `profile` where there is one."""
         problem, profile = self.asked.problem, self.asked.profile
-        assignment, found = self.solution.assignment, self.cost
-        assert found is None or math.isfinite(found.total_s), "a solver's bug: a node on a device that cannot run it"
+        assignment, costed = self.solution.assignment, self.cost
+        assert costed is None or math.isfinite(costed.total_s), "a solver's bug: a node on a device that cannot run it"
         schedule = self.solution.schedule
         overlap = {} if schedule is None else schedule_object(problem, schedule)
         measured = {} if profile is None else {"profile": profile}
@@ -232,9 +232,9 @@ class _Found:
             "assignment": None
             if assignment is None
             else {node.name: problem.devices[d] for node, d in zip(problem.nodes, assignment, strict=True)},
-            "cost_s": found and found.total_s,
-            "node_cost_s": found and found.node_s,
-            "transfer_cost_s": found and found.transfer_s,
+            "cost_s": costed and costed.total_s,
+            "node_cost_s": costed and costed.node_s,
+            "transfer_cost_s": costed and costed.transfer_s,
             "lower_bound_s": self.solution.lower_bound_s,
             "outcome": self.solution.outcome,
             "reason": self.solution.reason,

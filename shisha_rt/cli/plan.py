@@ -177,13 +177,13 @@ def plan(
         tuned = _guided(problem, most_stages, aim)
     without_trials = strategy in ("exact", "guided") and tuned is None
     if without_trials:
-        found = _solved(problem, len(chosen.stages), most_stages, until_s, aim)
+        answer = _solved(problem, len(chosen.stages), most_stages, until_s, aim)
     else:
-        found = _assess(problem, chosen, tuned, aim)
-    found = with_order(found, order, strategy, most_stages, until_s)
-    print(json.dumps(found.as_object()) if as_json else found.in_words(shutil.get_terminal_size().columns))
-    if found.reason is not None:
-        raise Failure(f"{found.outcome}: {found.reason}")
+        answer = _assess(problem, chosen, tuned, aim)
+    answer = with_order(answer, order, strategy, most_stages, until_s)
+    print(json.dumps(answer.as_object()) if as_json else answer.in_words(shutil.get_terminal_size().columns))
+    if answer.reason is not None:
+        raise Failure(f"{answer.outcome}: {answer.reason}")
 
 
 def _refuse_foreign(
@@ -390,12 +390,12 @@ def _team_seconds(problem: PlanProblem, chosen: Plan) -> tuple[KnownSeconds, lis
     from shisha_rt.costs.costs import stage_service_s, why_infeasible
     from shisha_rt.costs.costs_evaluator import CostsEvaluator
 
-    found = CostsEvaluator(problem.costs).measurement_of(chosen)  # which looks the plan over, too
+    measurement = CostsEvaluator(problem.costs).measurement_of(chosen)  # which looks the plan over, too
     if not chosen.is_plain:
-        return found.team_s, []
+        return measurement.team_s, []
     service_s: list[list[float | None]] = []
     faults: list[str] = []
-    for stage, busy_s in zip(chosen.stages, found.service_s, strict=True):
+    for stage, busy_s in zip(chosen.stages, measurement.service_s, strict=True):
         place = problem.costs.place_index(stage.place)
         taken_s = stage_service_s(problem.costs, stage.first, stage.last, place)
         if stage.place in problem.costs.link_of:

@@ -45,16 +45,16 @@ def check_order(order: LayerOrder, problem: PlanProblem, source: str) -> None:
 
 
 def with_order(
-    found: PlanAnswer, order: LayerOrder, strategy: StrategyName, most_stages: int | None, until_s: float
+    plan_answer: PlanAnswer, order: LayerOrder, strategy: StrategyName, most_stages: int | None, until_s: float
 ) -> PlanAnswer:
     """A plan of the file's order, and what another would bring; or with `best` the plan that has it.
 
     It ends by `until_s` of the monotonic clock.
     """
-    reason = _why_not(found, strategy)
-    costs = found.problem.costs
+    reason = _why_not(plan_answer, strategy)
+    costs = plan_answer.problem.costs
     if reason is not None or costs is None:
-        return replace(found, order=OrderFound(order, reason=reason))
+        return replace(plan_answer, order=OrderFound(order, reason=reason))
     from shisha_rt.planner.exact import DEFAULT_LATENCY_STATES
 
     searched = order == "best"
@@ -64,35 +64,35 @@ def with_order(
         limits = study("OrderLimits")(_MOST_DOWNSETS, _MOST_WORK, latency_states=DEFAULT_LATENCY_STATES)
     ordered = study("ordered_plan")(
         costs,
-        found.problem.needs,
-        math.inf if found.rate is None else found.rate.bottleneck_s,
+        plan_answer.problem.needs,
+        math.inf if plan_answer.rate is None else plan_answer.rate.bottleneck_s,
         most_stages=most_stages,
-        replicate=found.aim.replicate,
+        replicate=plan_answer.aim.replicate,
         limits=limits,
         should_stop=lambda: time.monotonic() >= until_s,
     )
-    order_found = _told(found, order, ordered)
-    return _reordered(found, ordered, order_found) if searched else replace(found, order=order_found)
+    order_found = _told(plan_answer, order, ordered)
+    return _reordered(plan_answer, ordered, order_found) if searched else replace(plan_answer, order=order_found)
 
 
-def _told(found: PlanAnswer, order: LayerOrder, ordered: OrderedPlan) -> OrderFound:
-    if found.rate is None:
+def _told(plan_answer: PlanAnswer, order: LayerOrder, ordered: OrderedPlan) -> OrderFound:
+    if plan_answer.rate is None:
         none = "no plan has room for the layers in the file's order"
         return OrderFound(order, reason=none if ordered.plan is None else f"{none}, but one does in another")
-    file_s = found.rate.bottleneck_s
+    file_s = plan_answer.rate.bottleneck_s
     gain = file_s / ordered.bottleneck_s if ordered.bottleneck_s else 1.0
     most = 1.0 if ordered.is_proven and ordered.plan is None else file_s / ordered.lower_s if ordered.lower_s else None
     return OrderFound(order, gain, gain if ordered.is_proven else most)
 
 
-def _reordered(found: PlanAnswer, ordered: OrderedPlan, order_found: OrderFound) -> PlanAnswer:
+def _reordered(plan_answer: PlanAnswer, ordered: OrderedPlan, order_found: OrderFound) -> PlanAnswer:
     """What is proven is proven of all orders."""
     from shisha_rt.costs.costs_evaluator import CostsEvaluator
 
-    if found.plan.stages or ordered.plan is not None:
-        found = replace(
-            found,
-            aim=replace(found.aim, space=f"{found.aim.space}, over any order of layers"),
+    if plan_answer.plan.stages or ordered.plan is not None:
+        plan_answer = replace(
+            plan_answer,
+            aim=replace(plan_answer.aim, space=f"{plan_answer.aim.space}, over any order of layers"),
             outcome=Outcome.OPTIMAL if ordered.is_proven else Outcome.FEASIBLE,
             lower_bound_s=ordered.bottleneck_s if ordered.is_proven else ordered.lower_s,
             latency_proven=False,
@@ -100,21 +100,23 @@ def _reordered(found: PlanAnswer, ordered: OrderedPlan, order_found: OrderFound)
             order=order_found,
         )
     if ordered.plan is None:
-        return replace(found, order=order_found)
-    problem = found.problem
+        return replace(plan_answer, order=order_found)
+    problem = plan_answer.problem
     assert problem.costs is not None  # the caller has seen to it
     measured = CostsEvaluator(problem.costs, problem.needs).measurement_of(ordered.plan)
-    return replace(found, plan=ordered.plan, team_s=measured.team_s or [(taken_s,) for taken_s in measured.service_s])
+    return replace(
+        plan_answer, plan=ordered.plan, team_s=measured.team_s or [(taken_s,) for taken_s in measured.service_s]
+    )
 
 
-def _why_not(found: PlanAnswer, strategy: StrategyName) -> str | None:
+def _why_not(plan_answer: PlanAnswer, strategy: StrategyName) -> str | None:
     if strategy not in WITH_COPIES:
         return f"not looked for with --strategy {strategy}"
-    if found.aim.objective == "latency":
+    if plan_answer.aim.objective == "latency":
         return "not looked for with --objective latency"
-    if found.aim.split:
+    if plan_answer.aim.split:
         return "not looked for with --split"
-    return _why_unknown(found.problem)
+    return _why_unknown(plan_answer.problem)
 
 
 def _why_unknown(problem: PlanProblem) -> str | None:

@@ -34,64 +34,64 @@ def status(endpoint: Endpoint = None, key: Key = None, server_key: ServerKey = N
     from shisha_rt.client.link import ENDPOINT
 
     with plainly(), Client(endpoint or ENDPOINT, timeout_s=REACH_S, secret_key=key, server_key=server_key) as client:
-        found = client.status()
+        told_status = client.status()
     if as_json:
-        print(json.dumps(found))
+        print(json.dumps(told_status))
     else:
-        _show(found)
+        _show(told_status)
 
 
-def _show(found: Mapping[str, Any]) -> None:
+def _show(told_status: Mapping[str, Any]) -> None:
     from rich.console import Console
 
     console = Console(highlight=False)
     # Pictures are drawn to fit, and text is better broken by the terminal than cut: only the table knows columns.
-    console.print(_headline(found), soft_wrap=True, markup=False, style="bold")
-    console.print(_origin(found), soft_wrap=True, markup=False, style="dim")
-    if "host" in found:
-        console.print(_host(found["host"]), soft_wrap=True, markup=False, style="dim")
-    if "tuner" in found:
-        console.print(_tuner(found["tuner"]), soft_wrap=True, markup=False, style="dim")
+    console.print(_headline(told_status), soft_wrap=True, markup=False, style="bold")
+    console.print(_origin(told_status), soft_wrap=True, markup=False, style="dim")
+    if "host" in told_status:
+        console.print(_host(told_status["host"]), soft_wrap=True, markup=False, style="dim")
+    if "tuner" in told_status:
+        console.print(_tuner(told_status["tuner"]), soft_wrap=True, markup=False, style="dim")
     console.print()
-    stages = found["plan"]["stages"]
-    boxes = stage_boxes(stages, found["bottleneck_stage"])
+    stages = told_status["plan"]["stages"]
+    boxes = stage_boxes(stages, told_status["bottleneck_stage"])
     console.print(draw(boxes, console.width) or "no plan is live yet", soft_wrap=True, markup=False)
     console.print()
     lines = [*pool_lines(stages), *placement_lines(stages)]
     if lines:
         console.print("\n".join(lines), end="\n\n", soft_wrap=True, markup=False)
-    console.print(_places(found["places"]))
+    console.print(_places(told_status["places"]))
     console.print()
-    console.print(_frames(found["frames"]), soft_wrap=True, markup=False)
-    if len(found["model"]["shapes"]) > 1:
-        console.print(_shapes(found["model"]["shapes"]), soft_wrap=True, markup=False)
-    if found["fault"]:
-        console.print(f"fault: {found['fault']}", soft_wrap=True, markup=False, style="red")
+    console.print(_frames(told_status["frames"]), soft_wrap=True, markup=False)
+    if len(told_status["model"]["shapes"]) > 1:
+        console.print(_shapes(told_status["model"]["shapes"]), soft_wrap=True, markup=False)
+    if told_status["fault"]:
+        console.print(f"fault: {told_status['fault']}", soft_wrap=True, markup=False, style="red")
 
 
-def _headline(found: Mapping[str, Any]) -> str:
-    model, epoch, fps = found["model"], found["plan"]["epoch"], found["throughput_fps"]
-    parts = [model["name"], found["state"]]
+def _headline(told_status: Mapping[str, Any]) -> str:
+    model, epoch, fps = told_status["model"], told_status["plan"]["epoch"], told_status["throughput_fps"]
+    parts = [model["name"], told_status["state"]]
     if epoch is not None:
         parts.append(f"epoch {epoch}")
-    if found["preparing"] is not None:
-        parts.append(f"preparing epoch {found['preparing']}")
+    if told_status["preparing"] is not None:
+        parts.append(f"preparing epoch {told_status['preparing']}")
     if fps:
         parts.append(f"up to {fps:.4g} frames/s")
-    if found["latency_s"] is not None:
-        parts.append(f"{milliseconds(found['latency_s'])} for one by itself")
+    if told_status["latency_s"] is not None:
+        parts.append(f"{milliseconds(told_status['latency_s'])} for one by itself")
     return " · ".join(parts)
 
 
-def _origin(found: Mapping[str, Any]) -> str:
-    model, machine = found["model"], found["machine"]
+def _origin(told_status: Mapping[str, Any]) -> str:
+    model, machine = told_status["model"], told_status["machine"]
     emulated = " (emulated)" if machine["emulated"] else ""
     parts = [
         f"{model['layers']} layers, {model['legal_cuts']} cuts",
         model["engine"] if model["engine"] == "plain" else f"{model['engine']} {form_in_words(model['form'])}",
         f"machine {machine['name']}{emulated}",
-        f"pid {found['pid']}",
-        f"up {_duration(found['uptime_s'])}",
+        f"pid {told_status['pid']}",
+        f"up {_duration(told_status['uptime_s'])}",
     ]
     return " · ".join(parts)
 

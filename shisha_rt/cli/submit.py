@@ -159,8 +159,8 @@ class Tally:
 
         if not self.latencies_s:
             return dict.fromkeys(_QUANTILES)
-        found = np.quantile(self.latencies_s, list(_QUANTILES.values())).tolist()
-        return dict(zip(_QUANTILES, found, strict=True))
+        quantiles_s = np.quantile(self.latencies_s, list(_QUANTILES.values())).tolist()
+        return dict(zip(_QUANTILES, quantiles_s, strict=True))
 
     def add_answer(self, index: int, answer: Answer, latency_s: float) -> None:
         self.outcomes["OK"] += 1
@@ -174,13 +174,13 @@ class Tally:
         """The outputs by name, stacked by frame; of one whose shape may differ, `NAME[FRAME]` for each frame."""
         import numpy as np
 
-        found: dict[str, Array] = {}
+        outputs: dict[str, Array] = {}
         for name, arrays in self.outputs.items():
             if name in self.open_outputs:
-                found |= {f"{name}[{index}]": array for index, array in arrays.items()}
+                outputs |= {f"{name}[{index}]": array for index, array in arrays.items()}
             else:
-                found[name] = np.stack(list(arrays.values()))
-        return found
+                outputs[name] = np.stack(list(arrays.values()))
+        return outputs
 
     def add_error(self, index: int, error: ShishaError) -> None:
         self.outcomes[error.code.value] += 1

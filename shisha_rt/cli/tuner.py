@@ -61,26 +61,26 @@ def tuner(
     options = {"alpha": alpha, "strategy": strategy, "objective": objective}
     wanted |= {name: value for name, value in options.items() if value is not None}
     with plainly(), Client(endpoint or ENDPOINT, timeout_s=REACH_S, secret_key=key, server_key=server_key) as client:
-        found = client.call("tuner_set", **wanted) if wanted else client.call("tuner_get")
+        state = client.call("tuner_set", **wanted) if wanted else client.call("tuner_get")
     if as_json:
-        print(json.dumps(found["tuner"]))
+        print(json.dumps(state["tuner"]))
     else:
-        print("\n".join(_lines(found["tuner"])))
+        print("\n".join(_lines(state["tuner"])))
 
 
-def _lines(found: Mapping[str, Any]) -> list[str]:
-    how = f"{found['strategy']}{aim_in_words(found)}, alpha {found['alpha']}, balance {found['balance']}"
-    lines = [f"{found['state']} ({how})"]
-    if found["trying"]:
-        lines.append(f"trying      {found['trying']}")
-    lines.append(f"run {found['run']:<7} trials: {found['trials']}")
-    if found["objective"] == "auto":
-        known = [(name, best) for name, best in found["plans"].items() if best is not None]
+def _lines(status: Mapping[str, Any]) -> list[str]:
+    how = f"{status['strategy']}{aim_in_words(status)}, alpha {status['alpha']}, balance {status['balance']}"
+    lines = [f"{status['state']} ({how})"]
+    if status["trying"]:
+        lines.append(f"trying      {status['trying']}")
+    lines.append(f"run {status['run']:<7} trials: {status['trials']}")
+    if status["objective"] == "auto":
+        known = [(name, best) for name, best in status["plans"].items() if best is not None]
         rows = [(name, (best["throughput_fps"], best["latency_s"], best["plan"])) for name, best in known]
     else:
-        rows = [("its best", (found["best_throughput_fps"], found["best_latency_s"], found["best_plan"]))]
+        rows = [("its best", (status["best_throughput_fps"], status["best_latency_s"], status["best_plan"]))]
     lines += [f"{name:<12}{_measured(*figures)}" for name, figures in rows if figures[0]]
-    lines.append(f"in all      trials: {found['trials_total']}, layers moved: {found['moves_total']}")
+    lines.append(f"in all      trials: {status['trials_total']}, layers moved: {status['moves_total']}")
     return lines
 
 

@@ -215,12 +215,12 @@ class LentMemory:
             if not piece.region.closed:
                 self._free.setdefault(piece.room_bytes, []).append(piece)
         free = self._free.get(room_bytes)
-        found = free.pop() if free else self._cut(room_bytes)
-        if found is not None:
-            found.region.used += 1
+        taken_piece = free.pop() if free else self._cut(room_bytes)
+        if taken_piece is not None:
+            taken_piece.region.used += 1
         if not free and self._with_space(room_bytes) is None:
             self.want(room_bytes)
-        return found
+        return taken_piece
 
     def _cut(self, room_bytes: int) -> _Piece | None:
         region = self._with_space(room_bytes) or self._emptied(room_bytes)

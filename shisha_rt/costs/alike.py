@@ -72,7 +72,7 @@ def first_alike(costs: Mapping[str, OperatorCosts]) -> Mapping[str, str]:
 
 def _together(entries: Sequence[Hashable]) -> tuple[tuple[int, ...], ...]:
     """Indices of equal entries."""
-    found: dict[Hashable, list[int]] = {}
+    indices_of: dict[Hashable, list[int]] = {}
     for index, entry in enumerate(entries):
-        found.setdefault(entry, []).append(index)
-    return tuple(map(tuple, found.values()))
+        indices_of.setdefault(entry, []).append(index)
+    return tuple(map(tuple, indices_of.values()))

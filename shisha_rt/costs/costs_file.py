@@ -232,8 +232,8 @@ def costs_object(costs: Costs) -> dict[str, Any]:
 
 
 def _place_object(place: CostPlace) -> dict[str, Any]:
-    found = asdict(place)
-    return found if place.host else {key: value for key, value in found.items() if key != "host"}
+    as_dict = asdict(place)
+    return as_dict if place.host else {key: value for key, value in as_dict.items() if key != "host"}
 
 
 def _splits_object(splits: SplitCosts) -> dict[str, Any]:

@@ -60,5 +60,5 @@ def _described(operator: Operator, numbers: dict[str, int]) -> list[object]:
 
 
 def _kind(graph: Graph, name: str) -> list[object]:
-    found: Tensor = graph.tensors.get(name) or graph.constants[name]
-    return [name in graph.constants, found.datatype, found.shape]
+    tensor: Tensor = graph.tensors.get(name) or graph.constants[name]
+    return [name in graph.constants, tensor.datatype, tensor.shape]

@@ -131,8 +131,8 @@ class LayerCosts:
         """Each as the only place of a machine."""
         raw, machine = self._raw, self._machine
         ones = {team: replace(raw, times={team[0]: times}, teams={}) for team, times in raw.teams.items()}
-        found = {team: LayerCosts(of_layers, machine.as_one(team)).costs() for team, of_layers in ones.items()}
-        return tuple(CostTeam(team, costs.time_s[:, 0]) for team, costs in found.items())
+        costs_of = {team: LayerCosts(of_layers, machine.as_one(team)).costs() for team, of_layers in ones.items()}
+        return tuple(CostTeam(team, costs.time_s[:, 0]) for team, costs in costs_of.items())
 
     def segment_cpu_s(self, first: int, last: int, place: str) -> float:
         """CPU seconds of all threads for one frame at full speed: what `timing = "modelled"` paces by."""

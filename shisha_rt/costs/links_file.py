@@ -85,17 +85,17 @@ def check_links(links: Sequence[LinkEntry], hosts: Sequence[str | None], has_ten
 
 def links_object(tensors: Sequence[CostTensor], links: Sequence[HostLink]) -> dict[str, Any]:
     """What `parse_costs` reads of them; nothing where there are none."""
-    found: dict[str, Any] = {}
+    as_object: dict[str, Any] = {}
     if tensors:
-        found["tensors"] = [
+        as_object["tensors"] = [
             {"name": tensor.name, "size_bytes": tensor.size_bytes, "made": tensor.made, "readers": list(tensor.readers)}
             for tensor in tensors
         ]
     if links:
-        found["links"] = [
+        as_object["links"] = [
             {"host": link.host, "there": _way_object(link.there), "back": _way_object(link.back)} for link in links
         ]
-    return found
+    return as_object
 
 
 def _way_object(way: OneWay) -> dict[str, float]:

@@ -48,11 +48,11 @@ class Journal:
         """
         oldest = self.next - len(self._events)
         start = max(number, oldest)
-        found: list[msgspec.Raw] = []
+        page: list[msgspec.Raw] = []
         room = PAGE_BYTES
         for event in islice(self._events, start - oldest, start - oldest + limit):
             room -= len(memoryview(event))
-            if room < 0 and found:
+            if room < 0 and page:
                 break
-            found.append(event)
-        return {"events": found, "next": start + len(found)}
+            page.append(event)
+        return {"events": page, "next": start + len(page)}

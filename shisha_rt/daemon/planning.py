@@ -81,8 +81,8 @@ def first_cores(ready: ModelOnMachine, planning: Planning, costs: Costs | None) 
     by_costs = plans_by_costs(costs, machine, planning.replicate, [wanted]) if guided and costs is not None else {}
     if planning.scheme is not None and planning.processors is not None:
         until_s = time.monotonic() + _SCHEDULING_S
-        found = study("scheme_plan")(planning.scheme, planning.processors, lambda: until_s - time.monotonic())
-        by_costs = {} if found is None else {wanted: found.plan}
+        first = study("scheme_plan")(planning.scheme, planning.processors, lambda: until_s - time.monotonic())
+        by_costs = {} if first is None else {wanted: first.plan}
     unknown = Profiles.COMING if guided else Profiles.UNWANTED
     weights = [layer.weight for layer in ready.compiled.layers]
     choice = Choice(

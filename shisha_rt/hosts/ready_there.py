@@ -38,8 +38,8 @@ def _setting(ready: ModelOnMachine, joined: Joined, place: Place) -> Setting:
 def _measure(ready: ModelOnMachine, joined: Joined, place: str, setting: Setting, store: ProfileStore) -> None:
     for number, shape in enumerate(ready.compiled.each):
         signed = signed_spans(shape)
-        found = store.find(setting, signed.values())
-        unknown = {fingerprint: span for span, fingerprint in reversed(signed.items()) if fingerprint not in found}
+        profiles = store.find(setting, signed.values())
+        unknown = {fingerprint: span for span, fingerprint in reversed(signed.items()) if fingerprint not in profiles}
         if unknown:
             cores = tuple(range(setting.threads))
             times = joined.measure(place, number, job_of(shape, PlaceClass(setting, cores), [*unknown.values()])).times

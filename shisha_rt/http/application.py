@@ -31,9 +31,9 @@ def application(house: House) -> ASGIApp:
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         for route in straight:
-            match, found = route.matches(scope)
+            match, child_scope = route.matches(scope)
             if match is Match.FULL:
-                scope.update(found)
+                scope.update(child_scope)
                 await route.app(scope, receive, send)
                 return
         await rest(scope, receive, send)

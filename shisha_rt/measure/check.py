@@ -170,8 +170,8 @@ def _of_operators(graph: Graph) -> Iterator[str]:
 
 
 def _counted(graph: Graph, op_types: Sequence[str]) -> str:
-    found = Counter(operator.op_type for operator in graph.operators if operator.op_type in op_types)
-    return ", ".join(f"{count} {op_type}" for op_type, count in found.items())
+    counts = Counter(operator.op_type for operator in graph.operators if operator.op_type in op_types)
+    return ", ".join(f"{count} {op_type}" for op_type, count in counts.items())
 
 
 def _of_the_file(compiled: Compiled) -> Iterator[str]:

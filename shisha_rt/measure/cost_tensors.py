@@ -10,16 +10,16 @@ def cost_tensors(index: ModelIndex) -> tuple[CostTensor, ...]:
     """Inputs first, then what layers hand on, then outputs that no layer reads. What nobody reads is not sent."""
     makers = dict(zip((spec.name for spec in index.outputs), index.output_makers, strict=True))
     crossing = {entry.tensor.name: entry for entry in index.crossing}
-    found = [
+    told_tensors = [
         CostTensor(spec.name, spec.size_bytes, AS_INPUT, readers)
         for spec, readers in zip(index.inputs, index.input_readers, strict=True)
     ]
     for name, entry in crossing.items():
         out = (index.layer_count,) if name in makers else ()
-        found.append(CostTensor(name, entry.tensor.size_bytes, entry.made, entry.readers + out))
-    found += [
+        told_tensors.append(CostTensor(name, entry.tensor.size_bytes, entry.made, entry.readers + out))
+    told_tensors += [
         CostTensor(spec.name, spec.size_bytes, makers[spec.name], (index.layer_count,))
         for spec in index.outputs
         if spec.name not in crossing and makers[spec.name] != NO_LAYER
     ]
-    return tuple(tensor for tensor in found if tensor.readers)
+    return tuple(tensor for tensor in told_tensors if tensor.readers)

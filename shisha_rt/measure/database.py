@@ -85,9 +85,9 @@ def _opened(path: Path, table: Table) -> sqlite3.Connection:
 def _prepare(database: sqlite3.Connection, path: Path, table: Table) -> None:
     """See that the file is whole and has the table; only where it has not is anything written."""
     database.execute("PRAGMA synchronous = NORMAL")  # a power cut may cost the last rows, never the file
-    (found,) = database.execute("PRAGMA quick_check(1)").fetchone()
-    if found != "ok":
-        raise _Damaged(found)
+    (verdict,) = database.execute("PRAGMA quick_check(1)").fetchone()
+    if verdict != "ok":
+        raise _Damaged(verdict)
     if _is_as_expected(database, path, table):
         return
     # Kept in the file once set. Readers then never wait for a writer.

@@ -123,18 +123,18 @@ class _Sitting:
         edge_runs = profiled.edge_runs
         known = {*node_runs}
         while True:
-            found = device_times(graph, self.devices, profiled.node_runs, edge_runs)
-            by_name = {device.name: times for device, times in zip(self.devices, found, strict=True)}
+            times_of = device_times(graph, self.devices, profiled.node_runs, edge_runs)
+            by_name = {device.name: times for device, times in zip(self.devices, times_of, strict=True)}
             problem = build_problem(graph, with_measured(graph, self.devices, by_name))
             best = exact_placement(problem).assignment
             assert best is not None  # every operator can run somewhere
             if best in known or len(known) >= len(node_runs) + _MOST_CHECKS:
-                return found
+                return times_of
             known.add(best)
             (check,) = self._profiled([], [best], _CHECK_BUDGET_S).edge_runs
             edge_runs = (*edge_runs, check)
             if sum(part.time_s for part in check) <= (1 + _CLOSE) * cost(problem, best).total_s:
-                return found
+                return times_of
 
     def _all_runs(self) -> tuple[_Runs, Profiled]:
         """The node runs, and what all took: those that the engines can make of the operators that they know."""
@@ -229,12 +229,12 @@ def _rows(
     whole = fingerprint(graph, layers, 0, len(layers) - 1, engine_nodes=0)
     names = sorted(device.name for device in devices)
     sizes_bytes = (0, _MANY_BYTES) if len(devices) > 1 else ()
-    found = []
+    timed = []
     for index, (device, run) in enumerate(zip(devices, runs.node_runs, strict=True)):
         own = fingerprint_within(whole, device.engine, device.precision)
         version = importlib.metadata.version(device.engine)
         threads = device.threads_on(place.threads)
-        found.append(
+        timed.append(
             _Rows(
                 graph,
                 replace(setting, engine=device.name, engine_version=version, threads=threads),
@@ -242,10 +242,10 @@ def _rows(
                 {size: fingerprint_within(own, "entry", size, *names) for size in sizes_bytes},
             )
         )
-    return found
+    return timed
 
 
 def _read(store: ProfileStore, rows: Sequence[_Rows]) -> list[DeviceTimes] | None:
     """(devices,); None if anything is missing."""
-    found = [times for row in rows if (times := row.read(store)) is not None]
-    return found if len(found) == len(rows) else None
+    times_read = [times for row in rows if (times := row.read(store)) is not None]
+    return times_read if len(times_read) == len(rows) else None

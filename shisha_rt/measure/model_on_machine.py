@@ -140,16 +140,16 @@ class ModelOnMachine:
         """What layers take on the places, if nothing has to be measured for that. Raises as `profile_model` does."""
         if self.operator_costs:
             return self.layer_costs()
-        found = known_costs(self.compiled, self.machine, teams=self.teams, remote=self.remote)
-        return None if found is None else LayerCosts(found, self.machine, self.links)
+        costs = known_costs(self.compiled, self.machine, teams=self.teams, remote=self.remote)
+        return None if costs is None else LayerCosts(costs, self.machine, self.links)
 
     def unable(self, plan: Plan) -> list[str]:
         """What places of a plan, one that fits the rules, cannot run as stages."""
-        found = []
+        stage_notes = []
         for index, stage in enumerate(plan.stages):
             for place in stage.leads if self.operator_costs else ():
                 if stage.split is not None:
-                    found += self._unable_shard(index, stage, stage.split, place)
+                    stage_notes += self._unable_shard(index, stage, stage.split, place)
                     continue
                 for run in stage.work:
                     first, last = operators_of(self.compiled.layers, *run)
@@ -157,8 +157,8 @@ class ModelOnMachine:
                     if not able.all():
                         operator = self.compiled.model.graph.operators[first + able.tolist().index(False)]
                         what = f"{operator.op_type} ({operator.name!r})"
-                        found.append(f"stage {index} is on {place}, which cannot run its operator {what}")
-        return found
+                        stage_notes.append(f"stage {index} is on {place}, which cannot run its operator {what}")
+        return stage_notes
 
     def _unable_shard(self, index: int, stage: Stage, split: Split, place: str) -> list[str]:
         (device,) = self.devices[place]
@@ -197,10 +197,10 @@ def _check_several_shapes(machine: Machine, *, has_devices: bool) -> None:
 
 def check_static(graph: Graph, source: str, machine: Machine) -> None:
     """Raises BadInput for a tensor whose shape depends on the data: what devices take and move goes by sizes."""
-    found = next((tensor for tensor in graph.tensors.values() if tensor.open_axes), None)
-    if found is not None:
+    open_tensor = next((tensor for tensor in graph.tensors.values() if tensor.open_axes), None)
+    if open_tensor is not None:
         raise BadInput(
-            f"{source}: the shape of tensor {found.name!r} depends on the data; expected static shapes, "
+            f"{source}: the shape of tensor {open_tensor.name!r} depends on the data; expected static shapes, "
             f"as places of {machine.source} have devices"
         )
 
@@ -258,10 +258,15 @@ def make_ready(
         profiled = partial(profile_devices, compiled, machine, on_progress=on_progress, store=store)
         costs = {place.name: profiled(place, devices[place.name]).costs for place in machine.places}
         check_capable(compiled.model.graph, beside(costs.values()))
-        found = ModelOnMachine(compiled, machine, costs, teams, scales=scales)
+        model_on_machine = ModelOnMachine(compiled, machine, costs, teams, scales=scales)
         if not teams:
-            return found
-        together = {team: machine.together(team) for team in teams_to_measure(machine) if found.single.isdisjoint(team)}
+            return model_on_machine
+        together = {
+            team: machine.together(team)
+            for team in teams_to_measure(machine)
+            if model_on_machine.single.isdisjoint(team)
+        }
         return replace(
-            found, team_costs={team: profiled(merged, devices[merged.name]).costs for team, merged in together.items()}
+            model_on_machine,
+            team_costs={team: profiled(merged, devices[merged.name]).costs for team, merged in together.items()},
         )

@@ -44,13 +44,13 @@ def load_plans(path: Path, model_key: str) -> dict[str, BestPlan]:
     except Failure as failure:
         log.warning("%s; the best plans of earlier runs are not known", failure)
         return {}
-    found: dict[str, BestPlan] = {}
+    best_plans: dict[str, BestPlan] = {}
     for key, record in rows:
         with contextlib.suppress(msgspec.MsgspecError):
             kept = msgspec.msgpack.decode(record, type=_Record)
             plan = BestPlan(unfolded(kept.stages), kept.measurement, kept.order)
-            found[key.removeprefix(f"{model_key}-")] = plan
-    return found
+            best_plans[key.removeprefix(f"{model_key}-")] = plan
+    return best_plans
 
 
 def save_plan(path: Path, model_key: str, key: str, best: BestPlan) -> None:

@@ -103,11 +103,11 @@ def profile_model(
 
     def costs_of(compiled: Compiled, store: ProfileStore) -> RawCosts:
         wanted = _Wanted(compiled, machine, teams=teams, remote=remote)
-        found = {
+        profiles_of = {
             place_class.setting: _profiles(compiled, store, beside_daemon(place_class), wanted.spans, tell, renew=renew)
             for place_class in wanted.first_of_each()
         }
-        return wanted.costs(found)
+        return wanted.costs(profiles_of)
 
     with ProfileStore(cache_folder() / FILE_NAME) as store:
         return mean_costs(
@@ -123,12 +123,12 @@ def known_costs(
     with ProfileStore(cache_folder() / FILE_NAME) as store:
         for compiled_shape in compiled.each:
             wanted = _Wanted(compiled_shape, machine, teams=teams, remote=remote)
-            found = {
+            profiles_of = {
                 place_class.setting: _known(store, place_class, wanted.spans) for place_class in wanted.first_of_each()
             }
-            if not all(found.values()):
+            if not all(profiles_of.values()):
                 return None
-            shapes.append(wanted.costs(found))
+            shapes.append(wanted.costs(profiles_of))
     return mean_costs(compiled.model.graph, compiled.layers, shapes)
 
 
@@ -148,14 +148,16 @@ class _Wanted:
 
     def first_of_each(self) -> Iterable[PlaceClass]:
         """One of each class; those of places come first."""
-        found: dict[Setting, PlaceClass] = {}
+        place_classes: dict[Setting, PlaceClass] = {}
         for place in (*self._places.values(), *self._teams.values()):
-            found.setdefault(place.setting, place)
-        return found.values()
+            place_classes.setdefault(place.setting, place)
+        return place_classes.values()
 
-    def costs(self, found: Mapping[Setting, dict[Span, Profile]]) -> RawCosts:
+    def costs(self, profiles_of: Mapping[Setting, dict[Span, Profile]]) -> RawCosts:
         """From what was found in each class; a team of which nothing was is left out."""
-        times = {setting: _fitted(self._groups, setting, profiles) for setting, profiles in found.items() if profiles}
+        times = {
+            setting: _fitted(self._groups, setting, profiles) for setting, profiles in profiles_of.items() if profiles
+        }
         return RawCosts(
             graph=self._compiled.model.graph,
             layers=self._compiled.layers,
@@ -166,7 +168,9 @@ class _Wanted:
                 for team, place_class in self._teams.items()
                 if place_class.setting in times
             },
-            others_ratio=max(profile.others_ratio for profiles in found.values() for profile in profiles.values()),
+            others_ratio=max(
+                profile.others_ratio for profiles in profiles_of.values() for profile in profiles.values()
+            ),
         )
 
 
@@ -210,36 +214,36 @@ def _profiles(
     def known() -> dict[str, Profile]:
         return store.find(place_class.setting, spans.values())
 
-    def missing(found: Mapping[str, Profile]) -> dict[str, Span]:
+    def missing(profiles: Mapping[str, Profile]) -> dict[str, Span]:
         return {
             signed: span
             for span, signed in reversed(spans.items())
-            if signed not in found or (renew and found[signed].is_disturbed)
+            if signed not in profiles or (renew and profiles[signed].is_disturbed)
         }
 
-    found = known()
-    if missing(found):
+    profiles_known = known()
+    if missing(profiles_known):
         if not place_class.cores:
             raise Failure(
                 f"{compiled.model.name} has not been measured on the hosts that have {place_class.setting.processor}"
             )
         with turn():
-            found = known()
-            unknown = missing(found)
+            profiles_known = known()
+            unknown = missing(profiles_known)
             if unknown:
                 measured = _calibrate(compiled, place_class, list(unknown.values()), tell)
-                if not measured.times and not found.keys() >= set(spans.values()):
+                if not measured.times and not profiles_known.keys() >= set(spans.values()):
                     return {}
                 profiles = [profile_of(time, measured.others_ratio) for time in measured.times]
                 store.add(place_class.setting, dict(zip(unknown, profiles, strict=bool(profiles))))
-                found = known()
-    return {span: found[signed] for span, signed in spans.items()}
+                profiles_known = known()
+    return {span: profiles_known[signed] for span, signed in spans.items()}
 
 
 def _known(store: ProfileStore, place_class: PlaceClass, spans: dict[Span, str]) -> dict[Span, Profile]:
     """A profile for each span; none if the store lacks one."""
-    found = store.find(place_class.setting, spans.values())
-    return {span: found[signed] for span, signed in spans.items()} if found.keys() >= set(spans.values()) else {}
+    profiles = store.find(place_class.setting, spans.values())
+    return {span: profiles[signed] for span, signed in spans.items()} if profiles.keys() >= set(spans.values()) else {}
 
 
 def profile_of(time: SpanTime, others_ratio: float = 0.0) -> Profile:

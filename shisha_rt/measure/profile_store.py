@@ -84,8 +84,8 @@ class ProfileStore:
                     self._known[setting, fingerprint] = Profile(*row)
 
         self._tried(read)
-        found = {fingerprint: self._known.get((setting, fingerprint)) for fingerprint in wanted}
-        return {fingerprint: profile for fingerprint, profile in found.items() if profile is not None}
+        profiles = {fingerprint: self._known.get((setting, fingerprint)) for fingerprint in wanted}
+        return {fingerprint: profile for fingerprint, profile in profiles.items() if profile is not None}
 
     def add(self, setting: Setting, profiles: Mapping[str, Profile]) -> None:
         """All of `profiles` (by fingerprint) or, if this process dies, none; see above for which stays."""

@@ -95,8 +95,10 @@ def _check_alike(path: Path, first: Compiled, other: Compiled) -> None:
     for what, aspect in aspects:
         ones, others = aspect(first), aspect(other)
         if ones != others:
-            found = next((pair for pair in zip(ones, others, strict=False) if pair[0] != pair[1]), None)
-            differ = f"{len(ones)} and {len(others)} {what}" if found is None else f"{what} {found[0]} and {found[1]}"
+            unlike = next((pair for pair in zip(ones, others, strict=False) if pair[0] != pair[1]), None)
+            differ = (
+                f"{len(ones)} and {len(others)} {what}" if unlike is None else f"{what} {unlike[0]} and {unlike[1]}"
+            )
             raise BadInput(
                 f"{path}: with {_words(first)} and {_words(other)} it has {differ}; "
                 "expected one network, the same but for its sizes"

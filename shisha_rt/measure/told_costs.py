@@ -51,8 +51,8 @@ def plans_by_costs(
     """
     if machine.spare:
         costs = among(costs, [place.name for place in machine.usual], [1.0] * len(machine.usual))
-    found = {objective: _plan_by_costs(costs, replicate, objective) for objective in objectives}
-    return {objective: plan for objective, plan in found.items() if plan is not None}
+    plans = {objective: _plan_by_costs(costs, replicate, objective) for objective in objectives}
+    return {objective: plan for objective, plan in plans.items() if plan is not None}
 
 
 def _plan_by_costs(costs: Costs, replicate: bool, objective: Objective) -> Plan | None:
@@ -61,7 +61,9 @@ def _plan_by_costs(costs: Costs, replicate: bool, objective: Objective) -> Plan 
     def should_stop() -> bool:
         return time.monotonic() >= until_s
 
-    found = exact_plan(costs, replicate=replicate, objective=objective, should_stop=should_stop)
-    if found.outcome is Outcome.INFEASIBLE:
-        found = split_plan(costs, found, replicate=replicate, objective=objective, should_stop=should_stop)
-    return found.plan
+    plan_solution = exact_plan(costs, replicate=replicate, objective=objective, should_stop=should_stop)
+    if plan_solution.outcome is Outcome.INFEASIBLE:
+        plan_solution = split_plan(
+            costs, plan_solution, replicate=replicate, objective=objective, should_stop=should_stop
+        )
+    return plan_solution.plan

@@ -97,16 +97,16 @@ def _fold_constants(net: Net) -> None:
 
 def _take_branches(net: Net) -> bool:
     """Put the branch that is taken in the place of each If whose condition is a constant."""
-    found, taken = [], False
+    attributes_read, taken = [], False
     for node in net.nodes:
         if node.op_type != "If" or node.domain or node.input[0] not in net.constants:
-            found.append(node)
+            attributes_read.append(node)
             continue
         branch = branch_taken(node, bool(numpy_helper.to_array(net.constants[node.input[0]]).any()))
-        found += branch.node
+        attributes_read += branch.node
         net.constants |= {weight.name: weight for weight in branch.initializer}
         taken = True
-    net.nodes = found
+    net.nodes = attributes_read
     return taken
 
 
@@ -162,14 +162,14 @@ def _evaluate(node: onnx.NodeProto, net: Net) -> list[Array] | None:
 
     try:
         with np.errstate(all="ignore"):
-            found = iter(
+            replaced = iter(
                 ReferenceEvaluator(model).run(
                     None, {name: numpy_helper.to_array(net.constants[name]) for name in names}
                 )
             )
     except Exception:  # the evaluator raises whatever its operators do; left alone, the node runs in the engine
         return None
-    return [np.asarray(next(found)) if name else np.empty(0) for name in node.output]
+    return [np.asarray(next(replaced)) if name else np.empty(0) for name in node.output]
 
 
 # What does nothing at inference
@@ -322,4 +322,6 @@ def _name_operators(net: Net) -> None:
 
 
 def _attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:
-    return next((helper.get_attribute_value(found) for found in node.attribute if found.name == name), default)
+    return next(
+        (helper.get_attribute_value(attribute) for attribute in node.attribute if attribute.name == name), default
+    )

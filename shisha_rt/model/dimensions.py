@@ -25,7 +25,7 @@ def dimensions(graph: Graph, operator: Operator) -> Mapping[Dimension, int]:
     """What an operator reads (weights too) and makes; and of a heavy one its dimensions as a product."""
     read = [tensor_of(graph, name) for name in operator.inputs if name]
     made = [tensor_of(graph, name) for name in operator.outputs if name]
-    found: dict[Dimension, int] = {
+    sizes: dict[Dimension, int] = {
         "elements_in": sum(math.prod(tensor.shape) for tensor in read),
         "elements_out": sum(math.prod(tensor.shape) for tensor in made),
         "bytes_in": sum(tensor.size_bytes for tensor in read),
@@ -33,8 +33,8 @@ def dimensions(graph: Graph, operator: Operator) -> Mapping[Dimension, int]:
     }
     if operator.op_type in HEAVY:
         multiply = _convolution if operator.op_type in CONVOLUTIONS else _matrix_product
-        found.update(zip(PRODUCT_DIMENSIONS, multiply(operator, *operand_shapes(graph, operator)), strict=True))
-    return found
+        sizes.update(zip(PRODUCT_DIMENSIONS, multiply(operator, *operand_shapes(graph, operator)), strict=True))
+    return sizes
 
 
 def channel_counts(graph: Graph, operator: Operator) -> tuple[int, int]:

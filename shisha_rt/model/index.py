@@ -80,10 +80,10 @@ class ModelIndex(msgspec.Struct, frozen=True):
     @property
     def tensors(self) -> tuple[TensorSpec, ...]:
         """Every tensor that has room in a slot, each once: inputs, outputs, crossing ones, what shards make."""
-        found: dict[str, TensorSpec] = {}
+        tensor_specs: dict[str, TensorSpec] = {}
         for spec in (*self.inputs, *self.outputs, *(entry.tensor for entry in self.crossing), *self.inner):
-            found.setdefault(spec.name, spec)  # an output's own says which of its axes are open
-        return tuple(found.values())
+            tensor_specs.setdefault(spec.name, spec)  # an output's own says which of its axes are open
+        return tuple(tensor_specs.values())
 
     def operators_of(self, first: int, last: int) -> Span:
         """First and last operator of layers `first` to `last`, where stages are cut from the cleaned graph."""
@@ -92,11 +92,11 @@ class ModelIndex(msgspec.Struct, frozen=True):
     @property
     def needs(self) -> tuple[frozenset[int], ...]:
         """(layers,): the earlier layers from which each reads a tensor."""
-        found: list[set[int]] = [set() for _ in range(self.layer_count)]
+        needed: list[set[int]] = [set() for _ in range(self.layer_count)]
         for entry in self.crossing:
             for reader in entry.readers:
-                found[reader].add(entry.made)
-        return tuple(map(frozenset, found))
+                needed[reader].add(entry.made)
+        return tuple(map(frozenset, needed))
 
 
 def distinct_cuts(node_layers: Sequence[int]) -> tuple[int, ...]:

@@ -91,29 +91,31 @@ def largest_layers(nodes: Sequence[LayeredNode], inputs: Collection[str]) -> tup
     to be moved for it.
     """
     layer_of: dict[str, int] = {}
-    found = []
+    layers_made = []
     for node in nodes:
-        found.append(max(node.own, *(layer_of.get(name, 0) for name in node.reads), 0))
-        layer_of.update((name, found[-1]) for name in node.makes if name)
+        layers_made.append(max(node.own, *(layer_of.get(name, 0) for name in node.reads), 0))
+        layer_of.update((name, layers_made[-1]) for name in node.makes if name)
     first_read: dict[str, int] = {}
     waiting = _waiting(nodes, inputs)
     for i, node in zip(range(len(nodes) - 1, -1, -1), reversed(nodes), strict=True):
         if waiting[i]:
-            found[i] = min((first_read[name] for name in node.makes if name in first_read), default=found[i])
-        first_read.update((name, min(found[i], first_read.get(name, found[i]))) for name in node.reads)
-    return tuple(found)
+            layers_made[i] = min(
+                (first_read[name] for name in node.makes if name in first_read), default=layers_made[i]
+            )
+        first_read.update((name, min(layers_made[i], first_read.get(name, layers_made[i]))) for name in node.reads)
+    return tuple(layers_made)
 
 
 def _waiting(nodes: Sequence[LayeredNode], inputs: Collection[str]) -> list[bool]:
     """Whether each node is to go with its first reader; a heavy one is a layer of its own."""
     at_run_time = {*inputs}
-    found = []
+    weights = []
     for node in nodes:
         needs_a_frame = not at_run_time.isdisjoint(node.reads)
         if needs_a_frame:
             at_run_time.update(filter(None, node.makes))
-        found.append(node.op_type == DEQUANTIZE or not (needs_a_frame or node.op_type in HEAVY))
-    return found
+        weights.append(node.op_type == DEQUANTIZE or not (needs_a_frame or node.op_type in HEAVY))
+    return weights
 
 
 def _starts(graph: Graph) -> list[int]:

@@ -47,17 +47,17 @@ def one_for_each_reader(nodes: Sequence[onnx.NodeProto], outputs: Collection[str
         for name in dict.fromkeys(reads(node)):
             readers.setdefault(name, []).append(node)
     taken = {name for node in all_nodes(nodes) for name in (*node.input, *node.output)} | {*outputs}
-    found = []
+    reasons = []
     for node in nodes:
-        found.append(node)
+        reasons.append(node)
         if node.op_type == DEQUANTIZE:
             (result,) = node.output
             for reader in readers.get(result, [])[0 if result in outputs else 1 :]:
                 name = unused_name(result, taken)
                 taken.add(name)
-                found.append(_copy(node, name))
+                reasons.append(_copy(node, name))
                 rename_reads(reader, {result: name})
-    return found
+    return reasons
 
 
 def _copy(node: onnx.NodeProto, result: str) -> onnx.NodeProto:

@@ -39,12 +39,12 @@ def scaled_tensors(graph: Graph) -> tuple[str, ...]:
 
 def never_negative(graph: Graph) -> frozenset[str]:
     """Tensors that come from a Relu, if by way of operators that make nothing negative of what is not."""
-    found: set[str] = set()
+    names: set[str] = set()
     for operator in graph.operators:
         data = [name for name in operator.inputs if name in graph.tensors]
-        if operator.op_type == "Relu" or (operator.op_type in _SELECTING and found.issuperset(data)):
-            found |= {*operator.outputs}
-    return frozenset(found)
+        if operator.op_type == "Relu" or (operator.op_type in _SELECTING and names.issuperset(data)):
+            names |= {*operator.outputs}
+    return frozenset(names)
 
 
 def tensor_exponents(graph: Graph, largest: Mapping[str, float]) -> dict[str, int]:
@@ -54,13 +54,13 @@ def tensor_exponents(graph: Graph, largest: Mapping[str, float]) -> dict[str, in
     reads, that is the scale of what it makes: a Conv before it saturates only below 0, where the Relu cuts, and it is
     all the same whether both run as one, one after the other, or the Relu elsewhere.
     """
-    found = dict(largest)
+    largest_seen = dict(largest)
     handed_out = {tensor.name for tensor in graph.outputs}
     for operator in graph.operators:
-        if operator.op_type == "Relu" and operator.outputs[0] in found:
+        if operator.op_type == "Relu" and operator.outputs[0] in largest_seen:
             read, made = operator.inputs[0], operator.outputs[0]
             if len(graph.consumers[read]) == 1 and read not in handed_out:
-                found[read] = found[made]
+                largest_seen[read] = largest_seen[made]
             else:
-                found[made] = found[read]
-    return {name: exponent(value) for name, value in found.items() if math.isfinite(value)}
+                largest_seen[made] = largest_seen[read]
+    return {name: exponent(value) for name, value in largest_seen.items() if math.isfinite(value)}

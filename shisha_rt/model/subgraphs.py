@@ -104,18 +104,18 @@ def branch_taken(node: onnx.NodeProto, condition: bool) -> onnx.GraphProto:
     for result, value in zip(node.output, branch.output, strict=True):
         if result and value.name in made:
             names.setdefault(value.name, result)
-    found = onnx.GraphProto()
+    graph_proto = onnx.GraphProto()
     for inner in branch.node:
-        copy = found.node.add()
+        copy = graph_proto.node.add()
         copy.CopyFrom(inner)
         rename_reads(copy, names)
         for position, name in enumerate(copy.output):
             copy.output[position] = names.get(name, name)
-    found.initializer.extend(branch.initializer)
+    graph_proto.initializer.extend(branch.initializer)
     for result, value in zip(node.output, branch.output, strict=True):
         if result and names.get(value.name) != result:
-            found.node.add(op_type="Identity", input=[names.get(value.name, value.name)], output=[result])
-    return found
+            graph_proto.node.add(op_type="Identity", input=[names.get(value.name, value.name)], output=[result])
+    return graph_proto
 
 
 def _captured(graph: onnx.GraphProto) -> Iterator[str]:

@@ -92,13 +92,13 @@ def _of_the_package(name: str) -> _Trained:
         raise BadInput(
             f"{_PREFIX}{name}: its weights are not installed, expected the extra 'real': pip install 'shisha-rt[real]'"
         ) from None
-    found = Path(str(package.locate_file(f"{_PACKAGE}/models/{file}")))
-    if not found.is_file():
+    path = Path(str(package.locate_file(f"{_PACKAGE}/models/{file}")))
+    if not path.is_file():
         raise BadInput(
             f"{_PREFIX}{name}: {_PACKAGE} {package.version} has no {file}, expected the version of the extra 'real': "
             "pip install 'shisha-rt[real]'"
         )
-    return _Trained(found, package.version)
+    return _Trained(path, package.version)
 
 
 def _with_named_axes(model: onnx.ModelProto, sizes: Mapping[str, int]) -> onnx.ModelProto:

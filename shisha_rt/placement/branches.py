@@ -124,26 +124,26 @@ class _Reduction:
     def items(self) -> Items:
         """What feeds only the next, and nothing else feeds that, stays in a row, also where all is tangled."""
         left = self._reduced()
-        found: list[int | Level] = []
+        items: list[int | Level] = []
         for node in [*left, self._end]:
             if node not in self._placed:
-                self._place(node, found)
-        return tuple(found)
+                self._place(node, items)
+        return tuple(items)
 
-    def _place(self, node: int, found: list[int | Level]) -> None:
+    def _place(self, node: int, items: list[int | Level]) -> None:
         """Behind the branches that lead to it, as far as they are not there yet."""
         for source in sorted(self._before[node], key=lambda source: (source != self._begin, source)):
-            found += _joined(self._edges[source].pop(node, []))
+            items += _joined(self._edges[source].pop(node, []))
         if node == self._end:
             return
-        found.append(node)
+        items.append(node)
         self._placed.add(node)
         if len(self._edges[node]) == 1:
             ((target, branch),) = self._edges[node].items()
-            found += _joined(branch)
+            items += _joined(branch)
             self._edges[node][target] = []
             if target != self._end and len(self._before[target]) == 1:
-                self._place(target, found)
+                self._place(target, items)
 
     def _reduced(self) -> list[int]:
         """Takes out nodes of one edge in and one out, while there are any; returns the others."""

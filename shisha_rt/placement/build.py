@@ -79,8 +79,8 @@ def check_capable(graph: Graph, costs: OperatorCosts, *, alone: bool = False) ->
 
 def tensor_kinds(graph: Graph, problem: Problem) -> tuple[TensorKind, ...]:
     """(tensors,): what the transfers of each tensor of a graph's problem depend on besides the devices."""
-    found = [graph.tensors[tensor.name] for tensor in problem.tensors]
-    return tuple(TensorKind(tensor.datatype, tensor.size_bytes) for tensor in found)
+    tensors = [graph.tensors[tensor.name] for tensor in problem.tensors]
+    return tuple(TensorKind(tensor.datatype, tensor.size_bytes) for tensor in tensors)
 
 
 def _processors(devices: Sequence[Device]) -> tuple[int, ...]:

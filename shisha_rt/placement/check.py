@@ -110,9 +110,9 @@ def _best_packing(usable: Sequence[tuple[Group, _Gain]]) -> tuple[Group, ...]:
                 if key not in following or total > following[key][0]:
                     following[key] = total, groups
         best = following
-    (_, found), *_ = best.values()
+    (_, best_faults), *_ = best.values()
     used = []
-    while found is not None:
-        last, found = found
+    while best_faults is not None:
+        last, best_faults = best_faults
         used.append(last)
     return tuple(reversed(used))

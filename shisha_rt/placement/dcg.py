@@ -91,11 +91,11 @@ class Dcg:
 
     def crossed(self, assignment: Assignment) -> frozenset[int]:
         """The numbers of the DA edges on which a run with this assignment moves data."""
-        found = {
+        edges = {
             self.number[self.kind_of[tensor]][assignment[producer]][assignment[consumer]]
             for tensor, producer, consumer in data_edges(self.problem)
         }
-        return frozenset(number for number in found if number is not None)
+        return frozenset(number for number in edges if number is not None)
 
     def counts(self) -> Counts:
         pairs = Counter(

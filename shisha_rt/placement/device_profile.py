@@ -86,11 +86,11 @@ def device_times(
     graph: Graph, devices: Sequence[Device], node_runs: Sequence[Run], edge_runs: Sequence[Run]
 ) -> tuple[DeviceTimes, ...]:
     """(devices,): what follows from the runs of `runs_to_profile`; `node_runs` is (devices,)."""
-    found = []
+    profiled = []
     for device, node_run in zip(devices, node_runs, strict=True):
         operators_s = _operators_s(graph, device, node_run)
-        found.append(DeviceTimes(operators_s, _entry(graph, device, operators_s, edge_runs)))
-    return tuple(found)
+        profiled.append(DeviceTimes(operators_s, _entry(graph, device, operators_s, edge_runs)))
+    return tuple(profiled)
 
 
 def with_measured(graph: Graph, devices: Sequence[Device], measured: Mapping[str, DeviceTimes]) -> OperatorCosts:
@@ -111,13 +111,13 @@ def transfer_of(latency_s: float, s_per_byte: float) -> Transfer:
 
 
 def _operators_s(graph: Graph, device: Device, node_run: Run) -> Floats:
-    found = np.full(len(graph.operators), math.inf)
+    times = np.full(len(graph.operators), math.inf)
     for part in node_run:
         if part.device == device.name:
             seen_s = np.array(part.operators_s)
             shares = seen_s / seen_s.sum() if seen_s.any() else np.full(len(seen_s), 1 / len(seen_s))
-            found[part.first : part.last + 1] = part.time_s * shares
-    return found
+            times[part.first : part.last + 1] = part.time_s * shares
+    return times
 
 
 def _entry(graph: Graph, device: Device, operators_s: Floats, runs: Sequence[Run]) -> Transfer:

@@ -51,11 +51,11 @@ def exact_placement(problem: Problem, limits: WidthLimits | None = None, left_s:
             # The checker adds the same costs in another order; that can only lower the bound, by a rounding.
             bound_s = min(least.total, cost(problem, assignment).total_s)
             return Solution(assignment, Outcome.OPTIMAL, bound_s, statistics)
-    found = _narrowed(problem, limits, left_s)
-    if found.is_settled:
-        return Solution(found.assignment, Outcome.OPTIMAL, found.lower_bound_s, statistics)
+    narrow = _narrowed(problem, limits, left_s)
+    if narrow.is_settled:
+        return Solution(narrow.assignment, Outcome.OPTIMAL, narrow.lower_bound_s, statistics)
     reason = STOPPED if should_stop() else _TOO_WIDE
-    return Solution(found.assignment, Outcome.FEASIBLE, found.lower_bound_s, statistics, reason)
+    return Solution(narrow.assignment, Outcome.FEASIBLE, narrow.lower_bound_s, statistics, reason)
 
 
 def _narrowed(problem: Problem, limits: WidthLimits, left_s: LeftSeconds) -> Narrowed:
@@ -64,12 +64,12 @@ def _narrowed(problem: Problem, limits: WidthLimits, left_s: LeftSeconds) -> Nar
     start = bounded(problem, quick_assignment(problem, within(left_s, 0.5)))
     if column_count(start.left) > _MOST_COLUMNS:
         highs_s = 0.0
-    found = narrowed(start, limits, lambda: left_s() - highs_s)
-    if found.is_settled or left_s() <= 0 or column_count(found.left) > _MOST_COLUMNS:
-        return found
+    narrow = narrowed(start, limits, lambda: left_s() - highs_s)
+    if narrow.is_settled or left_s() <= 0 or column_count(narrow.left) > _MOST_COLUMNS:
+        return narrow
     try:
-        assignment = least_by_program(found, lambda: min(_HIGHS_S, _OF_THE_TIME * left_s()))
+        assignment = least_by_program(narrow, lambda: min(_HIGHS_S, _OF_THE_TIME * left_s()))
     except BadInput:  # scipy is missing
-        return found
-    better = found if assignment is None else found.with_assignment(assignment)
-    return narrowed(better, limits, left_s) if better.cost_s < found.cost_s else found
+        return narrow
+    better = narrow if assignment is None else narrow.with_assignment(assignment)
+    return narrowed(better, limits, left_s) if better.cost_s < narrow.cost_s else narrow

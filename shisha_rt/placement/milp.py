@@ -65,12 +65,12 @@ def milp(problem: Problem, left_s: LeftSeconds = forever, limits: WidthLimits | 
         reason = STOPPED if should_stop() else "HiGHS has found nothing"
         return Solution(None, Outcome.LIMIT, start.lower_bound_s, statistics, reason)
     answer = bounded(problem, assignment)
-    found = narrowed(answer, limits or WidthLimits(), left_s)
-    bound_s = min(found.lower_bound_s, answer.cost_s)
+    narrow = narrowed(answer, limits or WidthLimits(), left_s)
+    bound_s = min(narrow.lower_bound_s, answer.cost_s)
     if answer.cost_s <= bound_s * (1 + PROVEN):
         return Solution(answer.assignment, Outcome.OPTIMAL, bound_s, statistics)
-    if found.cost_s < answer.cost_s:
-        reason = f"not the best: one found in proving costs {answer.cost_s - found.cost_s:.3g} s less"
+    if narrow.cost_s < answer.cost_s:
+        reason = f"not the best: one found in proving costs {answer.cost_s - narrow.cost_s:.3g} s less"
     else:
         reason = STOPPED if should_stop() else "HiGHS's word is no proof, and apart from it there is none"
     return Solution(answer.assignment, Outcome.FEASIBLE, bound_s, statistics, reason)
@@ -87,7 +87,7 @@ def column_count(problem: Problem) -> int:
     )
 
 
-def least_by_program(found: Narrowed, left_s: LeftSeconds) -> tuple[int, ...] | None:
+def least_by_program(narrow: Narrowed, left_s: LeftSeconds) -> tuple[int, ...] | None:
     """The best that HiGHS finds of what is left, or None. Raises BadInput if scipy is not installed."""
     try:
         from scipy.optimize import Bounds, LinearConstraint
@@ -97,12 +97,12 @@ def least_by_program(found: Narrowed, left_s: LeftSeconds) -> tuple[int, ...] | 
         raise BadInput("milp: scipy is missing, expected the extra: pip install 'shisha-rt[solve]'") from None
 
     best: Narrowed | None = None
-    while not found.is_settled:
-        least_s = least_node_s(found.left).min(axis=1)
-        room_s = found.cost_s - math.fsum(least_s)
+    while not narrow.is_settled:
+        least_s = least_node_s(narrow.left).min(axis=1)
+        room_s = narrow.cost_s - math.fsum(least_s)
         if room_s <= 0:
             break
-        program = _Program(found.left, least_s, room_s)
+        program = _Program(narrow.left, least_s, room_s)
         shape = len(program.low), len(program.cost)
         limit_s = max(0.0, left_s())
         result = solve(
@@ -118,13 +118,13 @@ def least_by_program(found: Narrowed, left_s: LeftSeconds) -> tuple[int, ...] | 
         )
         if result.x is None:
             return None if best is None else best.assignment
-        assignment = feasible(found.problem, program.assignment(result.x), fastest_alone(found.problem))
-        answer = bounded(found.problem, assignment)
+        assignment = feasible(narrow.problem, program.assignment(result.x), fastest_alone(narrow.problem))
+        answer = bounded(narrow.problem, assignment)
         best = answer if best is None or answer.cost_s < best.cost_s else best
-        found = found.with_assignment(answer.assignment)
-        if found.cost_s - math.fsum(least_s) > _MUCH_LESS * room_s:
+        narrow = narrow.with_assignment(answer.assignment)
+        if narrow.cost_s - math.fsum(least_s) > _MUCH_LESS * room_s:
             return best.assignment
-    return found.assignment
+    return narrow.assignment
 
 
 class _Program:

@@ -20,7 +20,7 @@ class Move:
 
 def moves(problem: Problem, assignment: Assignment) -> tuple[Move, ...]:
     """In the order of tensors: one for each memory, or for each consumer where the problem counts `per_edge`."""
-    found = []
+    moves_made = []
     for index, tensor in enumerate(problem.tensors):
         device = assignment[tensor.producer]
         readers: dict[int, list[int]] = {}
@@ -30,5 +30,5 @@ def moves(problem: Problem, assignment: Assignment) -> tuple[Move, ...]:
         for memory, consumers in readers.items():
             cost_s = tensor.transfer_s[device][memory]
             together = [tuple(consumers)] if problem.transfer_counting == "once" else [(c,) for c in consumers]
-            found += [Move(index, device, memory, group, cost_s) for group in together]
-    return tuple(found)
+            moves_made += [Move(index, device, memory, group, cost_s) for group in together]
+    return tuple(moves_made)

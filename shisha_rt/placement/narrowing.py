@@ -146,44 +146,44 @@ def bounded(problem: Problem, assignment: Assignment) -> Narrowed:
     least_s = least_node_s(problem)
     floor_s = least_s.min(axis=1)
     bound_s = math.fsum(floor_s) * _ROUNDED_DOWN
-    found = Narrowed(problem, problem, tuple(assignment), cost_s, min(bound_s, cost_s))
-    return replace(found, left=found.only(least_s - floor_s[:, None] <= cost_s - bound_s))
+    narrow = Narrowed(problem, problem, tuple(assignment), cost_s, min(bound_s, cost_s))
+    return replace(narrow, left=narrow.only(least_s - floor_s[:, None] <= cost_s - bound_s))
 
 
-def narrowed(found: Narrowed, limits: WidthLimits, left_s: LeftSeconds) -> Narrowed:
+def narrowed(narrow: Narrowed, limits: WidthLimits, left_s: LeftSeconds) -> Narrowed:
     """As far as it goes within the limits."""
     should_stop = within(left_s)
-    while not found.is_settled and not should_stop():
-        before = found
-        network = cost_network(found.left)
+    while not narrow.is_settled and not should_stop():
+        before = narrow
+        network = cost_network(narrow.left)
         order = limits.order(network)
         if order is not None:
             least = minimise(network.sizes, network.factors, order, should_stop)
             if least is None:
                 break
-            return found.with_assignment(network.devices(least.values)).with_bound(least.total)
+            return narrow.with_assignment(network.devices(least.values)).with_bound(least.total)
         relaxation = relaxed(
-            network.sizes, network.factors, network.sequence, found.cost_s, within(left_s, _OF_THE_TIME)
+            network.sizes, network.factors, network.sequence, narrow.cost_s, within(left_s, _OF_THE_TIME)
         )
-        found = found.with_bound(relaxation.least).with_assignment(network.devices(relaxation.values))
-        found = _moved(found, should_stop)
-        alive = np.zeros((len(found.left.nodes), len(found.left.devices)), bool)
+        narrow = narrow.with_bound(relaxation.least).with_assignment(network.devices(relaxation.values))
+        narrow = _moved(narrow, should_stop)
+        alive = np.zeros((len(narrow.left.nodes), len(narrow.left.devices)), bool)
         for node, (states, least_of_states) in enumerate(zip(network.states, relaxation.least_with, strict=False)):
-            alive[node, states.device[least_of_states <= found.cost_s]] = True
-        found = replace(found, left=found.only(alive))
-        if found.left == before.left:
+            alive[node, states.device[least_of_states <= narrow.cost_s]] = True
+        narrow = replace(narrow, left=narrow.only(alive))
+        if narrow.left == before.left:
             break
-    return found
+    return narrow
 
 
-def _moved(found: Narrowed, should_stop: ShouldStop) -> Narrowed:
+def _moved(narrow: Narrowed, should_stop: ShouldStop) -> Narrowed:
     """Until no move to any of the devices is a gain; to as many of them at once as are narrow enough."""
-    devices = len(found.left.devices)
+    devices = len(narrow.left.devices)
     count, first, idle = max(1, devices // 2), 0, 0
     while count and idle < devices and not should_stop():
-        alive = np.zeros((len(found.left.nodes), devices), bool)
+        alive = np.zeros((len(narrow.left.nodes), devices), bool)
         alive[:, [(first + i) % devices for i in range(count)]] = True
-        network = cost_network(found.only(alive))
+        network = cost_network(narrow.only(alive))
         order = _OF_A_MOVE.order(network)
         if order is None:
             count //= 2
@@ -191,7 +191,7 @@ def _moved(found: Narrowed, should_stop: ShouldStop) -> Narrowed:
         least = minimise(network.sizes, network.factors, order, should_stop)
         if least is None:
             break
-        before, found = found, found.with_assignment(network.devices(least.values))
+        before, narrow = narrow, narrow.with_assignment(network.devices(least.values))
         step = max(1, count // 2)
-        first, idle = first + step, 0 if found.cost_s < before.cost_s else idle + step
-    return found
+        first, idle = first + step, 0 if narrow.cost_s < before.cost_s else idle + step
+    return narrow

@@ -119,14 +119,14 @@ def _states(problem: Problem, groups: Mapping[int, Group]) -> tuple[States, ...]
         for member in group.nodes:
             member_of[member].append(index)
     memory_of = np.array(problem.memory_of, np.intp)
-    found = []
+    tables = []
     for number, (node, of) in enumerate(zip(problem.nodes, member_of, strict=True)):
         alone = node.capable
         device = np.array([*alone, *[groups[g].device for g in of]], np.intp)
         shares_s = [groups[g].cost_s if groups[g].nodes[0] == number else 0.0 for g in of]
         cost_s = np.array([*[node.cost_s[d] for d in alone], *shares_s])
-        found.append(States(device, memory_of[device], np.array([_NO_GROUP] * len(alone) + of, np.intp), cost_s))
-    return tuple(found)
+        tables.append(States(device, memory_of[device], np.array([_NO_GROUP] * len(alone) + of, np.intp), cost_s))
+    return tuple(tables)
 
 
 def _add(network: CostNetwork, scope: Scope, table: Table) -> None:

@@ -42,13 +42,13 @@ def parse_patterns(texts: Iterable[str] | None) -> tuple[Pattern, ...]:
 def operator_groups(graph: Graph, patterns: Sequence[Pattern]) -> tuple[tuple[int, ...], ...]:
     """All groups of these patterns: operators, ascending; by where they begin, then the shorter first."""
     after = [_only_reader(graph, operator) for operator in range(len(graph.operators))]
-    found = []
+    groups = []
     for first in range(len(graph.operators)):
         for pattern in sorted(patterns, key=len):
             group = _begun(graph, pattern, first, after)
             if group:
-                found.append(group)
-    return tuple(found)
+                groups.append(group)
+    return tuple(groups)
 
 
 def _begun(graph: Graph, pattern: Pattern, first: int, after: Sequence[int | None]) -> tuple[int, ...]:

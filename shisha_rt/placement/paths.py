@@ -48,8 +48,8 @@ class Paths:
 
     def devices(self, path: int) -> tuple[int, ...]:
         """The device of each of its operators."""
-        found = []
+        covering = []
         while path != START:
-            found.append(self._device[path])
+            covering.append(self._device[path])
             path = self._before[path]
-        return tuple(reversed(found))
+        return tuple(reversed(covering))

@@ -63,9 +63,9 @@ class PlacedCosts:
     def costs(self) -> Costs:
         """The additive form (see above), as COSTS.json has it; nan where a place cannot run a layer."""
         time_s = np.array([self._layer_times_s(place.name) for place in self._machine.places]).T
-        found = additive(self._layers, self._machine, time_s, np.zeros(len(self._layers) - 1))
+        placed = additive(self._layers, self._machine, time_s, np.zeros(len(self._layers) - 1))
         same = len({costs.devices for costs in self._costs_of_place.values()}) == 1
-        return replace(found, teams=self._teams(), mixed=same)
+        return replace(placed, teams=self._teams(), mixed=same)
 
     def _teams(self) -> tuple[CostTeam, ...]:
         """Each as the only place of a machine."""

@@ -86,11 +86,11 @@ class Problem:
     @cached_property
     def devices_of(self) -> tuple[tuple[int, ...], ...]:
         """(nodes,): the devices that each node may be on, by itself or in a group, ascending."""
-        found = [set(node.capable) for node in self.nodes]
+        able = [set(node.capable) for node in self.nodes]
         for group in self.groups:
             for node in group.nodes:
-                found[node].add(group.device)
-        return tuple(tuple(sorted(devices)) for devices in found)
+                able[node].add(group.device)
+        return tuple(tuple(sorted(devices)) for devices in able)
 
     def processor_of(self, device: int) -> int:
         """What is on different ones can run at the same time."""
@@ -99,19 +99,19 @@ class Problem:
     @cached_property
     def inputs(self) -> tuple[tuple[int, ...], ...]:
         """(nodes,): the tensors that each node reads."""
-        found: list[list[int]] = [[] for _ in self.nodes]
+        readers: list[list[int]] = [[] for _ in self.nodes]
         for index, tensor in enumerate(self.tensors):
             for consumer in tensor.consumers:
-                found[consumer].append(index)
-        return tuple(map(tuple, found))
+                readers[consumer].append(index)
+        return tuple(map(tuple, readers))
 
     @cached_property
     def outputs(self) -> tuple[tuple[int, ...], ...]:
         """(nodes,): the tensors that each node makes."""
-        found: list[list[int]] = [[] for _ in self.nodes]
+        groups_of: list[list[int]] = [[] for _ in self.nodes]
         for index, tensor in enumerate(self.tensors):
-            found[tensor.producer].append(index)
-        return tuple(map(tuple, found))
+            groups_of[tensor.producer].append(index)
+        return tuple(map(tuple, groups_of))
 
     def edge_cost_s(self, tensor: ProblemTensor, source: int, target: int) -> float:
         """Seconds to move a tensor from the device that made it to another; 0 within a memory."""

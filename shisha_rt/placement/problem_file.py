@@ -87,11 +87,11 @@ class _Reader:
         return replace(alone, groups=groups)
 
     def _indices(self, names: Sequence[str], where: str) -> dict[str, int]:
-        found: dict[str, int] = {}
+        numbers: dict[str, int] = {}
         for index, name in enumerate(names):
-            if found.setdefault(name, index) != index:
+            if numbers.setdefault(name, index) != index:
                 self._fail(f"{where.format(index)} = {shown(name)}: used twice, expected one of its own")
-        return found
+        return numbers
 
     def _read_memories(self) -> tuple[tuple[str, ...], tuple[int, ...]]:
         given = self._file.memories

@@ -211,7 +211,7 @@ def costs_of_devices(
 
 
 def _alone(place: int, measured: OperatorCosts, operator_costs: OperatorCosts, speed: float) -> Alone:
-    """A stage is placed and told by `its` costs: what has none there is not on the place, whatever was measured."""
+    """A stage is placed by `operator_costs`: what has none there is not on the place, whatever was measured."""
     able = operator_costs.capable_alone.tolist()
     return Alone(
         place,

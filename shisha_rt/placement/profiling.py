@@ -101,12 +101,12 @@ def visits(dcg: Dcg, known: Collection[int], paths: Paths) -> Iterator[Visit]:
         ]
         after: list[ProfiledList] = []
         for device in reversed(devices):
-            found: dict[int, int] = {}
+            choice: dict[int, int] = {}
             for (crossed, path), rows in zip(before, moved, strict=True):
                 for row in rows:
                     crossed |= row[device]
-                found.setdefault(crossed, path)
-            lists = [ProfiledList(crossed, paths.then(found[crossed], device)) for crossed in _summarized(found)]
+                choice.setdefault(crossed, path)
+            lists = [ProfiledList(crossed, paths.then(choice[crossed], device)) for crossed in _summarized(choice)]
             yield Visit(Vertex(operator, device), lists)
             after = lists + after
         before = after

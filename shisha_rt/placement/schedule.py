@@ -90,7 +90,7 @@ class _Scheduling:
 
     def schedule(self, items: Items) -> Schedule:
         sections = list(self._sections(items))
-        now, found = 0.0, []
+        now, scheduled = 0.0, []
         for lanes, moving_s in zip(sections, self._moving_s(sections), strict=True):
             start, now = now, now + moving_s
             ends, timed = [], []
@@ -102,8 +102,8 @@ class _Scheduling:
                 ends.append(end)
                 timed.append(tuple(partitions))
             now = max(ends)
-            found.append(Section(tuple(timed), start, now))
-        return Schedule(tuple(found))
+            scheduled.append(Section(tuple(timed), start, now))
+        return Schedule(tuple(scheduled))
 
     def _sections(self, items: Items) -> Iterator[_Lanes]:
         """What runs in sequence is one section, up to branches that overlap."""

@@ -30,11 +30,11 @@ class Segment:
 
 def segments(graph: Graph, first: int, placement: Sequence[str]) -> tuple[Segment, ...]:
     """The segments of the operators from `first` on, whose devices `placement` names."""
-    found = []
+    cut_segments = []
     for device, run in groupby(enumerate(placement, start=first), key=lambda entry: entry[1]):
         operators = [operator for operator, _ in run]
-        found.append(segment(graph, operators[0], operators[-1], device))
-    return tuple(found)
+        cut_segments.append(segment(graph, operators[0], operators[-1], device))
+    return tuple(cut_segments)
 
 
 def segment(graph: Graph, first: int, last: int, device: str) -> Segment:

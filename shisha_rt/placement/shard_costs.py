@@ -29,7 +29,7 @@ def shard_times(
 
     A line through the smallest shard and the largest that the device has room for.
     """
-    found: dict[PricedSplit, ShardTime] = {}
+    times_of: dict[PricedSplit, ShardTime] = {}
     alike = {
         place: next(name for name, other in devices.items() if other == device) for place, device in devices.items()
     }
@@ -45,15 +45,15 @@ def shard_times(
 
         for place, first in alike.items():
             if place != first:
-                found[span, way.axis, place] = found[span, way.axis, first]
+                times_of[span, way.axis, place] = times_of[span, way.axis, first]
                 continue
             shard_line = _line(way, partial(seconds, place=place))
             join_s: float | None = 0.0
             if way.joined:
                 join = Split(span, way.axis, (way.block, way.units - way.block), 2)
                 join_s = split_stage_s(graph, node_layers, join, [span], devices[place])
-            found[span, way.axis, place] = replace(shard_line, join_s=join_s or 0.0)
-    return found
+            times_of[span, way.axis, place] = replace(shard_line, join_s=join_s or 0.0)
+    return times_of
 
 
 def _line(way: Splittable, seconds: Callable[[int], float]) -> ShardTime:

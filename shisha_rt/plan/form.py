@@ -82,15 +82,15 @@ class WrittenStage(msgspec.Struct, frozen=True):
 def read(stages: Iterable[WrittenStage]) -> Plan:
     """The plan that is written down."""
     parts: Counter[WrittenSplit] = Counter()
-    found = []
+    stage_forms = []
     for index, stage in enumerate(stages):
         split, after = None, _chained(index) if stage.after is None else stage.after
         if stage.split is not None:
             carried = stage.split
             split = Split((carried.first, carried.last), as_axis(carried.axis), carried.shares, parts[carried])
             parts[carried] += 1
-        found.append(Stage(stage.work, stage.teams, after, split=split))
-    return Plan(tuple(found))
+        stage_forms.append(Stage(stage.work, stage.teams, after, split=split))
+    return Plan(tuple(stage_forms))
 
 
 def plan_of(stages: Iterable[Mapping[str, Any]]) -> Plan:
@@ -119,19 +119,19 @@ def written(plan: Plan, **columns: Iterable[object]) -> list[dict[str, Any]]:
 
 
 def _written_stage(index: int, stage: Stage) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    stage_object: dict[str, Any] = {}
     if len(stage.work) == 1:
-        found |= {"first": stage.first, "last": stage.last}
+        stage_object |= {"first": stage.first, "last": stage.last}
     else:
-        found["layers"] = [list(span) for span in stage.work]
+        stage_object["layers"] = [list(span) for span in stage.work]
     alone = all(len(team) == 1 for team in stage.teams)
-    found["places"] = [team[0] if alone else list(team) for team in stage.teams]
+    stage_object["places"] = [team[0] if alone else list(team) for team in stage.teams]
     if stage.after != _chained(index):
-        found["after"] = list(stage.after)
+        stage_object["after"] = list(stage.after)
     if stage.split is not None:
         (first, last), axis, shares = stage.split.whole
-        found["split"] = {"first": first, "last": last, "axis": axis, "shares": list(shares)}
-    return found
+        stage_object["split"] = {"first": first, "last": last, "axis": axis, "shares": list(shares)}
+    return stage_object
 
 
 def brief(plan: Plan) -> Brief:

@@ -73,10 +73,10 @@ def measure_window(
         for ran, stage, pooled_stage in zip(pooled, plan.stages, alike, strict=True)
     ]
     stage_s = tuple(map(stage_seconds, times_s))
-    found = rate_of(plan, times_s)
+    rate = rate_of(plan, times_s)
     noise_s = _pool_noise_s(plan, pooled, stage_s)
-    bottleneck_s = found.bottleneck_s
-    reaching_s = (noise for own, noise in zip(found.period_s, noise_s, strict=True) if own + noise >= bottleneck_s)
+    bottleneck_s = rate.bottleneck_s
+    reaching_s = (noise for own, noise in zip(rate.period_s, noise_s, strict=True) if own + noise >= bottleneck_s)
     band = max(reaching_s) / bottleneck_s if bottleneck_s else 0.0
     if frames_per_s is None:
         frames_per_s = (min(counts) - 1) / took_s if took_s else math.inf
@@ -85,7 +85,7 @@ def measure_window(
         max(band, band_floor),
         min(counts),
         took_s,
-        rate=None if plain else found,
+        rate=None if plain else rate,
         alone_s=median(alone_s) if len(alone_s) >= MIN_FRAMES else None,
         overlap=min(1.0, frames_per_s * bottleneck_s) if any(len(pool.teams) > 1 for pool in plan.pools) else 1.0,
         team_s=() if plain else tuple(tuple(window.median_s for window in team_windows) for team_windows in by_team),
@@ -116,12 +116,12 @@ def _by_team(frames: StageFrames, teams: int) -> list[_Sorted]:
 
 def _pool_noise_s(plan: Plan, windows: Sequence[Sequence[_Sorted]], stage_s: Sequence[float]) -> tuple[float, ...]:
     """(stages,): by how much two measurements of the period of each stage's pool differ, in seconds."""
-    found = [0.0] * len(plan.stages)
+    errors = [0.0] * len(plan.stages)
     for pool in plan.pools:
         noise_s = sum(_stage_noise_s(windows[index], stage_s[index]) for index in pool.stages)
         for index in pool.stages:
-            found[index] = noise_s / len(pool.teams)
-    return tuple(found)
+            errors[index] = noise_s / len(pool.teams)
+    return tuple(errors)
 
 
 def _stage_noise_s(teams: Sequence[_Sorted], stage_s: float) -> float:

@@ -153,30 +153,30 @@ class Plan:
     @property
     def pools(self) -> tuple[Pool, ...]:
         """In the order of their first stages."""
-        found: dict[frozenset[Team], list[int]] = {}
+        pools: dict[frozenset[Team], list[int]] = {}
         for index, stage in enumerate(self.stages):
-            found.setdefault(frozenset(stage.teams), []).append(index)
-        return tuple(Pool(self.stages[of[0]].teams, tuple(of)) for of in found.values())
+            pools.setdefault(frozenset(stage.teams), []).append(index)
+        return tuple(Pool(self.stages[of[0]].teams, tuple(of)) for of in pools.values())
 
     def ancestors(self, stage: int) -> frozenset[int]:
         """The stages whose results a stage (index) needs, or that those need."""
-        found: set[int] = set()
+        seen: set[int] = set()
         pending = list(self.stages[stage].after)
         while pending:
             reached = pending.pop()
-            if reached not in found:
-                found.add(reached)
+            if reached not in seen:
+                seen.add(reached)
                 pending += self.stages[reached].after
-        return frozenset(found)
+        return frozenset(seen)
 
     @property
     def splits(self) -> tuple[tuple[int, ...], ...]:
         """For each split the stages that carry it, in the plan's order: its shards, and its join if there is one."""
-        found: dict[tuple[object, ...], list[int]] = {}
+        works: dict[tuple[object, ...], list[int]] = {}
         for index, stage in enumerate(self.stages):
             if stage.split is not None:
-                found.setdefault(stage.split.whole, []).append(index)
-        return tuple(map(tuple, found.values()))
+                works.setdefault(stage.split.whole, []).append(index)
+        return tuple(map(tuple, works.values()))
 
     def stages_of(self, layer_count: int) -> tuple[tuple[int, ...], ...]:
         """(layers,): the stages that have each layer: one, unless it is split."""

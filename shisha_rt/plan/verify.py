@@ -63,14 +63,14 @@ class PlanRules:
             return [f"the plan has {stages} stages, expected at most {self.layer_count}, one for each layer"]
         if max(map(len, splits), default=0) > len(self.places) + 1:
             return [f"the plan has more shards of a layer than places: expected at most {len(self.places)}"]
-        found = _first(
+        fault = _first(
             _work(plan, self.layer_count),
             _splits(plan, splits, self),
             _order(plan),
             _teams(plan, self),
             _pools(plan, self),
         )
-        return found or _first(_cuts(plan, self), _needs(plan, self), _memory(plan, self))  # they take it for granted
+        return fault or _first(_cuts(plan, self), _needs(plan, self), _memory(plan, self))  # they take it for granted
 
     def are_alike(self, stage: Stage) -> bool:
         """Whether all teams of a stage are of one kind and size."""
@@ -81,15 +81,15 @@ class PlanRules:
 
         Where places have no devices there is no placement.
         """
-        found = []
+        faults = []
         for index, stage in enumerate(plan.stages):
             known = self.devices.get(stage.place, ())
             expected = sum(self.operator_counts[layer] for layer in stage.layers) if known else 0
             if len(stage.placement) != expected:
-                found.append(f"{_named(index, stage)} places {len(stage.placement)} operators, expected {expected}")
+                faults.append(f"{_named(index, stage)} places {len(stage.placement)} operators, expected {expected}")
             for device in sorted(set(stage.placement) - set(known)) if known else ():
-                found.append(f"{_named(index, stage)} uses device {device!r}, expected one of {', '.join(known)}")
-        return found
+                faults.append(f"{_named(index, stage)} uses device {device!r}, expected one of {', '.join(known)}")
+        return faults
 
 
 def _first(*faults: Iterator[str]) -> list[str]:

@@ -69,29 +69,29 @@ def best_chain(
     def best(costs: Costs) -> PlanSolution:
         return _best_chain(costs, most_stages, replicate, objective, latency, most_cells, should_stop)
 
-    found = best(costs)
-    if found.plan is None or objective == "latency":
-        return found
-    for places in with_parts_of_links(costs) if rate_by(costs, found.plan).is_link_bound else ():
+    best_chain_found = best(costs)
+    if best_chain_found.plan is None or objective == "latency":
+        return best_chain_found
+    for places in with_parts_of_links(costs) if rate_by(costs, best_chain_found.plan).is_link_bound else ():
         other = best(places).plan
         if other is not None:
-            found = _better(costs, found, over_hosts(costs, other))
-    return found
+            best_chain_found = _better(costs, best_chain_found, over_hosts(costs, other))
+    return best_chain_found
 
 
-def _better(costs: Costs, found: PlanSolution, other: Plan) -> PlanSolution:
+def _better(costs: Costs, plan_solution: PlanSolution, other: Plan) -> PlanSolution:
     """With the faster plan, for which the same bound holds."""
-    assert found.plan is not None  # as a plan was found
-    assert found.lower_bound_s is not None  # so was a bound
+    assert plan_solution.plan is not None  # as a plan was found
+    assert plan_solution.lower_bound_s is not None  # so was a bound
     other_s = rate_by(costs, other).bottleneck_s
-    if other_s >= rate_by(costs, found.plan).bottleneck_s:
-        return found
-    proven = _is_proven(found.lower_bound_s, other_s)
+    if other_s >= rate_by(costs, plan_solution.plan).bottleneck_s:
+        return plan_solution
+    proven = _is_proven(plan_solution.lower_bound_s, other_s)
     return replace(
-        found,
+        plan_solution,
         plan=other,
         outcome=Outcome.OPTIMAL if proven else Outcome.FEASIBLE,
-        lower_bound_s=other_s if proven else found.lower_bound_s,
+        lower_bound_s=other_s if proven else plan_solution.lower_bound_s,
         latency_proven=False,
     )
 
@@ -121,24 +121,24 @@ def _best_chain(
             _with_fewer_cuts(model), most_stages, most_cells, replicate=replicate, objective=objective
         )
     statistics = {"kinds": len(model.kinds), "cells": _cells(space, objective), "probes": 0}
-    found = _search(space, bound_s if space is whole else 0.0, objective, latency, should_stop)
-    if isinstance(found, str):
-        outcome = Outcome.INFEASIBLE if space is whole and found != _STOPPED else Outcome.LIMIT
+    searched = _search(space, bound_s if space is whole else 0.0, objective, latency, should_stop)
+    if isinstance(searched, str):
+        outcome = Outcome.INFEASIBLE if space is whole and searched != _STOPPED else Outcome.LIMIT
         lower_s = bound_s if outcome is Outcome.LIMIT else None
-        return PlanSolution(None, outcome, lower_s, reason=found, statistics=statistics, space=space.space)
-    plan = over_hosts(costs, space.plan(found.stages))
+        return PlanSolution(None, outcome, lower_s, reason=searched, statistics=statistics, space=space.space)
+    plan = over_hosts(costs, space.plan(searched.stages))
     if space is not whole and replicate and objective == "throughput":
         copied = over_hosts(costs, with_further_copies(costs, plan))
         plan = min(plan, copied, key=lambda option: (rate_by(costs, option).bottleneck_s, len(option.places)))
     value_s = rate_by(costs, plan).value_s(objective)
-    statistics["probes"] = found.probes
-    lower_s = found.lower_s if space is whole and found.lower_s is not None else bound_s
+    statistics["probes"] = searched.probes
+    lower_s = searched.lower_s if space is whole and searched.lower_s is not None else bound_s
     proven = _is_proven(lower_s, value_s)
     return PlanSolution(
         plan,
         Outcome.OPTIMAL if proven else Outcome.FEASIBLE,
         value_s if proven else lower_s,
-        proven and found.least,
+        proven and searched.least,
         statistics=statistics,
         space=space.space,
         is_partial=space is not whole,
@@ -202,7 +202,7 @@ def _search(space: Chains, bound_s: float, objective: Objective, latency: bool, 
 
 
 def _fastest(space: Chains, widest: Need, bound_s: float, latency: bool, should_stop: Stop) -> _Found:
-    found, upper_s, probes = widest.trace(), space.bottleneck_s(widest.trace()), 0
+    traced, upper_s, probes = widest.trace(), space.bottleneck_s(widest.trace()), 0
     periods = _between(space.period_s, bound_s, upper_s)
     low, high, ahead = 0, len(periods), _AHEAD
     while low < high:
@@ -210,22 +210,22 @@ def _fastest(space: Chains, widest: Need, bound_s: float, latency: bool, should_
         middle = min((low + high) // 2, max(low, int(np.searchsorted(periods, (1 + ahead) * periods[low]))))
         table = need(space, float(periods[middle]), should_stop)
         if table is None:
-            return _Found(tuple(found), float(periods[low]), False, probes)
+            return _Found(tuple(traced), float(periods[low]), False, probes)
         probes += 1
         if table.is_whole:
-            found = table.trace()
-            upper_s = space.bottleneck_s(found)
+            traced = table.trace()
+            upper_s = space.bottleneck_s(traced)
             high = min(middle, int(np.searchsorted(periods, upper_s)))
         else:
             low, ahead = middle + 1, 2 * ahead
     least = False
     if latency and latency_cells(space) <= _MOST_CELLS:
-        quick = quickest(space, upper_s, _latency_s(space, found), should_stop)
+        quick = quickest(space, upper_s, _latency_s(space, traced), should_stop)
         least = quick is not None
         if quick is not None and quick.stages:
-            least = _is_as_fast(space, quick.stages, found)
-            found = list(quick.stages) if least else found
-    return _Found(tuple(found), upper_s, least, probes)
+            least = _is_as_fast(space, quick.stages, traced)
+            traced = list(quick.stages) if least else traced
+    return _Found(tuple(traced), upper_s, least, probes)
 
 
 def _is_as_fast(space: Chains, stages: Sequence[SharedStage], others: Sequence[SharedStage]) -> bool:
@@ -263,12 +263,12 @@ def _least_latency(space: Chains, widest: Need, should_stop: Stop) -> _Found:
     else:
         middle = high // 2
     while low < high:
-        found = quickest(space, float(periods[middle]), most_s, should_stop)
-        if found is None:
+        quick = quickest(space, float(periods[middle]), most_s, should_stop)
+        if quick is None:
             break
         probes += 1
-        if found.stages:
-            stages, high = found.stages, middle
+        if quick.stages:
+            stages, high = quick.stages, middle
         else:
             low = middle + 1
         middle = (low + high) // 2

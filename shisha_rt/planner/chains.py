@@ -128,18 +128,18 @@ class Chains:
     def _made_up(self, stage: SharedStage) -> list[TeamKind]:
         """The teams of a stage, the quickest first."""
         left = self.shares[stage.share].tolist()
-        found = [] if stage.lead is None else [stage.lead]
-        for index in found:
+        members = [] if stage.lead is None else [stage.lead]
+        for index in members:
             left[self.teams[index].kind] -= self.teams[index].size
         for kind, places in enumerate(left):
-            found += self._best_teams(kind, places, stage) if self.replicate else [kind] * places
-        return [self.teams[index] for index in sorted(found, key=lambda team: self._seconds(team, stage))]
+            members += self._best_teams(kind, places, stage) if self.replicate else [kind] * places
+        return [self.teams[index] for index in sorted(members, key=lambda team: self._seconds(team, stage))]
 
     def _best_teams(self, kind: int, places: int, stage: SharedStage) -> list[int]:
         """What `_rates` found best, traced back: sums are of the same terms, hence equal to the last bit."""
         rates = self.rates[kind][:, stage.begin, stage.end]
         sizes = [(index, team.size) for index, team in enumerate(self.teams) if team.kind == kind]
-        found: list[int] = []
+        cuts: list[int] = []
         while places and rates[places]:
             if rates[places] == rates[places - 1]:
                 places -= 1
@@ -149,9 +149,9 @@ class Chains:
                 for index, size in sizes
                 if size <= places and rates[places - size] + _rate(self._seconds(index, stage)) == rates[places]
             )
-            found.append(index)
+            cuts.append(index)
             places -= size
-        return found
+        return cuts
 
     def _seconds(self, team: int, stage: SharedStage) -> float:
         return float(self.seconds.busy_s[team, stage.begin, stage.end])

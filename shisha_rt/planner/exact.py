@@ -135,9 +135,9 @@ def exact_plan(
         outcome = Outcome.OPTIMAL
         table = reach(states, model.furthest(bracket.upper_s), should_stop, to_the_end=True)
         if table is not None:
-            found = low_latency(model, table, latency_states, should_stop)
-            stages, latency_proven = found.stages, found.is_least
-            statistics |= {"latency_states": found.states, "latency_bound_s": found.bound_s}
+            latency = low_latency(model, table, latency_states, should_stop)
+            stages, latency_proven = latency.stages, latency.is_least
+            statistics |= {"latency_states": latency.states, "latency_bound_s": latency.bound_s}
     return PlanSolution(model.plan(stages), outcome, bracket.lower_s, latency_proven, statistics=statistics)
 
 

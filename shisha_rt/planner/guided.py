@@ -105,28 +105,28 @@ class GuidedTuner:
             solution = replace(solution, lower_bound_s=None)
         if len(trials.done) >= self.most_trials:
             return trials, self._final(trials, f"the limit of {self.most_trials} trials is reached", solution)
-        found = None if solution.plan is None else self._promising(trials, believed, solution)
-        failed = found is not None and any(found.plan == plan for plan, _ in trials.done)
-        if found is None or failed:
-            found = (
+        proposal = None if solution.plan is None else self._promising(trials, believed, solution)
+        failed = proposal is not None and any(proposal.plan == plan for plan, _ in trials.done)
+        if proposal is None or failed:
+            proposal = (
                 self._without_copies(trials)
                 or self._branches(trials, believed)
                 or self._reordered(trials, believed.costs, replicate=True)
                 or self._reordered(trials, self.costs, replicate=False)
             )
-        if found is None and believed.costs.splits.ways:
+        if proposal is None and believed.costs.splits.ways:
             handover_s = _handover_s(believed.costs, trials.done)
             whole, solution = solution, self._with_splits(believed.costs, solution, handover_s)
             fewer = with_longest_alone(believed.costs, solution.plan, trials.done)
             if fewer is not None:
-                found = self._split(trials, fewer, self._with_splits(fewer, whole, handover_s), handover_s)
-            found = found or self._split(trials, believed.costs, solution, handover_s)
-        if found is None and solution.plan is None:
+                proposal = self._split(trials, fewer, self._with_splits(fewer, whole, handover_s), handover_s)
+            proposal = proposal or self._split(trials, believed.costs, solution, handover_s)
+        if proposal is None and solution.plan is None:
             return trials, self._final(trials, f"no other plan: {solution.reason}", solution)
-        if found is None:
+        if proposal is None:
             why = "what promises most could not be run" if failed else self._why_none(believed, solution)
             return trials, self._final(trials, why, solution)
-        return replace(trials, at=found.plan), found
+        return replace(trials, at=proposal.plan), proposal
 
     def _promising(self, trials: Trials, believed: Learnt, solution: PlanSolution) -> Proposal | None:
         """The plan that is better than all measured ones for the least doubt. The same doubt is cast on those.
@@ -190,13 +190,13 @@ class GuidedTuner:
         if not (self.needs and self.replicate and near) or self.objective != "latency":
             return None
         handover_s = _handover_s(believed.costs, trials.done)
-        found: SchemePlan | None = study("side_by_side")(believed.costs, self.needs, handover_s, self.costs.far)
-        if found is None or any(found.plan == plan for plan, _ in trials.done):
+        scheme_plan: SchemePlan | None = study("side_by_side")(believed.costs, self.needs, handover_s, self.costs.far)
+        if scheme_plan is None or any(scheme_plan.plan == plan for plan, _ in trials.done):
             return None
-        told_s = found.foretold.latency_s
+        told_s = scheme_plan.foretold.latency_s
         if told_s > (1 - self.gain) * self._best(trials)[1].latency_s:
             return None
-        return Proposal(found.plan, f"told {1e3 * told_s:.4g} ms, with branches side by side", False)
+        return Proposal(scheme_plan.plan, f"told {1e3 * told_s:.4g} ms, with branches side by side", False)
 
     def _reordered(self, trials: Trials, costs: Costs, *, replicate: bool) -> Proposal | None:
         """A stage may have parts of branches that lie one behind the other in the file. Without copies, as told."""
@@ -205,7 +205,7 @@ class GuidedTuner:
         to_beat_s = (1 - self.gain) * self._best(trials)[1].bottleneck_s
         if self._memory_s(trials) > to_beat_s:
             return None
-        found: OrderedPlan = study("ordered_plan")(
+        ordered_plan: OrderedPlan = study("ordered_plan")(
             costs,
             self.needs,
             to_beat_s,
@@ -213,10 +213,10 @@ class GuidedTuner:
             replicate=replicate,
             limits=study("OrderLimits")(_MOST_DOWNSETS, _MOST_ORDER_WORK, _most_cells(replicate, self.objective)),
         )
-        if found.plan is None or any(found.plan == plan for plan, _ in trials.done):
+        if ordered_plan.plan is None or any(ordered_plan.plan == plan for plan, _ in trials.done):
             return None
-        why = f"told {1e3 * found.bottleneck_s:.4g} ms, with layers in another order than the file's"
-        return Proposal(found.plan, why, False, found.lower_s)
+        why = f"told {1e3 * ordered_plan.bottleneck_s:.4g} ms, with layers in another order than the file's"
+        return Proposal(ordered_plan.plan, why, False, ordered_plan.lower_s)
 
     def _with_splits(self, costs: Costs, whole: PlanSolution, handover_s: float) -> PlanSolution:
         return split_plan(
@@ -229,9 +229,9 @@ class GuidedTuner:
             most_cells=_most_cells(self.replicate, self.objective),
         )
 
-    def _split(self, trials: Trials, costs: Costs, found: PlanSolution, handover_s: float) -> Proposal | None:
+    def _split(self, trials: Trials, costs: Costs, plan_solution: PlanSolution, handover_s: float) -> Proposal | None:
         """Where nothing else makes it faster: layers in shards, if that promises more than the best measured does."""
-        plan = found.plan
+        plan = plan_solution.plan
         if plan is None or not plan.splits or any(plan == tried for tried, _ in trials.done):
             return None
         predicted = team_costs(costs)
@@ -240,7 +240,7 @@ class GuidedTuner:
         if max(told_s, self._memory_s(trials)) > (1 - self.gain) * self._best(trials)[1].value_s(self.objective):
             return None
         why = f"predicted {1e3 * told_s:.4g} ms, with {_split_layers(plan)} in shards"
-        return Proposal(plan, why, False, found.lower_bound_s)
+        return Proposal(plan, why, False, plan_solution.lower_bound_s)
 
     def _memory_s(self, trials: Trials) -> float:
         """What the slowest memory needs for a frame in the plan that needs the least: other plans spare none of it."""

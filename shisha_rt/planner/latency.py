@@ -84,9 +84,9 @@ def low_latency(model: StageCosts, table: Reach, most_states: int, should_stop: 
     relaxed = tightest = _relax(ending, starts, np.zeros(len(model.kinds)))
     best = _dive(table, ending, relaxed)
     for _ in range(_PRICINGS_PER_KIND * len(model.kinds)):
-        found = Latency(tuple(best.stages()), best.latency_s, tightest.bound_s, states=0)
-        if found.is_least or should_stop():
-            return found
+        latency = Latency(tuple(best.stages()), best.latency_s, tightest.bound_s, states=0)
+        if latency.is_least or should_stop():
+            return latency
         relaxed = _relax(ending, starts, _repriced(relaxed, best.latency_s))
         tightest = max(tightest, relaxed, key=lambda bounds: bounds.bound_s)
         best = min(best, _dive(table, ending, relaxed), key=lambda tried: tried.latency_s)

@@ -183,7 +183,7 @@ def _sightings(costs: Costs, layers_s: Floats, seen: Sequence[_Seen], place: str
 
     `place`: the one on which they ran; teams of several are on this host.
     """
-    found: list[Sighting] = []
+    sightings: list[Sighting] = []
     for first, end, service_s, error in seen:
         told_s = float(np.nansum(layers_s[first:end]))
         if math.isfinite(service_s) and told_s:
@@ -191,8 +191,8 @@ def _sightings(costs: Costs, layers_s: Floats, seen: Sequence[_Seen], place: str
             hidden = service_s <= (1 + _LINK_ERROR + error) * _ways_s(costs, place, first, end)
             if hidden and entry_s + told_s <= service_s:
                 continue
-            found.append(Sighting(first, end, service_s - entry_s, error * max(service_s, told_s)))
-    return found
+            sightings.append(Sighting(first, end, service_s - entry_s, error * max(service_s, told_s)))
+    return sightings
 
 
 def _ways_s(costs: Costs, place: str, first: int, end: int) -> float:
@@ -216,18 +216,18 @@ def _merged(sightings: Sequence[Sighting]) -> _Merged:
     by_span: dict[tuple[int, int], list[Sighting]] = {}
     for sighting in sightings:
         by_span.setdefault((sighting.first, sighting.end), []).append(sighting)
-    found: list[Sighting] = []
+    merged: list[Sighting] = []
     scatter = 0.0
     for (first, end), sighted in by_span.items():
         if len(sighted) == 1:
-            found += sighted
+            merged += sighted
             continue
         time_s, error_s = np.array([(sighting.time_s, sighting.error_s) for sighting in sighted]).T
         weights = 1 / error_s**2
         mean_s, its_error_s = float(weights @ time_s / weights.sum()), float(weights.sum() ** -0.5)
         scatter += math.log(its_error_s) - float(np.log(error_s).sum() + weights @ (time_s - mean_s) ** 2 / 2)
-        found.append(Sighting(first, end, mean_s, its_error_s))
-    return _Merged(found[-_MOST_SIGHTINGS:], scatter)
+        merged.append(Sighting(first, end, mean_s, its_error_s))
+    return _Merged(merged[-_MOST_SIGHTINGS:], scatter)
 
 
 def _each_seen(kinds: Sequence[Group], alone: Sequence[Sequence[Sighting]]) -> list[Group]:

@@ -59,6 +59,6 @@ def maximize(gain: Floats, use: Floats, limit: Floats) -> Optimum:
         others[leaves] = 0.0
         table -= np.outer(others, table[leaves])
         basis[leaves] = enters
-    found = np.zeros(columns + rows)
-    found[basis] = np.maximum(table[:rows, -1], 0.0)
-    return Optimum(float(gain @ found[:columns]), found[:columns], np.maximum(table[rows, columns:-1], 0.0))
+    basic = np.zeros(columns + rows)
+    basic[basis] = np.maximum(table[:rows, -1], 0.0)
+    return Optimum(float(gain @ basic[:columns]), basic[:columns], np.maximum(table[rows, columns:-1], 0.0))

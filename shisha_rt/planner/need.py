@@ -63,7 +63,7 @@ class Need:
         """Stages that get to the end of the network, in order."""
         shares = self.chains.shares
         layer, end, free = len(self.tables) - 1, self.chains.model.groups, np.array(self.chains.counts[:-1], np.int64)
-        found: list[SharedStage] = []
+        shared_stages: list[SharedStage] = []
         while end:
             before = self.tables[max(0, layer - 1)]
             places, begins = self.ending[end]
@@ -72,9 +72,9 @@ class Need:
             left = tuple((free - shares[places, :-1]).T)
             least = int((before[(begins, *left)] + shares[places, -1]).argmin())
             share = int(places[least])
-            found.append(SharedStage(share, int(begins[least]), end))
-            end, free, layer = found[-1].begin, free - shares[share, :-1], layer - 1
-        return found[::-1]
+            shared_stages.append(SharedStage(share, int(begins[least]), end))
+            end, free, layer = shared_stages[-1].begin, free - shares[share, :-1], layer - 1
+        return shared_stages[::-1]
 
 
 def need_cells(chains: Chains) -> int:

@@ -86,8 +86,8 @@ class Outlook:
         """
         space = self._space(seconds)
         if self.objective == "latency":
-            found = quickest(space, math.inf, bound_s, lambda: False)
-            return space.plan(found.stages) if found is not None and found.stages else None
+            quick = quickest(space, math.inf, bound_s, lambda: False)
+            return space.plan(quick.stages) if quick is not None and quick.stages else None
         table = need(space, bound_s, lambda: False)
         if table is None or not table.is_whole:
             return None

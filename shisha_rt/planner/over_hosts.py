@@ -70,10 +70,10 @@ class _Spread:
 
 def _loads(predicted: TeamCosts, plan: Plan) -> dict[str, Floats]:
     """(2,) of each place in use that has a link."""
-    found: defaultdict[str, Floats] = defaultdict(lambda: _NOTHING)
+    loads: defaultdict[str, Floats] = defaultdict(lambda: _NOTHING)
     for place, there_s, back_s in predicted.place_loads(plan, predicted.team_s(plan)):
-        found[place] = found[place] + (there_s, back_s)
-    return dict(found)
+        loads[place] = loads[place] + (there_s, back_s)
+    return dict(loads)
 
 
 def _exchange(spread: _Spread, loads: dict[str, Floats]) -> None:

@@ -83,7 +83,7 @@ def _windows(share: Sequence[int], counts: Sequence[int]) -> tuple[_Slices, _Sli
 def _traced(chains: Chains, options: list[list[_Option]], tables: list[Floats]) -> list[SharedStage]:
     """Sums are of the same terms, hence equal to the last bit."""
     layer, end, free = len(tables) - 1, chains.model.groups, np.array(chains.counts)
-    found: list[SharedStage] = []
+    shared_stages: list[SharedStage] = []
     while end:
         if layer and tables[layer][(end, *free)] == tables[layer - 1][(end, *free)]:
             layer -= 1
@@ -96,9 +96,9 @@ def _traced(chains: Chains, options: list[list[_Option]], tables: list[Floats]) 
             if (chains.shares[share] <= free).all()
             and before[(option.begin, *(free - chains.shares[share]))] + option.service_s == latency_s
         )
-        found.append(SharedStage(share, option.begin, end, option.lead))
+        shared_stages.append(SharedStage(share, option.begin, end, option.lead))
         end, free, layer = option.begin, free - chains.shares[share], max(0, layer - 1)
-    return found[::-1]
+    return shared_stages[::-1]
 
 
 def tight_stages(chains: Chains, most_latency_s: float) -> Ints:
@@ -122,7 +122,7 @@ def _options(chains: Chains, bound_s: float, most_latency_s: float) -> list[list
     of_stage: dict[tuple[int, int], list[tuple[float, int, Ints]]] = {}
     for lead, begin, end, shares in _least_shares(chains, able, rate):
         of_stage.setdefault((begin, end), []).append((float(chains.seconds.alone_s[lead, begin, end]), lead, shares))
-    found: list[list[_Option]] = [[] for _ in range(chains.model.groups + 1)]
+    options: list[list[_Option]] = [[] for _ in range(chains.model.groups + 1)]
     mixed = chains.is_mixed
     for (begin, end), chosen in of_stage.items():
         kept = np.zeros((0, len(chains.counts)), np.int64)
@@ -132,8 +132,8 @@ def _options(chains: Chains, bound_s: float, most_latency_s: float) -> list[list
                 of_use = ~(kept[:, None] <= places).all(axis=2).any(axis=0)
                 shares, kept = shares[of_use], np.concatenate([kept, places[of_use]])
             if shares.size:
-                found[end].append(_Option(begin, lead, service_s, shares))
-    return found
+                options[end].append(_Option(begin, lead, service_s, shares))
+    return options
 
 
 def _through_s(chains: Chains, rate: float, most_latency_s: float) -> Floats:

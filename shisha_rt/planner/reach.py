@@ -127,13 +127,13 @@ class Reach:
     def trace(self) -> list[KindedStage]:
         """Stages that get as far as the furthest state, in order."""
         used, end = next(self.furthest_states()), self.furthest
-        found: list[KindedStage] = []
+        kinded_stages: list[KindedStage] = []
         while end:
             used, stage = self._last_stage(used, end)
             if stage is not None:
-                found.append(stage)
+                kinded_stages.append(stage)
                 end = stage[1]
-        return found[::-1]
+        return kinded_stages[::-1]
 
     def _last_stage(self, used: Counts, end: int) -> tuple[Counts, KindedStage | None]:
         """The last place of those that get to `end`; it may be one that need not be used."""

@@ -60,19 +60,19 @@ def wide_plan(
 
 
 def wider(
-    costs: Costs, found: PlanSolution, *, most_stages: int | None = None, should_stop: Stop = lambda: False
+    costs: Costs, plan_solution: PlanSolution, *, most_stages: int | None = None, should_stop: Stop = lambda: False
 ) -> PlanSolution:
     """The better one of a plan that was sought with some of the places, and `wide_plan`'s; and the higher bound."""
     other = wide_plan(costs, most_stages=most_stages, should_stop=should_stop)
     if other is None or other.plan is None:
-        return found
+        return plan_solution
     predicted = team_costs(costs)
     best, best_s = other, predicted.rate(other.plan).bottleneck_s
-    if found.plan is not None:
-        found_s = predicted.rate(found.plan).bottleneck_s
+    if plan_solution.plan is not None:
+        found_s = predicted.rate(plan_solution.plan).bottleneck_s
         if found_s <= best_s:
-            best, best_s = found, found_s
-    lower_s = max(other.lower_bound_s or 0.0, found.lower_bound_s or 0.0)
+            best, best_s = plan_solution, found_s
+    lower_s = max(other.lower_bound_s or 0.0, plan_solution.lower_bound_s or 0.0)
     if lower_s >= best_s * (1 - 2 * TOLERANCE):
         return replace(best, outcome=Outcome.OPTIMAL, lower_bound_s=best_s, space=SPACE)
     return replace(best, lower_bound_s=lower_s, space=SPACE)
@@ -109,12 +109,12 @@ def _best_cuts(wide: Wide, bounded: Bounded, most_stages: int | None, should_sto
 
 def _fronts(known: dict[Cuts, float]) -> list[Cuts]:
     """The best for each number of stages, as long as a further stage brings something."""
-    found: list[Cuts] = []
+    cuts_tried: list[Cuts] = []
     for stages in sorted({len(cuts) for cuts in known}):
         best = max((cuts for cuts in known if len(cuts) == stages), key=lambda cuts: (known[cuts], cuts))
-        if not found or known[best] > known[found[-1]]:
-            found.append(best)
-    return found
+        if not cuts_tried or known[best] > known[cuts_tried[-1]]:
+            cuts_tried.append(best)
+    return cuts_tried
 
 
 def _near(cuts: Cuts, positions: int) -> Iterator[Cuts]:
@@ -131,14 +131,14 @@ def _near(cuts: Cuts, positions: int) -> Iterator[Cuts]:
             yield (0, *sorted({*inner, (begin + end) // 2}), positions - 1)
 
 
-def _plan(wide: Wide, found: Dealt) -> Plan:
+def _plan(wide: Wide, dealt_shares: Dealt) -> Plan:
     """Teams of a stage the quickest first."""
     class_of = {
         place: number for number, place_class in enumerate(wide.classes) for host in place_class.hosts for place in host
     }
     names, starts = wide.model.costs.places, wide.model.starts
     stages = []
-    for index, (span, places) in enumerate(zip(pairwise(found.cuts), found.places, strict=True)):
+    for index, (span, places) in enumerate(zip(pairwise(dealt_shares.cuts), dealt_shares.places, strict=True)):
         ordered = sorted(places, key=lambda place: (wide.seconds[class_of[place]][span], place))
         work = ((starts[span[0]], starts[span[1]] - 1),)
         stages.append(Stage(work, tuple((names[place].name,) for place in ordered), (index - 1,) if index else ()))

@@ -67,11 +67,11 @@ class HasTensors(Protocol):
 
 def layouts_of(indexes: Sequence[HasTensors], output_bytes: int = OUTPUT_BYTES) -> tuple[Layout, ...]:
     """One for each shape of a model."""
-    found: list[Layout] = []
+    layouts: list[Layout] = []
     for number, index in enumerate(indexes):
-        start_bytes = sum(layout.slot_bytes for layout in found)
-        found.append(layout_of(index, output_bytes, number=number, start_bytes=start_bytes))
-    return tuple(found)
+        start_bytes = sum(layout.slot_bytes for layout in layouts)
+        layouts.append(layout_of(index, output_bytes, number=number, start_bytes=start_bytes))
+    return tuple(layouts)
 
 
 def layout_of(index: HasTensors, output_bytes: int = OUTPUT_BYTES, *, number: int = 0, start_bytes: int = 0) -> Layout:

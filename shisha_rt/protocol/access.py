@@ -54,11 +54,11 @@ class AccessList:
     def of_token(self, token: str) -> User | None:
         """Every hash is compared, in constant time: how long it takes says nothing of what is in the list."""
         digest = token_hash(token)
-        found = None
+        user_read = None
         for user in self.users:
             if user.token_sha256 is not None and hmac.compare_digest(digest, user.token_sha256):
-                found = user
-        return found
+                user_read = user
+        return user_read
 
 
 def token_hash(token: str) -> str:

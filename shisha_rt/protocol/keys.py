@@ -78,10 +78,10 @@ def is_kept_secret(mode: int, owner_uid: int, own_uid: int) -> bool:
 
 def read_pair(path: Path) -> KeyPair:
     """A secret file. Raises BadInput, also for one that others may read."""
-    found = _read(path, secret=True)
-    if zmq.curve_public(found["secret"].encode()).decode() != found["public"]:
+    key_read = _read(path, secret=True)
+    if zmq.curve_public(key_read["secret"].encode()).decode() != key_read["public"]:
         raise BadInput(f"{path}: the public key is not that of the secret one; {_MADE_BY}")
-    return KeyPair(found["public"], found["secret"])
+    return KeyPair(key_read["public"], key_read["secret"])
 
 
 def read_public(path: Path) -> str:
@@ -96,14 +96,14 @@ def _read(path: Path, *, secret: bool) -> dict[str, str]:
             text = file.read(_MOST_BYTES + 1)
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}; {_MADE_BY}") from None
-    found = dict(_LINE.findall(text.decode(errors="replace"))) if len(text) <= _MOST_BYTES else {}
-    if "public" not in found or not all(map(is_public_key, found.values())):
+    fields = dict(_LINE.findall(text.decode(errors="replace"))) if len(text) <= _MOST_BYTES else {}
+    if "public" not in fields or not all(map(is_public_key, fields.values())):
         raise BadInput(f"{path}: no keys in it; {_MADE_BY}")
-    if secret and "secret" not in found:
+    if secret and "secret" not in fields:
         raise BadInput(f"{path}: no secret key in it; {_MADE_BY}: NAME{SECRET_SUFFIX}")
     if secret and not is_kept_secret(status.st_mode, status.st_uid, os.geteuid()):
         raise BadInput(f"{path}: others may read it; expected a file of one's own: chmod 600 {path}")
-    return found
+    return fields
 
 
 def write_pair(folder: Path, name: str, pair: KeyPair) -> tuple[Path, Path]:

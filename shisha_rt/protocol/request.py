@@ -275,20 +275,20 @@ def _read_tensors(
 def _in_order(headers: Sequence[TensorHeader], signature: Signature) -> tuple[int, list[int]]:
     """The number of their shape, and which of them is each of the model's inputs."""
     expected = {tensor.name: tensor for tensor in signature.inputs}
-    found: dict[str, int] = {}
+    indices: dict[str, int] = {}
     for i, header in enumerate(headers):
         where = f"inputs[{i}]"
         if header.name not in expected:
             _refuse(f"{where}: the model has no input {_shown(header.name)}; expected {_names(expected)}")
-        if header.name in found:
+        if header.name in indices:
             _refuse(f"{where}: input {_shown(header.name)} is given twice; expected it once")
         _check_kind(i, header, expected[header.name])
-        found[header.name] = i
-    missing = [name for name in expected if name not in found]
+        indices[header.name] = i
+    missing = [name for name in expected if name not in indices]
     if missing:
         _refuse(f"inputs: input {_shown(missing[0])} is missing; expected {_names(expected)}")
-    layout = _layout([headers[found[name]].shape for name in expected], signature) if signature.shapes else 0
-    return layout, [found[name] for name in expected]
+    layout = _layout([headers[indices[name]].shape for name in expected], signature) if signature.shapes else 0
+    return layout, [indices[name] for name in expected]
 
 
 def _layout(shapes: Sequence[tuple[int, ...]], signature: Signature) -> int:

@@ -78,8 +78,8 @@ def _draw(axes: Axes, panel: Panel, places: Mapping[str, str]) -> None:
     unused = _unused(plan, places)
     rows = len(plan.stages) + len(unused)
     labels = []
-    for row, (stage, found) in enumerate(zip(plan.stages, panel.stages, strict=True)):
-        service_s, is_slowest = float(found["service_s"]), row == rate.slowest_stage
+    for row, (stage, panel_stage) in enumerate(zip(plan.stages, panel.stages, strict=True)):
+        service_s, is_slowest = float(panel_stage["service_s"]), row == rate.slowest_stage
         own_s = period_s(stage, service_s) or 0.0
         color = _SLOWEST if is_slowest else _OTHERS
         axes.barh(row, 1e3 * service_s, color=color, alpha=_LIGHT, height=0.66)

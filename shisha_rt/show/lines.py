@@ -17,6 +17,6 @@ def clipped(text: str, style: str = "") -> Text:
 
 def shortened(text: str, width: int, style: str = "") -> Text:
     """For a table, which would cut every column where one is too wide."""
-    found = clipped(text, style)
-    found.truncate(max(1, width), overflow="ellipsis")
-    return found
+    shown = clipped(text, style)
+    shown.truncate(max(1, width), overflow="ellipsis")
+    return shown

@@ -46,13 +46,13 @@ def _statements(title: str, problem: Problem, assignment: Assignment) -> Iterato
 
 def _times(problem: Problem, assignment: Assignment) -> list[str]:
     """(nodes,): what each takes; the first of a group says it for all of them."""
-    found = [milliseconds(node.cost_s[device]) for node, device in zip(problem.nodes, assignment, strict=True)]
+    times = [milliseconds(node.cost_s[device]) for node, device in zip(problem.nodes, assignment, strict=True)]
     for group in groups_in_use(problem, assignment):
         first, *others = group.nodes
-        found[first] = f"{milliseconds(group.cost_s)}, group of {len(group.nodes)}"
+        times[first] = f"{milliseconds(group.cost_s)}, group of {len(group.nodes)}"
         for node in others:
-            found[node] = f"with {problem.nodes[first].name}"
-    return found
+            times[node] = f"with {problem.nodes[first].name}"
+    return times
 
 
 def colour_of(device: int) -> str:

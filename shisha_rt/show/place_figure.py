@@ -46,8 +46,8 @@ def save_placement(path: Path, title: str, problem: Problem, assignment: Assignm
     axes.set_xlim(-1, min(_STRIP, len(problem.nodes)) + 0.5)
     axes.set_ylim(lanes, 0)
     axes.axis("off")
-    found = cost(problem, assignment)
-    costs = f"{milliseconds(found.total_s)}, transfers {milliseconds(found.transfer_s)} of it"
+    costed = cost(problem, assignment)
+    costs = f"{milliseconds(costed.total_s)}, transfers {milliseconds(costed.transfer_s)} of it"
     figure.suptitle(f"{title}\n{costs}; on each transfer (red) its µs", fontsize=11, y=1 - 0.1 / height)
     _draw_operators(axes, problem, assignment)
     _draw_tensors(axes, problem, assignment)

@@ -23,13 +23,13 @@ def print_report(title: str, problem: Problem, solution: Solution, solver: str, 
     console = Console(highlight=False, markup=False)
     console.print(f"{title}\n", soft_wrap=True)
     _print_devices(problem, solution.assignment)
-    found = cost(problem, solution.assignment)
+    costed = cost(problem, solution.assignment)
     lines = [
-        f"cost {milliseconds(found.total_s)}: operators {milliseconds(found.node_s)}, "
-        f"transfers {milliseconds(found.transfer_s)} ({solver}, solved in {milliseconds(solve_time_s)})",
+        f"cost {milliseconds(costed.total_s)}: operators {milliseconds(costed.node_s)}, "
+        f"transfers {milliseconds(costed.transfer_s)} ({solver}, solved in {milliseconds(solve_time_s)})",
         *([] if solution.schedule is None else [_overlap(solution.schedule)]),
-        _proven(found.total_s, solution),
-        *_instead(problem, found.total_s),
+        _proven(costed.total_s, solution),
+        *_instead(problem, costed.total_s),
     ]
     console.print("\n".join(lines), soft_wrap=True)
 
@@ -57,13 +57,15 @@ def _print_devices(problem: Problem, assignment: Assignment) -> None:
     for move in moves(problem, assignment):
         between = problem.memories[problem.memory_of[move.source]], problem.memories[move.memory]
         moved.setdefault(between, []).append(move)
-    for (source, target), found in sorted(moved.items()):
-        table.add_row(f"{source} -> {target}", _count(found), milliseconds(math.fsum(move.cost_s for move in found)))
+    for (source, target), moves_there in sorted(moved.items()):
+        table.add_row(
+            f"{source} -> {target}", _count(moves_there), milliseconds(math.fsum(move.cost_s for move in moves_there))
+        )
     Console(highlight=False, markup=False).print(table)
 
 
-def _count(found: Sequence[Move]) -> str:
-    return f"{len(found)} transfer{'s' * (len(found) != 1)}"
+def _count(moves_there: Sequence[Move]) -> str:
+    return f"{len(moves_there)} transfer{'s' * (len(moves_there) != 1)}"
 
 
 def _proven(cost_s: float, solution: Solution) -> str:

@@ -98,8 +98,8 @@ def _rows(stages: Stages, slowest: int | None, places: list[str]) -> Iterator[_R
 
 def _team_s(stage: Mapping[str, Any], team: Team) -> float | None:
     teams = stage["teams"] if len(stage["places"]) > 1 else ({"places": team, "service_s": stage["service_s"]},)
-    found: float | None = next(row["service_s"] for row in teams if tuple(row["places"]) == team)
-    return found
+    service_s: float | None = next(row["service_s"] for row in teams if tuple(row["places"]) == team)
+    return service_s
 
 
 def _work(plan: Plan, index: int) -> str:

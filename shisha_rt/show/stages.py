@@ -54,13 +54,13 @@ def stage_boxes(stages: Stages, slowest: int | None) -> list[Box]:
         Box(
             teams_in_words(stage.teams),
             stage_in_words(stage),
-            time_in_words(found["service_s"], len(stage.teams)),
+            time_in_words(served["service_s"], len(stage.teams)),
             (own_s or 0.0) / full_s if full_s else 0.0,
             index == slowest,
-            _notes(found.get("teams", ())),
+            _notes(served.get("teams", ())),
             stage.after,
         )
-        for index, (stage, found, own_s) in enumerate(zip(plan.stages, stages, periods, strict=True))
+        for index, (stage, served, own_s) in enumerate(zip(plan.stages, stages, periods, strict=True))
     ]
 
 
@@ -89,14 +89,14 @@ def pool_lines(stages: Stages) -> list[str]:
 def placement_lines(stages: Stages) -> list[str]:
     """For each stage with devices to choose from, its segments in their order: what was predicted, what is measured."""
     lines = []
-    for found, stage in zip(stages, plan_of(stages).stages, strict=True):
-        placement = found.get("placement")
+    for served, stage in zip(stages, plan_of(stages).stages, strict=True):
+        placement = served.get("placement")
         if placement is not None:
             segments = " → ".join(map(_segment, placement["segments"]))
             predicted = milliseconds(placement["predicted_s"])
             lines.append(f"{_named(stage.teams)} ({placement['solver']}, {predicted} predicted): {segments}")
-            if found["difference"]:
-                lines[-1] += f"; its rounding changes outputs by up to {found['difference']:.2g} of the largest"
+            if served["difference"]:
+                lines[-1] += f"; its rounding changes outputs by up to {served['difference']:.2g} of the largest"
     return lines
 
 
@@ -107,7 +107,7 @@ def _segment(segment: Mapping[str, Any]) -> str:
 
 
 def _periods_s(plan: Plan, stages: Stages) -> list[float | None]:
-    return [period_s(stage, found["service_s"]) for stage, found in zip(plan.stages, stages, strict=True)]
+    return [period_s(stage, served["service_s"]) for stage, served in zip(plan.stages, stages, strict=True)]
 
 
 def _named(teams: Sequence[Team]) -> str:

@@ -43,17 +43,17 @@ class CleanModel:
     @classmethod
     def of(cls, folder: Path, graph: Graph, proto: onnx.ModelProto) -> CleanModel:
         """Another graph, such as an engine's own: `proto` has its nodes and weights, large ones in `folder`."""
-        found = cls.__new__(cls)
-        found.folder, found._scales_file = folder, scales_file()
-        found._take(graph, proto)
-        return found
+        loaded = cls.__new__(cls)
+        loaded.folder, loaded._scales_file = folder, scales_file()
+        loaded._take(graph, proto)
+        return loaded
 
     def changed(self, graph: Graph, proto: onnx.ModelProto, partial: Iterable[str] = ()) -> CleanModel:
         """Another graph over the same files."""
-        found = copy(self)
-        found.partial = frozenset(partial)
-        found._take(graph, proto)
-        return found
+        copied = copy(self)
+        copied.partial = frozenset(partial)
+        copied._take(graph, proto)
+        return copied
 
     def _take(self, graph: Graph, model: onnx.ModelProto) -> None:
         self.graph, self.proto = graph, model
@@ -86,26 +86,26 @@ class CleanModel:
 
     def part(self, operators: Sequence[int]) -> CleanModel:
         """Some operators, ascending, as a model of their own, though others may stand between them."""
-        found = copy(self)
+        copied = copy(self)
         run_operators = [self.graph.operators[operator] for operator in operators]
-        found.graph = self._graph_of(
+        copied.graph = self._graph_of(
             run_operators, *ends_of(self.graph, [(operator, operator) for operator in operators])
         )
-        found.proto = onnx.ModelProto(
+        copied.proto = onnx.ModelProto(
             ir_version=self.proto.ir_version,
             opset_import=self.proto.opset_import,
             graph=onnx.GraphProto(node=[self.proto.graph.node[operator] for operator in operators]),
         )
-        return found
+        return copied
 
     def with_weights(self, cut: onnx.ModelProto) -> onnx.ModelProto:
         """The same with all weights inside. Serialising it fails beyond 2 GiB, where protobuf ends."""
-        found = onnx.ModelProto()
-        found.CopyFrom(cut)
-        for constant in found.graph.initializer:
+        model_proto = onnx.ModelProto()
+        model_proto.CopyFrom(cut)
+        for constant in model_proto.graph.initializer:
             if constant.data_location == onnx.TensorProto.EXTERNAL:
                 constant.CopyFrom(numpy_helper.from_array(self.array(constant.name), constant.name))
-        return found
+        return model_proto
 
     def weight_bytes(self, segment: Segment) -> int:
         """Of all constants that the segment reads, each once."""

@@ -82,18 +82,18 @@ class PlacedModel:
         if len(placement) != sum(counts):
             raise ValueError(f"{len(placement)} devices for operators {', '.join(f'{a} to {b}' for a, b in runs)}")
         devices = iter(placement)
-        found = [
+        fastest = [
             part
             for (first, _), count in zip(runs, counts, strict=True)
             for part in segments(graph, first, list(islice(devices, count)))
         ]
-        times_s = segment_times_s(graph, found, self._formulas)
+        times_s = segment_times_s(graph, fastest, self._formulas)
         threads = threads or self._threads
         parts = [
             self._part(self._model, segment_found, time_s, threads, cores)
-            for segment_found, time_s in zip(found, times_s, strict=True)
+            for segment_found, time_s in zip(fastest, times_s, strict=True)
         ]
-        weight_bytes = sum(map(self._model.weight_bytes, found))
+        weight_bytes = sum(map(self._model.weight_bytes, fastest))
         stage = PlacedStage(graph, parts, weight_bytes, self._device_speed)
         if not all(part.device.exact and not _may_differ(graph, part) for part in parts):
             exact = PlacedStage(graph, [self._exact(*run) for run in runs], weight_bytes, self._device_speed)
@@ -256,8 +256,8 @@ def _difference(model: CleanModel, stage: PlacedStage, exact: PlacedStage) -> fl
             given[name] *= np.float32(2.0 ** model.scales[name] * _SCALED_NOISE)
         for name in given.keys() & never_negative(model.graph):
             np.maximum(given[name], 0, out=given[name])
-    found, expected = stage.compute(given), exact.compute(given)
-    return max((relative_difference(found[name], array) for name, array in expected.items()), default=0.0)
+    arrays, expected = stage.compute(given), exact.compute(given)
+    return max((relative_difference(arrays[name], array) for name, array in expected.items()), default=0.0)
 
 
 def most_apart(datatypes: Iterable[str]) -> float:
@@ -268,12 +268,12 @@ def most_apart(datatypes: Iterable[str]) -> float:
     return _MOST_STEPS / 255 if {"INT8", "UINT8"}.issuperset(datatypes) else _MOST_OF_LARGEST
 
 
-def relative_difference(found: Array, expected: Array) -> float:
+def relative_difference(computed: Array, expected: Array) -> float:
     """By how much an output is another than it is to be (see `PlacedStage.difference`)."""
     if not expected.size:
         return 0.0
     if expected.dtype.kind in "iu" and expected.dtype.itemsize == 1:  # they stand for reals
-        return float(np.abs(found.astype(np.int16) - expected.astype(np.int16)).max() / 255)
+        return float(np.abs(computed.astype(np.int16) - expected.astype(np.int16)).max() / 255)
     if expected.dtype.kind != "f":
-        return float((found != expected).mean())
-    return float(np.abs(found - expected).max() / max(np.abs(expected).max(), np.finfo(np.float32).tiny))
+        return float((computed != expected).mean())
+    return float(np.abs(computed - expected).max() / max(np.abs(expected).max(), np.finfo(np.float32).tiny))

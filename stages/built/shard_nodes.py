@@ -89,8 +89,8 @@ class ShardedModel:
         source: onnx.TensorProto = self._constants[excerpt.name]
         if excerpt.slice is None:
             return source
-        found = _byte_range(source, name, excerpt)
-        return found or numpy_helper.from_array(self._cut(source, excerpt), name)
+        tensor_proto = _byte_range(source, name, excerpt)
+        return tensor_proto or numpy_helper.from_array(self._cut(source, excerpt), name)
 
     def _cut(self, source: onnx.TensorProto, excerpt: Excerpt) -> npt.NDArray[Any]:
         assert excerpt.slice is not None, "only slices are cut"
@@ -123,27 +123,27 @@ def shard_nodes(
     """
     new = [numpy_helper.from_array(np.array(values, np.int64), name) for name, values in shard.vectors.items()]
     new += [numpy_helper.from_array(np.zeros(1, NUMPY_OF[kind]), name) for name, kind in shard.zeros.items()]
-    found = []
+    made = []
     for step in shard.steps:
         if isinstance(step, Crop):
             cropped, constants = _crop(step, opset) if not step.blocked else _blocked_crop(step, shard, opset, block)
-            found += cropped
+            made += cropped
             new += constants
         else:
-            found.append(_changed(nodes[step.index], step))
-    return found, new
+            made.append(_changed(nodes[step.index], step))
+    return made, new
 
 
 def join_nodes(
     nodes: Sequence[onnx.NodeProto], graph: Graph, join: Join, opset: int
 ) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
     """The sum of the shards' partial ones under its activation, what comes behind, and the constants new in it."""
-    found: list[onnx.NodeProto] = []
+    node_protos: list[onnx.NodeProto] = []
     new: list[onnx.TensorProto] = []
     if join.sum is not None:
         total = join.sum
         before = f"{total.tensor}/sum" if total.activation else total.tensor
-        found.append(helper.make_node("Sum", total.parts, [before], f"{total.tensor}/sum"))
+        node_protos.append(helper.make_node("Sum", total.parts, [before], f"{total.tensor}/sum"))
         if total.activation:
             datatype = NUMPY_OF[graph.tensors[total.tensor].datatype]
             values: dict[str, Any] = _parameters(nodes[total.index], total.activation)
@@ -153,8 +153,8 @@ def join_nodes(
                 inputs += [constant.name for constant in new]
                 values = {}
             name = f"{total.tensor}/{total.activation}"
-            found.append(helper.make_node(total.activation, inputs, [total.tensor], name, **values))
-    return [*found, *(nodes[index] for index in join.operators)], new
+            node_protos.append(helper.make_node(total.activation, inputs, [total.tensor], name, **values))
+    return [*node_protos, *(nodes[index] for index in join.operators)], new
 
 
 def _parameters(node: onnx.NodeProto, activation: str) -> dict[str, float]:
@@ -221,7 +221,7 @@ def _byte_range(source: onnx.TensorProto, name: str, excerpt: Excerpt) -> onnx.T
     where = {entry.key: entry.value for entry in source.external_data}
     itemsize = helper.tensor_dtype_to_np_dtype(source.data_type).itemsize
     of_one = itemsize * int(np.prod(source.dims[excerpt.slice.axis + 1 :], dtype=np.int64))
-    found = onnx.TensorProto(
+    tensor_proto = onnx.TensorProto(
         name=name,
         data_type=source.data_type,
         dims=excerpt.slice.shape_of(tuple(source.dims)),
@@ -232,8 +232,8 @@ def _byte_range(source: onnx.TensorProto, name: str, excerpt: Excerpt) -> onnx.T
         ("offset", str(int(where.get("offset", 0)) + of_one * excerpt.slice.first)),
         ("length", str(of_one * excerpt.slice.count)),
     ):
-        found.external_data.add(key=key, value=value)
-    return found
+        tensor_proto.external_data.add(key=key, value=value)
+    return tensor_proto
 
 
 def _described(tensor: Tensor) -> onnx.ValueInfoProto:

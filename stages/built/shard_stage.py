@@ -90,15 +90,15 @@ class ShardStage:
     def _place(self, arrays: dict[str, Array], arena: Arena, slot: int, piece: Excerpt) -> list[tuple[Array, Array]]:
         """Add what `inner` is bound to; returns the stage's own array and the room's, if they are not the same."""
         room = arena.view(slot, arena.layout.regions[piece.name])
-        found = piece_of(room, piece)
-        if found.flags.c_contiguous:
-            arrays[piece.name] = found
+        part_room = piece_of(room, piece)
+        if part_room.flags.c_contiguous:
+            arrays[piece.name] = part_room
             return []
-        own = self._own.setdefault(piece.name, np.empty(found.shape, found.dtype))
+        own = self._own.setdefault(piece.name, np.empty(part_room.shape, part_room.dtype))
         arrays[piece.name] = own
         if piece.blocked:
             return [(_unfolded(own, self._block), _unfolded_piece(room, piece, self._block))]
-        return [(own, found)]
+        return [(own, part_room)]
 
 
 def piece_of(array: Array, piece: Excerpt) -> Array:

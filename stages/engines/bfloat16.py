@@ -52,17 +52,17 @@ def with_rounding(model: onnx.ModelProto, floats: Collection[str]) -> onnx.Model
     The model is of opset 13 or later and holds its weights itself.
     """
     graph = model.graph
-    found = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
-    found.graph.name = graph.name
-    found.graph.input.extend(graph.input)
-    found.graph.output.extend(graph.output)
-    found.graph.initializer.extend(map(_rounded_weight, graph.initializer))
+    model_proto = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
+    model_proto.graph.name = graph.name
+    model_proto.graph.input.extend(graph.input)
+    model_proto.graph.output.extend(graph.output)
+    model_proto.graph.initializer.extend(map(_rounded_weight, graph.initializer))
     inputs = {value.name: f"{value.name}:rounded" for value in graph.input if value.name in floats}
     for given, name in inputs.items():
-        found.graph.node.extend(_casts(given, name))
+        model_proto.graph.node.extend(_casts(given, name))
     for node in graph.node:
-        found.graph.node.extend(_rounded_operator(node, inputs, floats))
-    return found
+        model_proto.graph.node.extend(_rounded_operator(node, inputs, floats))
+    return model_proto
 
 
 def _rounded_operator(node: onnx.NodeProto, inputs: dict[str, str], floats: Collection[str]) -> list[onnx.NodeProto]:

@@ -53,8 +53,8 @@ def in_integers(model: onnx.ModelProto, exponents: Mapping[str, int], partial: C
 
 def _integers_of(values: npt.NDArray[Any], exponents: int | Ints) -> Ints:
     """What stands for `values` in the scales 2^exponents."""
-    found = np.rint(np.ldexp(np.asarray(values, np.float64), np.negative(exponents)))
-    return np.clip(found, -STEPS, STEPS).astype(np.int64)
+    rounded = np.rint(np.ldexp(np.asarray(values, np.float64), np.negative(exponents)))
+    return np.clip(rounded, -STEPS, STEPS).astype(np.int64)
 
 
 def _filter_exponent(weights: npt.NDArray[Any], bias: float, of_image: int) -> int:

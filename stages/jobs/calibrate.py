@@ -123,9 +123,9 @@ class _Waiting:
     def ratio(self) -> float:
         """Since it was asked last; it is over 1 where several threads wait."""
         now_s, waited_s = time.monotonic(), _waited_s()
-        found = (waited_s - self._waited_s) / (now_s - self._at_s)
+        ratio = (waited_s - self._waited_s) / (now_s - self._at_s)
         self._at_s, self._waited_s = now_s, waited_s
-        return found
+        return ratio
 
 
 def _waited_s() -> float:

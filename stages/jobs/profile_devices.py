@@ -127,7 +127,7 @@ def _unfit(model: CleanModel, placed: PlacedModel, layers: Sequence[Layer], job:
     or the layer is computed, but not what ONNX Runtime makes of it, it is the heavy operator: what an engine makes of
     it and its neighbours together is wrong. That is looked at where they compute in integers.
     """
-    found = []
+    profiled = []
     for index, run in enumerate(job.node_runs):
         unfit: _Faults = {}
         for layer in layers:
@@ -136,8 +136,8 @@ def _unfit(model: CleanModel, placed: PlacedModel, layers: Sequence[Layer], job:
             heavy = [i for i in own if model.graph.operators[i].op_type in HEAVY]
             if own:
                 unfit |= _faulty(model, placed, layer, [job.devices[run[i]] for i in operators], own, heavy or own)
-        found.append(unfit)
-    return found
+        profiled.append(unfit)
+    return profiled
 
 
 def _faulty(

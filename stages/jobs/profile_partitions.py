@@ -56,15 +56,15 @@ def time_partitions(job: PartitionProfilingJob, tell: Callable[[Progress], None]
     Raises Failure where a device's engine is not installed.
     """
     model = CleanModel(Path(job.model_folder))
-    found: list[tuple[SpanTime | None, ...]] = []
+    times: list[tuple[SpanTime | None, ...]] = []
     for batch in _batches([_Partition.of(model, operators) for operators in job.partitions], len(job.devices)):
         timers = [partition.timers(job) for partition in batch]
         turns = [timer.run for place_timers in timers for timer in place_timers if timer is not None]
-        done, share = len(found) / len(job.partitions), len(batch) / len(job.partitions)
+        done, share = len(times) / len(job.partitions), len(batch) / len(job.partitions)
         its_rounds = Rounds(budget_s=job.budget_s * share, min_rounds=job.min_rounds, max_rounds=job.max_rounds)
         run_rounds(turns, its_rounds, partial(_tell_share, tell, done, share))
-        found += [tuple(None if timer is None else timer.result() for timer in place_timers) for place_timers in timers]
-    return PartitionsTimed(tuple(found))
+        times += [tuple(None if timer is None else timer.result() for timer in place_timers) for place_timers in timers]
+    return PartitionsTimed(tuple(times))
 
 
 def _tell_share(tell: Callable[[Progress], None], done: float, share: float, progress: Progress) -> None:

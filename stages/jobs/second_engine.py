@@ -43,16 +43,16 @@ def compare_engines(model_folder: Path) -> Agreement:
     except Exception:  # of ONNX Runtime, which runs it with these then
         feeds, right = answered(compared_values(onnx.load(str(file), load_external_data=False).graph))
     try:
-        found = openvino_answers(file, list(feeds.values()))
+        arrays = openvino_answers(file, list(feeds.values()))
     except Exception as error:  # whatever it raises says that it does not run the model
         return Agreement(runs=False, reason=_in_a_line(error))
-    return agreement([tensor.name for tensor in graph.outputs], found, right)
+    return agreement([tensor.name for tensor in graph.outputs], arrays, right)
 
 
-def agreement(names: Sequence[str], found: Sequence[Array], right: Sequence[Array]) -> Agreement:
-    """How far the outputs `found` lie from those that are `right`."""
+def agreement(names: Sequence[str], arrays: Sequence[Array], right: Sequence[Array]) -> Agreement:
+    """How far the outputs lie from those that are `right`."""
     difference = 0.0
-    for name, result, expected in zip(names, found, right, strict=True):
+    for name, result, expected in zip(names, arrays, right, strict=True):
         if result.shape != expected.shape:
             return Agreement(
                 runs=True, reason=f"output {name!r} is {list(result.shape)} there, {list(expected.shape)} here"

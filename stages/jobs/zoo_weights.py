@@ -237,7 +237,7 @@ def _statistics(values: Array, channel_axis: int, *, per_channel: bool = True) -
     few = values.size // values.shape[channel_axis] < _MIN_SAMPLES
     others = set(range(values.ndim)) - {channel_axis % values.ndim}
     axes = None if few or not per_channel else tuple(sorted(others))
-    mean, std = (np.asarray(found, np.float32) for found in (values.mean(axes), values.std(axes)))
+    mean, std = (np.asarray(statistic, np.float32) for statistic in (values.mean(axes), values.std(axes)))
     return mean, np.where(std > _MIN_STD, std, np.float32(1.0))
 
 

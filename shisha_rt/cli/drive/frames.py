@@ -79,9 +79,9 @@ def frames_of_any(path: Path, content: Array | Mapping[str, Array], shapes: Sequ
     for inputs in (*whole, *shapes):  # what is one frame of some shape is not several of another
         with contextlib.suppress(BadInput):
             return frames_of(path, content, inputs)
-    found = shapes_in_words({name: array.shape for name, array in arrays.items()})
+    shapes_sent = shapes_in_words({name: array.shape for name, array in arrays.items()})
     served = ", ".join(shapes_in_words({tensor.name: tensor.shape for tensor in inputs}) for inputs in shapes)
-    raise BadInput(f"{path}: {found}, expected one of {served}, or n of them")
+    raise BadInput(f"{path}: {shapes_sent}, expected one of {served}, or n of them")
 
 
 def frames_of(path: Path, content: Array | Mapping[str, Array], inputs: Sequence[Tensor]) -> list[Frame]:
@@ -94,8 +94,8 @@ def frames_of(path: Path, content: Array | Mapping[str, Array], inputs: Sequence
     split = {tensor.name: _split(path, tensor, arrays[tensor.name]) for tensor in inputs}
     counts = {name: len(array) for name, array in split.items()}
     if len(set(counts.values())) > 1:
-        found = ", ".join(f"{name}: {count}" for name, count in counts.items())
-        raise BadInput(f"{path}: different numbers of frames ({found}), expected as many for each input")
+        model_proto = ", ".join(f"{name}: {count}" for name, count in counts.items())
+        raise BadInput(f"{path}: different numbers of frames ({model_proto}), expected as many for each input")
     if not next(iter(counts.values()), 0):
         raise BadInput(f"{path}: no frames, expected at least one")
     return [{name: array[i] for name, array in split.items()} for i in range(next(iter(counts.values())))]
@@ -108,8 +108,8 @@ def _by_name(path: Path, content: Array | Mapping[str, Array], inputs: Sequence[
             raise BadInput(f"{path}: one array without a name, expected an .npz file with arrays {', '.join(names)}")
         return {names[0]: content}
     if set(content) != set(names):
-        found = ", ".join(sorted(content)) or "none"
-        raise BadInput(f"{path}: arrays {found}, expected exactly the model's inputs: {', '.join(names)}")
+        model_proto = ", ".join(sorted(content)) or "none"
+        raise BadInput(f"{path}: arrays {model_proto}, expected exactly the model's inputs: {', '.join(names)}")
     return content
 
 
@@ -117,9 +117,9 @@ def _split(path: Path, tensor: Tensor, array: Array) -> Array:
     """`array` as (n, *shape)."""
     shape = tuple(tensor.shape)
     if array.dtype != NUMPY_OF[tensor.datatype]:
-        found = NAME_OF.get(array.dtype, str(array.dtype))
+        datatype = NAME_OF.get(array.dtype, str(array.dtype))
         wanted = f"{tensor.datatype} (numpy {NUMPY_OF[tensor.datatype].name})"
-        raise BadInput(f"{path}: {tensor.name}: datatype {found}, expected {wanted}")
+        raise BadInput(f"{path}: {tensor.name}: datatype {datatype}, expected {wanted}")
     if array.shape == shape:
         return array[None]
     if array.shape[1:] == shape:

@@ -152,12 +152,12 @@ class Deadlines:
 
     def passed(self, now: float) -> list[int]:
         """The undecided frames whose deadline has passed; each is told once."""
-        found: list[int] = []
+        passed_numbers: list[int] = []
         while self._heap and self._heap[0][0] <= now:
             _, number = heapq.heappop(self._heap)
             if not self._is_decided(number):
-                found.append(number)
-        return found
+                passed_numbers.append(number)
+        return passed_numbers
 
     def next_s(self) -> float | None:
         while self._heap and self._is_decided(self._heap[0][1]):

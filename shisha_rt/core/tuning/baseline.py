@@ -15,13 +15,13 @@ class Baseline:
     measured: Measurement | None = None
     outside: int = 0
 
-    def left_by(self, found: Measurement) -> int | None:
+    def left_by(self, measurement: Measurement) -> int | None:
         """The stage (index) that has left its band for good, by a window of the plan; None: none has."""
-        if self.measured is None or len(self.measured.service_s) != len(found.service_s):
-            self.measured = found
+        if self.measured is None or len(self.measured.service_s) != len(measurement.service_s):
+            self.measured = measurement
             return None
-        if not found.is_throttled_like(self.measured):  # what has changed is the quota, or who else uses it up
+        if not measurement.is_throttled_like(self.measured):  # what has changed is the quota, or who else uses it up
             return None
-        stage = leaving_stage(self.measured, found)
+        stage = leaving_stage(self.measured, measurement)
         self.outside = self.outside + 1 if stage is not None else 0
         return stage if self.outside >= WINDOWS_TO_LEAVE else None

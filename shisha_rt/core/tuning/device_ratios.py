@@ -127,14 +127,14 @@ class DeviceRatios:
             self.ratios = {other: ratio for other, ratio in self.ratios.items() if other != key}
         return given
 
-    def _confirmed(self, key: tuple[str, str], found: float) -> bool:
+    def _confirmed(self, key: tuple[str, str], ratio: float) -> bool:
         """Whether a device is off, and was so by as much when it was last observed."""
         before = self._off.pop(key, None)
-        if _apart(found, 1.0) <= OFF:
+        if _apart(ratio, 1.0) <= OFF:
             return False
-        if before is not None and _apart(found, before) <= AGREEING:
+        if before is not None and _apart(ratio, before) <= AGREEING:
             return True
-        self._off[key] = found
+        self._off[key] = ratio
         return False
 
 

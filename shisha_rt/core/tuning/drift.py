@@ -14,7 +14,7 @@ WINDOWS_TO_LEAVE: Final = 3
 """A stage has left its band when it was outside it, by these measures, for this many windows on end."""
 
 
-def leaving_stage(baseline: Measurement, found: Measurement) -> int | None:
+def leaving_stage(baseline: Measurement, measurement: Measurement) -> int | None:
     """The stage whose time, on one of its teams, is furthest outside its band: beyond the noise of both, and 5%.
 
     Each band is for a difference of two, so their root sum of squares is 1.4 times what 95 in 100 stay within.
@@ -23,8 +23,8 @@ def leaving_stage(baseline: Measurement, found: Measurement) -> int | None:
     share of the frames.
     """
     excess = [
-        max(_excess_s(baseline, found, pair, len(before_s)) for pair in zip(before_s, now_s, strict=True))
-        for before_s, now_s in zip(_by_team(baseline), _by_team(found), strict=True)
+        max(_excess_s(baseline, measurement, pair, len(before_s)) for pair in zip(before_s, now_s, strict=True))
+        for before_s, now_s in zip(_by_team(baseline), _by_team(measurement), strict=True)
     ]
     worst = max(range(len(excess)), key=excess.__getitem__)
     return worst if excess[worst] > 0 else None
@@ -34,11 +34,11 @@ def _by_team(measurement: Measurement) -> Sequence[Sequence[float]]:
     return measurement.team_s or [(seconds,) for seconds in measurement.service_s]
 
 
-def _excess_s(baseline: Measurement, found: Measurement, pair: tuple[float, float], teams: int) -> float:
+def _excess_s(baseline: Measurement, measurement: Measurement, pair: tuple[float, float], teams: int) -> float:
     before_s, now_s = pair
     if not math.isfinite(before_s) or not math.isfinite(now_s):
         return -math.inf  # a team that ran nothing says nothing
     noise_s = math.sqrt(teams) * math.hypot(
-        baseline.band * max(baseline.bottleneck_s, before_s), found.band * max(found.bottleneck_s, now_s)
+        baseline.band * max(baseline.bottleneck_s, before_s), measurement.band * max(measurement.bottleneck_s, now_s)
     )
     return abs(now_s - before_s) - max(LEAVING_FACTOR * noise_s, LEAVING_FLOOR * before_s)

@@ -88,9 +88,9 @@ class Following:
             objective=wish.objective, reason=wish.reason, plan=plan, utilisation=wish.utilisation
         )
 
-    def watched(self, plan: Plan, found: Measurement) -> None:
+    def watched(self, plan: Plan, measurement: Measurement) -> None:
         """What the live plan takes now; it may have been measured long ago."""
-        self._seen[self._choice.objective] = plan, found
+        self._seen[self._choice.objective] = plan, measurement
 
     def failed(self, end: Settled, now_s: float) -> None:
         """What was wished for is not live: unless that says nothing of its plan, it is not tried again at once."""
@@ -107,10 +107,10 @@ class Following:
     def search_of(self, objective: Objective, best: BestPlan, live: SearchRun) -> SearchRun:
         """The search that found this plan, as far as it is known; it goes on under the number of `live`."""
         known = best.plan, best.measurement
-        found = self._ended.get(objective)
-        if found is None or found.best != known:
-            found = SearchRun(live.number, objective=objective, order=best.order, best=known)
-        return replace(found, number=live.number, over=self._serving.available, trying=None, proposal=None)
+        ended = self._ended.get(objective)
+        if ended is None or ended.best != known:
+            ended = SearchRun(live.number, objective=objective, order=best.order, best=known)
+        return replace(ended, number=live.number, over=self._serving.available, trying=None, proposal=None)
 
     def _best(self) -> dict[Objective, BestPlan | None]:
         available = self._serving.available
@@ -121,12 +121,12 @@ class Following:
         return {objective: None if best is None else _told(best) for objective, best in self._best().items()}
 
     def _measured(self, objective: Objective, best: BestPlan) -> Measurement:
-        plan, found = self._seen.get(objective, (best.plan, best.measurement))
-        return found if plan == best.plan else best.measurement
+        plan, measured = self._seen.get(objective, (best.plan, best.measurement))
+        return measured if plan == best.plan else best.measurement
 
-    def _times(self, found: Measurement) -> PlanTimes:
+    def _times(self, measurement: Measurement) -> PlanTimes:
         scale = self._choice.machine.time_scale
-        return PlanTimes(scale * found.bottleneck_s, scale * found.latency_s)
+        return PlanTimes(scale * measurement.bottleneck_s, scale * measurement.latency_s)
 
 
 def _reason(wanted: Objective, used: float, busy: float) -> str:

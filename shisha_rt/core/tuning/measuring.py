@@ -39,14 +39,14 @@ class Measuring:
 
     def part_taken(self, part: ev.PartTaken, now_s: float) -> Measurement | None:
         """A part of a frame has been computed: it may complete the measurement, which ends with that."""
-        window, found = self._window, None
+        window, judged = self._window, None
         if window is not None and part.epoch == window.epoch and not self._serving.changing:
-            found = window.add(part.stage, part.place, part.service_s, now_s)
+            judged = window.add(part.stage, part.place, part.service_s, now_s)
         elif window is not None:
             window.came(now_s)
-        if found is not None:
+        if judged is not None:
             self._window = None
-        return found
+        return judged
 
     def frame_alone(self, alone: ev.FrameAlone) -> None:
         if self._window is not None and alone.epoch == self._window.epoch:

@@ -118,13 +118,13 @@ def costs_of(columns: Iterable[DeviceCosts]) -> Mapping[str, OperatorCosts]:
         by_place.setdefault(column.place, []).append(column)
     return {
         place: OperatorCosts(
-            tuple(c.device for c in found),
-            np.array([c.time_s for c in found]).T,
+            tuple(c.device for c in ratios_there),
+            np.array([c.time_s for c in ratios_there]).T,
             tuple(
                 GroupCost(operators, device, time_s)
-                for device, column in enumerate(found)
+                for device, column in enumerate(ratios_there)
                 for operators, time_s in column.groups
             ),
         )
-        for place, found in by_place.items()
+        for place, ratios_there in by_place.items()
     }

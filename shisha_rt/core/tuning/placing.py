@@ -158,8 +158,8 @@ class Placing:
         if self.known is not None and self.known[0] == asked.under:
             self.known = self.known[0], replace(self.known[1], version=asked.version)
 
-    def _solved(self, asked: _Asked, found: pm.Solved) -> Plan:
-        stages = list(zip(asked.plan.stages, found.stages, strict=True))
+    def _solved(self, asked: _Asked, answer: pm.Solved) -> Plan:
+        stages = list(zip(asked.plan.stages, answer.stages, strict=True))
         plan = Plan(tuple(replace(stage, placement=solved.devices) for stage, solved in stages))
         self._desk.decide(CountSolve(self.solver))
         self._desk.write(
@@ -167,14 +167,14 @@ class Placing:
                 plan=str(plan),
                 reason=asked.reason,
                 solver=self.solver,
-                seconds=round(found.solve_s, 6),
+                seconds=round(answer.solve_s, 6),
                 stages=tuple(
                     journal.StageSegments(stage.team_name, solved.cost_s, _in_short(solved)) for stage, solved in stages
                 ),
             )
         )
         self._predictions.pop(_key(plan), None)  # placed again, it is the latest: the first are forgotten first
-        self._predictions[_key(plan)] = Predicted(found.stages, asked.version, asked.reason)
+        self._predictions[_key(plan)] = Predicted(answer.stages, asked.version, asked.reason)
         if len(self._predictions) > _REMEMBERED:
             del self._predictions[next(iter(self._predictions))]
         return plan

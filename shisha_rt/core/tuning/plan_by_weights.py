@@ -27,10 +27,10 @@ _MOST_CELLS: Final = 1 << 14
 def plan_by_weights(rules: PlanRules, weights: Sequence[float], places: Sequence[Place]) -> Plan | None:
     """Over some of the `places`; None if they have no room for it, whole or split. `weights` is (layers,)."""
     costs = _costs(rules, weights, places)
-    found = exact_plan(costs, latency_states=0, most_cells=_MOST_CELLS)
-    if found.outcome is Outcome.INFEASIBLE:
-        found = split_plan(costs, found, most_cells=_MOST_CELLS)
-    return None if found.plan is None or rules.problems(found.plan) else found.plan
+    plan_solution = exact_plan(costs, latency_states=0, most_cells=_MOST_CELLS)
+    if plan_solution.outcome is Outcome.INFEASIBLE:
+        plan_solution = split_plan(costs, plan_solution, most_cells=_MOST_CELLS)
+    return None if plan_solution.plan is None or rules.problems(plan_solution.plan) else plan_solution.plan
 
 
 def _costs(rules: PlanRules, weights: Sequence[float], places: Sequence[Place]) -> Costs:

@@ -76,19 +76,19 @@ class SearchRun:
             return self.found[0]
         return plan if self.best is None else serving
 
-    def judge(self, plan: Plan, found: Measurement) -> str:
+    def judge(self, plan: Plan, measurement: Measurement) -> str:
         """Count a trial. The best is the best beyond noise: what goes live, is kept and is reported in the end."""
         self.trials += 1
         self.tried = plan
         best = self.best
         if best is None:
-            self.best = plan, found
-            return "first" if found.can_run else "cannot_run"
-        if not found.can_run:
+            self.best = plan, measurement
+            return "first" if measurement.can_run else "cannot_run"
+        if not measurement.can_run:
             return "cannot_run"
-        if not found.is_better_than(best[1], self.objective):
+        if not measurement.is_better_than(best[1], self.objective):
             return "not_better"
-        self.best = plan, found
+        self.best = plan, measurement
         return "better"
 
 

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def trial_record(
-    search: SearchRun, number: int, epoch: int | None, plan: Plan, verdict: str, found: Measurement, trouble: str
+    search: SearchRun, number: int, epoch: int | None, plan: Plan, verdict: str, measurement: Measurement, trouble: str
 ) -> journal.TrialJudged:
     assert search.trying is not None
-    ran = found.can_run
+    ran = measurement.can_run
     return journal.TrialJudged(
         run=search.number,
         trial=number,
@@ -34,12 +34,12 @@ def trial_record(
         verdict=verdict,
         trouble=trouble or None,
         # JSON, which strangers read this as, has no infinity.
-        service_s=found.service_s if ran else None,
-        throughput_fps=found.throughput_fps if ran else None,
-        latency_s=found.latency_s if ran else None,
-        band=found.band if ran else None,
-        frames=found.frames,
-        measured_in_s=found.took_s,
+        service_s=measurement.service_s if ran else None,
+        throughput_fps=measurement.throughput_fps if ran else None,
+        latency_s=measurement.latency_s if ran else None,
+        band=measurement.band if ran else None,
+        frames=measurement.frames,
+        measured_in_s=measurement.took_s,
     )
 
 
@@ -67,10 +67,12 @@ def ended_record(search: SearchRun, plan: Plan, reason: str, now_s: float) -> jo
     )
 
 
-def drift_record(plan: Plan, stage: int, before: Measurement, found: Measurement) -> journal.Drifted:
+def drift_record(plan: Plan, stage: int, before: Measurement, measurement: Measurement) -> journal.Drifted:
     """`stage` (index) of a plan that is watched takes what it did not take before."""
     place = ", ".join(plan.stages[stage].leads)
-    return journal.Drifted(stage=stage, place=place, before_s=before.service_s[stage], service_s=found.service_s[stage])
+    return journal.Drifted(
+        stage=stage, place=place, before_s=before.service_s[stage], service_s=measurement.service_s[stage]
+    )
 
 
 def drift_in_words(drifted: journal.Drifted) -> str:
@@ -78,10 +80,10 @@ def drift_in_words(drifted: journal.Drifted) -> str:
     return f"stage {drifted.stage} ({drifted.place}) takes {now_ms:.3g} ms, not {before_ms:.3g} ms"
 
 
-def profiled_record(found: FromProfiler) -> journal.ProfilingEnded | journal.ProfilingFailed:
-    if isinstance(found, ModelProfiled):
-        return journal.ProfilingEnded(seconds=round(found.took_s, 3), left_out=found.left_out)
-    return journal.ProfilingFailed(reason=found.reason)
+def profiled_record(answer: FromProfiler) -> journal.ProfilingEnded | journal.ProfilingFailed:
+    if isinstance(answer, ModelProfiled):
+        return journal.ProfilingEnded(seconds=round(answer.took_s, 3), left_out=answer.left_out)
+    return journal.ProfilingFailed(reason=answer.reason)
 
 
 def description(tuning: Tuning, now_s: float) -> dict[str, Any]:

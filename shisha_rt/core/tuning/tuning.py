@@ -267,19 +267,19 @@ class Tuning:
         best = self.search.found
         self.measuring.begin(self._desk.now_s, None if best is None else best[1])
 
-    def _trial_done(self, found: Measurement, trouble: str = "") -> None:
+    def _trial_done(self, measurement: Measurement, trouble: str = "") -> None:
         search, live = self.search, self._serving.live
         assert search.trying is not None
         plan = unfolded(search.trying.stages)
-        self.measuring.repeatability.observe(plan, found)
-        found = self.measuring.repeatability.widen(found)
+        self.measuring.repeatability.observe(plan, measurement)
+        measurement = self.measuring.repeatability.widen(measurement)
         number, moves = search.trials, search.moves_to(plan)
-        verdict = search.judge(plan, found)
+        verdict = search.judge(plan, measurement)
         self.trials, self.moves = self.trials + 1, self.moves + moves
-        self._desk.write(trial_record(search, number, live[0] if live else None, plan, verdict, found, trouble))
+        self._desk.write(trial_record(search, number, live[0] if live else None, plan, verdict, measurement, trouble))
         self._desk.decide(CountTrial(verdict, moves))
         search.trying = None
-        self._tell(tm.Measured(search.number, found))
+        self._tell(tm.Measured(search.number, measurement))
 
     def _finish(self, plan_found: Plan, reason: str) -> None:
         """The search has ended: the best plan measured is to be live, whatever its tuner has made of the noise."""
@@ -317,23 +317,23 @@ class Tuning:
         self.measuring.begin(self._desk.now_s, baseline)
 
     def _part_taken(self, part: ev.PartTaken) -> None:
-        found = self.measuring.part_taken(part, self._desk.now_s)
-        if found is not None and self.state is State.TUNING:
-            self._trial_done(found)
-        elif found is not None:
-            self._compare(found)
+        measurement = self.measuring.part_taken(part, self._desk.now_s)
+        if measurement is not None and self.state is State.TUNING:
+            self._trial_done(measurement)
+        elif measurement is not None:
+            self._compare(measurement)
 
-    def _compare(self, found: Measurement) -> None:
+    def _compare(self, measurement: Measurement) -> None:
         """A window of the live plan with what it is known to take."""
         live, known = self._serving.live, self.baseline.measured
         assert live is not None
         self.measuring.begin(self._desk.now_s, known, is_warm=True)
-        found = self.measuring.repeatability.widen(found)
-        self.following.watched(live[1], found)
-        stage = self.baseline.left_by(found)
+        measurement = self.measuring.repeatability.widen(measurement)
+        self.following.watched(live[1], measurement)
+        stage = self.baseline.left_by(measurement)
         if stage is not None and known is not None:
             self.measuring.repeatability.machine_changed()
-            drifted = drift_record(live[1], stage, known, found)
+            drifted = drift_record(live[1], stage, known, measurement)
             self._desk.write(drifted)
             self._begin(drift_in_words(drifted))
 

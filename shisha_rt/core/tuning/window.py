@@ -87,7 +87,7 @@ class Window:
         self._tried_at = frames  # the frames of other stages that come before the next of this one say little more
         kept = frames if last else KEPT_FRAMES
         windows = [(ran[-kept:], seconds[-kept:]) for ran, seconds in zip(self._ran, self._seconds, strict=True)]
-        found = measure_window(
+        measurement = measure_window(
             self._plan,
             windows,
             alike=self._alike,
@@ -95,11 +95,11 @@ class Window:
             frames_per_s=(frames - 1) * self._time_scale / took_s if took_s else math.inf,
             alone_s=self._alone_s,
         )
-        found = replace(found, throttled=self._throttled)
+        measurement = replace(measurement, throttled=self._throttled)
         if last:
-            return found
-        is_alike = self._like is None or found.is_throttled_like(self._like)
-        return found if is_alike and self._is_long_enough and found.band <= WIDE_BAND else None
+            return measurement
+        is_alike = self._like is None or measurement.is_throttled_like(self._like)
+        return measurement if is_alike and self._is_long_enough and measurement.band <= WIDE_BAND else None
 
     def add_alone(self, latency_s: float) -> None:
         """A frame has passed through the plan that met no other."""

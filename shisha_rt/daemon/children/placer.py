@@ -131,8 +131,14 @@ class Placer:
 
     def _solve_stage(self, first: int, last: int, place: str, ratios: Ratios) -> pm.StageSolved:
         operators = self._index.operators_of(first, last)
-        found = place_stage(self._graph, *operators, self._costs[place].slowed(dict(ratios)), self._solver)
-        return pm.StageSolved(found.devices, found.cost_s, found.segments_s, found.lower_bound_s, found.outcome)
+        stage_placement = place_stage(self._graph, *operators, self._costs[place].slowed(dict(ratios)), self._solver)
+        return pm.StageSolved(
+            stage_placement.devices,
+            stage_placement.cost_s,
+            stage_placement.segments_s,
+            stage_placement.lower_bound_s,
+            stage_placement.outcome,
+        )
 
 
 def _of_team(name: str, ratios: Iterable[tuple[str, str, float]]) -> Ratios:

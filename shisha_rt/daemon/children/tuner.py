@@ -135,9 +135,9 @@ def _processors_now(stored: ProcessorCosts, places: Sequence[tm.PlaceNow]) -> Pr
 
 def _costs_now(stored: Costs, places: Sequence[tm.PlaceNow]) -> Costs:
     """The stored costs of the places that can be used, at the speeds that they have now."""
-    found = among(stored, [place.name for place in places], [place.slower for place in places])
-    ranked = zip(found.places, places, strict=True)
-    return replace(found, places=tuple(replace(place, rank=now.rank) for place, now in ranked))
+    costs = among(stored, [place.name for place in places], [place.slower for place in places])
+    ranked = zip(costs.places, places, strict=True)
+    return replace(costs, places=tuple(replace(place, rank=now.rank) for place, now in ranked))
 
 
 if __name__ == "__main__":

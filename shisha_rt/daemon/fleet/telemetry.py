@@ -132,13 +132,13 @@ class Telemetry:
 
         Of several shapes always the latter, if it is more: one of the largest may come when only small ones have.
         """
-        found: dict[str, float] = {}
+        seconds_of: dict[str, float] = {}
         for index, stage in enumerate(plan.stages):
             for lead in stage.leads:
                 window = self.window(epoch, index, lead)
                 least_s = window.warm_s if self._mixed else 0.0
-                found[lead] = max(found.get(lead, 0.0), least_s, window.median_service_s or window.warm_s)
-        return found
+                seconds_of[lead] = max(seconds_of.get(lead, 0.0), least_s, window.median_service_s or window.warm_s)
+        return seconds_of
 
     def forget(self, epoch: int) -> None:
         for key in [key for key in self._windows if key[0] == epoch]:

@@ -35,10 +35,10 @@ def read_access(path: Path) -> AccessList:
     return access_list(raw, str(path))
 
 
-def _check_owner(path: Path, found: os.stat_result) -> None:
-    if not stat.S_ISREG(found.st_mode):
+def _check_owner(path: Path, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
         raise BadInput(f"{path}: is no file; {_EXPECTED}")
-    if found.st_uid not in (0, os.geteuid()):
+    if status.st_uid not in (0, os.geteuid()):
         raise BadInput(f"{path}: is another user's; expected a file of the daemon's own user, or root's")
-    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise BadInput(f"{path}: others may write it; expected a file that only its owner writes: chmod go-w {path}")

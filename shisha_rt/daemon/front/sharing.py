@@ -198,6 +198,6 @@ def _make_private(folder: Path) -> None:
     for our in reversed(_ours(folder)):
         with contextlib.suppress(FileExistsError):
             our.mkdir(mode=_PRIVATE)
-        found = our.lstat()  # a folder in one with the set-group-ID bit has that bit, too, which lets nobody in
-        if found.st_uid != os.geteuid() or found.st_mode & 0o777 != _PRIVATE or not our.is_dir() or our.is_symlink():
+        status = our.lstat()  # a folder in one with the set-group-ID bit has that bit, too, which lets nobody in
+        if status.st_uid != os.geteuid() or status.st_mode & 0o777 != _PRIVATE or not our.is_dir() or our.is_symlink():
             raise BadInput(f"{our}: expected a folder that only this user may enter")

@@ -68,21 +68,21 @@ class Body:
 
     async def whole(self, most_bytes: int) -> bytearray:
         """All that is left of it. Raises HttpFault for more than `most_bytes`."""
-        found = bytearray()
-        while piece := await self._next(most_bytes + 1 - len(found)):
-            found += piece
-            if len(found) > most_bytes:
+        plain = bytearray()
+        while piece := await self._next(most_bytes + 1 - len(plain)):
+            plain += piece
+            if len(plain) > most_bytes:
                 raise HttpFault(413, f"the body has more than {most_bytes} bytes; expected at most so many")
-        return found
+        return plain
 
     async def exactly(self, size_bytes: int) -> bytes | bytearray | memoryview:
         piece = await self._next(size_bytes) if size_bytes else b""
         if len(piece) == size_bytes:
             return piece
-        found = bytearray(size_bytes)
-        found[: len(piece)] = piece
-        await self.into(memoryview(found)[len(piece) :])
-        return found
+        plain = bytearray(size_bytes)
+        plain[: len(piece)] = piece
+        await self.into(memoryview(plain)[len(piece) :])
+        return plain
 
     async def into(self, room: memoryview) -> None:
         """Fill `room`. Raises HttpFault if the body ends before."""

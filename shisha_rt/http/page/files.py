@@ -52,9 +52,11 @@ class StaticFile:
 @cache
 def static_files() -> Mapping[str, StaticFile]:
     """By name."""
-    found = {}
+    files_read = {}
     for path in sorted(FOLDER.iterdir()):
         if path.suffix in _TYPES:
             content = path.read_bytes()
-            found[path.name] = StaticFile(content, _TYPES[path.suffix], f'"{hashlib.sha256(content).hexdigest()[:32]}"')
-    return found
+            files_read[path.name] = StaticFile(
+                content, _TYPES[path.suffix], f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+            )
+    return files_read

@@ -50,8 +50,8 @@ def drawing(after: Sequence[Sequence[int]]) -> Drawing:
 
 def _free(taken: list[int], since: int) -> int:
     """The first column that has nothing below the row `since`."""
-    found = next((lane for lane, row in enumerate(taken) if row <= since), None)
-    if found is None and len(taken) < MOST_LANES:
+    free_lane = next((lane for lane, row in enumerate(taken) if row <= since), None)
+    if free_lane is None and len(taken) < MOST_LANES:
         taken.append(since)
-        found = len(taken) - 1
-    return MOST_LANES - 1 if found is None else found
+        free_lane = len(taken) - 1
+    return MOST_LANES - 1 if free_lane is None else free_lane

@@ -65,10 +65,10 @@ class _Page:
         return answer
 
     async def file(self, request: Request) -> Response:
-        found = static_files().get(request.path_params["name"])
-        if found is None:
+        static_file = static_files().get(request.path_params["name"])
+        if static_file is None:
             raise HttpFault(404, f"there is nothing at {request.url.path!r}")
-        return found.answer(request.headers.get("if-none-match"))
+        return static_file.answer(request.headers.get("if-none-match"))
 
     async def feed(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope)

@@ -132,7 +132,7 @@ def save_with_external_weights(model: onnx.ModelProto, path: Path, *, threshold_
 
 
 def _reference(tensor: TensorProto, location: str, offset_bytes: int) -> TensorProto:
-    found = TensorProto(
+    tensor_proto = TensorProto(
         name=tensor.name, data_type=tensor.data_type, dims=tensor.dims, data_location=TensorProto.EXTERNAL
     )
     entries: Iterable[tuple[str, object]] = (
@@ -140,5 +140,5 @@ def _reference(tensor: TensorProto, location: str, offset_bytes: int) -> TensorP
         ("offset", offset_bytes),
         ("length", len(tensor.raw_data)),
     )
-    found.external_data.extend(onnx.StringStringEntryProto(key=key, value=str(value)) for key, value in entries)
-    return found
+    tensor_proto.external_data.extend(onnx.StringStringEntryProto(key=key, value=str(value)) for key, value in entries)
+    return tensor_proto

@@ -88,9 +88,9 @@ def read_model(
     content = _read_file(path)
     settings = json.dumps([sorted(sizes.dims.items()), sorted(sizes.shapes.items()), CLEANER_VERSION]).encode()
     key_of = partial(_key_of, hashlib.sha256(content).digest(), settings=settings)
-    found = saved(key_of(hashlib.sha256().digest()))
-    if found is not None:
-        return found
+    saved_model = saved(key_of(hashlib.sha256().digest()))
+    if saved_model is not None:
+        return saved_model
     model = _without_functions(_parse(content, path), path)
     _check_header(model, path)
     _drop_unused_domains(model)
@@ -354,10 +354,10 @@ def _graph_of(model: onnx.ModelProto, where: str) -> Graph:
 def _tensor(value: onnx.ValueInfoProto, where: str) -> Tensor:
     # Without any type nothing could be inferred, most often because the operator is not one of ONNX's own.
     datatype = _datatype(value, where) if value.HasField("type") else ""
-    found = shape_with_open_axes(value)
-    if found is None:
+    open_shape = shape_with_open_axes(value)
+    if open_shape is None:
         raise BadInput(f"{where}: the shape of tensor {value.name!r} is not known beforehand; expected a static shape")
-    shape, open_axes = found
+    shape, open_axes = open_shape
     return Tensor(value.name, shape, datatype, open_axes)
 
 

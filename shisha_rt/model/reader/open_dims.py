@@ -105,7 +105,7 @@ def _check_open_shapes(inputs: Sequence[onnx.ValueInfoProto], sizes: InputSizes,
 
 def _name_dimensions(inputs: Sequence[onnx.ValueInfoProto], path: Path) -> dict[str, tuple[str, ...]]:
     """By input the name of each dimension, empty where its size is fixed."""
-    found = {}
+    images = {}
     for value in inputs:
         names = []
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
@@ -114,8 +114,8 @@ def _name_dimensions(inputs: Sequence[onnx.ValueInfoProto], path: Path) -> dict[
                 raise BadInput(f"{path}: input {value.name!r} has size 0 in dimension {axis}; {expected}")
             name = f"{value.name}:{axis}" if dim.dim_param.strip() in _NO_NAMES else dim.dim_param
             names.append("" if dim.dim_value > 0 else name)
-        found[value.name] = tuple(names)
-    return found
+        images[value.name] = tuple(names)
+    return images
 
 
 def _given(
@@ -129,7 +129,7 @@ def _given(
             raise BadInput(f"{path}: --dim {name}={size}: no unknown dimension of that name; expected {expected}")
         if not 1 <= size <= LARGEST_SIZE:
             raise BadInput(f"{path}: --dim {name}={size}: not a size; expected 1 to {LARGEST_SIZE}")
-    found, said_by = dict(sizes.dims), {name: f"--dim {name}={size}" for name, size in sizes.dims.items()}
+    known_dims, said_by = dict(sizes.dims), {name: f"--dim {name}={size}" for name, size in sizes.dims.items()}
     by_name = {value.name: value for value in inputs}
     for input_name, shape in sizes.shapes.items():
         text = _as_option(input_name, shape)
@@ -139,11 +139,11 @@ def _given(
                 raise BadInput(f"{path}: {text}: size {size} in dimension {axis}; expected 1 to {LARGEST_SIZE}")
             if not name and dim.dim_value != size:
                 raise BadInput(f"{path}: {text}: dimension {axis} is {dim.dim_value} in the model, expected that size")
-            if name and found.setdefault(name, size) != size:
-                said = f"{said_by[name]} says {found[name]} for {name!r}"
+            if name and known_dims.setdefault(name, size) != size:
+                said = f"{said_by[name]} says {known_dims[name]} for {name!r}"
                 raise BadInput(f"{path}: {text}: dimension {axis} is {size}, but {said}; expected one size")
             said_by.setdefault(name, text)
-    return found
+    return known_dims
 
 
 def _all_names(names: Mapping[str, tuple[str, ...]]) -> list[str]:
@@ -159,12 +159,16 @@ def _what_is_open(
     guessed: Mapping[str, int] | None,
 ) -> str:
     """Every open dimension, and a command line that works if one was found."""
-    found = []
+    dim_names = []
     for value in inputs:
         axes = [f"{axis} ({name!r})" for axis, name in enumerate(names[value.name]) if name in unsettled]
         if axes:
-            found.append(f"input {value.name!r} {_shown(value)}: dimension{'s' * (len(axes) > 1)} {', '.join(axes)}")
-    listed = found[:_MOST_LISTED] + [f"{len(found) - _MOST_LISTED} more inputs"] * (len(found) > _MOST_LISTED)
+            dim_names.append(
+                f"input {value.name!r} {_shown(value)}: dimension{'s' * (len(axes) > 1)} {', '.join(axes)}"
+            )
+    listed = dim_names[:_MOST_LISTED] + [f"{len(dim_names) - _MOST_LISTED} more inputs"] * (
+        len(dim_names) > _MOST_LISTED
+    )
     count = sum(name in unsettled for axes in names.values() for name in axes)
     first = next(name for name in _all_names(names) if name in unsettled)
     what = f"{path}: {count} unknown dimension{'s' * (count > 1)} of {'; '.join(listed)}; expected"

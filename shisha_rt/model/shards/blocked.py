@@ -18,15 +18,15 @@ BLOCK: Final = 16
 
 def blocked_tensors(graph: Graph) -> frozenset[str]:
     """The tensors of run time that are blocked: operators of all formats hand on what they read."""
-    found: set[str] = set()
+    blocked_names: set[str] = set()
     for operator in graph.operators:
         if operator.domain == NCHWC:
             makes_blocked = operator.op_type != "ReorderOutput"
         else:
-            makes_blocked = not found.isdisjoint(operator.inputs)
+            makes_blocked = not blocked_names.isdisjoint(operator.inputs)
         if makes_blocked:
-            found.update(filter(None, operator.outputs))
-    return frozenset(found)
+            blocked_names.update(filter(None, operator.outputs))
+    return frozenset(blocked_names)
 
 
 def reads_plain(graph: Graph, operator: Operator) -> bool:

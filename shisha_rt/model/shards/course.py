@@ -186,10 +186,10 @@ class _Walk:
         graph = self._graph
         if not operator.outputs[0]:
             return None
-        found = {carried(graph, operator, at, *self._states[operator.inputs[at]]) for at in positions}
-        if len(found) != 1:
+        states = {carried(graph, operator, at, *self._states[operator.inputs[at]]) for at in positions}
+        if len(states) != 1:
             return None
-        (state,) = found
+        (state,) = states
         if state is None:
             return None
         axis, unit = state
@@ -258,8 +258,8 @@ def _is_scaling(graph: Graph, operator: Operator) -> bool:
 
 
 def _is_on(needs: Needs, position: int, axis: int) -> bool:
-    found = needs.inputs[position]
-    return found is not None and found.axis == axis
+    input_slice = needs.inputs[position]
+    return input_slice is not None and input_slice.axis == axis
 
 
 def _refusal(graph: Graph, operator: Operator, axis: Axis) -> str:

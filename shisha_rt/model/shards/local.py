@@ -102,19 +102,19 @@ def carried(graph: Graph, operator: Operator, position: int, axis: int, unit: in
 def broadcast(graph: Graph, operator: Operator, wanted: Slice, *positions: int) -> tuple[Slice | None, ...]:
     """Of inputs that are broadcast to the output's shape; `positions`: of these alone, the others are whole."""
     rank = len(tensor_of(graph, operator.outputs[0]).shape)
-    found: list[Slice | None] = []
+    slices: list[Slice | None] = []
     for position, name in enumerate(operator.inputs):
         shape = tensor_of(graph, name).shape if name and (not positions or position in positions) else ()
         axis = wanted.axis - (rank - len(shape))
         is_cut = axis >= 0 and shape[axis] > 1
-        found.append(Slice(axis, wanted.first, wanted.count) if is_cut else None)
-    return tuple(found)
+        slices.append(Slice(axis, wanted.first, wanted.count) if is_cut else None)
+    return tuple(slices)
 
 
 def groups_of_conv(operator: Operator) -> int:
-    found = operator.attributes.get("group", 1)
-    assert isinstance(found, int), "ONNX defines `group` as an integer"
-    return found
+    attribute = operator.attributes.get("group", 1)
+    assert isinstance(attribute, int), "ONNX defines `group` as an integer"
+    return attribute
 
 
 def _makes_one(graph: Graph, operator: Operator) -> bool:
@@ -232,10 +232,10 @@ def _reshaping(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
 
 def _matching(given: Shape, made: Shape, axis: int, unit: int) -> tuple[int, int] | None:
     outer, behind = math.prod(given[:axis]), math.prod(given[axis + 1 :])
-    for found in range(len(made)):
-        inner = math.prod(made[found + 1 :])
-        if math.prod(made[:found]) == outer and made[found] > 1:
-            return (found, unit * behind // inner) if unit * behind % inner == 0 else None
+    for at in range(len(made)):
+        inner = math.prod(made[at + 1 :])
+        if math.prod(made[:at]) == outer and made[at] > 1:
+            return (at, unit * behind // inner) if unit * behind % inner == 0 else None
     return None
 
 
@@ -290,6 +290,6 @@ def _swapped(axis: int, rank: int, *, from_last: bool) -> int:
 
 
 def _permutation(graph: Graph, operator: Operator) -> tuple[int, ...]:
-    found = operator.attributes.get("perm", ())
+    attribute = operator.attributes.get("perm", ())
     rank = len(tensor_of(graph, operator.inputs[0]).shape)
-    return found if isinstance(found, tuple) and found else tuple(reversed(range(rank)))
+    return attribute if isinstance(attribute, tuple) and attribute else tuple(reversed(range(rank)))

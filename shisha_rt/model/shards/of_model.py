@@ -37,7 +37,7 @@ def splits_of(
     for operator, layer in enumerate(node_layers):
         operators.setdefault(layer, []).append(operator)
     groups = groups_of(max(node_layers, default=-1) + 1, legal_cuts)
-    found: list[Splittable] = []
+    splittables: list[Splittable] = []
     kept: list[KeptWhole] = []
 
     def look(span: Span, *, say: bool) -> None:
@@ -50,7 +50,7 @@ def splits_of(
                 _OPEN if open_ended else _answer(graph, numbers, span, axis, sum(layer_macs[span[0] : span[1] + 1]))
             )
             if isinstance(answer, Splittable):
-                found.append(answer)
+                splittables.append(answer)
             elif say:
                 kept.append(KeptWhole(*span, axis, answer))
 
@@ -58,7 +58,7 @@ def splits_of(
         look(span, say=True)
     for (first, _), (_, last) in pairwise(groups):
         look((first, last), say=False)
-    return tuple(found), tuple(kept)
+    return tuple(splittables), tuple(kept)
 
 
 def _passing(graph: Graph, operator: int) -> Iterator[str]:

@@ -26,13 +26,13 @@ def splittable(graph: Graph, operators: Sequence[int], first: int, last: int, ax
     if isinstance(course, str):
         return course
     try:
-        found = _split(graph, operators, course, _halves(course))
+        rewritten = _split(graph, operators, course, _halves(course))
     except ValueError as error:
         return str(error)
-    makes = dict.fromkeys(excerpt.name for excerpt in found.shards[0].makes)
-    if found.join.sum is not None:
-        makes = {found.join.sum.tensor: None}
-        sums = (partial_name(found.join.sum.tensor, part) for part in range(MOST_SUMMED))
+    makes = dict.fromkeys(excerpt.name for excerpt in rewritten.shards[0].makes)
+    if rewritten.join.sum is not None:
+        makes = {rewritten.join.sum.tensor: None}
+        sums = (partial_name(rewritten.join.sum.tensor, part) for part in range(MOST_SUMMED))
         taken = next((name for name in sums if name in graph.tensors or name in graph.constants), None)
         if taken is not None:
             return f"{taken!r} is another tensor's name, and would be that of a shard's own sum"
@@ -43,8 +43,8 @@ def splittable(graph: Graph, operators: Sequence[int], first: int, last: int, ax
         units=course.units,
         block=course.block,
         makes=tuple(makes),
-        summed=found.join.sum is not None,
-        joined=not found.join.is_empty,
+        summed=rewritten.join.sum is not None,
+        joined=not rewritten.join.is_empty,
     )
 
 
@@ -100,21 +100,21 @@ def _join(graph: Graph, operators: Sequence[int], course: Course, part_count: in
         total = PartialSum(course.partial, tensor, parts, operator.texts.get("activation", ""))
     late, run = {*course.late}, {*operators}
     wanted: set[str] = set()
-    found = []
+    made_parts = []
     for index in sorted((*course.late, *course.before), reverse=True):
         outputs = [name for name in graph.operators[index].outputs if name]
         if index in late or any(name in wanted or is_needed_beyond(graph, name, run) for name in outputs):
-            found.append(index)
+            made_parts.append(index)
             wanted.update(graph.operators[index].inputs)
-    found.reverse()
-    made = dict.fromkeys(name for index in found for name in graph.operators[index].outputs if name)
+    made_parts.reverse()
+    made = dict.fromkeys(name for index in made_parts for name in graph.operators[index].outputs if name)
     if total is not None:
         made = {total.tensor: None, **made}
-    read = dict.fromkeys(name for index in found for name in graph.operators[index].inputs)
+    read = dict.fromkeys(name for index in made_parts for name in graph.operators[index].inputs)
     reads = [name for name in read if name in graph.tensors and name not in made]
-    here = {*found}
+    here = {*made_parts}
     makes = tuple(name for name in made if is_needed_beyond(graph, name, here))
-    return Join(total, tuple(found), (*(total.parts if total else ()), *reads), makes)
+    return Join(total, tuple(made_parts), (*(total.parts if total else ()), *reads), makes)
 
 
 class _ShardBuilder:
@@ -184,13 +184,13 @@ class _ShardBuilder:
         graph = self._graph
         operator = graph.operators[index]
         if index == self._course.partial:
-            found = self._summed(operator)
+            needs = self._summed(operator)
         elif any(name in self._held for name in operator.outputs):
-            found = self._local(operator)
+            needs = self._local(operator)
         else:
             return
-        self._needs[index] = found
-        for position, (name, tensor_slice) in enumerate(zip(operator.inputs, found.inputs, strict=True)):
+        self._needs[index] = needs
+        for position, (name, tensor_slice) in enumerate(zip(operator.inputs, needs.inputs, strict=True)):
             if name in graph.tensors and not self._is_left_out(index, position):
                 wanted = _or_whole(tensor_slice, graph.tensors[name])
                 self._held[name] = self._hull(name, wanted) if name in self._held else wanted
@@ -199,9 +199,9 @@ class _ShardBuilder:
         """Where it cannot make the slice by itself, it makes all."""
         name = operator.outputs[0]
         wanted = self._held.get(name)
-        found = None if wanted is None else needs_of(self._graph, operator, wanted)
-        if found is not None:
-            return found
+        needs = None if wanted is None else needs_of(self._graph, operator, wanted)
+        if needs is not None:
+            return needs
         if name in self._course.states and wanted is not None:
             raise ValueError(f"{operator.op_type} {operator.name!r} cannot make share {self._part} of {name!r} alone")
         for other in operator.outputs:

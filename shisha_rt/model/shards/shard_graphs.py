@@ -90,12 +90,12 @@ def _excerpt(tensor: Tensor, excerpt: Excerpt, name: str) -> Tensor:
 
 def _between(shard: Shard) -> dict[str, Tensor]:
     """What lies between the steps of blocked crops, as large as it is, though in another shape."""
-    found = {}
+    operators_of = {}
     for step in shard.steps:
         if isinstance(step, Crop) and step.blocked:
-            found[step.unfolded] = replace(shard.tensors[step.source], name=step.unfolded)
-            found[step.folded] = replace(shard.tensors[step.result], name=step.folded)
-    return found
+            operators_of[step.unfolded] = replace(shard.tensors[step.source], name=step.unfolded)
+            operators_of[step.folded] = replace(shard.tensors[step.result], name=step.folded)
+    return operators_of
 
 
 def _operators(graph: Graph, step: Step) -> tuple[Operator, ...]:

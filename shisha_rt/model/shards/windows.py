@@ -41,7 +41,7 @@ def sliding_windows(graph: Graph, operator: Operator) -> tuple[SlidingWindow, ..
     strides, dilations = _list(attributes, "strides") or ones, _list(attributes, "dilations") or ones
     pads = _list(attributes, "pads") or (0,) * (2 * len(image))
     how = operator.texts.get("auto_pad", "NOTSET")
-    found = []
+    ranges = []
     for axis, (size_in, size_out) in enumerate(zip(image, made, strict=True)):
         reach = (kernel[axis] - 1) * dilations[axis] + 1
         missing = max(0, (size_out - 1) * strides[axis] + reach - size_in)
@@ -49,10 +49,10 @@ def sliding_windows(graph: Graph, operator: Operator) -> tuple[SlidingWindow, ..
         window = SlidingWindow(size_in, size_out, reach, strides[axis], before)
         if window.before >= reach or window.after >= reach:
             return None
-        found.append(window)
-    return tuple(found)
+        ranges.append(window)
+    return tuple(ranges)
 
 
 def _list(attributes: Mapping[str, int | tuple[int, ...]], name: str) -> tuple[int, ...]:
-    found = attributes.get(name, ())
-    return found if isinstance(found, tuple) else (found,)
+    attribute = attributes.get(name, ())
+    return attribute if isinstance(attribute, tuple) else (attribute,)

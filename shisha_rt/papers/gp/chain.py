@@ -123,10 +123,10 @@ def rows_before(before: SplitLayer, layer: SplitLayer, rows: float) -> float:
 
 def rows_of(layers: Sequence[SplitLayer], rows: float) -> tuple[float, ...]:
     """(layers,): of each layer's output, for so many of the last one's."""
-    found = [rows]
+    tables = [rows]
     for before, layer in zip(layers[-2::-1], layers[:0:-1], strict=True):
-        found.append(rows_before(before, layer, found[-1]))
-    return tuple(reversed(found))
+        tables.append(rows_before(before, layer, tables[-1]))
+    return tuple(reversed(tables))
 
 
 def step_cost(chain: Chain, step: Step, *, resident: bool) -> StepCost:
@@ -144,8 +144,8 @@ def step_cost(chain: Chain, step: Step, *, resident: bool) -> StepCost:
     in_s, out_s = [], []
     for device, legs, units in zip(problem.devices, chain.legs, step.shares, strict=True):
         shares = _of_each(costs, step.mode, units)
-        for found, layer, share in zip(compute_s, costs, shares, strict=True):
-            found.append(device.latency_s.at(layer.share(share)) if units else 0.0)
+        for total, layer, share in zip(compute_s, costs, shares, strict=True):
+            total.append(device.latency_s.at(layer.share(share)) if units else 0.0)
         in_s.append(_in_s(costs[0], step.mode, legs, shares[0]) if units and legs and not resident else 0.0)
         stays = step.mode == "whole"
         out_s.append(legs.out_s.at(costs[-1].share(shares[-1])) if units and legs and not stays else 0.0)
@@ -185,24 +185,24 @@ def _priced(
 
 def chain_cost(chain: Chain, steps: Sequence[Step]) -> float:
     """Seconds or joules of all steps, from the host's memory to the host's memory. Raises ValueError on a fault."""
-    found = step_costs(chain, steps)
+    costed_steps = step_costs(chain, steps)
     fault = next(iter(chain_faults(chain, steps)), None)
     if fault is not None:
         raise ValueError(fault)
-    return math.fsum(cost.value for cost in found)
+    return math.fsum(cost.value for cost in costed_steps)
 
 
 def step_costs(chain: Chain, steps: Sequence[Step]) -> tuple[StepCost, ...]:
     """One after the other, by where their data lies. Raises ValueError where that is not where a step needs it."""
     at: int | None = None  # the device whose own memory has it
-    due, found = 0, []
+    due, stretches = 0, []
     for step in steps:
         users = [d for d, units in enumerate(step.shares) if units]
         if step.first != due or (step.mode in ("whole", "fetched") and len(users) != 1):
             raise ValueError(f"step {step}: expected one that begins with layer {due}, whole ones on one device")
         if at is not None and (step.mode not in ("whole", "fetched") or users != [at]):
             raise ValueError(f"step {step}: its input lies on device {at}, expected it there or fetched")
-        found.append(step_cost(chain, step, resident=at is not None))
+        stretches.append(step_cost(chain, step, resident=at is not None))
         if step.mode == "fetched":
             at = None
         else:
@@ -210,12 +210,12 @@ def step_costs(chain: Chain, steps: Sequence[Step]) -> tuple[StepCost, ...]:
             due = step.last + 1
     if due != len(chain.problem.layers) or at is not None:
         raise ValueError(f"{len(steps)} steps: expected them to end behind the last layer, in the host's memory")
-    return tuple(found)
+    return tuple(stretches)
 
 
 def chain_faults(chain: Chain, steps: Sequence[Step]) -> list[str]:
     """Shares that do not make up what they share, and limits that are passed."""
-    problem, found = chain.problem, []
+    problem, costed = chain.problem, []
     used: dict[tuple[int, str], float] = {}
     for step in steps:
         if step.mode == "fetched":
@@ -223,9 +223,9 @@ def chain_faults(chain: Chain, steps: Sequence[Step]) -> list[str]:
         costs = parts(problem.layers[step.first : step.last + 1], step.mode)
         whole = costs[-1].units if step.mode == "tiles" else costs[0].units
         if min(step.shares) < 0 or sum(step.shares) != whole:
-            found.append(f"{costs[0].name}: shares {list(step.shares)}, expected {whole} together")
+            costed.append(f"{costs[0].name}: shares {list(step.shares)}, expected {whole} together")
         if step.mode == "pair" and costs[1].units != whole:
-            found.append(f"{costs[1].name}: {costs[1].units} input channels, expected the {whole} filters before it")
+            costed.append(f"{costs[1].name}: {costs[1].units} input channels, expected the {whole} filters before it")
         for d, (device, units) in enumerate(zip(problem.devices, step.shares, strict=True)):
             for layer, share in zip(costs, _of_each(costs, step.mode, units), strict=True):
                 for name, amount in resources_of(device, layer, share).items():
@@ -233,14 +233,14 @@ def chain_faults(chain: Chain, steps: Sequence[Step]) -> list[str]:
                         used[d, name] = used.get((d, name), 0.0) + amount
                     elif amount > device.limits[name] * (1 + ROUNDING):
                         limit = device.limits[name]
-                        found.append(
+                        costed.append(
                             f"{device.name}: layer {layer.name} would need {amount:.6g} {name}, it has {limit:.6g}"
                         )
     for (d, name), amount in used.items():
         device = problem.devices[d]
         if amount > device.limits[name] * (1 + ROUNDING):
-            found.append(f"{device.name}: all layers would need {amount:.6g} {name}, it has {device.limits[name]:.6g}")
-    return found
+            costed.append(f"{device.name}: all layers would need {amount:.6g} {name}, it has {device.limits[name]:.6g}")
+    return costed
 
 
 def resources_of(device: SplitDevice, layer: SplitLayer, share: float) -> dict[str, float]:

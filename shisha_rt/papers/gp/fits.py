@@ -82,9 +82,9 @@ def fit_monomial(samples: Sequence[Sample], names: Sequence[str], seed: int) -> 
     logs = np.log(_columns(fitted, names))
     varying = [index for index in range(len(names)) if np.ptp(logs[:, index]) > 0]
     unknowns = np.column_stack([np.ones(len(fitted)), logs[:, varying]])
-    found, *_ = np.linalg.lstsq(unknowns, np.log(_values(fitted)), rcond=None)
-    exponents = {names[index]: float(power) for index, power in zip(varying, found[1:], strict=True)}
-    return _fit(Posynomial((Monomial(math.exp(found[0]), exponents),)), fitted, held_out)
+    solution, *_ = np.linalg.lstsq(unknowns, np.log(_values(fitted)), rcond=None)
+    exponents = {names[index]: float(power) for index, power in zip(varying, solution[1:], strict=True)}
+    return _fit(Posynomial((Monomial(math.exp(solution[0]), exponents),)), fitted, held_out)
 
 
 def fit_posynomial(samples: Sequence[Sample], terms: Sequence[Mapping[str, float]], seed: int) -> Fit:
@@ -99,9 +99,9 @@ def fit_posynomial(samples: Sequence[Sample], terms: Sequence[Mapping[str, float
     values = _values(fitted)
     weights = 1 / values
     for _ in range(_ROUNDS):
-        found = non_negative_least_squares(sizes * weights[:, None], values * weights)
-        weights = 1 / np.sqrt(values * (sizes @ found))
-    kept = zip(found, terms, strict=True)
+        solution = non_negative_least_squares(sizes * weights[:, None], values * weights)
+        weights = 1 / np.sqrt(values * (sizes @ solution))
+    kept = zip(solution, terms, strict=True)
     terms_kept = tuple(Monomial(float(factor), dict(exponents)) for factor, exponents in kept if factor > 0)
     return _fit(Posynomial(terms_kept), fitted, held_out)
 
@@ -115,35 +115,35 @@ def non_negative_least_squares(matrix: Floats, target: Floats) -> Floats:
     """The x >= 0 (columns,) with the least |matrix x - target| (Lawson and Hanson, 1974, chapter 23)."""
     norms = np.linalg.norm(matrix, axis=0)
     scaled = matrix / np.where(norms > 0, norms, 1.0)
-    found = np.zeros(matrix.shape[1])
+    solution = np.zeros(matrix.shape[1])
     free = np.zeros(matrix.shape[1], dtype=bool)
     while not free.all():
-        descent = scaled.T @ (target - scaled @ found)
+        descent = scaled.T @ (target - scaled @ solution)
         descent[free] = -math.inf
         best = int(np.argmax(descent))
         if descent[best] <= _ENOUGH * float(np.linalg.norm(target)):
             break
         free[best] = True
-        if not _solve_free(scaled, target, free, found):
+        if not _solve_free(scaled, target, free, solution):
             free[best] = False  # rounding alone: it would step back at once, for ever
             break
-    return found / np.where(norms > 0, norms, 1.0)
+    return solution / np.where(norms > 0, norms, 1.0)
 
 
-def _solve_free(matrix: Floats, target: Floats, free: npt.NDArray[np.bool_], found: Floats) -> bool:
-    """Move `found` to the best of the free columns, giving up those that would be negative; False: it did not move."""
-    before = found.copy()
+def _solve_free(matrix: Floats, target: Floats, free: npt.NDArray[np.bool_], solution: Floats) -> bool:
+    """Move `solution` to the best of the free columns, giving up those that would be negative; False: it did not move."""
+    before = solution.copy()
     while True:
-        wanted = np.zeros_like(found)
+        wanted = np.zeros_like(solution)
         wanted[free], *_ = np.linalg.lstsq(matrix[:, free], target, rcond=None)
         negative = free & (wanted <= 0)
         if not negative.any():
-            found[:] = wanted
-            return not np.array_equal(found, before)
-        step = float(np.min(found[negative] / (found[negative] - wanted[negative] + 1e-300)))
-        found += step * (wanted - found)
-        free &= found > _ENOUGH * float(found.max(initial=0.0))
-        found[~free] = 0.0
+            solution[:] = wanted
+            return not np.array_equal(solution, before)
+        step = float(np.min(solution[negative] / (solution[negative] - wanted[negative] + 1e-300)))
+        solution += step * (wanted - solution)
+        free &= solution > _ENOUGH * float(solution.max(initial=0.0))
+        solution[~free] = 0.0
 
 
 def _parted(

@@ -88,13 +88,13 @@ class _Steps:
         ordered = sorted(self._found, key=lambda found_split: found_split[0].source)
         stretches = [stretch for stretch, _ in ordered]
         limits = np.array([limit.limit for limit in self._limits])
-        found = least_way(stretches, self._points, limits, most_ways)
-        if found.picks is None:
-            why = self._why(stretches, found.outcome)
-            return NetworkSplit(None, found.outcome, lower_bound=found.lower_bound, reason=why)
-        steps = tuple(ordered[stretch][1](option) for stretch, option in found.picks)
-        reason = None if found.outcome is Outcome.OPTIMAL else "too many ways to keep to the limits for all layers"
-        return NetworkSplit(steps, found.outcome, cost_of(stretches, found.picks), found.lower_bound, reason)
+        way = least_way(stretches, self._points, limits, most_ways)
+        if way.picks is None:
+            why = self._why(stretches, way.outcome)
+            return NetworkSplit(None, way.outcome, lower_bound=way.lower_bound, reason=why)
+        steps = tuple(ordered[stretch][1](option) for stretch, option in way.picks)
+        reason = None if way.outcome is Outcome.OPTIMAL else "too many ways to keep to the limits for all layers"
+        return NetworkSplit(steps, way.outcome, cost_of(stretches, way.picks), way.lower_bound, reason)
 
     def _why(self, stretches: Sequence[Stretch], outcome: Outcome) -> str:
         """Names the limit: of a layer that fits nowhere, else of all layers together."""
@@ -153,10 +153,10 @@ class _Steps:
 
     def add_shared(self, mode: Mode, first: int, last: int, run: SharedRun | None = None) -> None:
         share = shared_run(self._chain, mode, first, last) if run is None else run
-        found = shared_options(share, self._limits, execution_of(self._chain.problem))
-        if found is not None:
-            stretch = Stretch(self._point(first, None), self._point(last + 1, None), found.costs, found.taken)
-            self._found.append((stretch, _MakeStep(mode, first, last, found)))
+        options = shared_options(share, self._limits, execution_of(self._chain.problem))
+        if options is not None:
+            stretch = Stretch(self._point(first, None), self._point(last + 1, None), options.costs, options.taken)
+            self._found.append((stretch, _MakeStep(mode, first, last, options)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,10 +29,10 @@ def split_by(method: SplitMethod, chain: Chain) -> NetworkSplit:
 def _geometric(problem: SplitProblem) -> NetworkSplit:
     """All layers in one program (Eq. 10), rounded; those with fewer units than there are devices exactly."""
     wide = tuple(layer for layer in problem.layers if layer.units >= len(problem.devices))
-    found = geometric_split(replace(problem, layers=wide)) if wide else None
-    if found is not None and (found.rounded is None or found.rounded.faults):
-        return NetworkSplit(None, found.outcome, reason=found.reason)
-    rounded = iter(found.rounded.shares if found is not None and found.rounded is not None else ())
+    solved = geometric_split(replace(problem, layers=wide)) if wide else None
+    if solved is not None and (solved.rounded is None or solved.rounded.faults):
+        return NetworkSplit(None, solved.outcome, reason=solved.reason)
+    rounded = iter(solved.rounded.shares if solved is not None and solved.rounded is not None else ())
     shares = []
     for layer in problem.layers:
         exact = None if layer in wide else split_layer(problem, layer)
@@ -55,11 +55,11 @@ def split_in_parts(method: SplitMethod, chain: Chain, starts: Sequence[int]) -> 
         problem = SplitProblem(
             chain.problem.layers[start:end], chain.problem.devices, chain.problem.objective, chain.problem.execution
         )
-        found = split_by(method, Chain(problem, chain.legs))
-        if found.steps is None:
-            return found
-        steps += (Step(step.mode, start + step.first, start + step.last, step.shares) for step in found.steps)
-        value += found.value
+        network_split = split_by(method, Chain(problem, chain.legs))
+        if network_split.steps is None:
+            return network_split
+        steps += (Step(step.mode, start + step.first, start + step.last, step.shares) for step in network_split.steps)
+        value += network_split.value
     return NetworkSplit(tuple(steps), Outcome.FEASIBLE, value)
 
 
@@ -82,7 +82,7 @@ class LayerShare:
 
 def layer_shares(chain: Chain, steps: Sequence[Step]) -> list[LayerShare]:
     """(layers,): of steps without whole layers."""
-    found = []
+    layers_kept = []
     for step, cost in zip(steps, step_costs(chain, steps), strict=True):
         devices = range(len(cost.compute_s))
         moved = [
@@ -95,7 +95,7 @@ def layer_shares(chain: Chain, steps: Sequence[Step]) -> list[LayerShare]:
         slowest = _slowest(cost)
         for index in devices:
             ends_s = [a + b for a, b in zip(cost.compute_s[index], moved[index], strict=True)]
-            found.append(
+            layers_kept.append(
                 LayerShare(
                     _variable(chain, step, index),
                     step.shares,
@@ -106,12 +106,12 @@ def layer_shares(chain: Chain, steps: Sequence[Step]) -> list[LayerShare]:
                     _joules(chain.problem.devices, cost.compute_s[index], moved[index]),
                 )
             )
-    return found
+    return layers_kept
 
 
 def alone_on_each(problem: SplitProblem) -> dict[str, tuple[float, float] | None]:
     """Of each device: seconds and joules if it has every layer, moved there and back; None: it has no room."""
-    found: dict[str, tuple[float, float] | None] = {}
+    alone: dict[str, tuple[float, float] | None] = {}
     whole = unfused(problem)
     for d, device in enumerate(problem.devices):
         steps = [
@@ -120,8 +120,8 @@ def alone_on_each(problem: SplitProblem) -> dict[str, tuple[float, float] | None
         ]
         rows = layer_shares(whole, steps)
         totals = math.fsum(row.cost_s for row in rows), math.fsum(row.energy_j for row in rows)
-        found[device.name] = None if chain_faults(whole, steps) else totals
-    return found
+        alone[device.name] = None if chain_faults(whole, steps) else totals
+    return alone
 
 
 def _slowest(cost: StepCost) -> int:

@@ -130,12 +130,12 @@ def _leg(transfer: Transfer | None, moved_bytes: Posynomial) -> Posynomial:
 
 def _sum(device: Device, terms: Sequence[tuple[float, Sequence[tuple[Dimension, float]]]]) -> Posynomial:
     """(coefficient, exponents of dimensions) as monomials of features; those of 0 are left out."""
-    found: list[Monomial] = []
+    monomials: list[Monomial] = []
     for coefficient, exponents in terms:
         if coefficient:
             factors = [_power(device, dimension, exponent) for dimension, exponent in exponents]
-            found += (_product(chosen).times(coefficient) for chosen in product(*factors))
-    return Posynomial(_together(found))
+            monomials += (_product(chosen).times(coefficient) for chosen in product(*factors))
+    return Posynomial(_together(monomials))
 
 
 def _power(device: Device, dimension: Dimension, exponent: float) -> tuple[Monomial, ...]:

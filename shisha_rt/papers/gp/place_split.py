@@ -55,10 +55,12 @@ def _split_model(
     read = read_model(resolve_model(model, progress), sizes)
     layers = group_layers(read.graph)
     block = split_block(devices, wanted.variable)
-    found = [split_layer_of(read.graph, layer, wanted.variable, block) for layer in layers]
-    able = [layer for layer, split_layer in zip(layers, found, strict=True) if isinstance(split_layer, SplitLayer)]
+    split_layers = [split_layer_of(read.graph, layer, wanted.variable, block) for layer in layers]
+    able = [
+        layer for layer, split_layer in zip(layers, split_layers, strict=True) if isinstance(split_layer, SplitLayer)
+    ]
     problem = SplitProblem(
-        tuple(split_layer for split_layer in found if isinstance(split_layer, SplitLayer)),
+        tuple(split_layer for split_layer in split_layers if isinstance(split_layer, SplitLayer)),
         its_devices,
         wanted.objective,
         wanted.execution,
@@ -72,7 +74,7 @@ def _split_model(
         SplitRow(layer.index, layer.name, reason=split_layer)
         if isinstance(split_layer, str)
         else SplitRow(layer.index, layer.name, split_layer.units, next(shares))
-        for layer, split_layer in zip(layers, found, strict=True)
+        for layer, split_layer in zip(layers, split_layers, strict=True)
     ]
     if not able:
         split = NetworkSplit(None, Outcome.INFEASIBLE, reason="it has no layer that can be split")

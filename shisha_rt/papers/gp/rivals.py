@@ -133,20 +133,20 @@ def _by_weight(problem: SplitProblem, layer: SplitLayer, taken: _Taken, weights:
 def _apportioned(total: int, weights: Sequence[float]) -> list[int]:
     """Whole numbers in proportion, by largest remainder; of equal ones the heavier."""
     exact = np.array(weights) * total / sum(weights)
-    found = np.floor(exact).astype(int)
-    for d in np.lexsort((-np.array(weights), found - exact))[: total - int(found.sum())]:
-        found[d] += 1
-    return [int(n) for n in found]
+    whole = np.floor(exact).astype(int)
+    for d in np.lexsort((-np.array(weights), whole - exact))[: total - int(whole.sum())]:
+        whole[d] += 1
+    return [int(n) for n in whole]
 
 
 def _step(chain: Chain) -> NetworkSplit:
     """Eq. 11 with the true step (12): communication counts where a device has all of a layer, and only there."""
     problem = chain.problem
     runs = [_by_step(problem, index) for index in range(len(problem.layers))]
-    found = split_network(problem, runs)
-    if found.steps is None:
-        return found
-    return _evaluated(unfused(problem), found.steps)
+    network_split = split_network(problem, runs)
+    if network_split.steps is None:
+        return network_split
+    return _evaluated(unfused(problem), network_split.steps)
 
 
 def _by_step(problem: SplitProblem, index: int) -> SharedRun:
@@ -183,8 +183,8 @@ def _communication(chain: Chain) -> NetworkSplit:
             moved_s = step_cost(chain, step, resident=False).moved_s
             stretches.append(Stretch(first, last + 1, np.array([moved_s]), np.zeros((1, 0))))
             steps.append(step)
-    found = least_way(stretches, len(problem.layers) + 1, np.zeros(0))
-    if found.picks is None:
+    way = least_way(stretches, len(problem.layers) + 1, np.zeros(0))
+    if way.picks is None:
         nothing: _Taken = [{} for _ in problem.devices]
         layer = next(
             candidate
@@ -192,7 +192,7 @@ def _communication(chain: Chain) -> NetworkSplit:
             if _by_weight(problem, candidate, nothing, [1.0] * len(nothing)) is None
         )
         return NetworkSplit(None, Outcome.INFEASIBLE, reason=too_little_room(problem, layer, nothing))
-    return _evaluated(chain, [steps[stretch] for stretch, _ in found.picks])
+    return _evaluated(chain, [steps[stretch] for stretch, _ in way.picks])
 
 
 def _equal(problem: SplitProblem, layers: Sequence[SplitLayer], mode: Mode) -> list[int] | None:

@@ -18,11 +18,11 @@ def fits(
     device: SplitDevice, layer: SplitLayer, units: Floats, taken: Taken, names: Collection[str] | None = None
 ) -> Bools:
     """(units,): whether each share keeps to the device's limits, or to those of these names."""
-    found = np.ones(len(units), dtype=bool)
+    has_room = np.ones(len(units), dtype=bool)
     for name in device.limits if names is None else names:
         used = taken.get(name, 0.0) + along(device.resources[name], layer, units)
-        found &= used <= device.limits[name] * (1 + ROUNDING)
-    return found
+        has_room &= used <= device.limits[name] * (1 + ROUNDING)
+    return has_room
 
 
 def room(device: SplitDevice, layer: SplitLayer, taken: Taken, most: int | None = None) -> int:
@@ -34,13 +34,13 @@ def room(device: SplitDevice, layer: SplitLayer, taken: Taken, most: int | None 
 
 def too_little_room(problem: SplitProblem, layer: SplitLayer, taken: Sequence[Taken]) -> str:
     """Names the limits that keep the devices from having the layer; `taken`: (devices,)."""
-    found = []
+    loads = []
     for device, load in zip(problem.devices, taken, strict=True):
         most = room(device, layer, load)
         next_ = np.array([min(layer.units, most + layer.block)], dtype=float)
         stopped_by = ", ".join(
             name for name in device.limits if most < layer.units and not fits(device, layer, next_, load, (name,))
         )
-        found.append(f"{device.name} has room for {most}" + (f" ({stopped_by})" if stopped_by else ""))
+        loads.append(f"{device.name} has room for {most}" + (f" ({stopped_by})" if stopped_by else ""))
     blocks = f" in blocks of {layer.block}" if layer.block > 1 else ""
-    return f"layer {layer.name}: {', '.join(found)} of {layer.units}{blocks}"
+    return f"layer {layer.name}: {', '.join(loads)} of {layer.units}{blocks}"

@@ -65,11 +65,11 @@ class SharedOptions:
 def shared_options(run: SharedRun, budgets: Sequence[NetworkLimit], execution: Execution) -> SharedOptions | None:
     """None: no shares fit. Raises ValueError where several devices have budgets and too many shares."""
     if not budgets:
-        found = best_blocks(run.values.whole, execution, run.values.odd)
-        if found is None:
+        blocks = best_blocks(run.values.whole, execution, run.values.odd)
+        if blocks is None:
             return None
-        units = found.units(run.block, run.units)
-        return SharedOptions(np.array([found.value]), np.zeros((1, 0)), partial(_only, units))
+        units = blocks.units(run.block, run.units)
+        return SharedOptions(np.array([blocks.value]), np.zeros((1, 0)), partial(_only, units))
     partly = _of_the_limited(run, budgets, execution)
     free = [d for d in range(len(run.values.whole)) if d not in {budget.device for budget in budgets}]
     rest = least_by_blocks([lane[free] for lane in _lanes(run.values)], execution)
@@ -100,7 +100,7 @@ def _of_the_limited(run: SharedRun, budgets: Sequence[NetworkLimit], execution: 
     values, taken = _lanes(run.values), _lanes(run.taken)
     size = values[0].shape[1]
     limited = tuple(sorted({budget.device for budget in budgets}))
-    found = _Partly(
+    shared_partly = _Partly(
         limited,
         np.zeros(1),
         np.zeros((1, len(budgets))),
@@ -110,21 +110,23 @@ def _of_the_limited(run: SharedRun, budgets: Sequence[NetworkLimit], execution: 
         np.zeros((1, 0), dtype=bool),
     )
     for d in limited:
-        if len(found.costs) * size * len(values) > _MOST_OPTIONS:
+        if len(shared_partly.costs) * size * len(values) > _MOST_OPTIONS:
             raise ValueError(f"{len(limited)} devices with limits for all layers and {size - 1} blocks, expected fewer")
         of_device = np.array([budget.device == d for budget in budgets])
         lanes = [
-            _with_one_more(found, values[lane][d], np.where(of_device, taken[lane].T, 0.0), bool(lane), execution)
+            _with_one_more(
+                shared_partly, values[lane][d], np.where(of_device, taken[lane].T, 0.0), bool(lane), execution
+            )
             for lane in range(len(values))
         ]
-        found = _Partly(
+        shared_partly = _Partly(
             limited,
             *(
                 np.concatenate([getattr(lane, name) for lane in lanes])
                 for name in ("costs", "taken", "left", "odd_left", "blocks", "odd")
             ),
         )
-    return found
+    return shared_partly
 
 
 def _with_one_more(before: _Partly, values: Floats, taken: Floats, odd: bool, execution: Execution) -> _Partly:

@@ -44,13 +44,13 @@ class SplitAnswer:
     @property
     def cost_s(self) -> float | None:
         """Of all layers that are split."""
-        found = [row.share.cost_s for row in self.rows if row.share is not None]
-        return math.fsum(found) if self.split.steps is not None else None
+        costs = [row.share.cost_s for row in self.rows if row.share is not None]
+        return math.fsum(costs) if self.split.steps is not None else None
 
     @property
     def energy_j(self) -> float | None:
-        found = [row.share.energy_j for row in self.rows if row.share is not None]
-        return math.fsum(found) if self.split.steps is not None and self.powered else None
+        energies = [row.share.energy_j for row in self.rows if row.share is not None]
+        return math.fsum(energies) if self.split.steps is not None and self.powered else None
 
     @cached_property
     def alone(self) -> dict[str, tuple[float, float] | None]:

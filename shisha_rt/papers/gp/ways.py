@@ -52,8 +52,8 @@ class Way:
 def least_way(stretches: Sequence[Stretch], points: int, budgets: Floats, most_ways: int = MOST_WAYS) -> Way:
     """`stretches` in the order of their sources; points are numbered so that each leads to a later one only."""
     if not len(budgets):
-        found, bound = _priced(stretches, points, budgets)
-        return Way(None, Outcome.INFEASIBLE) if found is None else Way(found, Outcome.OPTIMAL, bound)
+        priced, bound = _priced(stretches, points, budgets)
+        return Way(None, Outcome.INFEASIBLE) if priced is None else Way(priced, Outcome.OPTIMAL, bound)
     if not _can_fit(stretches, points, budgets):
         return Way(None, Outcome.INFEASIBLE)
     stretches, budgets = _without_idle(stretches, budgets)
@@ -114,11 +114,11 @@ def _can_fit(stretches: Sequence[Stretch], points: int, budgets: Floats) -> bool
 
 def _to_the_end(stretches: Sequence[Stretch], points: int, costs: Sequence[Floats]) -> Floats:
     """(points,): the least from each on, by costs (options,) of each stretch."""
-    found = np.full(points, np.inf)
-    found[-1] = 0.0
+    least = np.full(points, np.inf)
+    least[-1] = 0.0
     for stretch, cost in zip(reversed(stretches), reversed(costs), strict=True):
-        found[stretch.source] = min(found[stretch.source], float(cost.min()) + found[stretch.target])
-    return found
+        least[stretch.source] = min(least[stretch.source], float(cost.min()) + least[stretch.target])
+    return least
 
 
 def _priced(
@@ -137,11 +137,11 @@ def _priced(
             least[stretch.source], picks[stretch.source] = total_s, (index, option)
     if not math.isfinite(least[0]):
         return None, math.inf
-    found, point = [], 0
+    steps, point = [], 0
     while (pick := picks[point]) is not None:
-        found.append(pick)
+        steps.append(pick)
         point = stretches[pick[0]].target
-    return tuple(found), float(least[0])
+    return tuple(steps), float(least[0])
 
 
 def _by_prices(
@@ -153,13 +153,13 @@ def _by_prices(
     best, best_cost, bound, best_prices = None, math.inf, -math.inf, prices
     step, without_gain = 1.0, 0
     for _ in range(_PRICINGS):
-        found, value = _priced(scaled, points, prices)
-        assert found is not None, "every budget by itself can be kept"
-        over = sum(scaled[stretch].taken[option] for stretch, option in found) - 1.0
+        priced, value = _priced(scaled, points, prices)
+        assert priced is not None, "every budget by itself can be kept"
+        over = sum(scaled[stretch].taken[option] for stretch, option in priced) - 1.0
         value -= float(prices.sum())
-        cost = cost_of(stretches, found)
+        cost = cost_of(stretches, priced)
         if (over <= ROUNDING).all() and cost < best_cost:
-            best, best_cost = found, cost
+            best, best_cost = priced, cost
         if value > bound:
             bound, best_prices, without_gain = value, prices, 0
         else:

@@ -104,24 +104,24 @@ def _stages(
     """(kinds,). None: `should_stop`, or there are more than `most`."""
     known = Downsets(costs, downsets)
     quick_s = below_s - _ROUNDING * known.largest_s
-    found: list[list[tuple[Ints, Ints, Floats]]] = [[] for _ in costs.places]
+    by_kind: list[list[tuple[Ints, Ints, Floats]]] = [[] for _ in costs.places]
     count = 0
     for begin in range(len(downsets) - 1):
         if should_stop():
             return None
         behind = known.behind(begin)
         taken_s = known.seconds(begin, behind)
-        for kind, options in enumerate(found):
+        for kind, options in enumerate(by_kind):
             quick = np.flatnonzero(taken_s[:, kind] < quick_s)
             options.append((np.full(quick.size, begin), behind[quick], taken_s[quick, kind]))
             count += quick.size
         if count > most:
             return None
-    return [_by_end(options) for options in found]
+    return [_by_end(options) for options in by_kind]
 
 
-def _by_end(found: Sequence[tuple[Ints, Ints, Floats]]) -> _Stages:
-    begins, ends, time_s = (np.concatenate(column) for column in zip(*found, strict=True))
+def _by_end(stages: Sequence[tuple[Ints, Ints, Floats]]) -> _Stages:
+    begins, ends, time_s = (np.concatenate(column) for column in zip(*stages, strict=True))
     by_end = np.argsort(ends, kind="stable")
     at, starts = np.unique(ends[by_end], return_index=True)
     return _Stages(begins[by_end], time_s[by_end], at, starts)

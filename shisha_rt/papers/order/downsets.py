@@ -37,11 +37,11 @@ class GroupNeeds:
     @cached_property
     def behind(self) -> tuple[Downset, ...]:
         """(groups,): the groups that need each one."""
-        found = [0] * len(self.spans)
+        closed = [0] * len(self.spans)
         for group, before in enumerate(self.before):
             for previous in bits_of(before):
-                found[previous] |= 1 << group
-        return tuple(found)
+                closed[previous] |= 1 << group
+        return tuple(closed)
 
     def ready(self, downset: Downset) -> Iterator[int]:
         """The groups that can come next."""
@@ -72,13 +72,13 @@ def bits_of(downset: Downset) -> Iterator[int]:
 
 def every_downset(needs: GroupNeeds, most: int) -> list[Downset] | None:
     """From the empty one to the whole, the smaller first; None: there are more than `most`."""
-    found, newest = [0], [0]
+    cut_masks, newest = [0], [0]
     for _ in needs.spans:
         newest = list(dict.fromkeys(downset | 1 << group for downset in newest for group in needs.ready(downset)))
-        found += newest
-        if len(found) > most:
+        cut_masks += newest
+        if len(cut_masks) > most:
             return None
-    return found
+    return cut_masks
 
 
 def good_orders(needs: GroupNeeds, work_s: Sequence[float]) -> list[Order]:
@@ -120,13 +120,13 @@ def _by_rule(needs: GroupNeeds, rule: Callable[[int, int], tuple[float, ...]]) -
 
 def downsets_along(orders: Sequence[Order]) -> list[Downset]:
     """All that lies before a cut in one of these orders, the smaller first."""
-    found: dict[Downset, None] = {0: None}
+    downsets: dict[Downset, None] = {0: None}
     for order in orders:
         downset = 0
         for group in order:
             downset |= 1 << group
-            found[downset] = None
-    return sorted(found, key=int.bit_count)
+            downsets[downset] = None
+    return sorted(downsets, key=int.bit_count)
 
 
 def near(needs: GroupNeeds, downset: Downset) -> Iterator[Downset]:

@@ -97,10 +97,10 @@ def ordered_plan(
     best = OrderedPlan(None, file_s, min(least_s, file_s))
     if best.is_proven:
         return best
-    found = search.found(file_s)
-    lower_s = min(max(least_s, found.lower_s), file_s)
+    best_order = search.found(file_s)
+    lower_s = min(max(least_s, best_order.lower_s), file_s)
     predicted = team_costs(costs)
-    for chain, order in search.chains(found):
+    for chain, order in search.chains(best_order):
         plan = in_file_layers(chain, layers_in(spans, order), needs)
         bottleneck_s = predicted.rate(plan).bottleneck_s
         if bottleneck_s < best.bottleneck_s * (1 - _TOLERANCE):
@@ -141,10 +141,10 @@ class _Search:
         cuts = self._nearby(below_s)
         return _Found(cuts, orders if cuts is not None else tuple(self._good_orders()))
 
-    def chains(self, found: _Found) -> Iterator[tuple[Plan, Order]]:
+    def chains(self, best_order: _Found) -> Iterator[tuple[Plan, Order]]:
         """Each over its order: what cuts and orders lead to, by the exact planner and as found."""
-        cuts = found.cuts
-        orders = found.orders if cuts is None else (order_through(cuts.cuts), *found.orders)
+        cuts = best_order.cuts
+        orders = best_order.orders if cuts is None else (order_through(cuts.cuts), *best_order.orders)
         for order in dict.fromkeys(orders):
             if self.should_stop():
                 break
@@ -186,10 +186,10 @@ class _Search:
         below_s *= 1 + 1e-6
         best: BestCuts | None = None
         for _ in range(_MOST_ROUNDS):
-            found = self._best(family, below_s)
-            if found is None or not found.cuts:
+            family_best = self._best(family, below_s)
+            if family_best is None or not family_best.cuts:
                 break
-            best, below_s = found, found.bottleneck_s * (1 - _TOLERANCE)
+            best, below_s = family_best, family_best.bottleneck_s * (1 - _TOLERANCE)
             each = max(1, (self.limits.most_downsets - len(base)) // len(best.cuts))
             beside = (close for cut in best.cuts for close in (cut, *islice(near(self.network, cut), each)))
             family = sorted({*base, *beside}, key=lambda downset: (downset.bit_count(), downset))

@@ -69,23 +69,23 @@ def in_file_layers(chain: Plan, layers: Sequence[int], needs: Sequence[frozenset
             bit |= behind[needed]
         behind.append(bit)
         stages.append(Stage(work, stage.teams, after))
-    found = Plan(tuple(stages))
+    plan = Plan(tuple(stages))
     ascending = all(len(work) == 1 for work in works) and works == sorted(works)
     if not ascending:
-        return found
+        return plan
     # A network may read its input again behind other layers: a chain of runs is written as one all the same.
     return Plan.chain((stage.first, stage.last, stage.teams) for stage in stages)
 
 
 def _runs(layers: Sequence[int]) -> tuple[Span, ...]:
     """Ascending layers as runs, as long as can be."""
-    found: list[list[int]] = []
+    runs: list[list[int]] = []
     for layer in layers:
-        if found and found[-1][1] == layer - 1:
-            found[-1][1] = layer
+        if runs and runs[-1][1] == layer - 1:
+            runs[-1][1] = layer
         else:
-            found.append([layer, layer])
-    return tuple((first, last) for first, last in found)
+            runs.append([layer, layer])
+    return tuple((first, last) for first, last in runs)
 
 
 def _layers(work: Sequence[Span]) -> list[int]:

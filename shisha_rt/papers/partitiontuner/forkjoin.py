@@ -125,18 +125,18 @@ class _Relaxed:
                     solved.append(group)
                 else:
                     solved += [Group((n,), group.device, float(self._share_s[n, group.device])) for n in members]
-        found = [self._least_sum(own, within[0])] if own else []
+        parts = [self._least_sum(own, within[0])] if own else []
         inner = iter(within[1:])
-        found += [self._least_of_level(level, [next(inner) for _ in level.branches]) for level in levels]
-        devices = {node: device for branch in found for node, device in branch.devices.items()}
-        return _Least(math.fsum(branch.bound_s for branch in found), devices)
+        parts += [self._least_of_level(level, [next(inner) for _ in level.branches]) for level in levels]
+        devices = {node: device for branch in parts for node, device in branch.devices.items()}
+        return _Least(math.fsum(branch.bound_s for branch in parts), devices)
 
     def _least_sum(self, nodes: Sequence[int], groups: Sequence[Group]) -> _Least:
         """Of nodes in sequence, with what moves among them alone."""
-        found = exact_placement(self._part(nodes, groups), left_s=self._left_s)
-        assert found.assignment is not None
-        assert found.lower_bound_s is not None
-        return _Least(found.lower_bound_s, dict(zip(sorted(nodes), found.assignment, strict=True)))
+        solution = exact_placement(self._part(nodes, groups), left_s=self._left_s)
+        assert solution.assignment is not None
+        assert solution.lower_bound_s is not None
+        return _Least(solution.lower_bound_s, dict(zip(sorted(nodes), solution.assignment, strict=True)))
 
     def _part(self, nodes: Sequence[int], groups: Sequence[Group]) -> Problem:
         at = {node: index for index, node in enumerate(sorted(nodes))}
@@ -162,10 +162,10 @@ class _Relaxed:
             ]
         )
         bound_s, choice = _overlapped(seconds)
-        found: dict[int, int] = {}
+        chosen: dict[int, int] = {}
         for column, nodes, member in zip(choice, branches, apart, strict=True):
-            found |= member.devices if column == 0 else dict.fromkeys(nodes, column - 1)
-        return _Least(bound_s, found)
+            chosen |= member.devices if column == 0 else dict.fromkeys(nodes, column - 1)
+        return _Least(bound_s, chosen)
 
     def _lane_s(self, nodes: Sequence[int], groups: Sequence[Group], device: int) -> float:
         part = self._part(nodes, [group for group in groups if group.device == device])

@@ -43,8 +43,8 @@ def processor_costs(
     handover_s = HANDOVER_S / machine.time_scale
     if not ready.operator_costs:
         predicted = told_costs(ready.layer_costs(on_progress), machine.time_scale)
-        found = costs_of_layers(predicted, compiled.needs, handover_s)
-        return ProfiledProcessors(found, len(found.spans), len(found.spans))
+        processors = costs_of_layers(predicted, compiled.needs, handover_s)
+        return ProfiledProcessors(processors, len(processors.spans), len(processors.spans))
     graph = compiled.model.graph
     checked = costs_of_devices(graph, machine, ready.operator_costs, handover_s)
     alone: dict[str, OperatorCosts] = {}

@@ -108,10 +108,10 @@ def _runs(nodes: Iterable[int]) -> Sequence[Span]:
 
 def _joined(spans: Iterable[Span]) -> list[Span]:
     """Neighbours as one; `spans` ascend."""
-    found: list[Span] = []
+    merged: list[Span] = []
     for first, last in spans:
-        if found and found[-1][1] + 1 == first:
-            found[-1] = found[-1][0], last
+        if merged and merged[-1][1] + 1 == first:
+            merged[-1] = merged[-1][0], last
         else:
-            found.append((first, last))
-    return found
+            merged.append((first, last))
+    return merged

@@ -83,11 +83,11 @@ def _problem(
 
 def _around(costs: ProcessorCosts) -> Sequence[Sequence[Passed]]:
     """(nodes,): the tensors that each reads and makes."""
-    found: list[list[Passed]] = [[] for _ in costs.spans]
+    passed: list[list[Passed]] = [[] for _ in costs.spans]
     for tensor in costs.passed:
         for node in tensor.readers if tensor.maker == INPUT else (tensor.maker, *tensor.readers):
-            found[node].append(tensor)
-    return found
+            passed[node].append(tensor)
+    return passed
 
 
 def _moving_s(around: Sequence[Sequence[Passed]], nodes: Sequence[int], place: int) -> float:

@@ -128,7 +128,7 @@ class _Sitting:
 
     def known(self, store: ProfileStore, ids: Mapping[str, _Partition]) -> dict[str, tuple[float, ...]]:
         """Id -> (devices,) seconds, for those that the store has on all devices."""
-        found = []
+        rows = []
         for device, setting in self._settings():
             signed = {partition_key: _signed(partition_key, device) for partition_key in ids}
             profiles = store.find(setting, signed.values())
@@ -137,11 +137,11 @@ class _Sitting:
                 for partition_key, key in signed.items()
                 if key in profiles
             }
-            found.append(times_s)
+            rows.append(times_s)
         return {
-            partition_key: tuple(times_s[partition_key] for times_s in found)
+            partition_key: tuple(times_s[partition_key] for times_s in rows)
             for partition_key in ids
-            if all(partition_key in t for t in found)
+            if all(partition_key in t for t in rows)
         }
 
     def measure(self, store: ProfileStore, missing: Mapping[str, _Partition]) -> None:

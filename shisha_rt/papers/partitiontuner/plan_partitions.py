@@ -41,8 +41,8 @@ def schedule_partitions(
     ready = model_on_machine(model, machine, sizes, None, precision)
     profiled = processor_costs(ready, progress, groups)
     start_s = time.monotonic()
-    found = scheme_plan(scheme, profiled.costs)
-    if found is None:
+    scheduled = scheme_plan(scheme, profiled.costs)
+    if scheduled is None:
         what = "every layer" if scheme == "baseline" else "some layer"
         raise Failure(f"infeasible: no place of {ready.machine.source} can run {what} by itself")
     planning_s = time.monotonic() - start_s
@@ -50,14 +50,14 @@ def schedule_partitions(
     problem = PlanProblem(weights, ready.machine.places, ready.compiled.legal_cuts)
     answer = PlanAnswer(
         problem,
-        found.plan,
-        len(found.plan.stages),
-        [[taken_s] for taken_s in found.foretold.stage_s],
+        scheduled.plan,
+        len(scheduled.plan.stages),
+        [[taken_s] for taken_s in scheduled.foretold.stage_s],
         Outcome.FEASIBLE,
         None,
         aim=PlanAim(objective="latency", space=PARTITIONS),
     )
     if program is not None:
         progress(f"writing {program} and its parts")
-        write_program(program, ready, found)
-    return SchemeAnswer(answer, found, profiled, planning_s)
+        write_program(program, ready, scheduled)
+    return SchemeAnswer(answer, scheduled, profiled, planning_s)

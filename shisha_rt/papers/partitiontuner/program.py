@@ -71,12 +71,12 @@ def check_program_machine(machine: Machine) -> None:
             raise BadInput(f"--program: {machine.source} {what}, which a program does not emulate; expected none")
 
 
-def write_program(path: Path, ready: ModelOnMachine, found: SchemePlan) -> None:
+def write_program(path: Path, ready: ModelOnMachine, scheme_plan: SchemePlan) -> None:
     """The program and, beside it, its parts; what was there is replaced once all is written.
 
     Raises BadInput as above and where a part is too large for a file, Failure where an engine fails.
     """
-    program, parts = _program(ready, found)
+    program, parts = _program(ready, scheme_plan)
     check_part_sizes(ready.compiled.model.graph, parts)
     try:
         with tempfile.TemporaryDirectory(prefix=f".{path.stem}.", dir=path.parent) as folder:
@@ -128,8 +128,8 @@ def _replaced(target: Path, made: Path, aside: Path) -> Iterator[None]:
         raise
 
 
-def _program(ready: ModelOnMachine, found: SchemePlan) -> tuple[Program, tuple[ProgramPart, ...]]:
-    compiled, machine, plan = ready.compiled, ready.machine, found.plan
+def _program(ready: ModelOnMachine, scheme_plan: SchemePlan) -> tuple[Program, tuple[ProgramPart, ...]]:
+    compiled, machine, plan = ready.compiled, ready.machine, scheme_plan.plan
     graph = compiled.model.graph
     runs = [[operators_of(compiled.layers, *run) for run in stage.work] for stage in plan.stages]
     devices = {place: ready.devices[place][0] if ready.devices else _USUAL for place in plan.places}
@@ -147,14 +147,14 @@ def _program(ready: ModelOnMachine, found: SchemePlan) -> tuple[Program, tuple[P
                 after=_waited_for(before, plan, number),
                 beside=_beside(before, number),
                 operators=tuple((_called(graph, first), _called(graph, last)) for first, last in runs[number]),
-                told_s=found.foretold.stage_s[number],
+                told_s=scheme_plan.foretold.stage_s[number],
             )
         )
-    foretold = found.foretold
+    foretold = scheme_plan.foretold
     processors = tuple(_processor(machine, machine.place(place), devices[place]) for place in plan.places)
     emulated = ", emulated," if any(processor.emulated for processor in processors) else ""
     program = Program(
-        title=f"{graph.name} on {machine.name}{emulated} by {found.scheme}",
+        title=f"{graph.name} on {machine.name}{emulated} by {scheme_plan.scheme}",
         inputs=graph.inputs,
         outputs=tuple(tensor.name for tensor in graph.outputs),
         processors=processors,
@@ -183,15 +183,15 @@ def _before(graph: Graph, plan: Plan, runs: Sequence[Sequence[Span]]) -> list[fr
     which that is right, may have parted with an operator that the cleaned one has.
     """
     stage_of = {at: number for number, run in enumerate(runs) for first, last in run for at in range(first, last + 1)}
-    found: list[frozenset[int]] = []
+    before: list[frozenset[int]] = []
     for number, stage in enumerate(plan.stages):
         read, _ = ends_of(graph, runs[number])
         makers = {stage_of[graph.producer[name]] for name in read if name in graph.producer}
         if any(maker >= number for maker in makers):
             raise Failure(f"stage {number} reads what a later one makes: no program can be written of this plan")
         straight = makers | set(stage.after) | set(_earlier(plan, number))
-        found.append(frozenset(straight).union(*(found[source] for source in straight)))
-    return found
+        before.append(frozenset(straight).union(*(before[source] for source in straight)))
+    return before
 
 
 def _earlier(plan: Plan, number: int) -> list[int]:

@@ -155,11 +155,11 @@ def _beside(partition: WrittenPartition) -> str:
 
 
 def _function_names(program: Program) -> dict[str, str]:
-    found: dict[str, str] = {}
+    names_of: dict[str, str] = {}
     for processor in program.processors:
         name = "on_" + re.sub(r"\W", "_", processor.name, flags=re.ASCII)
-        found[processor.name] = name if name not in found.values() else f"{name}_{len(found)}"
-    return found
+        names_of[processor.name] = name if name not in names_of.values() else f"{name}_{len(names_of)}"
+    return names_of
 
 
 def _function(program: Program, processor: Processor, name: str) -> str:
@@ -226,8 +226,8 @@ def _input(tensor: Tensor) -> list[str]:
 
 
 def _quoted(text: str) -> str:
-    found = repr(text)
-    return found if '"' in found else f'"{found[1:-1]}"'
+    literal = repr(text)
+    return literal if '"' in literal else f'"{literal[1:-1]}"'
 
 
 def _number(value: float) -> str:

@@ -46,33 +46,35 @@ class SchemeTuner:
     start: Plan
 
     def init(self) -> tuple[Scheduled, Proposal]:
-        found = scheme_plan(self.scheme, self.costs)
-        if found is None:
+        scheduled = scheme_plan(self.scheme, self.costs)
+        if scheduled is None:
             return Scheduled(self.start), Proposal(self.start, f"{self.scheme} has no plan for these places")
-        return Scheduled(found.plan), _proposal(found, f"{self.scheme} by the costs told")
+        return Scheduled(scheduled.plan), _proposal(scheduled, f"{self.scheme} by the costs told")
 
     def step(self, state: Scheduled, observation: Measurement) -> tuple[Scheduled, Proposal]:
         done = (*state.done, (state.at, observation))
-        found = scheme_plan(self.scheme, corrected(self.costs, done))
+        scheduled = scheme_plan(self.scheme, corrected(self.costs, done))
         best, best_m = min(done, key=lambda trial: trial[1].latency_s)
         state = replace(state, done=done)
         why = ""
-        if found is None:
+        if scheduled is None:
             why = f"{self.scheme} has no plan for these places"
-        elif any(found.plan == plan for plan, _ in done):
+        elif any(scheduled.plan == plan for plan, _ in done):
             why = "its schedule by the corrected costs is measured already"
         elif len(done) >= MOST_TRIALS:
             why = f"the limit of {MOST_TRIALS} trials is reached"
-        elif found.foretold.latency_s >= (1 - max(LEAST_GAIN, best_m.band)) * best_m.latency_s:
+        elif scheduled.foretold.latency_s >= (1 - max(LEAST_GAIN, best_m.band)) * best_m.latency_s:
             why = "no other schedule promises a gain beyond noise"
-        if found is None or why:
-            return state, Proposal(best, why, final=True, lower_bound_s=None if found is None else found.lower_bound_s)
-        return replace(state, at=found.plan), _proposal(found, f"{self.scheme} by the corrected costs")
+        if scheduled is None or why:
+            return state, Proposal(
+                best, why, final=True, lower_bound_s=None if scheduled is None else scheduled.lower_bound_s
+            )
+        return replace(state, at=scheduled.plan), _proposal(scheduled, f"{self.scheme} by the corrected costs")
 
 
-def _proposal(found: SchemePlan, why: str) -> Proposal:
-    told_s = found.foretold.latency_s
-    return Proposal(found.plan, f"{why}: {1e3 * told_s:.4g} ms predicted", lower_bound_s=found.lower_bound_s)
+def _proposal(scheduled: SchemePlan, why: str) -> Proposal:
+    told_s = scheduled.foretold.latency_s
+    return Proposal(scheduled.plan, f"{why}: {1e3 * told_s:.4g} ms predicted", lower_bound_s=scheduled.lower_bound_s)
 
 
 def corrected(costs: ProcessorCosts, done: Iterable[tuple[Plan, Measurement]]) -> ProcessorCosts:

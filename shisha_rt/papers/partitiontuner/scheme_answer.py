@@ -25,17 +25,17 @@ class SchemeAnswer:
 
     def as_object(self) -> dict[str, object]:
         """The keys of `plan --json`, the latency with its hand-overs, and `schedule`."""
-        found = self.found
+        scheme_plan = self.found
         return {
             **self.answer.as_object(),
-            "latency_s": found.foretold.latency_s,
-            "lower_bound_s": found.lower_bound_s,
+            "latency_s": scheme_plan.foretold.latency_s,
+            "lower_bound_s": scheme_plan.lower_bound_s,
             "schedule": {
-                "scheme": found.scheme,
-                "partitions": len(found.plan.stages),
-                "parallel_branches": found.parallel_branches,
-                "parallel_partitions": found.overlapping,
-                "handover_s": found.foretold.handover_s,
+                "scheme": scheme_plan.scheme,
+                "partitions": len(scheme_plan.plan.stages),
+                "parallel_branches": scheme_plan.parallel_branches,
+                "parallel_partitions": scheme_plan.overlapping,
+                "handover_s": scheme_plan.foretold.handover_s,
                 "planning_s": self.planning_s,
                 "profile": {
                     "partitions": self.profiled.partitions,
@@ -47,8 +47,8 @@ class SchemeAnswer:
         }
 
     def in_words(self, width: int) -> str:
-        found, foretold, profiled = self.found, self.found.foretold, self.profiled
-        stages = found.plan.stages
+        scheme_plan, foretold, profiled = self.found, self.found.foretold, self.profiled
+        stages = scheme_plan.plan.stages
         if len(stages) > _MOST_DRAWN:
             picture = f"{len(stages)} partitions (--json lists them)"
         else:
@@ -58,10 +58,10 @@ class SchemeAnswer:
                 picture,
                 f"looked at: {profiled.partitions} operators and groups, {profiled.distinct} of them distinct; "
                 f"{profiled.measured} measured now in {profiled.seconds:.3g} s, planned in {self.planning_s:.3g} s",
-                f"{found.scheme}: {len(stages)} partitions on {', '.join(found.plan.places)}; of "
-                f"{found.parallel_branches} parallel branches {found.overlapping} run beside others",
+                f"{scheme_plan.scheme}: {len(stages)} partitions on {', '.join(scheme_plan.plan.places)}; of "
+                f"{scheme_plan.parallel_branches} parallel branches {scheme_plan.overlapping} run beside others",
                 f"predicted: {foretold.latency_s * 1e3:.4g} ms a frame by itself, {foretold.handover_s * 1e3:.3g} ms "
                 "of it hand-overs",
-                f"proven: no schedule over these places takes less than {found.lower_bound_s * 1e3:.4g} ms",
+                f"proven: no schedule over these places takes less than {scheme_plan.lower_bound_s * 1e3:.4g} ms",
             )
         )

@@ -57,10 +57,12 @@ def scheme_plan(scheme: SchemeName, costs: ProcessorCosts, left_s: LeftSeconds =
     problem = whole_problem(costs)
     if not all(node.capable for node in (*problem.nodes, *apart_problem(costs).nodes)):
         return None
-    found = [(plan, assignment, foretold(costs, plan)) for plan, assignment in _plans(scheme, costs, problem, left_s)]
-    if not found:
+    candidates = [
+        (plan, assignment, foretold(costs, plan)) for plan, assignment in _plans(scheme, costs, problem, left_s)
+    ]
+    if not candidates:
         return None
-    plan, assignment, prediction = min(found, key=lambda option: (option[2].latency_s, len(option[0].stages)))
+    plan, assignment, prediction = min(candidates, key=lambda option: (option[2].latency_s, len(option[0].stages)))
     parallel = sum(branch.level != branch.name for branch in branches(problem))
     return SchemePlan(scheme, plan, assignment, prediction, _least_latency_s(costs), parallel, _overlapping(plan))
 

@@ -66,16 +66,16 @@ def partitiontuner(problem: Problem, left_s: LeftSeconds = forever) -> Solution:
     The backend finder's dynamic programming over operators and groups is that of `exact`, which counts transfers too
     and goes on where branches meet (ours: the paper does not say what it does there).
     """
-    found = exact_placement(problem, left_s=left_s)
-    assert found.assignment is not None  # every node can run by itself
-    schedule = schedule_of(problem, found.assignment)
+    solution = exact_placement(problem, left_s=left_s)
+    assert solution.assignment is not None  # every node can run by itself
+    schedule = schedule_of(problem, solution.assignment)
     known = branches(problem)
     statistics = {
         "partitions": float(len(schedule.partitions)),
         "parallel_branches": float(sum(branch.level != branch.name for branch in known)),
         "overlapping_branches": float(len(schedule.overlapping)),
     }
-    return replace(found, statistics={**found.statistics, **statistics}, schedule=schedule)
+    return replace(solution, statistics={**solution.statistics, **statistics}, schedule=schedule)
 
 
 def _device(problem: Problem, name: str) -> int:

@@ -81,10 +81,10 @@ class Search(Generic[S]):
         why = self.limit.reached(progress.trials, progress.trial_time_s)
         if why is not None:
             return progress, _final(progress, why)
-        state, found = self.rival.step(progress.state, observation)
-        if isinstance(found, str):
-            return replace(progress, state=state), _final(progress, found)
-        return replace(progress, state=state, at=found.plan), found
+        state, proposed = self.rival.step(progress.state, observation)
+        if isinstance(proposed, str):
+            return replace(progress, state=state), _final(progress, proposed)
+        return replace(progress, state=state, at=proposed.plan), proposed
 
 
 def _judged(progress: Searched[S], observation: Measurement) -> Searched[S]:

@@ -92,12 +92,12 @@ class Host:
 def cluster(hosts: int, seed: int = 0, kinds: Sequence[HostKind] = HOST_KINDS) -> tuple[Host, ...]:
     """So many hosts. Of two clusters of one seed the smaller one is the beginning of the larger."""
     rng = random.Random(seed)
-    found = []
+    layers_of = []
     for number in range(hosts):
         (kind,) = rng.choices(kinds, [kind.share for kind in kinds])
         (link,) = rng.choices([link for link, _ in kind.links], [share for _, share in kind.links])
-        found.append(Host(f"{kind.name}{number}", kind, rng.choice(GENERATIONS), link))
-    return tuple(found)
+        layers_of.append(Host(f"{kind.name}{number}", kind, rng.choice(GENERATIONS), link))
+    return tuple(layers_of)
 
 
 def machine_of(hosts: Sequence[Host]) -> Machine:

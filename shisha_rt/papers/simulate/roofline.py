@@ -93,8 +93,8 @@ def roofline_costs(
 
 
 def _bandwidth(machine: Machine, place: Place) -> float:
-    found = machine.bandwidth_bytes_per_s(place)
-    return math.inf if found is None else found
+    bandwidth = machine.bandwidth_bytes_per_s(place)
+    return math.inf if bandwidth is None else bandwidth
 
 
 def _column_bytes(graph: Graph, operator: Operator) -> int:

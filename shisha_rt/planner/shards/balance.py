@@ -98,7 +98,7 @@ class _Room:
         entry_s = np.array([*(_entry_s(costs, piece) for piece in self.pieces), 0.0])
         factor = costs.splits.factor
         part_s = factor * (costs.splits.overhead_s + entry_s[self.before])
-        found = self._add_up(
+        totals = self._add_up(
             head=part_s + factor * (sum_s[self.behind] - sum_s),
             tail=part_s + factor * (sum_s - sum_s[self.before]),
             between=part_s[:, None] + factor * (sum_s - sum_s[:, None]),
@@ -106,11 +106,11 @@ class _Room:
             sums=sum_s,
         )
         unable = _sums(np.isnan(time_s).astype(np.float64))
-        able = np.triu(np.ones_like(found, dtype=bool), 1) & (unable[:, None] == unable)
+        able = np.triu(np.ones_like(totals, dtype=bool), 1) & (unable[:, None] == unable)
         memory_bytes = costs.places[costs.place_index(lead)].memory_bytes
         if memory_bytes is not None:
             able &= self._bytes(costs) <= memory_bytes
-        return np.where(able, found, np.inf)
+        return np.where(able, totals, np.inf)
 
     def _bytes(self, costs: Costs) -> Floats:
         """(positions, positions): the weights of a stage, and the most that is live; rows have all of their layers'."""

@@ -65,9 +65,9 @@ def best_blocks(
     if execution == "parallel":
         lanes = _within(lanes, min(alone_value, _most(lanes)))
         lanes = _within(lanes, float(least_by_blocks(lanes, execution)[-1][-1]))
-    found = _chosen(_within(lanes, math.inf if execution == "parallel" else alone_value))
-    if found is not None:
-        blocks, odd_at = found
+    units = _chosen(_within(lanes, math.inf if execution == "parallel" else alone_value))
+    if units is not None:
+        blocks, odd_at = units
         taken = [float(lanes[d == odd_at][d, n]) for d, n in enumerate(blocks)]
         value = max(taken) if execution == "parallel" else math.fsum(taken)
         if value * _SAME < alone_value:
@@ -86,8 +86,8 @@ def execution_of(problem: SplitProblem) -> Execution:
 def split_layer(problem: SplitProblem, layer: SplitLayer) -> tuple[tuple[int, ...], BlockShares] | None:
     """The best shares of one layer (devices,) in units, and what they are of. None: none fit."""
     tables = layer_tables(problem, layer)
-    found = best_blocks(tables.whole, execution_of(problem), tables.odd)
-    return None if found is None else (found.units(layer.block, layer.units), found)
+    blocks = best_blocks(tables.whole, execution_of(problem), tables.odd)
+    return None if blocks is None else (blocks.units(layer.block, layer.units), blocks)
 
 
 def _most(lanes: Sequence[Floats]) -> float:
@@ -132,15 +132,15 @@ def _least(lanes: Sequence[Floats], together: Together) -> list[list[Floats]]:
     none = np.full(lanes[0].shape[1], np.inf)
     nothing = none.copy()
     nothing[0] = 0.0
-    found = [[nothing, none][: len(lanes)]]
+    tables = [[nothing, none][: len(lanes)]]
     for d in range(len(lanes[0])):
-        before = found[-1]
+        before = tables[-1]
         row = [_convolved(before[0], lanes[0][d], together)]
         if len(lanes) > 1:
             by_others = _convolved(before[1], lanes[0][d], together)
             row.append(np.minimum(by_others, _convolved(before[0], lanes[1][d], together)))
-        found.append(row)
-    return found
+        tables.append(row)
+    return tables
 
 
 def _convolved(before: Floats, table: Floats, together: Together) -> Floats:
@@ -151,8 +151,8 @@ def _convolved(before: Floats, table: Floats, together: Together) -> Floats:
     size = int(possible[-1]) + 1
     padded = np.concatenate((np.full(size - 1, np.inf), before))
     windows = np.lib.stride_tricks.sliding_window_view(padded, size)
-    found: Floats = together(windows, table[size - 1 :: -1]).min(axis=1)
-    return found
+    least: Floats = together(windows, table[size - 1 :: -1]).min(axis=1)
+    return least
 
 
 def _chosen(lanes: Sequence[Floats]) -> tuple[tuple[int, ...], int | None] | None:

@@ -62,20 +62,20 @@ Item: TypeAlias = WholeRun | Shards
 def pieces_of(layer_count: int, counts: Mapping[Splittable, int]) -> tuple[Piece, ...]:
     """All layers, those of each way (none overlap) in so many pieces or, if they have fewer blocks, in these."""
     ways = {way.first: way for way in counts}
-    found: list[Piece] = []
+    pieces: list[Piece] = []
     layer = 0
     while layer < layer_count:
         way = ways.get(layer)
         if way is None:
-            found.append(Piece(layer, layer))
+            pieces.append(Piece(layer, layer))
             layer += 1
             continue
         blocks = -(-way.units // way.block)
         count = min(counts[way], blocks)
         ends = [min(way.units, way.block * (blocks * i // count)) for i in range(count + 1)]
-        found += [Piece(way.first, way.last, way, *span) for span in pairwise(ends)]
+        pieces += [Piece(way.first, way.last, way, *span) for span in pairwise(ends)]
         layer = way.last + 1
-    return tuple(found)
+    return tuple(pieces)
 
 
 def is_inside(pieces: Sequence[Piece], position: int) -> bool:
@@ -147,14 +147,14 @@ def _items(pieces: Sequence[Piece], teams: tuple[Team, ...]) -> Iterator[Item]:
 
 def _joined(items: Iterable[Item]) -> list[Item]:
     """Shards of the same layers together."""
-    found: list[Item] = []
+    assembled_items: list[Item] = []
     for item in items:
-        before = found[-1] if found else None
+        before = assembled_items[-1] if assembled_items else None
         if isinstance(item, Shards) and isinstance(before, Shards) and item.way == before.way:
-            found[-1] = Shards(item.way, before.parts + item.parts)
+            assembled_items[-1] = Shards(item.way, before.parts + item.parts)
         else:
-            found.append(item)
-    return found
+            assembled_items.append(item)
+    return assembled_items
 
 
 def assembled(items: Iterable[Item]) -> Plan:

@@ -103,10 +103,10 @@ def layer_cost(problem: SplitProblem, layer: SplitLayer, shares: Sequence[float]
 
 def faults(problem: SplitProblem, shares: Shares) -> list[str]:
     """What is wrong with shares: they do not make up a layer, or take more of a device than it has."""
-    found = []
+    costs = []
     for layer, share in zip(problem.layers, shares, strict=True):
         if any(units < 0 for units in share) or sum(share) != layer.units:
-            found.append(f"layer {layer.name}: shares {list(share)}, expected {layer.units} together")
+            costs.append(f"layer {layer.name}: shares {list(share)}, expected {layer.units} together")
     for index, device in enumerate(problem.devices):
         for name, limit in device.limits.items():
             used = [
@@ -119,5 +119,5 @@ def faults(problem: SplitProblem, shares: Shares) -> list[str]:
                 else [(f"layer {layer.name}", amount) for layer, amount in zip(problem.layers, used, strict=True)]
             ):
                 if amount > limit * (1 + ROUNDING):
-                    found.append(f"{device.name}: {what} would need {amount:.6g} {name}, it has {limit:.6g}")
-    return found
+                    costs.append(f"{device.name}: {what} would need {amount:.6g} {name}, it has {limit:.6g}")
+    return costs

@@ -126,10 +126,10 @@ def _least(team_costs: TeamCosts, way: Splittable) -> tuple[float, Shards] | Non
     lanes = [
         _tables(team_costs, way, places, [count + more for count in units]) for more in ((0, odd) if odd else (0,))
     ]
-    found = best_blocks(lanes[0], "parallel", lanes[-1] if odd else None)
-    if found is None or not found.is_split:
+    blocks = best_blocks(lanes[0], "parallel", lanes[-1] if odd else None)
+    if blocks is None or not blocks.is_split:
         return None
-    shares = [share for share in zip(places, found.units(block, way.units), strict=True) if share[1]]
+    shares = [share for share in zip(places, blocks.units(block, way.units), strict=True) if share[1]]
     shares.sort(key=lambda share: share[1] % block)  # what is left over comes last
     span = way.first, way.last
     join_s = {
@@ -140,7 +140,7 @@ def _least(team_costs: TeamCosts, way: Splittable) -> tuple[float, Shards] | Non
     }
     joiner = min(places, key=join_s.__getitem__)
     parts = tuple((units, ((place,),)) for place, units in shares)
-    return found.value + join_s[joiner], Shards(way, parts, ((joiner,),) if join_s[joiner] else ())
+    return blocks.value + join_s[joiner], Shards(way, parts, ((joiner,),) if join_s[joiner] else ())
 
 
 def _tables(team_costs: TeamCosts, way: Splittable, places: Sequence[str], units: Sequence[int]) -> list[list[float]]:

@@ -216,12 +216,12 @@ def _ways(costs: Costs, seconds: Sequence[float]) -> list[Splittable]:
         held = sum(layer.weight_bytes for layer in costs.layers[way.first : way.last + 1])
         return way.last - way.first, way.axis == "rows" and held > max(most_bytes), way.summed, axes.index(way.axis)
 
-    found: list[Splittable] = []
+    splittables: list[Splittable] = []
     for way in sorted(costs.splits.ways, key=rank):
-        overlaps = any(other.first <= way.last and way.first <= other.last for other in found)
+        overlaps = any(other.first <= way.last and way.first <= other.last for other in splittables)
         if not overlaps and math.isfinite(_of(seconds, way)):
-            found.append(way)
-    return found
+            splittables.append(way)
+    return splittables
 
 
 def _least_seconds(costs: Costs) -> list[float]:

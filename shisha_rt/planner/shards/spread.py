@@ -131,8 +131,8 @@ def _shares(predicted: TeamCosts, way: Splittable, rest: Plan, block: int) -> tu
                 fits = _shard_bytes(way, units, span_bytes) <= room
                 row.append(busy_s + _seconds(predicted, way, place.name, units) if fits or not units else math.inf)
             lane.append(row)
-    found = best_blocks(lanes[0], "parallel", lanes[1] if odd else None)
-    return None if found is None else found.units(block, way.units)
+    blocks = best_blocks(lanes[0], "parallel", lanes[1] if odd else None)
+    return None if blocks is None else blocks.units(block, way.units)
 
 
 def _seconds(predicted: TeamCosts, way: Splittable, place: str, units: int) -> float:

@@ -52,11 +52,11 @@ def spent(problem: SplitProblem, device: SplitDevice, compute_s: Floats, transfe
 
 def along(posynomial: Posynomial | None, layer: SplitLayer, units: Floats) -> Floats:
     """(units,): its value for a share of so many units each, 0 for none."""
-    found = np.zeros(len(units))
+    values = np.zeros(len(units))
     if posynomial is None:
-        return found
+        return values
     others = {name: value for name, value in layer.features.items() if name != layer.variable}
     taken = units > 0
     for term in posynomial.fixed(others).terms:
-        found[taken] += term.coefficient * units[taken] ** term.exponents.get(layer.variable, 0.0)
-    return found
+        values[taken] += term.coefficient * units[taken] ** term.exponents.get(layer.variable, 0.0)
+    return values

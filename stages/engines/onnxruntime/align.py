@@ -50,7 +50,7 @@ def _moved_blob(source: BinaryIO, target: BinaryIO, blob: str) -> str:
 def _moved(source: BinaryIO, target: BinaryIO, offset: int, length: int) -> int:
     """Where it is now."""
     target.write(bytes(-target.tell() % _ALIGNMENT_BYTES))
-    found = target.tell()
+    aligned_at = target.tell()
     source.seek(offset)
     target.write(source.read(length))
-    return found
+    return aligned_at

@@ -183,9 +183,9 @@ def _specs(optimised: onnx.ModelProto, graph: Graph, folder: str, whole: Mapping
 
 def _open_axes(optimised: onnx.GraphProto, graph: Graph) -> dict[str, tuple[int, ...]]:
     """Of the tensors whose size depends on the data: one that the optimiser has made may be open anywhere."""
-    found = {tensor.name: tensor.open_axes for tensor in graph.tensors.values() if tensor.open_axes}
+    axes = {tensor.name: tensor.open_axes for tensor in graph.tensors.values() if tensor.open_axes}
     constants = {weight.name for weight in optimised.initializer}
     for node in optimised.node:
-        if follows_values(node, constants) or not found.keys().isdisjoint(reads(node)):
-            found |= {name: (0,) for name in node.output if name not in graph.tensors}
-    return found
+        if follows_values(node, constants) or not axes.keys().isdisjoint(reads(node)):
+            axes |= {name: (0,) for name in node.output if name not in graph.tensors}
+    return axes

@@ -38,22 +38,22 @@ def covered_operators(graph: Graph, optimised: onnx.GraphProto) -> list[set[int]
 def counterparts(graph: Graph, optimised: onnx.GraphProto) -> dict[str, str]:
     """Optimised tensor name -> cleaned tensor name, for every run-time tensor where it can be told."""
     operators = {op.name: op for op in graph.operators}
-    found = {tensor.name: tensor.name for tensor in graph.inputs}
+    names = {tensor.name: tensor.name for tensor in graph.inputs}
     for node in optimised.node:
         blocked = node.name.removesuffix(_BLOCKED_SUFFIX)
         for position, name in enumerate(node.output):
             if not name:
                 continue
             if name in graph.tensors:
-                found[name] = name
+                names[name] = name
             elif node.op_type in ("ReorderInput", "ReorderOutput"):
-                if node.input[0] in found:
-                    found[name] = found[node.input[0]]
+                if node.input[0] in names:
+                    names[name] = names[node.input[0]]
             elif blocked != node.name and blocked in graph.tensors:
-                found[name] = _after_fused_tail(graph, blocked, node)
+                names[name] = _after_fused_tail(graph, blocked, node)
             elif node.name in operators and position < len(operators[node.name].outputs):
-                found[name] = operators[node.name].outputs[position]
-    return found
+                names[name] = operators[node.name].outputs[position]
+    return names
 
 
 def _after_fused_tail(graph: Graph, tensor: str, node: onnx.NodeProto) -> str:

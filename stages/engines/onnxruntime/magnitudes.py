@@ -25,10 +25,10 @@ def largest_magnitudes(
     cut = model.cut(whole)
     del cut.graph.output[:]
     for name in tensors:
-        found = f"{name}:largest"
+        output_name = f"{name}:largest"
         cut.graph.node.append(helper.make_node("Abs", [name], [f"{name}:magnitude"]))
-        cut.graph.node.append(helper.make_node("ReduceMax", [f"{name}:magnitude"], [found], keepdims=0))
-        cut.graph.output.append(helper.make_tensor_value_info(found, 1, ()))
+        cut.graph.node.append(helper.make_node("ReduceMax", [f"{name}:magnitude"], [output_name], keepdims=0))
+        cut.graph.output.append(helper.make_tensor_value_info(output_name, 1, ()))
     options = optimising_options(1, str(model.folder))
     session = ort.InferenceSession(cut.SerializeToString(), options, PROVIDERS)
     largest = [session.run(None, {name: frame[name] for name in whole.inputs}) for frame in frames]

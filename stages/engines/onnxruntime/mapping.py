@@ -41,14 +41,14 @@ def _layers_of_constants(graph: Graph, layer_of: Sequence[int]) -> dict[str, int
 
     It may read the floats made of integers.
     """
-    found = {}
+    mapped = {}
     for name in graph.constants:
         reader = _only_reader(graph, name)
         if reader is not None and graph.operators[reader].op_type == DEQUANTIZE:
             reader = _only_reader(graph, graph.operators[reader].outputs[0])
         if reader is not None and graph.operators[reader].op_type in HEAVY:
-            found[name] = layer_of[reader]
-    return found
+            mapped[name] = layer_of[reader]
+    return mapped
 
 
 def _only_reader(graph: Graph, name: str) -> int | None:

@@ -50,8 +50,8 @@ def run_once(asked: RunAsked) -> RunSeen:
             except Exception as error:  # whatever the engine raises says that these sizes do not go
                 reason = str(error).strip().splitlines()[0][:300]
                 continue
-            found = {name: array for name, array in zip(shown, results, strict=True) if name in asked.wanted}
-            return RunSeen(index, {name: _shape(array) for name, array in found.items()})
+            results_by_name = {name: array for name, array in zip(shown, results, strict=True) if name in asked.wanted}
+            return RunSeen(index, {name: _shape(array) for name, array in results_by_name.items()})
     return RunSeen(None, {}, reason)
 
 

@@ -59,18 +59,18 @@ def _listed(compiled: Any) -> dict[str, list[int]]:
     """The operators that each node lists, ascending; nodes that list none are left out."""
     nodes = compiled.get_runtime_model().get_ordered_ops()
     lists = {node.get_friendly_name(): node.get_rt_info()["originalLayersNames"].astype(str) for node in nodes}
-    found = {name: sorted(map(int, _OPERATOR.findall(text))) for name, text in lists.items()}
-    return {name: operators for name, operators in found.items() if operators}
+    operators_of = {name: sorted(map(int, _OPERATOR.findall(text))) for name, text in lists.items()}
+    return {name: operators for name, operators in operators_of.items() if operators}
 
 
 def _operator_of_nodes(graph: Graph, listed: Mapping[str, Sequence[int]]) -> dict[str, int]:
     """The operator that each node is accounted to, with what was fused into it unlisted."""
     taken = {operator for operators in listed.values() for operator in operators}
-    found = {}
+    times = {}
     for node, operators in listed.items():
         covered = list(operators)
         for operator in covered:  # which grows meanwhile
             made_by = (graph.producer.get(name) for name in graph.operators[operator].inputs)
             covered += {i for i in made_by if i is not None and i not in taken and i not in covered}
-        found[node] = host(graph, covered)
-    return found
+        times[node] = host(graph, covered)
+    return times

@@ -79,14 +79,14 @@ class ShareVariables:
         sizes = np.array([sum(len(posynomial.terms) for _, _, posynomial in terms) for terms in posynomials])
         logs = self.log_monomials([term for terms in posynomials for term in terms])
         first = np.cumsum(sizes) - sizes
-        found, rows = [], []
+        groups_of_size, rows = [], []
         for size in np.unique(sizes):
             members = np.flatnonzero(sizes == size)
             columns = (first[members, None] + np.arange(size)).ravel()
             alike = self._cvxpy.reshape(logs[columns], (len(members), int(size)), order="C")
-            found.append(self._cvxpy.log_sum_exp(alike, axis=1))
+            groups_of_size.append(self._cvxpy.log_sum_exp(alike, axis=1))
             rows.append(members)
-        return self._cvxpy.hstack(found)[np.argsort(np.concatenate(rows))]
+        return self._cvxpy.hstack(groups_of_size)[np.argsort(np.concatenate(rows))]
 
     def log_monomials(self, terms: Sequence[Term]) -> Any:
         """Of all monomials of the terms, in their order. Steep ones are variables that are no less.

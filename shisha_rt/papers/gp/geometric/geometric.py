@@ -65,17 +65,17 @@ def geometric_split(
     program = PenalisedProgram(costs)
     at = np.full((len(problem.layers), len(problem.devices)), 1 / len(problem.devices))
     steps: tuple[TighteningStep, ...] = ()
-    found = False
+    moved = False
     for number in range(_MOST_ROUNDS if again else 1):
         answer = tightened(costs, program, at, rule, clock, number)
         steps += answer.steps
         if answer.parts is None:
             break
-        found = True
+        moved = True
         before, at = at, answer.parts / answer.parts.sum(axis=1, keepdims=True)
         if np.abs(at - before).max() <= rule.tolerance:
             break
-    if not found:
+    if not moved:
         return GeometricSplit(Outcome.LIMIT, steps=steps, reason=answer.reason)
     units = np.array([[layer.units] for layer in problem.layers])
     real = tuple(tuple(row) for row in (at * units).tolist())

@@ -131,7 +131,7 @@ def non_negative_least_squares(matrix: Floats, target: Floats) -> Floats:
 
 
 def _solve_free(matrix: Floats, target: Floats, free: npt.NDArray[np.bool_], solution: Floats) -> bool:
-    """Move `solution` to the best of the free columns, giving up those that would be negative; False: it did not move."""
+    """Move `solution` to the best of the free columns, giving up those that would be negative; whether it moved."""
     before = solution.copy()
     while True:
         wanted = np.zeros_like(solution)

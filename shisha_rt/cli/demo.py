@@ -30,8 +30,8 @@ from shisha_rt.cli.options import Json, progress
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.plan.form import plan_of
 from shisha_rt.planner.seed import seed
+from shisha_rt.show.event_words import Event, rate, verdict
 from shisha_rt.show.picture import Box, draw, marks, milliseconds, ribbon, span
-from shisha_rt.show.story import Event, rate, verdict
 
 if TYPE_CHECKING:
     from shisha_rt.cli.drive.child_daemon import ChildDaemon

@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from shisha_rt.show.event_words import Event
 from shisha_rt.show.picture import draw, milliseconds
 from shisha_rt.show.stages import slowest_of, stage_boxes
-from shisha_rt.show.story import Event
 
 if TYPE_CHECKING:
     from shisha_rt.cli.drive.traffic import Gaps

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from shisha_rt.cli.options import Endpoint, Key, ServerKey
-from shisha_rt.show.story import clock, in_words
+from shisha_rt.show.event_words import clock, in_words
 
 _AT_ONCE: Final = 1000
 _LOOK_EVERY_S: Final = 0.5

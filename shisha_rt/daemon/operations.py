@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from shisha_rt import __version__
-from shisha_rt.core import journal
+from shisha_rt.core import event_log
 from shisha_rt.core.codes import Code, WireError
 from shisha_rt.core.lifecycle.events import Drain, PlaceDown, PlaceUp
 from shisha_rt.core.lifecycle.instructions import Settled
@@ -96,7 +96,7 @@ class Operations:
         """Admit nothing more."""
         frames = self._shell.cores.lifecycle.frames
         if not frames.draining:
-            self._shell.write(journal.Draining(in_flight=frames.streams.undelivered), "a signal")
+            self._shell.write(event_log.Draining(in_flight=frames.streams.undelivered), "a signal")
             self._shell.post(Drain(), "a signal")
 
     @property
@@ -154,12 +154,12 @@ class Operations:
         if arguments.down and places.available == (name,):
             raise WireError(Code.FAILED_PRECONDITION, f"place: {name!r} is the last one left; bring another up first")
         if arguments.down:
-            self._shell.write(journal.PlaceTakenDown(place=name), cause)
+            self._shell.write(event_log.PlaceTakenDown(place=name), cause)
             self._shell.post(PlaceDown(name), cause)
             self._shell.repace(name)
             return {"place": name, "state": "down"}
         was_available = places.by_name[name].available
-        self._shell.write(journal.PlaceBroughtUp(place=name), cause)
+        self._shell.write(event_log.PlaceBroughtUp(place=name), cause)
         self._shell.post(PlaceUp(name), cause)
         self._shell.repace(name)
         if not was_available:
@@ -176,7 +176,7 @@ class Operations:
         if fault is not None:
             raise WireError(Code.FAILED_PRECONDITION, f"speed: {fault}")
         before = machine.place(name)
-        shell.write(journal.PlaceSpeed(place=name, speed=speed, before=before.speed), "place_set")
+        shell.write(event_log.PlaceSpeed(place=name, speed=speed, before=before.speed), "place_set")
         shell.arena.set_speed(machine.places.index(before), speed)
         shell.repace(name)
         for window in shell.telemetry.on_place(name):
@@ -194,7 +194,7 @@ class Operations:
             raise WireError(Code.NOT_FOUND, f"device: place {name!r} has no {device!r}; expected {expected}")
         if speed > 1:
             raise WireError(Code.INVALID_ARGUMENT, f"speed: {speed:g} is faster than the device; expected at most 1")
-        self._shell.write(journal.DeviceSpeed(place=name, device=device, speed=speed), "place_set")
+        self._shell.write(event_log.DeviceSpeed(place=name, device=device, speed=speed), "place_set")
         index = self._machine.places.index(self._machine.place(name))
         self._shell.arena.set_device_speed(index, known.index(device), speed)
         self._show_device_speed(name, device, speed)

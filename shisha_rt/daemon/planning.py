@@ -13,10 +13,10 @@ from shisha_rt.cache import cache_folder
 from shisha_rt.core.lifecycle.lifecycle import Lifecycle
 from shisha_rt.core.lifecycle.policy import Policy
 from shisha_rt.core.tuning import tuner_messages as tm
-from shisha_rt.core.tuning.at_once import AtOnce
 from shisha_rt.core.tuning.best import BestPlans
 from shisha_rt.core.tuning.choice import Choice
 from shisha_rt.core.tuning.cores import Cores
+from shisha_rt.core.tuning.greedy_placement import GreedyPlacement
 from shisha_rt.core.tuning.placing import Placing
 from shisha_rt.core.tuning.run import SearchOptions
 from shisha_rt.core.tuning.state import Profiles
@@ -102,7 +102,7 @@ def first_cores(ready: ModelOnMachine, planning: Planning, costs: Costs | None) 
     tuning = Tuning(lifecycle, choice, options, warm_up=len(ready.compiled.each) * lifecycle.frames.slot_count + 2)
     placing = None
     if rules.devices:
-        at_once = AtOnce(ready.operator_costs, ready.compiled.index.operators_of)
+        at_once = GreedyPlacement(ready.operator_costs, ready.compiled.index.operators_of)
         placing = Placing(lifecycle, tuning, planning.solver, at_once)
     return Cores(lifecycle, tuning, placing)
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from shisha_rt.core import journal
+from shisha_rt.core import event_log
 from shisha_rt.core.lifecycle.events import Owner, PlanProposed
 from shisha_rt.core.lifecycle.instructions import Ending, EpochStarted, Settled
 from shisha_rt.plan.plan import Plan
 
-_RECORD: Final[Mapping[Ending, Callable[..., journal.Record]]] = {
-    Ending.LIVE: journal.PlanLive,
-    Ending.REFUSED: journal.PlanRefused,
-    Ending.DROPPED: journal.PlanDropped,
+_RECORD: Final[Mapping[Ending, Callable[..., event_log.Record]]] = {
+    Ending.LIVE: event_log.PlanLive,
+    Ending.REFUSED: event_log.PlanRefused,
+    Ending.DROPPED: event_log.PlanDropped,
 }
 
 
@@ -32,15 +32,15 @@ class Proposals:
     def note(self, event: PlanProposed, cause: str) -> None:
         self._made_on[event.owner, event.proposal] = cause
 
-    def started(self, started: EpochStarted) -> journal.Record:
-        return journal.PlanPreparing(
+    def started(self, started: EpochStarted) -> event_log.Record:
+        return event_log.PlanPreparing(
             epoch=started.epoch,
             plan=str(started.plan),
             proposal=f"{started.owner.value} {started.proposal}",
             proposed_on=self._made_on[started.owner, started.proposal],
         )
 
-    def settled(self, end: Settled) -> journal.Record:
+    def settled(self, end: Settled) -> event_log.Record:
         """Tells the client that waits for it, if it was a client's."""
         record = _RECORD[end.ending](
             epoch=end.epoch,

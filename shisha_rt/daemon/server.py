@@ -21,7 +21,7 @@ from typing import Final
 import psutil
 import zmq
 
-from shisha_rt.core import journal
+from shisha_rt.core import event_log
 from shisha_rt.core.lifecycle.events import PlaceDown, PlaceUp, Stop, Tick
 from shisha_rt.core.lifecycle.lifecycle import Lifecycle
 from shisha_rt.core.tuning.events import Look, PeriodsCounted, PlaceReturned, ProfilerSaid
@@ -30,11 +30,11 @@ from shisha_rt.core.tuning.recalibration import Recalibration
 from shisha_rt.core.tuning.state import Profiles
 from shisha_rt.costs.layer_costs import LayerCosts
 from shisha_rt.daemon.children.children import Children
-from shisha_rt.daemon.children.keeper import Keeper
+from shisha_rt.daemon.children.plan_writer import PlanWriter
 from shisha_rt.daemon.fleet.far_places import FarPlaces
 from shisha_rt.daemon.fleet.supervisor import LOOK_EVERY_S, Supervisor
+from shisha_rt.daemon.front.access_control import AccessControl
 from shisha_rt.daemon.front.addresses import Addresses
-from shisha_rt.daemon.front.admission import Admission
 from shisha_rt.daemon.front.gateway import Arrived, Gateway
 from shisha_rt.daemon.front.http_messages import HttpCounted
 from shisha_rt.daemon.front.regions import Regions
@@ -122,7 +122,7 @@ class Daemon:
             metrics = Metrics()
             self._closing.callback(metrics.close)
             regions = Regions(*_most_regions(self._share.memory_limit_bytes))
-            self._admission = Admission(
+            self._admission = AccessControl(
                 addresses, lambda reason: metrics.counter("shisha_access_refused").labels(reason).inc()
             )
             self.gateway = self._gateway(addresses.endpoint, ready.compiled, limits, metrics, regions)
@@ -144,11 +144,11 @@ class Daemon:
             self._closing.callback(self._far.close)
             supervisor = Supervisor(ready, arena, budgets, self._poller, self._far)
             self._closing.callback(supervisor.end_all)
-            keeper = Keeper(None if planning.fresh else plans_file(), ready.compiled.key)
-            self._closing.callback(keeper.close)
+            plan_writer = PlanWriter(None if planning.fresh else plans_file(), ready.compiled.key)
+            self._closing.callback(plan_writer.close)
             tunes = planning.strategy != "seed"
             known = told_first(costs, ready.compiled.needs, planning)
-            self._children = Children(self._poller, ready, keeper, planning.solver, known if tunes else None)
+            self._children = Children(self._poller, ready, plan_writer, planning.solver, known if tunes else None)
             self._closing.callback(self._children.close)
             instance = uuid.uuid4().hex
             self._sharing = Sharing(self.gateway.endpoint, instance, regions, self._poller)
@@ -282,7 +282,7 @@ class Daemon:
         if users is not None:
             self.gateway.change_access(users)
             self.web.change_users(users.users)
-            self.shell.write(journal.AccessRead(users=len(users.users)), "a signal")
+            self.shell.write(event_log.AccessRead(users=len(users.users)), "a signal")
 
     def _look(self, now_s: float) -> None:
         """Every so often: hung workers, children to be started again, devices that are not as predicted, gauges."""
@@ -323,7 +323,7 @@ class Daemon:
             self._profile(renew=True)
         if allotted is None:
             return
-        shell.write(journal.PlacesAllotted(taken=allotted.taken, released=allotted.released, why=allotted.why), cause)
+        shell.write(event_log.PlacesAllotted(taken=allotted.taken, released=allotted.released, why=allotted.why), cause)
         for place in allotted.taken:
             shell.post(PlaceUp(place), cause)
             shell.post(PlaceReturned(place), cause)
@@ -347,11 +347,11 @@ class Daemon:
         """Ready with the first live plan; a place that cannot be brought up at the start ends the daemon."""
         cores = self.shell.cores
         if cores.lifecycle.live is not None:
-            self.shell.write(journal.Readied(endpoint=self.gateway.endpoint, metrics=self.metrics_page), "start")
+            self.shell.write(event_log.Readied(endpoint=self.gateway.endpoint, metrics=self.metrics_page), "start")
             self._manager.ready()
             on_ready()
             if cores.tuning.choice.profiles is Profiles.COMING:
-                self.shell.write(journal.ProfilingBegan(), "start")
+                self.shell.write(event_log.ProfilingBegan(), "start")
                 self._profile()
             return True
         for place in cores.lifecycle.places.by_name.values():

@@ -13,21 +13,21 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from shisha_rt.core import journal as records
+from shisha_rt.core import event_log as records
 from shisha_rt.core.lifecycle import events as ev
 from shisha_rt.core.lifecycle import instructions as do
 from shisha_rt.core.tuning import events as te
 from shisha_rt.core.tuning import instructions as td
 from shisha_rt.core.tuning.cores import CoreEvent, Cores
-from shisha_rt.core.tuning.mix import Mix
 from shisha_rt.core.tuning.profiler_messages import NotProfiled
+from shisha_rt.core.tuning.shape_mix import ShapeMix
 from shisha_rt.daemon.children.children import Children
 from shisha_rt.daemon.counting import Counting
+from shisha_rt.daemon.event_log import EventLog
 from shisha_rt.daemon.fleet.supervisor import Supervisor
 from shisha_rt.daemon.fleet.telemetry import Telemetry
 from shisha_rt.daemon.front.regions import Regions
 from shisha_rt.daemon.front.requests import AnswerTo, Requests
-from shisha_rt.daemon.journal import Journal
 from shisha_rt.daemon.metrics import Metrics
 from shisha_rt.daemon.proposals import Proposals
 from shisha_rt.daemon.sweep import Sweep
@@ -72,11 +72,11 @@ class Shell:
         self.supervisor = supervisor
         self.counting = Counting(metrics)
         self.requests = Requests(arena, regions)
-        self.journal = Journal()
+        self.journal = EventLog()
         self.telemetry = Telemetry(mixed=len(indexes) > 1)
         self.proposals = Proposals()
         self._timing = timing
-        self._mix = Mix(len(indexes))
+        self._mix = ShapeMix(len(indexes))
         self._cause = "start"
         self._events: deque[tuple[CoreEvent, str]] = deque()
         self._handling = False
@@ -109,7 +109,7 @@ class Shell:
             td.Write: lambda i: self.write(i.record),
             td.TellTuner: lambda i: children.tell_tuner(i.message),
             td.TellPlacer: lambda i: children.tell_placer(i.message),
-            td.Keep: lambda i: children.keeper.keep(i.key, i.best),
+            td.Keep: lambda i: children.plan_writer.keep(i.key, i.best),
             td.CountTrial: lambda i: self.counting.trial(i.verdict, i.moves),
             td.CountSolve: lambda i: self.counting.solved(i.solver),
         }

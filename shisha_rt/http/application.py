@@ -8,26 +8,26 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from shisha_rt.http.app_state import AppState
 from shisha_rt.http.faults import HttpFault, fault_answer, fault_of
-from shisha_rt.http.house import House
 from shisha_rt.http.inference.infer import Infer
 from shisha_rt.http.inference.routes import inference_routes
 from shisha_rt.http.page.routes import page_routes
 from shisha_rt.protocol.exceptions import ShishaError
 
 
-def application(house: House) -> ASGIApp:
-    """Each route finds what they share as `request.app.state.house`.
+def application(app_state: AppState) -> ASGIApp:
+    """Each route finds what they share as `request.app.state.app_state`.
 
     Frames do not go through all that is made for the rest: they are many, and what they take is taken from the engines.
     """
-    routes = [*inference_routes(house), *page_routes(house)]
+    routes = [*inference_routes(app_state), *page_routes(app_state)]
     straight = [route for route in routes if isinstance(route, Route) and isinstance(route.app, Infer)]
     rest = Starlette(
         routes=routes,
         exception_handlers={404: _no_route, 405: _no_method, HttpFault: _fault, ShishaError: _fault},
     )
-    rest.state.house = house
+    rest.state.app_state = app_state
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         for route in straight:

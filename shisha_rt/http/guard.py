@@ -18,9 +18,9 @@ from typing import Final
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shisha_rt.daemon.front.http_messages import Listener
+from shisha_rt.http.app_state import AppState, Caller
 from shisha_rt.http.connection import PEER_UID
 from shisha_rt.http.faults import HttpFault, fault_answer
-from shisha_rt.http.house import Caller, House
 from shisha_rt.http.page.routes import is_open
 from shisha_rt.http.page.sessions import session_of
 from shisha_rt.protocol.access import Permission
@@ -36,9 +36,9 @@ class Guard:
     The caller is None where nobody knows them, and they ask for what anybody may have: the page without its figures.
     """
 
-    def __init__(self, app: ASGIApp, house: House, listener: Listener) -> None:
+    def __init__(self, app: ASGIApp, app_state: AppState, listener: Listener) -> None:
         self._app = app
-        self._house = house
+        self._app_state = app_state
         self._listener = listener
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -48,7 +48,7 @@ class Guard:
             nonlocal begun
             if message["type"] == "http.response.start":
                 begun = True
-                self._house.count(message["status"])
+                self._app_state.count(message["status"])
             await send(message)
 
         headers = dict(scope["headers"])
@@ -67,7 +67,7 @@ class Guard:
         try:
             await self._app(scope, receive, counted)
         except asyncio.CancelledError:  # uvicorn's way to end what has not ended by itself
-            if begun or not self._house.ending.is_set():
+            if begun or not self._app_state.ending.is_set():
                 raise
             left = HttpFault(503, "the daemon has ended with the request under way; it may have been run")
             await fault_answer(left)(scope, receive, counted)
@@ -87,14 +87,14 @@ class Guard:
             raise self._refused("origin", 403, "the request comes from another site's page; expected none, or our own")
 
     def _caller(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Caller | None:
-        users = self._house.users
+        users = self._app_state.users
         if self._listener.unix:
             return self._at_socket(scope["extensions"][PEER_UID]["uid"])
         if users is None:
             return _OPERATOR
         given = headers.get(b"authorization", b"")
         if given[: len(_BEARER)].lower() != _BEARER:
-            caller = self._house.sessions.caller(session_of(headers), users)
+            caller = self._app_state.sessions.caller(session_of(headers), users)
             if caller is not None or is_open(scope["method"], scope["path"]):
                 return caller
             raise self._refused("no_token", 401, "no token; expected the header Authorization: Bearer TOKEN")
@@ -107,14 +107,14 @@ class Guard:
         """The daemon's own user and root may do everything; others what the allow-list says of them."""
         if uid in (os.getuid(), 0):
             return Caller("", Permission.OPERATOR, uid)
-        users = self._house.users
+        users = self._app_state.users
         for user in () if users is None else users.users:
             if user.unix_user is not None and _uid(user.unix_user) == uid:
                 return Caller(user.name, user.permission, uid)
         raise self._refused("unknown_user", 403, "another user's program; expected one whom the allow-list names")
 
     def _refused(self, reason: str, status: int, message: str) -> HttpFault:
-        self._house.refuse(reason)
+        self._app_state.refuse(reason)
         return HttpFault(status, message)
 
 

@@ -9,8 +9,8 @@ from typing import Final
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from shisha_rt.http.app_state import Caller
 from shisha_rt.http.faults import HttpFault, fault_answer
-from shisha_rt.http.house import Caller
 
 _PATH: Final = "/metrics"
 _WITHIN_S: Final = 10.0

@@ -16,10 +16,10 @@ from typing import Final
 import uvicorn
 
 from shisha_rt.daemon.front.http_messages import FROM_HTTP, TO_HTTP, EndHttp, Listener, ServeHttp, ToHttp, UsersChanged
+from shisha_rt.http.app_state import AppState
 from shisha_rt.http.application import application
 from shisha_rt.http.connection import KEEP_ALIVE_S, HttpConnection
 from shisha_rt.http.guard import Guard
-from shisha_rt.http.house import House
 from shisha_rt.http.metrics import metrics_application
 from shisha_rt.process.channel import Channel, ChannelBroken
 from shisha_rt.process.parent import die_with
@@ -44,20 +44,20 @@ class _Process:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._begun: asyncio.Future[ServeHttp] = asyncio.get_running_loop().create_future()
-        self._house: House | None = None
+        self._app_state: AppState | None = None
         self._servers: list[_Server] = []
         asyncio.get_running_loop().add_reader(channel.fileno(), self._hear)
 
     async def run(self) -> None:
         settings = await self._begun
-        self._house = house = House(settings)
-        app, metrics = application(house), metrics_application(settings.metrics)
+        self._app_state = app_state = AppState(settings)
+        app, metrics = application(app_state), metrics_application(settings.metrics)
         ends = [socket.socket(fileno=listener.fd) for listener in settings.listeners]
         self._servers = [
-            _server(Guard(metrics if listener.metrics else app, house, listener), listener, settings)
+            _server(Guard(metrics if listener.metrics else app, app_state, listener), listener, settings)
             for listener in settings.listeners
         ]
-        besides = [asyncio.create_task(self._count(house)), asyncio.create_task(house.watching.run())]
+        besides = [asyncio.create_task(self._count(app_state)), asyncio.create_task(app_state.watching.run())]
         for task in besides:
             task.add_done_callback(lambda _: self._take(EndHttp()))  # it has failed: the daemon starts another process
         try:
@@ -69,7 +69,7 @@ class _Process:
                 task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.gather(*besides)
-            await house.close()
+            await app_state.close()
 
     def _hear(self) -> None:
         for data in self._channel.receive():
@@ -82,19 +82,19 @@ class _Process:
             case ServeHttp():
                 self._begun.set_result(message)
             case UsersChanged(users=users):
-                if self._house is not None:
-                    self._house.change_users(AccessList(users))
+                if self._app_state is not None:
+                    self._app_state.change_users(AccessList(users))
             case EndHttp():
-                if self._house is None:
+                if self._app_state is None:
                     raise SystemExit(0)
-                self._house.ending.set()
+                self._app_state.ending.set()
                 for server in self._servers:
                     server.should_exit = True
 
-    async def _count(self, house: House) -> None:
+    async def _count(self, app_state: AppState) -> None:
         while True:
             await asyncio.sleep(_COUNT_EVERY_S)
-            counted = house.counted()
+            counted = app_state.counted()
             if counted is not None:
                 with contextlib.suppress(ChannelBroken):
                     self._channel.send(FROM_HTTP.encode(counted))

@@ -26,11 +26,11 @@ from shisha_rt.costs.costs import Costs, why_infeasible
 from shisha_rt.outcome import Outcome
 from shisha_rt.plan.rate import Objective
 from shisha_rt.planner.best_chain import best_chain
+from shisha_rt.planner.column_generation import wide_plan, wider
 from shisha_rt.planner.kinds import KindedStage, StageCosts, stage_costs
 from shisha_rt.planner.latency import low_latency
 from shisha_rt.planner.reach import Counts, Lattice, cell_count, lattice, reach
 from shisha_rt.planner.solution import PlanSolution
-from shisha_rt.planner.wide import wide_plan, wider
 
 DEFAULT_LATENCY_STATES: Final = 1000
 MOST_CELLS: Final = 1 << 28

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from shisha_rt.show.aims import aim_in_words
+from shisha_rt.show.event_words import Event, clock, in_words, latency, rate, verdict
 from shisha_rt.show.lines import clipped, shortened
 from shisha_rt.show.picture import milliseconds
 from shisha_rt.show.place_rows import place_table
 from shisha_rt.show.stages import placement_lines, pool_lines
-from shisha_rt.show.story import Event, clock, in_words, latency, rate, verdict
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult

@@ -10,10 +10,10 @@ from typing import Final, get_args
 
 import pytest
 
-from shisha_rt.core.journal import AnyRecord
+from shisha_rt.core.event_log import AnyRecord
 from shisha_rt.plan.plan import Plan, Stage
-from shisha_rt.show import story
-from shisha_rt.show.story import in_words
+from shisha_rt.show import event_words
+from shisha_rt.show.event_words import in_words
 from tests.cli.conftest import Run
 from tests.cli.journal import MOVED, SEED, a_run, event, trial
 from tests.serving.daemon_process import PATIENCE_S, DaemonProcess
@@ -89,7 +89,7 @@ def test_other_kinds(kind: str, fields: dict[str, object], expected: str) -> Non
 
 
 def test_there_are_words_for_every_kind() -> None:
-    assert story._TELL.keys() == {*get_args(AnyRecord)}
+    assert event_words._TELL.keys() == {*get_args(AnyRecord)}
 
 
 def test_a_trial_tells_its_latency() -> None:

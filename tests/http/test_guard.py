@@ -13,9 +13,9 @@ import msgspec
 import pytest
 
 from shisha_rt.daemon.front.http_messages import Listener, ServeHttp
+from shisha_rt.http.app_state import AppState, Caller
 from shisha_rt.http.connection import PEER_UID
 from shisha_rt.http.guard import Guard
-from shisha_rt.http.house import Caller, House
 from shisha_rt.protocol.access import Permission, User
 
 LOOPBACK = Listener(0, unix=False, beyond=False)
@@ -48,7 +48,7 @@ def call(
         sent.append(message)
 
     async def run() -> None:
-        house = House(ServeHttp("tcp://127.0.0.1:1", (listener,), users=users))
+        app_state = AppState(ServeHttp("tcp://127.0.0.1:1", (listener,), users=users))
         scope = {
             "type": "http",
             "method": method,
@@ -58,14 +58,14 @@ def call(
             "extensions": {} if uid is None else {PEER_UID: {"uid": uid}},
         }
         try:
-            await Guard(app, house, listener)(scope, _nothing, send)
+            await Guard(app, app_state, listener)(scope, _nothing, send)
             if sent:
-                counted = house.counted()
+                counted = app_state.counted()
                 assert counted is not None
                 assert sum(counted.refused.values()) == (sent[0]["status"] != 400)
                 assert counted.by_status == {sent[0]["status"]: 1}
         finally:
-            await house.close()
+            await app_state.close()
 
     asyncio.run(run())
     if seen:
@@ -84,7 +84,7 @@ def test_what_has_no_end_is_ended_in_the_form_of_all_others() -> None:
         sent.append(message)
 
     async def run() -> None:
-        house = House(ServeHttp("tcp://127.0.0.1:1", (LOOPBACK,)))
+        app_state = AppState(ServeHttp("tcp://127.0.0.1:1", (LOOPBACK,)))
         scope = {
             "type": "http",
             "method": "POST",
@@ -92,12 +92,12 @@ def test_what_has_no_end_is_ended_in_the_form_of_all_others() -> None:
             "path": "/v2",
             "headers": [(b"host", b"localhost")],
         }
-        waits = asyncio.create_task(Guard(app, house, LOOPBACK)(scope, _nothing, send))
+        waits = asyncio.create_task(Guard(app, app_state, LOOPBACK)(scope, _nothing, send))
         await asyncio.sleep(0)
-        house.ending.set()
+        app_state.ending.set()
         waits.cancel()
         await waits
-        await house.close()
+        await app_state.close()
 
     asyncio.run(run())
     assert sent[0]["status"] == 503

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shisha_rt.http.house import Caller
+from shisha_rt.http.app_state import Caller
 from shisha_rt.http.inference import shared_memory
 from shisha_rt.http.inference.request import FilePiece
 from shisha_rt.http.inference.shared_memory import SharedFiles

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from shisha_rt.core.tuning.best import BestPlan, BestPlans, key_of
-from shisha_rt.daemon.children.keeper import Keeper
+from shisha_rt.daemon.children.plan_writer import PlanWriter
 from shisha_rt.errors import Failure
 from shisha_rt.machine.machine import Machine, Memory, Place
 from shisha_rt.measure import database, plan_store
@@ -124,13 +124,13 @@ class TestKeeper:
     def test_a_locked_file_does_not_stop_the_caller(self, path: Path) -> None:
         plan_store.save_plan(path, "model", "one", BEST)
         other = replace(BEST, order=("fast", "slow"))
-        keeper = Keeper(path, "model")
+        plan_writer = PlanWriter(path, "model")
         with closing(sqlite3.connect(path)) as connection:
             connection.execute("BEGIN EXCLUSIVE")
-            keeper.keep("one", other)  # the lock is given back by this thread alone
+            plan_writer.keep("one", other)  # the lock is given back by this thread alone
             assert plan_store.load_plans(path, "model") == {"one": BEST}
             connection.rollback()
-        keeper.close()
+        plan_writer.close()
         assert plan_store.load_plans(path, "model") == {"one": other}
 
     def test_what_cannot_be_kept_is_said_once_and_the_next_is_kept_again(
@@ -140,18 +140,18 @@ class TestKeeper:
         plan_store.save_plan(path, "model", "one", BEST)
         with closing(sqlite3.connect(path)) as other:
             other.execute("BEGIN EXCLUSIVE")
-            keeper = Keeper(path, "model")
+            plan_writer = PlanWriter(path, "model")
             for key in ("two", "three"):
-                keeper.keep(key, BEST)
-            keeper.close()
+                plan_writer.keep(key, BEST)
+            plan_writer.close()
         assert caplog.messages == [f"{path}: cannot be used (database is locked); the best plan is not kept"]
-        keeper = Keeper(path, "model")
-        keeper.keep("four", BEST)
-        keeper.close()
+        plan_writer = PlanWriter(path, "model")
+        plan_writer.keep("four", BEST)
+        plan_writer.close()
         assert plan_store.load_plans(path, "model") == {"one": BEST, "four": BEST}
 
     def test_without_a_path_nothing_is_kept(self, path: Path) -> None:
-        keeper = Keeper(None, "model")
-        keeper.keep("one", BEST)
-        keeper.close()
+        plan_writer = PlanWriter(None, "model")
+        plan_writer.keep("one", BEST)
+        plan_writer.close()
         assert not path.parent.exists()

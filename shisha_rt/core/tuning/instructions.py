@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from shisha_rt.core.journal import Record
+from shisha_rt.core.event_log import Record
 from shisha_rt.core.lifecycle.events import PlanNotPlaced, PlanPlaced, PlanProposed
 from shisha_rt.core.tuning import placer_messages as pm
 from shisha_rt.core.tuning import tuner_messages as tm

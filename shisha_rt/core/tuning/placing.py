@@ -19,15 +19,15 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any, Final
 
-from shisha_rt.core import journal
+from shisha_rt.core import event_log
 from shisha_rt.core.lifecycle.events import Owner, PlanNotPlaced, PlanPlaced, PlanProposed
 from shisha_rt.core.lifecycle.instructions import Ending, PlaceOperators, Settled
 from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning import placer_messages as pm
-from shisha_rt.core.tuning.at_once import AtOnce
-from shisha_rt.core.tuning.desk import Desk
 from shisha_rt.core.tuning.device_ratios import DeviceRatios
+from shisha_rt.core.tuning.greedy_placement import GreedyPlacement
 from shisha_rt.core.tuning.instructions import CountSolve, Decision, TellPlacer
+from shisha_rt.core.tuning.outbox import TuningOutbox
 from shisha_rt.core.tuning.placer_queue import DEATHS, PlacerQueue
 from shisha_rt.core.tuning.state import Searching, Serving
 from shisha_rt.plan.form import brief
@@ -72,7 +72,7 @@ class Placing:
     `known`: what is predicted of the live plan, and its epoch; None of one that was placed at once.
     """
 
-    def __init__(self, serving: Serving, tuner: Searching, solver: str, at_once: AtOnce) -> None:
+    def __init__(self, serving: Serving, tuner: Searching, solver: str, at_once: GreedyPlacement) -> None:
         self.solver = solver
         self.known: tuple[int, Predicted] | None = None
         self._serving = serving
@@ -86,13 +86,13 @@ class Placing:
         self._replacing: int | None = None
         self._not_anew: int | None = None  # the epoch whose plan the placer cannot place
         self._rest_until_s = -math.inf
-        self._desk = Desk()
+        self._outbox = TuningOutbox()
 
     def handle(self, event: ev.PlacingEvent, now_s: float) -> list[Decision]:
         """Apply one event; what is decided is to be carried out in its order before the next event."""
-        self._desk.now_s = now_s
+        self._outbox.now_s = now_s
         _APPLY[type(event)](self, event)
-        return self._desk.take()
+        return self._outbox.take()
 
     # --- placing ----------------------------------------------------------------------------------------------
 
@@ -100,8 +100,8 @@ class Placing:
         self._assume(wanted.plan)
         plan = self._at_once.placed(wanted.plan, self._ratios.ratios) if self._is_awaited(wanted) else None
         if plan is not None:
-            self._desk.write(journal.PlacedAtOnce(plan=str(plan)))
-            self._desk.decide(PlanPlaced(wanted.owner, wanted.proposal, plan))
+            self._outbox.write(event_log.PlacedAtOnce(plan=str(plan)))
+            self._outbox.decide(PlanPlaced(wanted.owner, wanted.proposal, plan))
             return
         self._ask(_Asked(wanted.plan, self._version, "a plan was proposed", wanted))
 
@@ -115,14 +115,14 @@ class Placing:
             self._ratios.assume(stage.team_name, self._at_once.devices(stage.place))
 
     def _ask(self, asked: _Asked) -> int:
-        request = self._desk.next_number()
+        request = self._outbox.next_number()
         self._asked.add(request, asked)
         self._send_solve(request, asked.plan)
         return request
 
     def _send_solve(self, request: int, plan: Plan) -> None:
         ratios = tuple((place, device, ratio) for (place, device), ratio in self._ratios.ratios.items())
-        self._desk.decide(TellPlacer(pm.Solve(request, brief(plan), ratios)))
+        self._outbox.decide(TellPlacer(pm.Solve(request, brief(plan), ratios)))
 
     def _placer_said(self, said: ev.PlacerSaid) -> None:
         message = said.message
@@ -135,13 +135,13 @@ class Placing:
             case pm.Solved():
                 plan = self._solved(asked, message)
                 if asked.place is not None:
-                    self._desk.decide(PlanPlaced(asked.place.owner, asked.place.proposal, plan))
+                    self._outbox.decide(PlanPlaced(asked.place.owner, asked.place.proposal, plan))
                 else:
                     self._placed_anew(asked, plan)
 
     def _placer_died(self, died: ev.PlacerDied) -> None:
         """Its successor is asked whatever has not been answered, but for what its predecessors have died of."""
-        self._desk.write(journal.PlacerEnded(reason=died.reason))
+        self._outbox.write(event_log.PlacerEnded(reason=died.reason))
         poison = self._asked.died()
         if poison is not None:
             self._not_solved(poison, f"the placer has died of it {DEATHS} times: {died.reason}")
@@ -150,26 +150,27 @@ class Placing:
 
     def _not_solved(self, asked: _Asked, reason: str) -> None:
         if asked.place is not None:
-            self._desk.decide(PlanNotPlaced(asked.place.owner, asked.place.proposal, reason))
+            self._outbox.decide(PlanNotPlaced(asked.place.owner, asked.place.proposal, reason))
             return
         self._replacing = None
         self._not_anew = asked.under
-        self._desk.write(journal.PlacementRefused(reason=reason))
+        self._outbox.write(event_log.PlacementRefused(reason=reason))
         if self.known is not None and self.known[0] == asked.under:
             self.known = self.known[0], replace(self.known[1], version=asked.version)
 
     def _solved(self, asked: _Asked, answer: pm.Solved) -> Plan:
         stages = list(zip(asked.plan.stages, answer.stages, strict=True))
         plan = Plan(tuple(replace(stage, placement=solved.devices) for stage, solved in stages))
-        self._desk.decide(CountSolve(self.solver))
-        self._desk.write(
-            journal.PlacementSolved(
+        self._outbox.decide(CountSolve(self.solver))
+        self._outbox.write(
+            event_log.PlacementSolved(
                 plan=str(plan),
                 reason=asked.reason,
                 solver=self.solver,
                 seconds=round(answer.solve_s, 6),
                 stages=tuple(
-                    journal.StageSegments(stage.team_name, solved.cost_s, _in_short(solved)) for stage, solved in stages
+                    event_log.StageSegments(stage.team_name, solved.cost_s, _in_short(solved))
+                    for stage, solved in stages
                 ),
             )
         )
@@ -202,7 +203,7 @@ class Placing:
 
     def _look(self, look: ev.Look) -> None:
         live = self._serving.live
-        rested = self._desk.now_s >= self._rest_until_s and self._replacing is None
+        rested = self._outbox.now_s >= self._rest_until_s and self._replacing is None
         if live is None or not any(stage.placement for stage in live[1].stages):
             return
         if self.known is None:
@@ -226,7 +227,7 @@ class Placing:
         used = {(stage.team_name, device) for stage, solved in stages for device in solved.devices}
         for name, lead in {stage.team_name: stage.place for stage in plan.stages}.items():
             idle = [device for device in self._at_once.devices(lead) if (name, device) not in used]
-            for device in self._ratios.give_chances(name, idle, self._desk.now_s):
+            for device in self._ratios.give_chances(name, idle, self._outbox.now_s):
                 self._version += 1
                 self._tell_ratio(name, device)
 
@@ -236,7 +237,7 @@ class Placing:
         solved = known.stages[index]
         devices = [device for device, _ in solved.segments]
         before = self._ratios.ratios
-        if not self._ratios.observe(place, devices, solved.segments_s, taken_s, self._desk.now_s):
+        if not self._ratios.observe(place, devices, solved.segments_s, taken_s, self._outbox.now_s):
             return
         self._version += 1
         changes = {
@@ -253,7 +254,7 @@ class Placing:
 
     def _tell_ratio(self, place: str, device: str) -> None:
         ratio = self._ratios.ratios.get((place, device), 1.0)
-        self._desk.write(journal.DeviceRatio(place=place, device=device, ratio=round(ratio, 4)))
+        self._outbox.write(event_log.DeviceRatio(place=place, device=device, ratio=round(ratio, 4)))
 
     # --- placing anew -----------------------------------------------------------------------------------------
 
@@ -292,9 +293,9 @@ class Placing:
             )
 
     def _propose_anew(self, plan: Plan, epoch: int) -> None:
-        self._rest_until_s = self._desk.now_s + _REST_S
-        self._replacing = self._desk.next_number()
-        self._desk.decide(PlanProposed(Owner.PLACER, self._replacing, plan, epoch))
+        self._rest_until_s = self._outbox.now_s + _REST_S
+        self._replacing = self._outbox.next_number()
+        self._outbox.decide(PlanProposed(Owner.PLACER, self._replacing, plan, epoch))
 
     # --- what it tells ----------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from shisha_rt.core import journal
+from shisha_rt.core import event_log
 from shisha_rt.core.lifecycle.events import Owner
 from shisha_rt.core.tuning.profiler_messages import FromProfiler, ModelProfiled
 from shisha_rt.core.tuning.run import SearchOptions, SearchRun
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 def trial_record(
     search: SearchRun, number: int, epoch: int | None, plan: Plan, verdict: str, measurement: Measurement, trouble: str
-) -> journal.TrialJudged:
+) -> event_log.TrialJudged:
     assert search.trying is not None
     ran = measurement.can_run
-    return journal.TrialJudged(
+    return event_log.TrialJudged(
         run=search.number,
         trial=number,
         proposal=None if search.proposal is None else f"{Owner.TUNER.value} {search.proposal}",
@@ -43,8 +43,8 @@ def trial_record(
     )
 
 
-def began_record(search: SearchRun, options: SearchOptions, plan: Plan, why: str) -> journal.TuningBegan:
-    return journal.TuningBegan(
+def began_record(search: SearchRun, options: SearchOptions, plan: Plan, why: str) -> event_log.TuningBegan:
+    return event_log.TuningBegan(
         run=search.number,
         reason=why,
         plan=str(plan),
@@ -54,9 +54,9 @@ def began_record(search: SearchRun, options: SearchOptions, plan: Plan, why: str
     )
 
 
-def ended_record(search: SearchRun, plan: Plan, reason: str, now_s: float) -> journal.TuningEnded:
+def ended_record(search: SearchRun, plan: Plan, reason: str, now_s: float) -> event_log.TuningEnded:
     best = None if search.found is None else search.found[1]
-    return journal.TuningEnded(
+    return event_log.TuningEnded(
         run=search.number,
         plan=str(plan),
         reason=reason,
@@ -67,23 +67,23 @@ def ended_record(search: SearchRun, plan: Plan, reason: str, now_s: float) -> jo
     )
 
 
-def drift_record(plan: Plan, stage: int, before: Measurement, measurement: Measurement) -> journal.Drifted:
+def drift_record(plan: Plan, stage: int, before: Measurement, measurement: Measurement) -> event_log.Drifted:
     """`stage` (index) of a plan that is watched takes what it did not take before."""
     place = ", ".join(plan.stages[stage].leads)
-    return journal.Drifted(
+    return event_log.Drifted(
         stage=stage, place=place, before_s=before.service_s[stage], service_s=measurement.service_s[stage]
     )
 
 
-def drift_in_words(drifted: journal.Drifted) -> str:
+def drift_in_words(drifted: event_log.Drifted) -> str:
     now_ms, before_ms = drifted.service_s * 1e3, drifted.before_s * 1e3
     return f"stage {drifted.stage} ({drifted.place}) takes {now_ms:.3g} ms, not {before_ms:.3g} ms"
 
 
-def profiled_record(answer: FromProfiler) -> journal.ProfilingEnded | journal.ProfilingFailed:
+def profiled_record(answer: FromProfiler) -> event_log.ProfilingEnded | event_log.ProfilingFailed:
     if isinstance(answer, ModelProfiled):
-        return journal.ProfilingEnded(seconds=round(answer.took_s, 3), left_out=answer.left_out)
-    return journal.ProfilingFailed(reason=answer.reason)
+        return event_log.ProfilingEnded(seconds=round(answer.took_s, 3), left_out=answer.left_out)
+    return event_log.ProfilingFailed(reason=answer.reason)
 
 
 def description(tuning: Tuning, now_s: float) -> dict[str, Any]:

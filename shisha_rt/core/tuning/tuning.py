@@ -14,19 +14,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from shisha_rt.core import journal
+from shisha_rt.core import event_log
 from shisha_rt.core.lifecycle.events import Owner
 from shisha_rt.core.lifecycle.instructions import Ending, PlaceBack, Replan, Settled
 from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning import tuner_messages as tm
-from shisha_rt.core.tuning.awaited import ATTEMPTS, OnTheirWay, Purpose
 from shisha_rt.core.tuning.baseline import Baseline
 from shisha_rt.core.tuning.best import BestPlan
 from shisha_rt.core.tuning.choice import Choice
-from shisha_rt.core.tuning.desk import Desk
-from shisha_rt.core.tuning.following import Following
 from shisha_rt.core.tuning.instructions import CountTrial, Decision, Keep, TellTuner
 from shisha_rt.core.tuning.measuring import Measuring
+from shisha_rt.core.tuning.objective_switching import ObjectiveSwitching
+from shisha_rt.core.tuning.outbox import TuningOutbox
+from shisha_rt.core.tuning.pending_proposals import ATTEMPTS, PendingProposals, Purpose
 from shisha_rt.core.tuning.profiler_messages import ModelProfiled
 from shisha_rt.core.tuning.run import SearchOptions, SearchRun, beginning, never_ran, walk_order
 from shisha_rt.core.tuning.state import WAITING, Profiles, Serving, State
@@ -59,42 +59,42 @@ class Tuning:
         self.trials = self.moves = 0
         self.baseline = Baseline()
         self.fault: Settled | None = None
-        self.following = Following(serving, choice)
+        self.following = ObjectiveSwitching(serving, choice)
         self._serving = serving
-        self._desk = Desk()
-        self.proposals = OnTheirWay(serving, self._desk)
+        self._outbox = TuningOutbox()
+        self.proposals = PendingProposals(serving, self._outbox)
         self.measuring = Measuring(serving, choice, warm_up)
 
     def handle(self, event: ev.TuningEvent, now_s: float) -> list[Decision]:
         """Apply one event; what is decided is to be carried out in its order before the next event."""
-        self._desk.now_s = now_s
+        self._outbox.now_s = now_s
         _APPLY[type(event)](self, event)
-        return self._desk.take()
+        return self._outbox.take()
 
     # --- what is settled --------------------------------------------------------------------------------------
 
     def _settled(self, end: Settled) -> None:
         """Any proposal, whoever made it: if its plan is live, what was being measured is no longer what runs."""
-        awaited = self.proposals.settled(end)
-        if awaited is not None and awaited.purpose is Purpose.SWITCH and self._switched(end):
+        pending = self.proposals.settled(end)
+        if pending is not None and pending.purpose is Purpose.SWITCH and self._switched(end):
             return
         if end.ending is Ending.LIVE:
             self._plan_live(end.owner)
-        if awaited is None:
+        if pending is None:
             return
-        current, clients_is_live = awaited.run == self.search.number, self.choice.is_clients(self._serving.live)
-        match awaited.purpose:
-            case Purpose.SERVE if end.ending is Ending.DROPPED and awaited.attempts > 1 and not clients_is_live:
-                self._plan_wanted(Replan(end.reason), awaited.attempts - 1)
+        current, clients_is_live = pending.run == self.search.number, self.choice.is_clients(self._serving.live)
+        match pending.purpose:
+            case Purpose.SERVE if end.ending is Ending.DROPPED and pending.attempts > 1 and not clients_is_live:
+                self._plan_wanted(Replan(end.reason), pending.attempts - 1)
             case Purpose.SERVE:
                 self._serves(end)
             case Purpose.TRIAL if current and self.state is State.TUNING:
-                self._trial_settled(end, awaited.attempts)
+                self._trial_settled(end, pending.attempts)
             case Purpose.STAY if current and self.state is State.SETTLING:
                 self._stay_settled(end)
             case Purpose.TRIAL | Purpose.PAUSE | Purpose.SWITCH if self.state is State.PAUSED and self.choice.automatic:
                 if end.ending is not Ending.REFUSED:
-                    self._leave_best(ATTEMPTS if end.ending is Ending.LIVE else awaited.attempts - 1)
+                    self._leave_best(ATTEMPTS if end.ending is Ending.LIVE else pending.attempts - 1)
 
     def _plan_live(self, owner: Owner) -> None:
         measuring = self.measuring.epoch is not None
@@ -121,7 +121,7 @@ class Tuning:
         if self.choice.is_clients(live):
             self._pause("the daemon was started with a plan")
         elif self.state is State.OFF and best is not None and best.plan == live[1]:
-            self._desk.write(journal.TuningResumed(plan=str(best.plan), reason="the best plan of an earlier run"))
+            self._outbox.write(event_log.TuningResumed(plan=str(best.plan), reason="the best plan of an earlier run"))
             self.search = self.following.search_of(self.choice.objective, best, self.search)
             self._watch(best.measurement)
         elif self.state is not State.TUNING or self.search.epoch != live[0]:
@@ -132,7 +132,7 @@ class Tuning:
     def _plan_wanted(self, wanted: Replan, attempts: int = 1) -> None:
         """As long as no live plan can serve, the lifecycle asks again by itself: one attempt is enough."""
         plan = self.choice.plan(self._serving.available)
-        self._desk.write(journal.Replanned(reason=wanted.reason, plan=str(plan)))
+        self._outbox.write(event_log.Replanned(reason=wanted.reason, plan=str(plan)))
         self._propose(Owner.DAEMON, plan, Purpose.SERVE, attempts)
 
     def _place_returned(self, returned: ev.PlaceReturned | PlaceBack) -> None:
@@ -156,11 +156,11 @@ class Tuning:
             return
         plan = self.choice.start(start or live[1], available, plain=options.strategy == "shisha")
         order, objective = walk_order(self.search, plan, available), self.choice.objective
-        begun = live[0], objective, self._desk.now_s
+        begun = live[0], objective, self._outbox.now_s
         self.search = SearchRun(self.search.number + 1, *begun, order, available, options.scheme)
         self.state = State.TUNING
         self.measuring.end()
-        self._desk.write(began_record(self.search, options, plan, why))
+        self._outbox.write(began_record(self.search, options, plan, why))
         self._tell(beginning(self.search, options, plan, self.choice))
 
     def _pause_asked(self, asked: ev.PauseAsked) -> None:
@@ -183,7 +183,7 @@ class Tuning:
             return
         self.state = State.PAUSED
         self.measuring.end()
-        self._desk.write(journal.TuningPaused(run=self.search.number, reason=why))
+        self._outbox.write(event_log.TuningPaused(run=self.search.number, reason=why))
         self._tell(tm.Break(self.search.number))
 
     def _search_asked(self, asked: ev.SearchAsked) -> None:
@@ -216,7 +216,7 @@ class Tuning:
             return
         self.choice.hear(said.message)
         if not again:
-            self._desk.write(profiled_record(said.message))
+            self._outbox.write(profiled_record(said.message))
         if isinstance(said.message, ModelProfiled):
             self._tell(said.message.costs)
         if self.state is State.PROFILING:
@@ -239,7 +239,7 @@ class Tuning:
 
     def _tuner_died(self, died: ev.TunerDied) -> None:
         """A search that has lost its process begins again, from the best plan that it had found (R5)."""
-        self._desk.write(journal.TunerEnded(reason=died.reason))
+        self._outbox.write(event_log.TunerEnded(reason=died.reason))
         if self.state is State.TUNING:
             best = self.search.found
             self._begin(f"the tuner's process died ({died.reason})", None if best is None else best[0])
@@ -265,7 +265,7 @@ class Tuning:
 
     def _measure_trial(self) -> None:
         best = self.search.found
-        self.measuring.begin(self._desk.now_s, None if best is None else best[1])
+        self.measuring.begin(self._outbox.now_s, None if best is None else best[1])
 
     def _trial_done(self, measurement: Measurement, trouble: str = "") -> None:
         search, live = self.search, self._serving.live
@@ -276,8 +276,8 @@ class Tuning:
         number, moves = search.trials, search.moves_to(plan)
         verdict = search.judge(plan, measurement)
         self.trials, self.moves = self.trials + 1, self.moves + moves
-        self._desk.write(trial_record(search, number, live[0] if live else None, plan, verdict, measurement, trouble))
-        self._desk.decide(CountTrial(verdict, moves))
+        self._outbox.write(trial_record(search, number, live[0] if live else None, plan, verdict, measurement, trouble))
+        self._outbox.decide(CountTrial(verdict, moves))
         search.trying = None
         self._tell(tm.Measured(search.number, measurement))
 
@@ -286,7 +286,7 @@ class Tuning:
         search, live = self.search, self._serving.live
         assert live is not None
         plan = search.leaves(plan_found, live[1])
-        self._desk.write(ended_record(search, plan, reason, self._desk.now_s))
+        self._outbox.write(ended_record(search, plan, reason, self._outbox.now_s))
         self.state = State.SETTLING
         if plan == live[1]:
             self._stay()
@@ -304,8 +304,8 @@ class Tuning:
         search, best = self.search, self.search.found
         if best is not None:
             kept = BestPlan(*best, search.order)
-            self._desk.decide(Keep(self.choice.keep(kept, search.over, search.objective, search.scheme), kept))
-        self.following.search_ended(search, self._desk.now_s)
+            self._outbox.decide(Keep(self.choice.keep(kept, search.over, search.objective, search.scheme), kept))
+        self.following.search_ended(search, self._outbox.now_s)
         self._watch(None if best is None else best[1])
 
     # --- watching ---------------------------------------------------------------------------------------------
@@ -314,10 +314,10 @@ class Tuning:
         """The live plan is to stay; `baseline` is what its stages took when it was chosen (None: measure it now)."""
         self.state = State.WATCHING
         self.baseline = Baseline(baseline)
-        self.measuring.begin(self._desk.now_s, baseline)
+        self.measuring.begin(self._outbox.now_s, baseline)
 
     def _part_taken(self, part: ev.PartTaken) -> None:
-        measurement = self.measuring.part_taken(part, self._desk.now_s)
+        measurement = self.measuring.part_taken(part, self._outbox.now_s)
         if measurement is not None and self.state is State.TUNING:
             self._trial_done(measurement)
         elif measurement is not None:
@@ -327,14 +327,14 @@ class Tuning:
         """A window of the live plan with what it is known to take."""
         live, known = self._serving.live, self.baseline.measured
         assert live is not None
-        self.measuring.begin(self._desk.now_s, known, is_warm=True)
+        self.measuring.begin(self._outbox.now_s, known, is_warm=True)
         measurement = self.measuring.repeatability.widen(measurement)
         self.following.watched(live[1], measurement)
         stage = self.baseline.left_by(measurement)
         if stage is not None and known is not None:
             self.measuring.repeatability.machine_changed()
             drifted = drift_record(live[1], stage, known, measurement)
-            self._desk.write(drifted)
+            self._outbox.write(drifted)
             self._begin(drift_in_words(drifted))
 
     # --- as the load asks -------------------------------------------------------------------------------------
@@ -342,11 +342,11 @@ class Tuning:
     def _frames_counted(self, counted: ev.FramesCounted) -> None:
         """The best plan for what comes is to be live; where it is not known, it is searched for."""
         free = self.state is State.WATCHING and self.choice.automatic and not self.proposals.names
-        wish = self.following.look(counted, self._desk.now_s, free=free)
+        wish = self.following.look(counted, self._outbox.now_s, free=free)
         if wish is not None and wish.best is not None:
             self._propose(Owner.TUNER, wish.best.plan, Purpose.SWITCH)
         elif wish is not None:
-            self._desk.write(self.following.follow(wish))
+            self._outbox.write(self.following.follow(wish))
             self._begin(wish.reason)
 
     def _switched(self, end: Settled) -> bool:
@@ -354,9 +354,9 @@ class Tuning:
         live, wish = self._serving.live, self.following.wish
         watching = self.state is State.WATCHING and self.choice.auto
         if end.ending is not Ending.LIVE:
-            self.following.failed(end, self._desk.now_s)
+            self.following.failed(end, self._outbox.now_s)
         elif watching and live is not None and wish is not None and wish.best is not None:
-            self._desk.write(self.following.follow(wish))
+            self._outbox.write(self.following.follow(wish))
             self.search = self.following.search_of(wish.objective, wish.best, self.search)
             self._watch(wish.best.measurement)
         return watching or end.ending is not Ending.LIVE
@@ -383,7 +383,7 @@ class Tuning:
         return "seed" if self.options is None else self.options.strategy
 
     def _tell(self, message: tm.ToTuner) -> None:
-        self._desk.decide(TellTuner(message))
+        self._outbox.decide(TellTuner(message))
 
 
 _APPLY: Final[Mapping[type, Callable[[Tuning, Any], None]]] = {

@@ -1,18 +1,18 @@
-"""What thinks and keeps for the daemon beside its loop: processes to tune, place and profile, and a keeper's thread."""
+"""What works for the daemon beside its loop: processes to tune, place and profile, and the plan writer's thread."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from shisha_rt.core import journal
+from shisha_rt.core import event_log
 from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning import placer_messages as pm
 from shisha_rt.core.tuning import profiler_messages as fm
 from shisha_rt.core.tuning import tuner_messages as tm
 from shisha_rt.costs.links import HostLink
 from shisha_rt.daemon.children.child_link import ChildLink
-from shisha_rt.daemon.children.keeper import Keeper
+from shisha_rt.daemon.children.plan_writer import PlanWriter
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.plan.plan import team_name
@@ -31,11 +31,11 @@ class Children:
         self,
         poller: Poller,
         ready: ModelOnMachine,
-        keeper: Keeper,
+        plan_writer: PlanWriter,
         solver: str,
         tuner: Sequence[tm.ToTuner] | None,
     ) -> None:
-        self.keeper = keeper
+        self.plan_writer = plan_writer
         self._poller = poller
         self._ready = ready
         self._tuner: ChildLink[tm.ToTuner, tm.FromTuner] | None = None
@@ -103,7 +103,7 @@ class Children:
     def _profiler_died(self, reason: str) -> object:
         self._profilers_died += 1
         if self._profilers_died < _MOST_PROFILERS:
-            return journal.ProfilerEnded(reason=reason)
+            return event_log.ProfilerEnded(reason=reason)
         return self._profiler_said(fm.NotProfiled(f"its process died {self._profilers_died} times: {reason}"))
 
     def tell_tuner(self, message: tm.ToTuner) -> None:

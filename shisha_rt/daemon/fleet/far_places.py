@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from shisha_rt.core import journal
+from shisha_rt.core import event_log
 from shisha_rt.daemon.children.child_link import ChildLink
 from shisha_rt.daemon.fleet.far_links import FarLinks
 from shisha_rt.daemon.loop.poller import Poller
@@ -63,7 +63,7 @@ class FarPlaces:
     def _died(self, reason: str) -> object:
         """With the process its actors went; relays find that out by themselves."""
         self.hosts.clear()
-        return journal.ClusterEnded(reason=reason)
+        return event_log.ClusterEnded(reason=reason)
 
     def look(self) -> Iterable[object]:
         """Every so often."""

@@ -96,7 +96,7 @@ class StageWindow:
 class Telemetry:
     """Windows by epoch, stage and the place of a team's lead; an epoch's are dropped when it ends.
 
-    `mixed`: frames are of several shapes, and told of as if each were the average one (see `core.tuning.mix`).
+    `mixed`: frames are of several shapes, and told of as if each were the average one (see `core.tuning.shape_mix`).
     """
 
     def __init__(self, *, mixed: bool = False) -> None:

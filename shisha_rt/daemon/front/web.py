@@ -10,11 +10,11 @@ from typing import Final
 from msgspec.structs import replace
 from prometheus_client import Counter
 
-from shisha_rt.core import journal
+from shisha_rt.core import event_log
 from shisha_rt.daemon.children.child_link import ChildLink
 from shisha_rt.daemon.front import http_messages as hm
+from shisha_rt.daemon.front.access_control import AccessControl
 from shisha_rt.daemon.front.addresses import Addresses
-from shisha_rt.daemon.front.admission import Admission
 from shisha_rt.daemon.front.http_address import HttpListener
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.protocol.access import User
@@ -36,7 +36,7 @@ class Web:
         self,
         addresses: Addresses,
         endpoint: str,
-        admission: Admission,
+        admission: AccessControl,
         poller: Poller,
         counter: Callable[[str], Counter],
         metrics: str = "",
@@ -120,4 +120,4 @@ def _said(message: hm.FromHttp) -> object:
 
 
 def _died(reason: str) -> object:
-    return journal.HttpEnded(reason=reason)
+    return event_log.HttpEnded(reason=reason)

@@ -11,8 +11,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from shisha_rt.http.app_state import AppState
 from shisha_rt.http.faults import HttpFault
-from shisha_rt.http.house import House
 from shisha_rt.http.inference.body import Body
 from shisha_rt.http.inference.names import VERSION, check_path
 from shisha_rt.model.graph import Tensor
@@ -44,12 +44,12 @@ class _IndexAsked(msgspec.Struct, frozen=True):
 class About:
     """The routes."""
 
-    def __init__(self, house: House) -> None:
-        self._house = house
+    def __init__(self, app_state: AppState) -> None:
+        self._app_state = app_state
 
     async def server(self, _: Request) -> Response:
         metadata = await self._ask("server_metadata")
-        shared = ("system_shared_memory",) if self._house.settings.shared_memory else ()
+        shared = ("system_shared_memory",) if self._app_state.settings.shared_memory else ()
         return json_answer(
             {"name": metadata["name"], "version": metadata["version"], "extensions": [*_EXTENSIONS, *shared]}
         )
@@ -110,12 +110,12 @@ class About:
         return json_answer({field: is_so}, 200 if is_so else 503)
 
     async def _check(self, request: Request) -> Signature:
-        signature = await self._house.client.signature(timeout_s=PATIENCE_S)
+        signature = await self._app_state.client.signature(timeout_s=PATIENCE_S)
         check_path(request.path_params, signature.model_name)
         return signature
 
     async def _ask(self, op: str) -> dict[str, Any]:
-        return await self._house.client.call(op, timeout_s=PATIENCE_S)
+        return await self._app_state.client.call(op, timeout_s=PATIENCE_S)
 
 
 def json_answer(value: object, status: int = 200) -> Response:

@@ -16,9 +16,9 @@ from typing import Any, Final
 import numpy.typing as npt
 from starlette.types import Receive, Scope, Send
 
+from shisha_rt.http.app_state import AppState, Caller
 from shisha_rt.http.connection import WATCH, Watch
 from shisha_rt.http.faults import HttpFault, fault_answer, fault_of
-from shisha_rt.http.house import Caller, House
 from shisha_rt.http.inference.answer import answer_parts, wanted
 from shisha_rt.http.inference.body import Body, HungUp
 from shisha_rt.http.inference.names import check_path
@@ -48,8 +48,8 @@ Frame = dict[str, npt.NDArray[Any]]
 class Infer:
     """The route. `files` None: there is no shared memory over HTTP."""
 
-    def __init__(self, house: House, files: SharedFiles | None) -> None:
-        self._house = house
+    def __init__(self, app_state: AppState, files: SharedFiles | None) -> None:
+        self._app_state = app_state
         self._files = files
         self._room = Room(_ROOM_BYTES)
         self._known: Signature | None = None
@@ -59,7 +59,7 @@ class Infer:
         try:
             await self._answer(scope, receive, send)
         except HungUp:
-            self._house.count(_CLIENT_CLOSED)
+            self._app_state.count(_CLIENT_CLOSED)
         except HttpFault as fault:
             await fault_answer(fault)(scope, receive, send)
         except ShishaError as error:
@@ -68,7 +68,7 @@ class Infer:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers: Mapping[bytes, bytes] = scope["headers_by_name"]
         caller: Caller = scope["caller"]
-        signature = await self._house.client.signature()
+        signature = await self._app_state.client.signature()
         check_path(scope["path_params"], signature.model_name)
         size_bytes = _number(headers, b"content-length")
         body = Body(scope, receive, headers.get(b"content-encoding"), size_bytes)
@@ -110,7 +110,7 @@ class Infer:
             if tensor.data:
                 frame[tensor.name] = array_of(tensor)
                 continue
-            array = frame[tensor.name] = await self._house.client.empty(tensor.shape, tensor.dtype)
+            array = frame[tensor.name] = await self._app_state.client.empty(tensor.shape, tensor.dtype)
             if tensor.region is None:
                 await body.into(raw_bytes(array))
             else:
@@ -131,7 +131,7 @@ class Infer:
 
         watch(cancel)
         try:
-            return await self._house.client.infer(
+            return await self._app_state.client.infer(
                 frame,
                 deadline_s=asked.deadline_s,
                 stream=None if asked.stream is None else f"{caller.name}/{asked.stream}",

@@ -9,8 +9,8 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
+from shisha_rt.http.app_state import Caller
 from shisha_rt.http.faults import HttpFault
-from shisha_rt.http.house import Caller
 from shisha_rt.http.inference.about import json_answer, read_json
 from shisha_rt.http.inference.shared_memory import SharedFile, SharedFiles
 from shisha_rt.protocol.exceptions import InvalidArgument, NotFound

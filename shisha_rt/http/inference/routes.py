@@ -7,7 +7,7 @@ from typing import Final
 
 from starlette.routing import BaseRoute, Route
 
-from shisha_rt.http.house import House
+from shisha_rt.http.app_state import AppState
 from shisha_rt.http.inference.about import About
 from shisha_rt.http.inference.infer import Infer
 from shisha_rt.http.inference.regions import SharedMemoryRoutes
@@ -19,10 +19,10 @@ _SYSTEM: Final = "/v2/systemsharedmemory"
 _CUDA: Final = "/v2/cudasharedmemory"
 
 
-def inference_routes(house: House) -> Sequence[BaseRoute]:
-    files = SharedFiles() if house.settings.shared_memory else None
-    infer = Infer(house, files)
-    about = About(house)
+def inference_routes(app_state: AppState) -> Sequence[BaseRoute]:
+    files = SharedFiles() if app_state.settings.shared_memory else None
+    infer = Infer(app_state, files)
+    about = About(app_state)
     regions = SharedMemoryRoutes(files)
     return [
         *(Route(f"{model}/infer", infer, methods=["POST"]) for model in (_MODEL, _VERSION)),

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from shisha_rt.http.house import Caller
+from shisha_rt.http.app_state import Caller
 from shisha_rt.http.inference.request import FilePiece
 from shisha_rt.protocol.exceptions import (
     FailedPrecondition,

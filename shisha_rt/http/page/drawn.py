@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from shisha_rt.http.page.lanes import drawing
 from shisha_rt.plan.form import plan_of
+from shisha_rt.show.event_words import in_words
 from shisha_rt.show.picture import after_in_words, stage_in_words
 from shisha_rt.show.stages import pool_lines, stage_boxes
-from shisha_rt.show.story import in_words
 
 _LEFT_OUT: Final = ("stages",)
 

@@ -11,8 +11,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from shisha_rt.http.app_state import AppState, Caller
 from shisha_rt.http.faults import HttpFault, fault_answer
-from shisha_rt.http.house import Caller, House
 from shisha_rt.http.page.control import MOST_BYTES, check_sender, order_of
 from shisha_rt.http.page.feed import MOST_FEEDS, Feed
 from shisha_rt.http.page.files import HEADERS, static_files
@@ -40,8 +40,8 @@ def is_open(method: str, path: str) -> bool:
     return path in ("/", "/page/caller") or (path.startswith("/page/") and path[len("/page/") :] in static_files())
 
 
-def page_routes(house: House) -> list[BaseRoute]:
-    page = _Page(house)
+def page_routes(app_state: AppState) -> list[BaseRoute]:
+    page = _Page(app_state)
     return [
         Route("/", page.index),
         Route("/page/feed", _Asgi(page.feed)),
@@ -56,8 +56,8 @@ def page_routes(house: House) -> list[BaseRoute]:
 class _Page:
     """What the routes share. A feed is a request that goes on; all else is answered at once."""
 
-    def __init__(self, house: House) -> None:
-        self._house = house
+    def __init__(self, app_state: AppState) -> None:
+        self._app_state = app_state
 
     async def index(self, request: Request) -> Response:
         answer = static_files()[_INDEX].answer(request.headers.get("if-none-match"))
@@ -72,17 +72,17 @@ class _Page:
 
     async def feed(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope)
-        if self._house.watching.feeds >= MOST_FEEDS:
+        if self._app_state.watching.feeds >= MOST_FEEDS:
             answer = fault_answer(HttpFault(503, f"{MOST_FEEDS} pages are open, which is the most; close one"))
             await answer(scope, receive, send)
             return
         last = request.headers.get("last-event-id") or request.query_params.get("last", "")
-        until = (self._house.ending, self._house.users_changed)
-        await Feed(self._house.watching, last, *until)(scope, receive, send)
+        until = (self._app_state.ending, self._app_state.users_changed)
+        await Feed(self._app_state.watching, last, *until)(scope, receive, send)
 
     async def caller(self, request: Request) -> Response:
         """Who reads the page, and whether they may steer; the page asks it whenever it has come back."""
-        session, has_login = self._of_session(request), self._house.users is not None
+        session, has_login = self._of_session(request), self._app_state.users is not None
         caller = session or request.scope["caller"]
         is_known = session is not None or (caller is not None and not has_login)
         steers = caller is not None and is_known and caller.permission is Permission.OPERATOR
@@ -92,7 +92,7 @@ class _Page:
             "may_control": steers,
             "reason": None if steers else _NOT_ALLOWED[is_known],
             "has_login": has_login,
-            "is_full": self._house.watching.feeds >= MOST_FEEDS,
+            "is_full": self._app_state.watching.feeds >= MOST_FEEDS,
         }
         answer = _json(about)
         self._know_again(request, answer)
@@ -106,14 +106,14 @@ class _Page:
             raise HttpFault(403, "the session of this page has ended: load it again, or log in")
         order = order_of(await _body(request))
         if not caller.permission.may(order.op):
-            self._house.refuse("permission")
+            self._app_state.refuse("permission")
             raise HttpFault(403, _NOT_ALLOWED[True])
-        answer = await self._house.operator.call(order.op, timeout_s=_PATIENCE_S, **order.arguments)
+        answer = await self._app_state.operator.call(order.op, timeout_s=_PATIENCE_S, **order.arguments)
         return _json({key: value for key, value in answer.items() if key != "id"})
 
     async def login(self, request: Request) -> Response:
         check_sender(request.scope["headers_by_name"], request.url.scheme)
-        users = self._house.users
+        users = self._app_state.users
         if users is None:
             raise HttpFault(409, "nobody has to log in: this daemon has no allow-list")
         try:
@@ -122,27 +122,27 @@ class _Page:
             raise HttpFault(400, f'the request: {error}; expected {{"token": "..."}}') from None
         user = users.of_token(token.strip())
         if user is None:
-            self._house.refuse("unknown_token")
+            self._app_state.refuse("unknown_token")
             raise HttpFault(401, "the token is nobody's")
         answer = _json({"name": user.name, "permission": user.permission.value})
-        session_id = self._house.sessions.begin(Caller(user.name, user.permission), user.token_sha256)
+        session_id = self._app_state.sessions.begin(Caller(user.name, user.permission), user.token_sha256)
         self._give_cookie(request, answer, session_id)
         return answer
 
     async def logout(self, request: Request) -> Response:
         check_sender(request.scope["headers_by_name"], request.url.scheme)
-        self._house.sessions.end(session_of(request.scope["headers_by_name"]))
+        self._app_state.sessions.end(session_of(request.scope["headers_by_name"]))
         answer = _json({})
         self._give_cookie(request, answer, "")
         return answer
 
     def _of_session(self, request: Request) -> Caller | None:
-        return self._house.sessions.caller(session_of(request.scope["headers_by_name"]), self._house.users)
+        return self._app_state.sessions.caller(session_of(request.scope["headers_by_name"]), self._app_state.users)
 
     def _know_again(self, request: Request, answer: Response) -> None:
         """Where nobody logs in, whoever loads the page begins a session."""
-        if self._house.users is None and self._of_session(request) is None:
-            self._give_cookie(request, answer, self._house.sessions.begin(request.scope["caller"]))
+        if self._app_state.users is None and self._of_session(request) is None:
+            self._give_cookie(request, answer, self._app_state.sessions.begin(request.scope["caller"]))
 
     def _give_cookie(self, request: Request, answer: Response, session_id: str) -> None:
         host = request.headers.get("host", "")

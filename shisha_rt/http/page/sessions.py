@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from shisha_rt.protocol.access import AccessList
 
 if TYPE_CHECKING:
-    from shisha_rt.http.house import Caller
+    from shisha_rt.http.app_state import Caller
 
 MOST: Final = 256
 """At the same time; the oldest is forgotten for a new one."""

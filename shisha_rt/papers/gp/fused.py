@@ -32,7 +32,7 @@ from shisha_rt.papers.gp.chain import (
 )
 from shisha_rt.papers.gp.room import too_little_room
 from shisha_rt.papers.gp.shared import SharedOptions, SharedRun, network_limits, shared_options
-from shisha_rt.papers.gp.ways import MOST_WAYS, Stretch, cost_of, least_taken, least_way
+from shisha_rt.papers.gp.shortest_path import MOST_WAYS, Stretch, cost_of, least_taken, least_way
 from shisha_rt.planner.shards.integer import execution_of
 from shisha_rt.planner.shards.posynomial import Posynomial
 from shisha_rt.planner.shards.problem import ROUNDING, SplitDevice, SplitLayer, SplitProblem

@@ -28,7 +28,7 @@ from shisha_rt.papers.gp.chain import (
 from shisha_rt.papers.gp.fused import NetworkSplit, shared_run, split_network
 from shisha_rt.papers.gp.room import room, too_little_room
 from shisha_rt.papers.gp.shared import SharedRun
-from shisha_rt.papers.gp.ways import Stretch, least_way
+from shisha_rt.papers.gp.shortest_path import Stretch, least_way
 from shisha_rt.planner.shards.problem import SplitLayer, SplitProblem
 from shisha_rt.planner.shards.tables import CostTables, along, spent
 

@@ -16,17 +16,17 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from shisha_rt.core import journal
+from shisha_rt.core import event_log
 from shisha_rt.core.lifecycle import events as le
 from shisha_rt.core.lifecycle import instructions as do
 from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning import placer_messages as pm
 from shisha_rt.core.tuning import profiler_messages as fm
 from shisha_rt.core.tuning import tuner_messages as tm
-from shisha_rt.core.tuning.awaited import ATTEMPTS
 from shisha_rt.core.tuning.best import BestPlan, key_of
 from shisha_rt.core.tuning.cores import CoreEvent, Outward
 from shisha_rt.core.tuning.instructions import CountTrial, Keep, TellPlacer, TellTuner, Write
+from shisha_rt.core.tuning.pending_proposals import ATTEMPTS
 from shisha_rt.core.tuning.state import Profiles
 from shisha_rt.machine.machine import Machine
 from shisha_rt.plan.form import unfolded
@@ -261,28 +261,28 @@ class Books:
 
     # --- the journal ------------------------------------------------------------------------------------------
 
-    def _written(self, record: journal.Record) -> None:
+    def _written(self, record: event_log.Record) -> None:
         match record:
-            case journal.TrialJudged():
+            case event_log.TrialJudged():
                 assert self.trying is not None, f"{record}: nothing is being tried"
                 told = unfolded(self.trying.stages)
                 assert record.plan == str(told), f"{record} is written, {told} was tried"
-            case journal.Replanned():
+            case event_log.Replanned():
                 self.left_by_pause = None
                 expected = self._own_choice()
                 assert record.plan == str(expected), f"{record}, expected {expected}"
                 self.seen["replan"] += 1
-            case journal.PlacedAtOnce():
+            case event_log.PlacedAtOnce():
                 self._at_once.add(self._to_be_asked.popleft())
                 self.seen["placed at once"] += 1
-            case journal.ObjectiveChanged():
+            case event_log.ObjectiveChanged():
                 self._objective_changed(record)
-            case journal.Drifted():
+            case event_log.Drifted():
                 self.seen["drift"] += 1
-            case journal.TuningResumed():
+            case event_log.TuningResumed():
                 self.seen["resumed"] += 1
 
-    def _objective_changed(self, record: journal.ObjectiveChanged) -> None:
+    def _objective_changed(self, record: event_log.ObjectiveChanged) -> None:
         assert self.run is None, f"{record} while run {self.run} searches"
         assert not self.settling, f"{record} while the best plan of a search goes live"
         assert self.clients is None, f"{record} while a client's plan is to stay: {self.clients}"

@@ -27,10 +27,10 @@ from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning import placing as placing_module
 from shisha_rt.core.tuning import tuning as tuning_module
 from shisha_rt.core.tuning import window as window_module
-from shisha_rt.core.tuning.at_once import AtOnce
 from shisha_rt.core.tuning.best import BestPlan, BestPlans, key_of
 from shisha_rt.core.tuning.choice import Choice
 from shisha_rt.core.tuning.cores import CoreEvent, Cores, Outward
+from shisha_rt.core.tuning.greedy_placement import GreedyPlacement
 from shisha_rt.core.tuning.instructions import TellPlacer, TellTuner
 from shisha_rt.core.tuning.invariants import check_cores
 from shisha_rt.core.tuning.placing import Placing
@@ -96,7 +96,7 @@ class World:
         options = SearchOptions(strategy, rng.randint(1, 4), "nlfep") if tunes else None
         warm_up = rng.choice((0, 1, 2))
         self.tuning = Tuning(self.lifecycle, choice, options, warm_up)
-        at_once = AtOnce(dict.fromkeys(self.devices, COSTS), operators_of)
+        at_once = GreedyPlacement(dict.fromkeys(self.devices, COSTS), operators_of)
         placing = Placing(self.lifecycle, self.tuning, "exact", at_once) if rules.devices else None
         for part in (self.lifecycle.epochs, choice, self.tuning, placing):
             if broken is not None and issubclass(broken, type(part)):

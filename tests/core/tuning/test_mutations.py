@@ -107,7 +107,7 @@ class JudgesTwice(Tuning):
         super()._trial_done(found, trouble)
         if not trouble:
             self.search.trying = trying
-            self.measuring.begin(self._desk.now_s, None)
+            self.measuring.begin(self._outbox.now_s, None)
 
 
 class NeverChanging(NamedTuple):

@@ -16,7 +16,7 @@ from shisha_rt.core.lifecycle.events import Owner, PlanNotPlaced, PlanPlaced, Pl
 from shisha_rt.core.lifecycle.instructions import Ending, PlaceOperators, Settled
 from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning import placer_messages as pm
-from shisha_rt.core.tuning.at_once import AtOnce
+from shisha_rt.core.tuning.greedy_placement import GreedyPlacement
 from shisha_rt.core.tuning.instructions import CountSolve, TellPlacer, Write
 from shisha_rt.core.tuning.placing import FRAMES, Placing
 from shisha_rt.costs.operator_costs import OperatorCosts
@@ -37,7 +37,7 @@ def operators_of(first: int, last: int) -> Span:
     return sum(OPERATORS[:first]), sum(OPERATORS[: last + 1]) - 1
 
 
-AT_ONCE = AtOnce(
+AT_ONCE = GreedyPlacement(
     {
         place: OperatorCosts(
             tuple(Device(name, "test", "onnxruntime", name, "fp32") for name in names),

@@ -8,9 +8,9 @@ from shisha_rt.core.lifecycle import events as le
 from shisha_rt.core.lifecycle import instructions as do
 from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning import tuner_messages as tm
-from shisha_rt.core.tuning.awaited import ATTEMPTS
 from shisha_rt.core.tuning.best import BestPlan, key_of
 from shisha_rt.core.tuning.drift import WINDOWS_TO_LEAVE, leaving_stage
+from shisha_rt.core.tuning.pending_proposals import ATTEMPTS
 from shisha_rt.core.tuning.state import WAITING, State
 from shisha_rt.core.tuning.tuning import QUIET_S
 from shisha_rt.core.tuning.window import FRAMES, MAX_FRAMES

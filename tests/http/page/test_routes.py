@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from shisha_rt.daemon.front.http_messages import Listener, ServeHttp
+from shisha_rt.http.app_state import AppState
 from shisha_rt.http.application import application
 from shisha_rt.http.guard import Guard
-from shisha_rt.http.house import House
 from shisha_rt.http.page.control import MOST_BYTES
 from shisha_rt.http.page.feed import MOST_FEEDS
 from shisha_rt.http.page.files import FOLDER, POLICY
@@ -29,12 +29,12 @@ BOB = User("bob", Permission.CLIENT, token_sha256=hashlib.sha256(b"bob's").hexdi
 
 
 class Browser:
-    """Asks the routes of one house as over a connection, with the cookies that it got."""
+    """Asks the routes of one application as over a connection, with the cookies that it got."""
 
     def __init__(self, users: tuple[User, ...] | None = None) -> None:
         listener = Listener(0, unix=False, beyond=False)
-        self.house = House(ServeHttp("tcp://127.0.0.1:1", (listener,), users=users))
-        self._app = Guard(application(self.house), self.house, listener)
+        self.app_state = AppState(ServeHttp("tcp://127.0.0.1:1", (listener,), users=users))
+        self._app = Guard(application(self.app_state), self.app_state, listener)
         self.cookie = ""
 
     async def ask(
@@ -76,7 +76,7 @@ def run(steps: Callable[[Browser], Coroutine[Any, Any, None]], users: tuple[User
         try:
             await steps(browser)
         finally:
-            await browser.house.close()
+            await browser.app_state.close()
 
     asyncio.run(whole())
 
@@ -149,9 +149,9 @@ def test_with_an_allow_list_the_page_shows_nothing_before_a_login() -> None:
 
         assert (await browser.ask("POST", "/page/login", {"token": "ann's"}, FROM_PAGE))[0] == 200
         assert (await browser.ask("GET", "/page/caller"))[2]["may_control"] is True
-        browser.house.users = AccessList([BOB])
+        browser.app_state.users = AccessList([BOB])
         assert (await browser.ask("GET", "/page/feed"))[0] == 401
-        browser.house.users = AccessList([ANN, BOB])
+        browser.app_state.users = AccessList([ANN, BOB])
         assert (await browser.ask("GET", "/page/caller"))[2]["may_watch"] is True
         assert (await browser.ask("POST", "/page/logout", {}, FROM_PAGE))[0] == 200
         assert (await browser.ask("GET", "/page/caller"))[2]["may_watch"] is False
@@ -162,7 +162,7 @@ def test_with_an_allow_list_the_page_shows_nothing_before_a_login() -> None:
 def test_only_so_many_feeds() -> None:
     async def steps(browser: Browser) -> None:
         for _ in range(MOST_FEEDS):
-            browser.house.watching.opened()
+            browser.app_state.watching.opened()
         status, headers, answer = await browser.ask("GET", "/page/feed")
         assert (status, answer) == (503, {"error": "32 pages are open, which is the most; close one"})
         assert "retry-after" in headers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hashlib import sha256
 
-from shisha_rt.http.house import Caller
+from shisha_rt.http.app_state import Caller
 from shisha_rt.http.page.sessions import LASTS_S, MOST, Sessions, session_of, set_cookie
 from shisha_rt.protocol.access import AccessList, Permission, User
 

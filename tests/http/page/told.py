@@ -13,9 +13,9 @@ from typing import Any
 import uvicorn
 
 from shisha_rt.daemon.front.http_messages import Listener, ServeHttp
+from shisha_rt.http.app_state import AppState
 from shisha_rt.http.application import application
 from shisha_rt.http.guard import Guard
-from shisha_rt.http.house import House
 from shisha_rt.http.page.watching import Watching
 from shisha_rt.protocol.access import User
 from shisha_rt.protocol.exceptions import Unavailable
@@ -72,16 +72,16 @@ async def _serve(
     ending: threading.Event,
 ) -> None:
     listener = Listener(0, unix=False, beyond=False)
-    house = House(ServeHttp("tcp://127.0.0.1:1", (listener,), users=users))
-    house.watching = Watching(daemon)
-    guarded = Guard(application(house), house, listener)
+    app_state = AppState(ServeHttp("tcp://127.0.0.1:1", (listener,), users=users))
+    app_state.watching = Watching(daemon)
+    guarded = Guard(application(app_state), app_state, listener)
     server = uvicorn.Server(uvicorn.Config(guarded, lifespan="off", log_config=None))
-    watching, serving = asyncio.create_task(house.watching.run()), asyncio.create_task(server.serve([end]))
+    watching, serving = asyncio.create_task(app_state.watching.run()), asyncio.create_task(server.serve([end]))
     started.set()
     while not ending.is_set():
         await asyncio.sleep(0.02)
-    house.ending.set()
+    app_state.ending.set()
     server.should_exit = True
     await serving
     watching.cancel()
-    await house.close()
+    await app_state.close()

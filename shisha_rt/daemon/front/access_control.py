@@ -13,7 +13,7 @@ from shisha_rt.protocol.access import AccessList, Permission, User
 from shisha_rt.protocol.keys import new_pair, read_pair
 
 
-class Admission:
+class AccessControl:
     """Raises BadInput for a file that is not as it should be. `users` None: everybody who can connect.
 
     `security`: of the ZeroMQ endpoint, if it asks for keys. `http_keys`: with which the HTTP process comes then, as a

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from shisha_rt.core.journal import Record
+from shisha_rt.core.event_log import Record
 
 log = logging.getLogger("shisha_rt")
 
@@ -23,7 +23,7 @@ PAGE_BYTES: Final = 256 * 2**10
 """Of events in one answer. To copy so much takes well under a millisecond; a trial of 64 stages has 6 KB."""
 
 
-class Journal:
+class EventLog:
     """Events numbered from 0; the oldest are forgotten beyond a bound. `next`: the number of the one to come."""
 
     def __init__(self) -> None:

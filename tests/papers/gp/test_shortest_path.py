@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from shisha_rt.outcome import Outcome
-from shisha_rt.papers.gp.ways import Stretch, cost_of, least_way, undominated
+from shisha_rt.papers.gp.shortest_path import Stretch, cost_of, least_way, undominated
 from tests.drawn import chunks
 
 

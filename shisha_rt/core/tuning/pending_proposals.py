@@ -9,7 +9,7 @@ from typing import Final
 
 from shisha_rt.core.lifecycle.events import Owner, PlanProposed
 from shisha_rt.core.lifecycle.instructions import Settled
-from shisha_rt.core.tuning.desk import Desk
+from shisha_rt.core.tuning.outbox import TuningOutbox
 from shisha_rt.core.tuning.state import Serving
 from shisha_rt.plan.plan import Plan
 
@@ -28,7 +28,7 @@ class Purpose(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Awaited:
+class PendingProposal:
     """A proposal that is not settled yet."""
 
     purpose: Purpose
@@ -36,29 +36,29 @@ class Awaited:
     attempts: int
 
 
-class OnTheirWay:
+class PendingProposals:
     """Proposals, from when they are made until they are settled."""
 
-    def __init__(self, serving: Serving, desk: Desk) -> None:
+    def __init__(self, serving: Serving, outbox: TuningOutbox) -> None:
         self._serving = serving
-        self._desk = desk
-        self._awaited: dict[tuple[Owner, int], Awaited] = {}
+        self._outbox = outbox
+        self._pending: dict[tuple[Owner, int], PendingProposal] = {}
 
     @property
     def names(self) -> Collection[tuple[Owner, int]]:
-        return self._awaited.keys()
+        return self._pending.keys()
 
     def any(self, purpose: Purpose) -> bool:
-        return any(known.purpose is purpose for known in self._awaited.values())
+        return any(known.purpose is purpose for known in self._pending.values())
 
     def propose(self, owner: Owner, plan: Plan, purpose: Purpose, run: int, attempts: int = 1) -> int:
         """Under the live epoch; returns the proposal's number."""
         live = self._serving.live
-        number = self._desk.next_number()
-        self._awaited[owner, number] = Awaited(purpose, run, attempts)
-        self._desk.decide(PlanProposed(owner, number, plan, None if live is None else live[0]))
+        number = self._outbox.next_number()
+        self._pending[owner, number] = PendingProposal(purpose, run, attempts)
+        self._outbox.decide(PlanProposed(owner, number, plan, None if live is None else live[0]))
         return number
 
-    def settled(self, end: Settled) -> Awaited | None:
+    def settled(self, end: Settled) -> PendingProposal | None:
         """None: it was none of these."""
-        return self._awaited.pop((end.owner, end.proposal), None)
+        return self._pending.pop((end.owner, end.proposal), None)

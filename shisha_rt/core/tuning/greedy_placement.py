@@ -20,7 +20,7 @@ from shisha_rt.placement.segment_times import operator_times_s
 from shisha_rt.plan.plan import Plan, Stage
 
 
-class AtOnce:
+class GreedyPlacement:
     """`costs`: what the network's operators cost on the devices of each place.
 
     `operators_of` (first, last): those of a run of layers, both ends inclusive.

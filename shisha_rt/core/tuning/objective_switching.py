@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final
 
-from shisha_rt.core import journal
+from shisha_rt.core import event_log
 from shisha_rt.core.lifecycle.instructions import Settled
 from shisha_rt.core.tuning.best import BestPlan
 from shisha_rt.core.tuning.choice import Choice
@@ -38,7 +38,7 @@ class Wish:
     utilisation: float
 
 
-class Following:
+class ObjectiveSwitching:
     """`wish`: the last one. Does nothing unless `choice` is to follow the load."""
 
     def __init__(self, serving: Serving, choice: Choice) -> None:
@@ -80,11 +80,11 @@ class Following:
         self.wish = Wish(wanted, best[wanted], _reason(wanted, used, busy_from(latency, throughput)), round(used, 3))
         return self.wish
 
-    def follow(self, wish: Wish) -> journal.ObjectiveChanged:
+    def follow(self, wish: Wish) -> event_log.ObjectiveChanged:
         """Its objective serves from now on."""
         self._choice.objective = wish.objective
         plan = None if wish.best is None else str(wish.best.plan)
-        return journal.ObjectiveChanged(
+        return event_log.ObjectiveChanged(
             objective=wish.objective, reason=wish.reason, plan=plan, utilisation=wish.utilisation
         )
 

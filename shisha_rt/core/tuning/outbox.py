@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from shisha_rt.core.journal import Record
+from shisha_rt.core.event_log import Record
 from shisha_rt.core.tuning.instructions import Decision, Write
 
 
-class Desk:
+class TuningOutbox:
     def __init__(self) -> None:
         self.now_s = 0.0
         self._number = 0

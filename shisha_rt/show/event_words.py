@@ -8,8 +8,8 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from shisha_rt.core import journal
-from shisha_rt.core.journal import AnyRecord
+from shisha_rt.core import event_log
+from shisha_rt.core.event_log import AnyRecord
 from shisha_rt.show.picture import milliseconds
 
 Event: TypeAlias = Mapping[str, Any]
@@ -52,7 +52,7 @@ def _fps(fps: float | None) -> str:
     return "-" if fps is None else f"{fps:#.4g}" if fps < 999.95 else f"{fps:.0f}"
 
 
-def _trial(e: journal.TrialJudged) -> str:
+def _trial(e: event_log.TrialJudged) -> str:
     band = "" if e.band is None else f" ±{e.band:.1%}"
     trouble = f"; {e.trouble}" if e.trouble else ""
     measured = f"{_fps(e.throughput_fps)} frames/s{band}" if e.throughput_fps is not None else "not measured"
@@ -61,12 +61,12 @@ def _trial(e: journal.TrialJudged) -> str:
     return f"trial {e.trial} of run {e.run}: {measured}{alone}, {judged}{trouble} ({e.reason}): {e.plan}"
 
 
-def _began(e: journal.TuningBegan) -> str:
+def _began(e: event_log.TuningBegan) -> str:
     objective = " for latency" if e.objective == "latency" else ""
     return f"tuning{objective} began, run {e.run} ({e.reason}): {e.plan}"
 
 
-def _profiled(e: journal.ProfilingEnded) -> str:
+def _profiled(e: event_log.ProfilingEnded) -> str:
     left_out = f", but for {e.left_out} teams whose cores frames had" if e.left_out else ""
     return f"what layers cost was measured in {e.seconds:.1f} s{left_out}"
 
@@ -75,30 +75,30 @@ def _on(place: str) -> str:
     return f" on {place}" if place else ""
 
 
-def _ended(e: journal.TuningEnded) -> str:
+def _ended(e: event_log.TuningEnded) -> str:
     fps = "" if e.throughput_fps is None else f" at {_fps(e.throughput_fps)} frames/s"
     alone = "" if e.latency_s is None else f", {milliseconds(e.latency_s)} for one by itself"
     return f"tuning ended after {e.trials} trials and {e.seconds:.1f} s{fps}{alone} ({e.reason}): {e.plan}"
 
 
-def _drift(e: journal.Drifted) -> str:
+def _drift(e: event_log.Drifted) -> str:
     now, before = milliseconds(e.service_s), milliseconds(e.before_s)
     return f"stage {e.stage} on {e.place} takes {now} now, {before} before"
 
 
-def _placed(e: journal.PlacementSolved) -> str:
+def _placed(e: event_log.PlacementSolved) -> str:
     stages = "; ".join(f"{s.place} ({milliseconds(s.cost_s)} predicted): {s.segments}" for s in e.stages)
     return f"operators placed by {e.solver} in {milliseconds(e.seconds)} ({e.reason}): {stages}"
 
 
-def _settled(e: journal.PlanLive | journal.PlanRefused | journal.PlanDropped) -> str:
+def _settled(e: event_log.PlanLive | event_log.PlanRefused | event_log.PlanDropped) -> str:
     name = "a plan" if e.epoch is None else f"epoch {e.epoch}"
-    ending, why = _ENDINGS[type(e)], "" if isinstance(e, journal.PlanLive) else f" ({e.reason})"
+    ending, why = _ENDINGS[type(e)], "" if isinstance(e, event_log.PlanLive) else f" ({e.reason})"
     plan = f": {e.plan}" if e.plan else ""
     return f"{name} is {ending}{why}{plan}"
 
 
-def _allotted(e: journal.PlacesAllotted) -> str:
+def _allotted(e: event_log.PlacesAllotted) -> str:
     taken = [f"{', '.join(e.taken)} taken"] if e.taken else []
     released = [f"{', '.join(e.released)} released"] if e.released else []
     return f"{'; '.join(taken + released)}: {e.why}"
@@ -109,44 +109,46 @@ def _fields(e: Event) -> str:
     return f"{str(e['kind']).replace('_', ' ')}: {given}" if given else str(e["kind"])
 
 
-_ENDINGS: Final = {journal.PlanLive: "live", journal.PlanRefused: "refused", journal.PlanDropped: "dropped"}
+_ENDINGS: Final = {event_log.PlanLive: "live", event_log.PlanRefused: "refused", event_log.PlanDropped: "dropped"}
 _TELL: Final[Mapping[type, Callable[[Any], str]]] = {
-    journal.Readied: lambda e: f"ready at {e.endpoint}, metrics at {e.metrics}",
-    journal.Draining: lambda e: f"stopping; {e.in_flight} frames are still in flight",
-    journal.WorkerStarted: lambda e: f"a worker starts on {e.place}",
-    journal.WorkerEnded: lambda e: f"the worker on {e.place} is gone: {e.reason}",
-    journal.WorkerKilled: lambda e: f"the worker on {e.place} is to be killed: {e.reason}",
-    journal.PartRaised: lambda e: f"stage {e.stage} failed on frame {e.frame}{_on(e.place)}: {e.reason}",
-    journal.PlanPreparing: lambda e: f"epoch {e.epoch} is being prepared: {e.plan}",
+    event_log.Readied: lambda e: f"ready at {e.endpoint}, metrics at {e.metrics}",
+    event_log.Draining: lambda e: f"stopping; {e.in_flight} frames are still in flight",
+    event_log.WorkerStarted: lambda e: f"a worker starts on {e.place}",
+    event_log.WorkerEnded: lambda e: f"the worker on {e.place} is gone: {e.reason}",
+    event_log.WorkerKilled: lambda e: f"the worker on {e.place} is to be killed: {e.reason}",
+    event_log.PartRaised: lambda e: f"stage {e.stage} failed on frame {e.frame}{_on(e.place)}: {e.reason}",
+    event_log.PlanPreparing: lambda e: f"epoch {e.epoch} is being prepared: {e.plan}",
     **dict.fromkeys(_ENDINGS, _settled),
-    journal.Replanned: lambda e: f"a new plan of the daemon's own ({e.reason}): {e.plan}",
-    journal.PlaceBroughtUp: lambda e: f"{e.place} is up, by request",
-    journal.PlaceTakenDown: lambda e: f"{e.place} is down, by request",
-    journal.PlaceGivenUp: lambda e: f"{e.place} is left out of planning: {e.reason}",
-    journal.PlacesAllotted: _allotted,
-    journal.PlaceMissed: lambda e: f"{e.place} has no worker for too long: plans are made without it until it is back",
-    journal.PlaceIsBack: lambda e: f"{e.place} has a worker again",
-    journal.PlaceSpeed: lambda e: f"the speed of {e.place} is {e.speed:g} now, {e.before:g} before",
-    journal.DeviceSpeed: lambda e: f"the speed of {e.device} on {e.place} is {e.speed:g} now, by request",
-    journal.DeviceRatio: lambda e: f"{e.device} on {e.place} takes {e.ratio:.3g} times what was known of it",
-    journal.PlacementSolved: _placed,
-    journal.PlacedAtOnce: lambda e: f"operators placed without a solver, as frames wait: {e.plan}",
-    journal.PlacementRefused: lambda e: f"no other devices for the live plan: {e.reason}",
-    journal.PlacerEnded: lambda e: f"the placer's process died and was started again: {e.reason}",
-    journal.ProfilingBegan: lambda e: "measuring what layers cost, beside the frames",
-    journal.ProfilingEnded: _profiled,
-    journal.ProfilingFailed: lambda e: f"what layers cost could not be measured, so nothing is tuned: {e.reason}",
-    journal.AccessRead: lambda e: f"the allow-list was read again: {e.users} users may come",
-    journal.HttpEnded: lambda e: f"the HTTP process died and was started again: {e.reason}",
-    journal.ProfilerEnded: lambda e: f"the profiler's process died and was started again: {e.reason}",
-    journal.TuningBegan: _began,
-    journal.ObjectiveChanged: lambda e: (
+    event_log.Replanned: lambda e: f"a new plan of the daemon's own ({e.reason}): {e.plan}",
+    event_log.PlaceBroughtUp: lambda e: f"{e.place} is up, by request",
+    event_log.PlaceTakenDown: lambda e: f"{e.place} is down, by request",
+    event_log.PlaceGivenUp: lambda e: f"{e.place} is left out of planning: {e.reason}",
+    event_log.PlacesAllotted: _allotted,
+    event_log.PlaceMissed: lambda e: (
+        f"{e.place} has no worker for too long: plans are made without it until it is back"
+    ),
+    event_log.PlaceIsBack: lambda e: f"{e.place} has a worker again",
+    event_log.PlaceSpeed: lambda e: f"the speed of {e.place} is {e.speed:g} now, {e.before:g} before",
+    event_log.DeviceSpeed: lambda e: f"the speed of {e.device} on {e.place} is {e.speed:g} now, by request",
+    event_log.DeviceRatio: lambda e: f"{e.device} on {e.place} takes {e.ratio:.3g} times what was known of it",
+    event_log.PlacementSolved: _placed,
+    event_log.PlacedAtOnce: lambda e: f"operators placed without a solver, as frames wait: {e.plan}",
+    event_log.PlacementRefused: lambda e: f"no other devices for the live plan: {e.reason}",
+    event_log.PlacerEnded: lambda e: f"the placer's process died and was started again: {e.reason}",
+    event_log.ProfilingBegan: lambda e: "measuring what layers cost, beside the frames",
+    event_log.ProfilingEnded: _profiled,
+    event_log.ProfilingFailed: lambda e: f"what layers cost could not be measured, so nothing is tuned: {e.reason}",
+    event_log.AccessRead: lambda e: f"the allow-list was read again: {e.users} users may come",
+    event_log.HttpEnded: lambda e: f"the HTTP process died and was started again: {e.reason}",
+    event_log.ProfilerEnded: lambda e: f"the profiler's process died and was started again: {e.reason}",
+    event_log.TuningBegan: _began,
+    event_log.ObjectiveChanged: lambda e: (
         f"{e.objective} from now on, as the load asks ({e.reason}): {e.plan or 'searched for'}"
     ),
-    journal.TuningResumed: lambda e: f"tuning goes on from {e.reason}: {e.plan}",
-    journal.TuningPaused: lambda e: f"tuning paused: {e.reason}",
-    journal.TuningEnded: _ended,
-    journal.TrialJudged: _trial,
-    journal.Drifted: _drift,
-    journal.TunerEnded: lambda e: f"the tuner's process died and was started again: {e.reason}",
+    event_log.TuningResumed: lambda e: f"tuning goes on from {e.reason}: {e.plan}",
+    event_log.TuningPaused: lambda e: f"tuning paused: {e.reason}",
+    event_log.TuningEnded: _ended,
+    event_log.TrialJudged: _trial,
+    event_log.Drifted: _drift,
+    event_log.TunerEnded: lambda e: f"the tuner's process died and was started again: {e.reason}",
 }

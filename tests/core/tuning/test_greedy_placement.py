@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from shisha_rt.core.tuning.at_once import AtOnce
+from shisha_rt.core.tuning.greedy_placement import GreedyPlacement
 from shisha_rt.costs.operator_costs import GroupCost, OperatorCosts
 from shisha_rt.machine.device import Device
 from shisha_rt.plan.plan import Plan, Stage
@@ -15,13 +15,15 @@ from shisha_rt.plan.plan import Plan, Stage
 NO = math.inf
 
 
-def at_once(*rows: tuple[float, ...], groups: tuple[GroupCost, ...] = ()) -> AtOnce:
+def at_once(*rows: tuple[float, ...], groups: tuple[GroupCost, ...] = ()) -> GreedyPlacement:
     """One place `p` with devices a, b, c; `rows` (operators, devices), and each operator is a layer of its own."""
     devices = tuple(Device(name, "test", "onnxruntime", name, "fp32") for name in "abc"[: len(rows[0])])
-    return AtOnce({"p": OperatorCosts(devices, np.array(rows, float), groups)}, lambda first, last: (first, last))
+    return GreedyPlacement(
+        {"p": OperatorCosts(devices, np.array(rows, float), groups)}, lambda first, last: (first, last)
+    )
 
 
-def placed(devices: AtOnce, *work: tuple[int, int], ratios: dict[str, float] | None = None) -> str | None:
+def placed(devices: GreedyPlacement, *work: tuple[int, int], ratios: dict[str, float] | None = None) -> str | None:
     plan = devices.placed(
         Plan((Stage(work, (("p",),)),)), {("p", name): ratio for name, ratio in (ratios or {}).items()}
     )

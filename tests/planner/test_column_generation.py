@@ -13,10 +13,10 @@ from shisha_rt.costs.costs import CostLayer, CostPlace, Costs
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.costs.links import AS_INPUT, CostTensor, HostLink, OneWay
 from shisha_rt.plan.plan import Plan
+from shisha_rt.planner.column_generation import SPACE, wide_plan
 from shisha_rt.planner.exact import exact_plan
 from shisha_rt.planner.linear import maximize
 from shisha_rt.planner.place_classes import wide_space
-from shisha_rt.planner.wide import SPACE, wide_plan
 
 SLACK = 1 + 1e-9
 

@@ -7,11 +7,11 @@ import statistics
 
 import pytest
 
-from shisha_rt.core.tuning.mix import Mix
+from shisha_rt.core.tuning.shape_mix import ShapeMix
 
 
 def test_of_one_shape_nothing_changes() -> None:
-    mix = Mix(1)
+    mix = ShapeMix(1)
     for number in range(10):
         mix.came(0, 1.0 + number)
     assert mix.ratio(0) == 1
@@ -19,7 +19,7 @@ def test_of_one_shape_nothing_changes() -> None:
 
 def test_the_average_is_of_the_mix_that_comes() -> None:
     """A stage takes a third of each frame: whatever comes, its parts look like those of the average frame."""
-    rng, mix = random.Random(1), Mix(3)
+    rng, mix = random.Random(1), ShapeMix(3)
     assert [mix.ratio(shape) for shape in range(3)] == [1, 1, 1]
     takes_s = (0.003, 0.006, 0.030)
     for shares in ((1, 1, 2), (8, 1, 1)):
@@ -33,7 +33,7 @@ def test_the_average_is_of_the_mix_that_comes() -> None:
 
 
 def test_a_shape_that_never_came_is_taken_as_it_is() -> None:
-    mix = Mix(2)
+    mix = ShapeMix(2)
     mix.came(0, 2.0)
     mix.came(1, 0.0)  # so short that the clock says nothing
     assert [mix.ratio(0), mix.ratio(1)] == [1, 1]

@@ -13,7 +13,7 @@ _FRAMES: Final = 256
 """So many make the average; what came longer ago counts less and less."""
 
 
-class Mix:
+class ShapeMix:
     """`count` shapes, by number. Of one there is nothing to compare, and every ratio is 1."""
 
     def __init__(self, count: int) -> None:

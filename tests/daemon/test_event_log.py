@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from shisha_rt.core.journal import Draining, PlanLive, PlanRefused, Replanned, WorkerStarted
-from shisha_rt.daemon import journal as module
-from shisha_rt.daemon.journal import PAGE_BYTES, Journal
+from shisha_rt.core.event_log import Draining, PlanLive, PlanRefused, Replanned, WorkerStarted
+from shisha_rt.daemon import event_log as module
+from shisha_rt.daemon.event_log import PAGE_BYTES, EventLog
 from shisha_rt.protocol.header import decode_fields, encode_answer
 
 
-def answer(journal: Journal, since: int, limit: int) -> Mapping[str, Any]:
+def answer(journal: EventLog, since: int, limit: int) -> Mapping[str, Any]:
     """As a client gets it."""
     fields = decode_fields(encode_answer("1", journal.since(since, limit)))
     assert fields.pop("id") == "1"
@@ -22,7 +22,7 @@ def answer(journal: Journal, since: int, limit: int) -> Mapping[str, Any]:
 
 
 def test_polling_page_by_page_gives_every_event_once() -> None:
-    journal = Journal()
+    journal = EventLog()
     for i in range(10):
         journal.write(Draining(in_flight=i), "test")
     seen, since = [], 0
@@ -40,7 +40,7 @@ def test_polling_page_by_page_gives_every_event_once() -> None:
 
 def test_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "KEPT", 4)
-    journal = Journal()
+    journal = EventLog()
     for i in range(10):
         journal.write(Draining(in_flight=i), "test")
     page = answer(journal, 0, 100)
@@ -51,7 +51,7 @@ def test_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_answer_is_short_however_much_is_asked_for() -> None:
     """The loop answers nobody else meanwhile: 10,000 trials of 64 stages were 59 MB, and 0.3 s."""
-    journal = Journal()
+    journal = EventLog()
     plan = " | ".join(f"core{place}: {place}-{place}" for place in range(200))
     for i in range(300):
         journal.write(Replanned(reason=f"{i}", plan=plan), "test")
@@ -66,7 +66,7 @@ def test_an_answer_is_short_however_much_is_asked_for() -> None:
 
 
 def test_an_event_of_any_size_comes() -> None:
-    journal = Journal()
+    journal = EventLog()
     for reason in ("short", "x" * 2 * PAGE_BYTES, "short too"):
         journal.write(Replanned(reason=reason, plan=""), "test")
     counts, since = [], 0
@@ -77,11 +77,11 @@ def test_an_event_of_any_size_comes() -> None:
 
 
 def test_a_number_that_is_still_to_come_is_waited_for() -> None:
-    assert answer(Journal(), 5, 10) == {"events": [], "next": 5}
+    assert answer(EventLog(), 5, 10) == {"events": [], "next": 5}
 
 
 def test_an_event_has_its_kind_its_fields_and_what_caused_it(caplog: pytest.LogCaptureFixture) -> None:
-    journal = Journal()
+    journal = EventLog()
     with caplog.at_level(logging.INFO, "shisha_rt"):
         live = PlanLive(proposal="tuner 3", proposed_on="the tuner", epoch=2, plan="a: 0-1", reason="loaded")
         journal.write(live, "worker 1 is prepared")
@@ -98,7 +98,7 @@ def test_an_event_is_one_line_of_the_log_whatever_a_client_writes(caplog: pytest
         refused = PlanRefused(
             proposal="p", proposed_on="plan_set 1", epoch=None, plan="x\ny: 0-1", reason="not a place"
         )
-        Journal().write(refused, "plan_set 1")
+        EventLog().write(refused, "plan_set 1")
     assert caplog.messages == [
         "plan_refused epoch=None plan=x y: 0-1 reason=not a place proposal=p proposed_on=plan_set 1 (plan_set 1)"
     ]

@@ -17,14 +17,14 @@ log = logging.getLogger(__name__)
 _PATIENCE_S: Final = 5.0
 
 
-class Keeper:
+class PlanWriter:
     """Of the best plans of one model. Without a path nothing is kept."""
 
     def __init__(self, path: Path | None, model_key: str) -> None:
         self._path = path
         self._model_key = model_key
         self._wanted: queue.SimpleQueue[tuple[str, BestPlan] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._write, name="keeper", daemon=True)
+        self._thread = threading.Thread(target=self._write, name="plan_writer", daemon=True)
         self._thread.start()
 
     def keep(self, key: str, best: BestPlan) -> None:

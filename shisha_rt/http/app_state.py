@@ -23,7 +23,7 @@ class Caller:
     uid: int | None = None
 
 
-class House:
+class AppState:
     """`ending` is set when the daemon has given its last answers: whatever goes on by itself is to end.
 
     `users_changed` is set, and another takes its place, when others may come than before.

@@ -19,6 +19,7 @@ from tests.placement.figure_1 import figure_1
 from tests.placement.random_problems import SHAPES, random_small_problem
 
 PROVERS = {"exact", "milp", "brute", "partitiontuner"}
+SOMETIMES_PROVEN = {"als", "als_literal", "forkjoin"}
 PROBLEMS = 40
 
 
@@ -60,7 +61,8 @@ def test_every_solver_on_every_problem(name: SolverName, shape: str) -> None:
         if solution.outcome is Outcome.OPTIMAL and solution.bounds == "cost":
             assert cost_s == optimum_s
             assert solution.lower_bound_s == pytest.approx(optimum_s, abs=1e-4)  # less milp's tolerances
-        assert solution.outcome is (Outcome.OPTIMAL if name in PROVERS else solution.outcome)
+        assert name not in PROVERS or solution.outcome is Outcome.OPTIMAL
+        assert name in PROVERS or name in SOMETIMES_PROVEN or solution.outcome is Outcome.FEASIBLE
 
 
 @pytest.mark.parametrize("name", ["exact", "milp", "brute"])

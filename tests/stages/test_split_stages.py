@@ -142,8 +142,7 @@ def check(compiled: Compiled, splits: Sequence[Splittable], rng: random.Random) 
 def test_every_split_of_small_networks(name: str, tmp_path: Path) -> None:
     compiled = compile_model(NETWORKS[name](tmp_path))
     splits = compiled.index.splits
-    if name == "wide":
-        assert {its.axis for its in splits} == {*AXES}
+    assert {split.axis for split in splits} >= ({*AXES} if name == "wide" else {"rows"})
     check(compiled, splits, random.Random(0))
 
 
@@ -154,4 +153,4 @@ def test_some_splits_of_the_zoo(name: str) -> None:
     compiled = compile_model(zoo_path(name))
     splits = compiled.index.splits
     rng = random.Random(1)
-    check(compiled, rng.sample(splits, min(8, len(splits))), rng)
+    check(compiled, rng.sample(splits, 8), rng)

@@ -32,7 +32,8 @@ import typer
 from benchmarks.report.facts import facts
 from benchmarks.report.results import Row, save_csv, show
 from shisha_rt.costs.costs import CostLayer, CostPlace, Costs
-from shisha_rt.costs.links import AS_INPUT, CostTensor, HostLink, OneWay
+from shisha_rt.costs.link_speed import OneWay
+from shisha_rt.costs.links import AS_INPUT, CostTensor, HostLink
 from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.outcome import Outcome
 from shisha_rt.plan.rate import OBJECTIVES, Objective

@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from shisha_rt.costs.link_speed import LinkSpeed, OneWay
+
 AS_INPUT = -1
 """Where the network's inputs are made."""
 
@@ -33,24 +35,16 @@ class CostTensor:
 
 
 @dataclass(frozen=True, slots=True)
-class OneWay:
-    """One direction of a link: a part's tensors take `latency_s` together and their bytes over `bytes_per_s`."""
-
-    latency_s: float
-    bytes_per_s: float
-
-    def seconds(self, size_bytes: float) -> float:
-        """Of all that a part sends this way; nothing takes no time."""
-        return self.latency_s + size_bytes / self.bytes_per_s if size_bytes else 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class HostLink:
     """Between the daemon and a `host`: `there` is the way to it, `back` the other one."""
 
     host: str
     there: OneWay
     back: OneWay
+
+    @property
+    def speed(self) -> LinkSpeed:
+        return LinkSpeed(self.there, self.back)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from shisha_rt.checked import shown
-from shisha_rt.costs.links import AS_INPUT, CostTensor, HostLink, OneWay
+from shisha_rt.costs.link_speed import OneWay
+from shisha_rt.costs.links import AS_INPUT, CostTensor, HostLink
 from shisha_rt.errors import BadInput
 
 _MOST_BYTES: Final = 1 << 50

@@ -98,12 +98,9 @@ class Gauges:
         """As their relays have measured them last."""
         metrics = self._shell.counting.metrics
         for place, seen in self._shell.supervisor.far.links.take_new():
-            for way, latency_s, bytes_per_s in (
-                ("there", seen.there_latency_s, seen.there_bytes_per_s),
-                ("back", seen.back_latency_s, seen.back_bytes_per_s),
-            ):
-                metrics.gauge("shisha_link_latency_seconds").labels(place, way).set(latency_s)
-                metrics.gauge("shisha_link_bandwidth_bytes_per_second").labels(place, way).set(bytes_per_s)
+            for name, way in (("there", seen.there), ("back", seen.back)):
+                metrics.gauge("shisha_link_latency_seconds").labels(place, name).set(way.latency_s)
+                metrics.gauge("shisha_link_bandwidth_bytes_per_second").labels(place, name).set(way.bytes_per_s)
 
     def _show_plan(self, epoch: int, plan: Plan) -> None:
         shell, metrics = self._shell, self._shell.counting.metrics

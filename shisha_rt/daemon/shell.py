@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from shisha_rt.core import event_log as records
 from shisha_rt.core.lifecycle import events as ev
@@ -39,8 +39,6 @@ from shisha_rt.process.arena import Arena
 from shisha_rt.protocol.request import InferRequest
 
 log = logging.getLogger(__name__)
-
-LINK_FIELDS: Final = ("there_latency_s", "there_bytes_per_s", "back_latency_s", "back_bytes_per_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,9 +224,11 @@ class Shell:
 
     def _link_seen(self, seen: messages.LinkSeen) -> None:
         place = self.supervisor.place_of(seen.incarnation)
-        if place is not None and self.supervisor.far.link_seen(place, seen):
-            speed = {name: getattr(seen, name) for name in LINK_FIELDS}
-            self.write(records.LinkChanged(place=place, **speed), f"worker {seen.incarnation} has measured its link")
+        if place is not None and self.supervisor.far.link_seen(place, seen.speed):
+            self.write(
+                records.LinkChanged(place=place, **seen.speed.fields),
+                f"worker {seen.incarnation} has measured its link",
+            )
 
     def _profiled(self, said: te.ProfilerSaid) -> None:
         if isinstance(said.message, NotProfiled):

@@ -11,7 +11,7 @@ from shisha_rt import __version__
 from shisha_rt.core.tuning.telling import description
 from shisha_rt.daemon.fleet.telemetry import StageWindow, pooled
 from shisha_rt.daemon.host_share import RELEASED, HostShare
-from shisha_rt.daemon.shell import LINK_FIELDS, Shell
+from shisha_rt.daemon.shell import Shell
 from shisha_rt.machine.machine import Machine, Place
 from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.plan.form import written
@@ -208,7 +208,7 @@ class Status:
             self._shell.supervisor.far.hosts.get(place.name),
             self._shell.supervisor.far.links.seen.get(place.name),
         )
-        known = None if link is None else {name: getattr(link, name) for name in LINK_FIELDS}
+        known = None if link is None else link.fields
         return {"host": None if there is None else there.host, "link": known}
 
     def _device_states(self, index: int, place: str) -> list[dict[str, object]]:

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from shisha_rt.costs.links import HostLink, OneWay
+from shisha_rt.costs.links import HostLink
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.hosts import messages as cm
 from shisha_rt.hosts.bundles import PlaceAsked
@@ -69,10 +69,7 @@ class Joined:
 
     def links(self) -> dict[str, HostLink]:
         """Place -> its host and the way there and back, as first measured."""
-        return {
-            place: HostLink(joined_place.host, _way(joined_place.there), _way(joined_place.back))
-            for place, joined_place in self.places.items()
-        }
+        return {place: HostLink(joined_place.host, *joined_place.link) for place, joined_place in self.places.items()}
 
     def _send(self, message: cm.ToCluster) -> None:
         try:
@@ -126,10 +123,6 @@ class Joined:
                 pass
         child.end()
         channel.close()
-
-
-def _way(link_way: cm.LinkWay) -> OneWay:
-    return OneWay(link_way.latency_s, link_way.bytes_per_s)
 
 
 def check_cluster(address: str | None, machine: Machine) -> None:

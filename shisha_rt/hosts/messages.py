@@ -6,17 +6,10 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from shisha_rt.costs.link_speed import LinkSpeed
 from shisha_rt.hosts.bundles import PlaceAsked
 from shisha_rt.messages.worker import WorkerConfig
 from shisha_rt.process.codec import Codec
-
-
-class LinkWay(msgspec.Struct, frozen=True, array_like=True):
-    """One direction of a link, as measured."""
-
-    latency_s: float
-    bytes_per_s: float
-
 
 # --- daemon -> cluster process --------------------------------------------------------------------------------
 
@@ -81,13 +74,12 @@ class Shipped(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class PlaceThere(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """`place` can be started on `host` (its address). `about`: JSON, see `hosts`; `there` and `back`: its link."""
+    """`place` can be started on `host` (its address). `about`: JSON, see `hosts`; and how fast its link is."""
 
     place: str
     host: str
     about: bytes
-    there: LinkWay
-    back: LinkWay
+    link: LinkSpeed
 
 
 class PlaceLost(msgspec.Struct, frozen=True, array_like=True, tag=True):

@@ -6,7 +6,7 @@ import socket
 import time
 from typing import Final
 
-from shisha_rt.hosts.messages import LinkWay
+from shisha_rt.costs.link_speed import LinkSpeed, OneWay
 
 _ROUND_TRIPS: Final = 7
 _BULK_BYTES: Final = 2 << 20
@@ -14,7 +14,7 @@ _LEAST_S: Final = 1e-6
 _PATIENCE_S: Final = 20.0
 
 
-def probe(address: str, port: int) -> tuple[LinkWay, LinkWay]:
+def probe(address: str, port: int) -> LinkSpeed:
     """There and back, of a host that listens there (`FarHost.echo`). Raises OSError."""
     with socket.create_connection((address, port), _PATIENCE_S) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -23,8 +23,8 @@ def probe(address: str, port: int) -> tuple[LinkWay, LinkWay]:
         for there, back in ((_BULK_BYTES, 1), (1, _BULK_BYTES)):
             _ask(connection, there // 8, back // 8)  # what a connection sends at once has to grow first
             took_s = min(_ask(connection, there, back) for _ in range(2))
-            ways.append(LinkWay(trip_s / 2, _BULK_BYTES / max(took_s - trip_s, _LEAST_S)))
-    return ways[0], ways[1]
+            ways.append(OneWay(trip_s / 2, _BULK_BYTES / max(took_s - trip_s, _LEAST_S)))
+    return LinkSpeed(*ways)
 
 
 def _ask(connection: socket.socket, there: int, back: int) -> float:

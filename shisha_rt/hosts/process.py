@@ -24,6 +24,7 @@ from typing import Any, Final
 
 import msgspec
 
+from shisha_rt.costs.link_speed import LinkSpeed
 from shisha_rt.hosts import messages as cm
 from shisha_rt.hosts.actor import FarHost
 from shisha_rt.hosts.bundles import PlaceAsked, bundle_of, infeasible, selector_of, why_lacking
@@ -76,7 +77,7 @@ class _Hosted:
     number: int = 0
     address: str = ""
     about: bytes = b""
-    link: tuple[cm.LinkWay, cm.LinkWay] | None = None
+    link: LinkSpeed | None = None
     has_model: bool = False
     is_sent: bool = False
     there: bool = False
@@ -236,7 +237,7 @@ class Cluster:
         """A second time if that fails: whoever else came to that port took the answers."""
         number = hosted.number
 
-        def seen(link: tuple[cm.LinkWay, cm.LinkWay]) -> None:
+        def seen(link: LinkSpeed) -> None:
             if hosted.number == number:
                 hosted.link = link
                 self._go_on(hosted)
@@ -256,7 +257,7 @@ class Cluster:
             return
         assert hosted.link is not None
         hosted.delay_s, hosted.there = _FIRST_DELAY_S, True
-        self._say(cm.PlaceThere(hosted.asked.place, hosted.address, hosted.about, *hosted.link))
+        self._say(cm.PlaceThere(hosted.asked.place, hosted.address, hosted.about, hosted.link))
         if not self._all_there and all(asked.there for asked in self._hosted.values()):
             self._all_there = True
             self._say(cm.AllThere())

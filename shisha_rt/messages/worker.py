@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from shisha_rt.core.lifecycle.events import Descriptor
+from shisha_rt.costs.link_speed import LinkSpeed
 from shisha_rt.machine.device import Device
 from shisha_rt.messages.scales import scales_file
 from shisha_rt.model.spans import Span
@@ -152,10 +153,7 @@ class LinkSeen(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """What a relay has measured of the way to its far end and back: before it is ready, and again every so often."""
 
     incarnation: int
-    there_latency_s: float
-    there_bytes_per_s: float
-    back_latency_s: float
-    back_bytes_per_s: float
+    speed: LinkSpeed
 
 
 FromWorker: TypeAlias = Ready | Prepared | PrepareFailed | Done | Failed | Hail | LinkSeen

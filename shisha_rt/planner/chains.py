@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from shisha_rt.arrays import Floats, Ints
-from shisha_rt.costs.links import OneWay
+from shisha_rt.costs.link_speed import OneWay
 from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.costs.traffic import Bytes
 from shisha_rt.plan.plan import Plan

@@ -16,7 +16,7 @@ import numpy as np
 from shisha_rt.arrays import Floats
 from shisha_rt.costs.alike import kinds_of
 from shisha_rt.costs.costs import Costs
-from shisha_rt.costs.links import OneWay
+from shisha_rt.costs.link_speed import OneWay
 from shisha_rt.planner.chains import TeamKind, seconds_of
 from shisha_rt.planner.kinds import StageCosts, stage_costs
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from shisha_rt.core.lifecycle.events import Descriptor
-from shisha_rt.costs.link_speed import LinkSpeed, differ
+from shisha_rt.costs.link_speed import LinkSpeed, OneWay, differ
 from stages.far import messages as far
 
 _ROUNDS: Final = 5
@@ -54,7 +54,7 @@ def _speed(rounds: Sequence[_Round], size_bytes: int) -> LinkSpeed:
     """`size_bytes`: of their large messages."""
     trip_s, there_s, back_s = (min(times) for times in zip(*rounds, strict=True))
     there, back = (size_bytes / max(took_s - trip_s, took_s * _LEAST_PART) for took_s in (there_s, back_s))
-    return LinkSpeed(trip_s / 2, there, trip_s / 2, back)
+    return LinkSpeed(OneWay(trip_s / 2, there), OneWay(trip_s / 2, back))
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,5 +200,5 @@ class LinkWatch:
 
 def _bulk_bytes(speed: LinkSpeed) -> int:
     """What would take as long as it should, over the slower way of the two."""
-    slower = min(speed.there_bytes_per_s, speed.back_bytes_per_s)
+    slower = min(way.bytes_per_s for way in speed)
     return int(min(max(slower * _BULK_TAKES_S, _LEAST_BULK_BYTES), _MOST_BULK_BYTES))

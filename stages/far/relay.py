@@ -247,7 +247,7 @@ class Relay:
             case far.Pong():
                 seen = self._link.pong(message, time.monotonic_ns())
                 if seen is not None:
-                    self._send(messages.LinkSeen(self._config.incarnation, *seen))
+                    self._send(messages.LinkSeen(self._config.incarnation, seen))
                     if self._up is not None:
                         self._send(self._up)
                         self._up = None

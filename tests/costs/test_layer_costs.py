@@ -12,7 +12,8 @@ import pytest
 from shisha_rt.costs.costs import stage_service_s
 from shisha_rt.costs.costs_file import costs_object, parse_costs
 from shisha_rt.costs.layer_costs import LayerCosts, RawCosts, RawTimes
-from shisha_rt.costs.links import CostTensor, HostLink, Links, OneWay
+from shisha_rt.costs.link_speed import OneWay
+from shisha_rt.costs.links import CostTensor, HostLink, Links
 from shisha_rt.machine.machine import Machine, Memory, Place, Remote
 from shisha_rt.model.graph import Graph
 from shisha_rt.model.layers import group_layers, operators_of

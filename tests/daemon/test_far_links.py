@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from shisha_rt.costs.links import HostLink, OneWay
+from shisha_rt.costs.link_speed import LinkSpeed, OneWay
+from shisha_rt.costs.links import HostLink
 from shisha_rt.daemon.fleet.far_links import FarLinks
-from shisha_rt.messages.worker import LinkSeen
 
 FIRST = HostLink("a", OneWay(1e-3, 1e8), OneWay(2e-3, 2e8))
 SETTLED_S = 1.5
 APART_S = 5.0
 
 
-def seen(latency_s: float, rate: float = 1e8) -> LinkSeen:
-    return LinkSeen(7, latency_s, rate, 2 * latency_s, 2 * rate)
+def seen(latency_s: float, rate: float = 1e8) -> LinkSpeed:
+    return LinkSpeed(OneWay(latency_s, rate), OneWay(2 * latency_s, 2 * rate))
 
 
 def link(host: str, latency_s: float, rate: float = 1e8) -> HostLink:

@@ -14,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from shisha_rt.costs.costs import CostLayer, CostPlace, Costs
-from shisha_rt.costs.links import AS_INPUT, CostTensor, HostLink, OneWay
+from shisha_rt.costs.link_speed import OneWay
+from shisha_rt.costs.links import AS_INPUT, CostTensor, HostLink
 
 
 class Served(NamedTuple):

@@ -11,7 +11,8 @@ import pytest
 
 from shisha_rt.costs.costs import CostLayer, CostPlace, Costs
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
-from shisha_rt.costs.links import AS_INPUT, CostTensor, HostLink, OneWay
+from shisha_rt.costs.link_speed import OneWay
+from shisha_rt.costs.links import AS_INPUT, CostTensor, HostLink
 from shisha_rt.plan.plan import Plan
 from shisha_rt.planner.column_generation import SPACE, wide_plan
 from shisha_rt.planner.exact import exact_plan

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 import pytest
 
 from shisha_rt.core.lifecycle.events import Descriptor
-from shisha_rt.costs.link_speed import LinkSpeed
+from shisha_rt.costs.link_speed import LinkSpeed, OneWay
 from stages.far import messages as far
 from stages.far.link_watch import LinkWatch
 
-GIGABIT = LinkSpeed(1e-3, 125e6, 1e-3, 125e6)
-TENTH = LinkSpeed(10e-3, 12.5e6, 10e-3, 12.5e6)
+GIGABIT = LinkSpeed(OneWay(1e-3, 125e6), OneWay(1e-3, 125e6))
+TENTH = LinkSpeed(OneWay(10e-3, 12.5e6), OneWay(10e-3, 12.5e6))
 STEP_S = 1e-3
 PART_BYTES = 200_000
 SERVICE_S = 0.02
@@ -96,7 +96,7 @@ class Line:
 
 
 def close_to(seen: LinkSpeed, speed: LinkSpeed) -> None:
-    assert tuple(seen) == pytest.approx(tuple(speed), rel=0.05)
+    assert seen.fields == pytest.approx(speed.fields, rel=0.05)
 
 
 @pytest.mark.parametrize(
@@ -104,9 +104,9 @@ def close_to(seen: LinkSpeed, speed: LinkSpeed) -> None:
     [
         GIGABIT,
         TENTH,
-        LinkSpeed(50e-3, 125_000.0, 50e-3, 125_000.0),
-        LinkSpeed(20e-6, 5e9, 20e-6, 5e9),
-        LinkSpeed(5e-3, 12.5e6, 5e-3, 1.25e6),
+        LinkSpeed(OneWay(50e-3, 125_000.0), OneWay(50e-3, 125_000.0)),
+        LinkSpeed(OneWay(20e-6, 5e9), OneWay(20e-6, 5e9)),
+        LinkSpeed(OneWay(5e-3, 12.5e6), OneWay(5e-3, 1.25e6)),
     ],
 )
 def test_a_link_is_as_it_is_told(speed: LinkSpeed) -> None:
@@ -165,7 +165,7 @@ def test_an_idle_link_is_left_alone_but_for_signs() -> None:
     line.run(5.0)
     line.pinged_bytes = 0
     line.run(100.0)
-    assert 0 < line.pinged_bytes / 100 < 0.005 * GIGABIT.there_bytes_per_s
+    assert 0 < line.pinged_bytes / 100 < 0.005 * GIGABIT.there.bytes_per_s
 
 
 def test_parts_that_are_late_for_no_fault_of_the_link_are_looked_into_ever_less() -> None:
@@ -205,10 +205,12 @@ def test_a_host_that_is_busy_as_it_begins_does_not_make_a_link_fast() -> None:
     line.run(20.0)
     assert line.told
     for _, seen in line.told:
-        assert max(seen.there_bytes_per_s, seen.back_bytes_per_s) < 1.5 * GIGABIT.there_bytes_per_s
+        assert max(seen.there.bytes_per_s, seen.back.bytes_per_s) < 1.5 * GIGABIT.there.bytes_per_s
 
 
-@pytest.mark.parametrize("worse", [LinkSpeed(0.2, 125e6, 0.2, 125e6), LinkSpeed(1e-3, 1.25e6, 1e-3, 1.25e6)])
+@pytest.mark.parametrize(
+    "worse", [LinkSpeed(OneWay(0.2, 125e6), OneWay(0.2, 125e6)), LinkSpeed(OneWay(1e-3, 1.25e6), OneWay(1e-3, 1.25e6))]
+)
 def test_parts_are_not_kept_back_for_as_long_as_a_hang(worse: LinkSpeed) -> None:
     """Links that are far worse than they were; a worker that runs nothing for five seconds is held to hang."""
     line = Line(GIGABIT, depth=1)

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from shisha_rt.costs.link_speed import LinkSpeed
-from shisha_rt.costs.links import HostLink, OneWay
-from shisha_rt.messages.worker import LinkSeen
+from shisha_rt.costs.links import HostLink
 
 _SETTLED_S: Final = 1.5  # since the last that was seen: links of several places change together
 _APART_S: Final = 5.0
@@ -19,24 +18,23 @@ class FarLinks:
 
     def __init__(self, links: Mapping[str, HostLink]) -> None:
         self.told = dict(links)
-        self.seen: dict[str, LinkSeen] = {}
-        self._new: dict[str, LinkSeen] = {}
+        self.seen: dict[str, LinkSpeed] = {}
+        self._new: dict[str, LinkSpeed] = {}
         self._now = dict(links)
         self._changed_s = math.inf
         self._told_s = -math.inf
 
-    def note(self, place: str, host: str, seen: LinkSeen, now_s: float) -> bool:
+    def note(self, place: str, host: str, seen: LinkSpeed, now_s: float) -> bool:
         """A relay tells of its link as it begins, and whenever it has become another; whether it has."""
         self.seen[place] = self._new[place] = seen
         known = self._now.get(place)
-        if known is not None and known.host == host and not _speed(known).is_unlike(_speed_seen(seen)):
+        if known is not None and known.host == host and not known.speed.is_unlike(seen):
             return False
-        there = OneWay(seen.there_latency_s, seen.there_bytes_per_s)
-        self._now[place] = HostLink(host, there, OneWay(seen.back_latency_s, seen.back_bytes_per_s))
+        self._now[place] = HostLink(host, seen.there, seen.back)
         self._changed_s = now_s
         return True
 
-    def take_new(self) -> Sequence[tuple[str, LinkSeen]]:
+    def take_new(self) -> Sequence[tuple[str, LinkSpeed]]:
         """What has been seen since it was asked last, by place."""
         new, self._new = list(self._new.items()), {}
         return new
@@ -47,11 +45,3 @@ class FarLinks:
             return None
         self._changed_s, self._told_s, self.told = math.inf, now_s, dict(self._now)
         return self.told
-
-
-def _speed(link: HostLink) -> LinkSpeed:
-    return LinkSpeed(link.there.latency_s, link.there.bytes_per_s, link.back.latency_s, link.back.bytes_per_s)
-
-
-def _speed_seen(seen: LinkSeen) -> LinkSpeed:
-    return LinkSpeed(seen.there_latency_s, seen.there_bytes_per_s, seen.back_latency_s, seen.back_bytes_per_s)

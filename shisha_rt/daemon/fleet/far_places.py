@@ -9,12 +9,13 @@ import time
 from collections.abc import Iterable
 
 from shisha_rt.core import event_log
+from shisha_rt.costs.link_speed import LinkSpeed
 from shisha_rt.daemon.children.child_link import ChildLink
 from shisha_rt.daemon.fleet.far_links import FarLinks
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.hosts import messages as cm
 from shisha_rt.hosts.joined import LEAVES_WITHIN_S, PROCESS, Joined
-from shisha_rt.messages.worker import LinkSeen, WorkerConfig
+from shisha_rt.messages.worker import WorkerConfig
 
 
 class FarPlaces:
@@ -48,7 +49,7 @@ class FarPlaces:
         if self._relays.pop(incarnation, None) is not None and self._link is not None:
             self._link.send(cm.EndFar(incarnation))
 
-    def link_seen(self, place: str, seen: LinkSeen) -> bool:
+    def link_seen(self, place: str, seen: LinkSpeed) -> bool:
         """Whether it is another link than was known."""
         return place in self.hosts and self.links.note(place, self.hosts[place].host, seen, time.monotonic())
 

@@ -15,7 +15,8 @@ import numpy as np
 from shisha_rt.arrays import Floats, Ints
 from shisha_rt.costs.alike import kinds_of
 from shisha_rt.costs.costs import Costs
-from shisha_rt.costs.links import AS_INPUT, CostTensor, HostLink, OneWay
+from shisha_rt.costs.link_speed import OneWay
+from shisha_rt.costs.links import AS_INPUT, CostTensor, HostLink
 from shisha_rt.model.spans import Span
 from shisha_rt.papers.order.downsets import Downset
 

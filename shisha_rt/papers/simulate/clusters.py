@@ -23,7 +23,8 @@ from typing import Final
 import numpy as np
 
 from shisha_rt.costs.costs import CostPlace, Costs
-from shisha_rt.costs.links import AS_INPUT, CostTensor, HostLink, OneWay
+from shisha_rt.costs.link_speed import OneWay
+from shisha_rt.costs.links import AS_INPUT, CostTensor, HostLink
 from shisha_rt.machine.machine import Machine, Memory, Place
 from shisha_rt.model.graph import Graph
 from shisha_rt.model.layers import Layer

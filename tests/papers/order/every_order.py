@@ -11,7 +11,8 @@ from itertools import permutations
 import numpy as np
 
 from shisha_rt.costs.costs import Costs
-from shisha_rt.costs.links import CostTensor, HostLink, OneWay
+from shisha_rt.costs.link_speed import OneWay
+from shisha_rt.costs.links import CostTensor, HostLink
 from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.model.spans import groups_of
 from shisha_rt.plan.plan import Plan, Stage

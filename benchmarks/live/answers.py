@@ -26,7 +26,8 @@ from shisha_rt.cache import cache_folder, publish
 from shisha_rt.client import Client
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.machine.machine import Machine
-from shisha_rt.measure.compile import Compiled, compile_model
+from shisha_rt.measure.compile import compile_model
+from shisha_rt.measure.compiled import Compiled
 from shisha_rt.model.zoo import SHIPPED, zoo_path
 from shisha_rt.plan.plan import Plan
 from shisha_rt.planner.seed import seed

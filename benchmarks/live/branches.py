@@ -48,6 +48,7 @@ from benchmarks.rigs.sides import Side, sides
 from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.errors import BadInput
 from shisha_rt.machine.config.machine_file import load_machine
+from shisha_rt.measure.costs_of_model import layer_costs
 from shisha_rt.measure.told_costs import told_costs
 from shisha_rt.papers.partitiontuner.partition_plan import foretold
 from shisha_rt.papers.partitiontuner.scheme_plans import SchemePlan, scheme_plan
@@ -115,7 +116,7 @@ def told_plans(network: Network, form: str, found: SchemePlan | None) -> Iterato
     whole = network.on_one(network.quickest)
     yield Told(f"{form}, one core", whole, (network.whole_s(network.quickest),))
     if network.ready.teams:
-        costs = told_costs(network.ready.layer_costs(), network.ready.machine.time_scale)
+        costs = told_costs(layer_costs(network.ready), network.ready.machine.time_scale)
         team = Plan.chain([(0, network.layers - 1, [network.costs.places])])
         yield Told(f"{form}, team", team, (team_costs(costs).team_s(team)[0][0],))
     if found is not None:

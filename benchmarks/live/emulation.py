@@ -34,7 +34,8 @@ from benchmarks.report.results import Row, save_csv, save_figure, show
 from benchmarks.rigs.stage_rig import Loaded, Rate, StageRig, stage_rig
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine, parse_machine
 from shisha_rt.machine.machine import Machine, target_s
-from shisha_rt.measure.compile import Compiled, compile_model
+from shisha_rt.measure.compile import compile_model
+from shisha_rt.measure.compiled import Compiled
 from shisha_rt.model.zoo import resolve_model
 
 MODEL: Final = "squeezenet"

@@ -31,7 +31,8 @@ from benchmarks.report.results import Row, save_csv, save_figure, show
 from benchmarks.rigs.served import IN_FLIGHT, served, two_places
 from shisha_rt.client import Client
 from shisha_rt.machine.machine import Machine
-from shisha_rt.measure.compile import Compiled, compile_model
+from shisha_rt.measure.compile import compile_model
+from shisha_rt.measure.compiled import Compiled
 from shisha_rt.model.zoo import resolve_model
 from shisha_rt.plan.plan import Plan
 from shisha_rt.planner.seed import seed

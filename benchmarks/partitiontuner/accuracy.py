@@ -26,7 +26,8 @@ from PIL import Image, ImageDraw, ImageFont
 from benchmarks.report.facts import facts
 from benchmarks.report.results import Row, save_csv, show
 from shisha_rt.machine.device import Device
-from shisha_rt.measure.compile import Compiled, compile_model
+from shisha_rt.measure.compile import compile_model
+from shisha_rt.measure.compiled import Compiled
 from shisha_rt.measure.scales import make_scales
 from shisha_rt.model.graph import Graph
 from shisha_rt.model.zoo import zoo_path

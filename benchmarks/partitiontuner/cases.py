@@ -16,7 +16,8 @@ from benchmarks.partitiontuner.published import SCHEMES as PUBLISHED
 from benchmarks.partitiontuner.sunk import sunk_path
 from shisha_rt.errors import BadInput
 from shisha_rt.machine.machine import Machine
-from shisha_rt.measure.model_on_machine import ModelOnMachine, make_ready
+from shisha_rt.measure.make_ready import make_ready
+from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.model.zoo import zoo_path
 from shisha_rt.papers.partitiontuner.forkjoin import forkjoin
 from shisha_rt.papers.partitiontuner.partition_problem import apart_problem

@@ -22,11 +22,13 @@ from benchmarks.rigs.child_process import say
 from benchmarks.rigs.stage_rig import random_inputs
 from shisha_rt.daemon.front.addresses import Addresses
 from shisha_rt.daemon.front.requests import FrameAnswer
-from shisha_rt.daemon.planning import Planning
+from shisha_rt.daemon.prepare import planned
+from shisha_rt.daemon.prepared import Planning
 from shisha_rt.daemon.server import Daemon
 from shisha_rt.machine.config.machine_file import load_machine
-from shisha_rt.measure.compile import Compiled
-from shisha_rt.measure.model_on_machine import make_ready
+from shisha_rt.measure.compiled import Compiled
+from shisha_rt.measure.costs_of_model import layer_costs
+from shisha_rt.measure.make_ready import make_ready
 from shisha_rt.model.zoo import resolve_model
 from shisha_rt.protocol.request import InferRequest
 
@@ -180,8 +182,8 @@ def main(arguments: list[str]) -> int:
         kind=settings.get("layers", "heavy"),
         teams=teams,
     )
-    stored = ready.layer_costs() if planning.strategy == "guided" else None
-    daemon = Daemon(ready, Addresses(settings["endpoint"]), planning, stored)
+    stored = layer_costs(ready) if planning.strategy == "guided" else None
+    daemon = Daemon(planned(ready, planning, stored), Addresses(settings["endpoint"]))
     orders = Orders(daemon, Generator(daemon, ready.compiled))
     daemon.run(lambda: say(endpoint=daemon.gateway.endpoint, slots=slot_count(daemon)), orders.turn)
     return 0

@@ -20,7 +20,8 @@ from shisha_rt.costs.costs import HANDOVER_S
 from shisha_rt.errors import Failure
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine
 from shisha_rt.machine.machine import Machine
-from shisha_rt.measure.model_on_machine import ModelOnMachine, make_ready
+from shisha_rt.measure.make_ready import make_ready
+from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.model.layer_kinds import LayerKind
 from shisha_rt.model.zoo import resolve_model
 from shisha_rt.papers.partitiontuner.measured_processors import processor_costs

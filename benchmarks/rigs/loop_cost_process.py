@@ -28,11 +28,12 @@ from shisha_rt.daemon.front.gateway import Gateway, Reply
 from shisha_rt.daemon.front.outbox import Outbox
 from shisha_rt.daemon.front.requests import Requests
 from shisha_rt.daemon.loop.poller import Poller
-from shisha_rt.daemon.planning import Planning
+from shisha_rt.daemon.prepare import planned
+from shisha_rt.daemon.prepared import Planning
 from shisha_rt.daemon.server import Daemon
 from shisha_rt.daemon.shell import Shell
 from shisha_rt.machine.config.machine_file import load_machine
-from shisha_rt.measure.model_on_machine import make_ready
+from shisha_rt.measure.make_ready import make_ready
 from shisha_rt.model.zoo import resolve_model
 
 REST: Final = "the loop itself"
@@ -155,7 +156,7 @@ def main(arguments: list[str]) -> int:
     settings = json.loads(arguments[0])
     ready = make_ready(resolve_model(settings["model"]), load_machine(settings["machine"]))
     cost = LoopCost()
-    daemon = Daemon(ready, Addresses(settings["endpoint"]), Planning())
+    daemon = Daemon(planned(ready, Planning()), Addresses(settings["endpoint"]))
     orders = Orders(daemon, Tells(cost))
     daemon.run(lambda: say(endpoint=daemon.gateway.endpoint), orders.turn)
     return 0

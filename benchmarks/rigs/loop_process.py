@@ -27,10 +27,12 @@ from shisha_rt.core.tuning.cores import CoreEvent
 from shisha_rt.core.tuning.events import PlacerSaid, TunerSaid
 from shisha_rt.daemon.front.addresses import Addresses
 from shisha_rt.daemon.front.gateway import Arrived
-from shisha_rt.daemon.planning import Planning
+from shisha_rt.daemon.prepare import planned
+from shisha_rt.daemon.prepared import Planning
 from shisha_rt.daemon.server import Daemon
 from shisha_rt.machine.config.machine_file import load_machine
-from shisha_rt.measure.model_on_machine import make_ready
+from shisha_rt.measure.costs_of_model import layer_costs
+from shisha_rt.measure.make_ready import make_ready
 from shisha_rt.model.zoo import resolve_model
 from shisha_rt.protocol.request import OpRequest
 
@@ -182,9 +184,9 @@ def _told(parts: list[Part]) -> str:
 def main(arguments: list[str]) -> int:
     settings = json.loads(arguments[0])
     ready = make_ready(resolve_model(settings["model"]), load_machine(settings["machine"]), teams=True)
-    stored = ready.layer_costs()
+    stored = layer_costs(ready)
     os.environ["XDG_CACHE_HOME"] = str(Path(settings["keep"]).resolve())
-    daemon = TimedDaemon(ready, Addresses(settings["endpoint"]), Planning("guided"), stored)
+    daemon = TimedDaemon(planned(ready, Planning("guided"), stored), Addresses(settings["endpoint"]))
     orders = Orders(daemon, Report(daemon))
 
     def turn() -> None:

@@ -19,7 +19,8 @@ from shisha_rt.machine.config.device_files import running_devices
 from shisha_rt.machine.config.machine_file import check_runnable, parse_machine
 from shisha_rt.machine.device import Device
 from shisha_rt.machine.machine import Machine, Place
-from shisha_rt.measure.compile import Compiled, compile_model
+from shisha_rt.measure.compile import compile_model
+from shisha_rt.measure.compiled import Compiled
 from shisha_rt.measure.device_profile import DeviceProfile, profile_devices
 from shisha_rt.model.graph import Graph
 from shisha_rt.model.input_sizes import InputSizes

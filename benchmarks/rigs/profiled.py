@@ -7,7 +7,9 @@ from types import MappingProxyType
 from typing import Final
 
 from shisha_rt.machine.machine import Machine
-from shisha_rt.measure.model_on_machine import ModelOnMachine, make_ready
+from shisha_rt.measure.costs_of_model import layer_costs
+from shisha_rt.measure.make_ready import make_ready
+from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.model.zoo import resolve_model
 
@@ -22,5 +24,5 @@ def profiled(
     path = resolve_model(f"zoo:{model}", print)
     ready = make_ready(path, machine, sizes=[InputSizes(dims)], precision=precision, teams=guided, on_progress=print)
     if guided:
-        ready.layer_costs(print)
+        layer_costs(ready, print)
     return ready

@@ -27,7 +27,7 @@ from shisha_rt.daemon.fleet.supervisor import Supervisor
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.machine.device import Device
 from shisha_rt.machine.machine import Machine
-from shisha_rt.measure.compile import Compiled
+from shisha_rt.measure.compiled import Compiled
 from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.messages import worker as messages
 from shisha_rt.process.arena import Arena

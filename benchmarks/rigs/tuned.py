@@ -18,7 +18,8 @@ from shisha_rt.client import Client
 from shisha_rt.costs.layer_costs import LayerCosts, RawCosts
 from shisha_rt.machine.config.machine_file import check_runnable, parse_machine
 from shisha_rt.machine.machine import Machine
-from shisha_rt.measure.compile import Compiled, compile_model
+from shisha_rt.measure.compile import compile_model
+from shisha_rt.measure.compiled import Compiled
 from shisha_rt.measure.profile import profile_model
 from shisha_rt.model.zoo import resolve_model
 from shisha_rt.plan.measurement import Measurement

@@ -20,10 +20,12 @@ from shisha_rt.core.tuning.cores import CoreEvent, Cores, Outward
 from shisha_rt.core.tuning.events import PartTaken
 from shisha_rt.core.tuning.window import Window
 from shisha_rt.daemon.front.addresses import Addresses
-from shisha_rt.daemon.planning import Planning
+from shisha_rt.daemon.prepare import planned
+from shisha_rt.daemon.prepared import Planning
 from shisha_rt.daemon.server import Daemon
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine
-from shisha_rt.measure.model_on_machine import make_ready
+from shisha_rt.measure.costs_of_model import layer_costs
+from shisha_rt.measure.make_ready import make_ready
 from shisha_rt.model.zoo import resolve_model
 
 
@@ -86,9 +88,9 @@ def main(arguments: list[str]) -> int:
     machine = load_machine(settings["machine"])
     check_runnable(machine)
     ready = make_ready(resolve_model(settings["model"]), machine)
-    costs = ready.layer_costs()
+    costs = layer_costs(ready)
     os.environ["XDG_CACHE_HOME"] = str(Path(settings["keep"]).resolve())
-    daemon = Daemon(ready, Addresses(settings["endpoint"]), Planning(settings["strategy"]), costs)
+    daemon = Daemon(planned(ready, Planning(settings["strategy"]), costs), Addresses(settings["endpoint"]))
     orders = Orders(daemon, Meter(daemon))
     daemon.run(lambda: say(endpoint=daemon.gateway.endpoint, slots=slot_count(daemon)), orders.turn)
     return 0

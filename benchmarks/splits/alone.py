@@ -24,7 +24,9 @@ from benchmarks.rigs.one_place import fresh_cache
 from benchmarks.splits.convolutions import Features, write_convolution
 from benchmarks.splits.plans import Shared, nearest_shares, plan_with, told_daemon, way_of
 from shisha_rt.machine.config.machine_file import load_machine
-from shisha_rt.measure.model_on_machine import ModelOnMachine, make_ready
+from shisha_rt.measure.costs_of_model import layer_costs
+from shisha_rt.measure.make_ready import make_ready
+from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.measure.told_costs import told_costs
 from shisha_rt.plan.plan import Plan
 from shisha_rt.planner.exact import exact_plan
@@ -176,6 +178,6 @@ def _sides(path: Path, ready: ModelOnMachine, axes: Sequence[str]) -> Iterator[_
 
 def _proposed(ready: ModelOnMachine) -> str:
     """What the planner makes of it for least latency, teams forbidden: a split, or none."""
-    costs = told_costs(ready.layer_costs(print), 1.0, ready.rules.splits.values())
+    costs = told_costs(layer_costs(ready, print), 1.0, ready.rules.splits.values())
     found = split_plan(costs, exact_plan(costs, objective="latency"), objective="latency")
     return "infeasible" if found.plan is None else str(found.plan)

@@ -20,7 +20,9 @@ from benchmarks.splits.plans import Shared, nearest_shares, plan_with, told_daem
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.machine.machine import Machine
-from shisha_rt.measure.model_on_machine import ModelOnMachine, make_ready
+from shisha_rt.measure.costs_of_model import layer_costs
+from shisha_rt.measure.make_ready import make_ready
+from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.model.layers import layer_of_operator
 from shisha_rt.model.split import Splittable
 from shisha_rt.model.zoo import resolve_model
@@ -150,7 +152,7 @@ def slowed_rows(model: str, split: Sequence[tuple[int, str]], speeds: Sequence[f
     """
     with slowed_places(speeds) as machine:
         ready = make_ready(resolve_model(f"zoo:{model}", print), machine, on_progress=print)
-        costs, ways = ready.layer_costs(print).costs(), tuple(ready.rules.splits.values())
+        costs, ways = layer_costs(ready, print).costs(), tuple(ready.rules.splits.values())
         names = [place.name for place in machine.places]
         layers = len(ready.compiled.layers)
         with told_daemon(f"zoo:{model}", machine.source) as daemon:

@@ -32,7 +32,7 @@ from shisha_rt.cli.drive.frames import model_inputs, random_frames
 from shisha_rt.client import Client
 from shisha_rt.errors import Failure
 from shisha_rt.machine.machine import Machine
-from shisha_rt.measure.model_on_machine import make_ready
+from shisha_rt.measure.make_ready import make_ready
 from shisha_rt.model.zoo import resolve_model
 from shisha_rt.plan.form import plan_of
 from shisha_rt.plan.plan import Plan

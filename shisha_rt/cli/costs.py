@@ -48,7 +48,8 @@ def costs(
     from shisha_rt.costs.profiles import DISTURBED
     from shisha_rt.costs.split_costs import SplitCosts
     from shisha_rt.machine.config.machine_file import load_machine
-    from shisha_rt.measure.model_on_machine import make_ready
+    from shisha_rt.measure.costs_of_model import layer_costs
+    from shisha_rt.measure.make_ready import make_ready
     from shisha_rt.model.zoo import resolve_model
 
     sizes = parse_sizes(dim, shape)
@@ -56,7 +57,7 @@ def costs(
     ready = make_ready(
         resolve_model(model, progress), places, sizes=[sizes], kind=kind, teams=teams, on_progress=progress
     )
-    measured = ready.layer_costs(progress)
+    measured = layer_costs(ready, progress)
     costs_known = measured.costs()
     if measured.others_ratio > DISTURBED:
         print(

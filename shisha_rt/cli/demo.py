@@ -87,7 +87,8 @@ def demo(
     from shisha_rt.cli.drive.child_daemon import child_daemon
     from shisha_rt.cli.drive.reach import plainly
     from shisha_rt.machine.config.machine_file import load_machine
-    from shisha_rt.measure.model_on_machine import make_ready
+    from shisha_rt.measure.costs_of_model import layer_costs
+    from shisha_rt.measure.make_ready import make_ready
     from shisha_rt.model.zoo import resolve_model
 
     def to_reader(text: str) -> None:
@@ -99,7 +100,7 @@ def demo(
     with tempfile.TemporaryDirectory(prefix="shisha-rt-demo-") as folder:
         machine, about = _machine(Path(folder))
         ready = make_ready(resolve_model(_MODEL, say), load_machine(machine), teams=True, on_progress=say)
-        ready.layer_costs(say)  # here, where it can be told; the daemon finds it done
+        layer_costs(ready, say)  # here, where it can be told; the daemon finds it done
         say(f"starting a daemon for {_MODEL} on {about}\n")
         with child_daemon(_MODEL, "--machine", machine, *_HOW) as daemon, plainly():
             seen = asyncio.run(_Show(daemon, ready, seconds, say).run())

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from shisha_rt.costs.operator_costs import OperatorCosts
     from shisha_rt.machine.device import Device
     from shisha_rt.machine.machine import Machine, Place
-    from shisha_rt.measure.compile import Compiled
+    from shisha_rt.measure.compiled import Compiled
     from shisha_rt.placement.operator_groups import Pattern
 
 _PROBLEM_SUFFIX: Final = ".json"

@@ -232,7 +232,7 @@ def model_on_machine(
 ) -> ModelOnMachine:
     """`kind` None: the finest that the machine can be cut into."""
     from shisha_rt.machine.config.machine_file import load_machine
-    from shisha_rt.measure.model_on_machine import make_ready
+    from shisha_rt.measure.make_ready import make_ready
     from shisha_rt.model.zoo import resolve_model
 
     if model.endswith(".json"):
@@ -264,14 +264,16 @@ def _problem_of_model(
 
     A place on paper may have more threads than this host has cores to measure with. The seed needs no costs.
     """
+    from shisha_rt.measure.costs_of_model import layer_costs, priced_splits
+
     ready = model_on_machine(model, machine, sizes, kind, precision, teams=aim.replicate)
     compiled = ready.compiled
     try:
-        costs = ready.layer_costs(progress).costs()
+        costs = layer_costs(ready, progress).costs()
         if aim.split:
             from shisha_rt.costs.split_costs import SplitCosts
 
-            ways, known_shares = ready.splits
+            ways, known_shares = priced_splits(ready)
             costs = replace(costs, splits=SplitCosts(tuple(ways), told=known_shares))
     except BadInput:
         if strategy not in WITHOUT_COSTS:

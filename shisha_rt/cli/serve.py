@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import logging
 import os
@@ -23,7 +22,6 @@ from shisha_rt.placement.solver_names import STAGE_SOLVERS
 from shisha_rt.plan.rate import ANY_OBJECTIVES
 from shisha_rt.planner.scheme_names import SCHEMES
 from shisha_rt.planner.strategies import LIVE
-from shisha_rt.studies import study
 
 if TYPE_CHECKING:
     from shisha_rt.daemon.settings import Settings
@@ -170,70 +168,55 @@ def serve(
       shisha-rt serve zoo:resnet50 --machine hosts.toml --ray 10.0.0.1:6379
       shisha-rt serve daemon.toml
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    from shisha_rt.daemon.front.addresses import addresses_of
-    from shisha_rt.daemon.host_share import share_of
-    from shisha_rt.daemon.planning import Planning
-    from shisha_rt.daemon.server import Daemon
+    from shisha_rt.daemon.children.preparer_link import PreparerLink
     from shisha_rt.daemon.service_manager import ServiceManager
-    from shisha_rt.daemon.settings import layer_kind, objective_of
-    from shisha_rt.hosts.joined import Joined, check_cluster
-    from shisha_rt.hosts.ready_there import ready_there
-    from shisha_rt.measure.model_on_machine import make_ready
-    from shisha_rt.measure.plan_file import read_plan
-    from shisha_rt.model.input_sizes import InputSizes
-    from shisha_rt.model.zoo import resolve_model
 
-    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(message)s")
+    log_level, log_format = logging.INFO if verbose else logging.WARNING, "%(asctime)s %(message)s"
+    logging.basicConfig(level=log_level, format=log_format)
     manager = ServiceManager(os.environ)  # before any other process is started
 
     def tell(message: str) -> None:
         progress(message)
         manager.tell(message)
 
-    settings = settings_of(context.params)  # all that a daemon file may say, too
-    addresses = addresses_of(settings)
-    share = share_of(settings)
-    check_cluster(settings.ray, share.machine)
-    places = share.machine
     with _sigterm_ends_a_start(), contextlib.closing(manager), contextlib.ExitStack() as leaving:
+        preparer = PreparerLink()  # first: it loads what it needs while this process does
+        leaving.callback(preparer.close)
+        settings = settings_of(context.params)  # all that a daemon file may say, too
+        from shisha_rt.daemon.front.addresses import addresses_of
+        from shisha_rt.daemon.host_share import share_of
+        from shisha_rt.daemon.prepared import Preparation
+        from shisha_rt.daemon.settings import check_cluster
+
+        addresses = addresses_of(settings)
+        share = share_of(settings)
         leaving.callback(share.close)
+        check_cluster(settings.ray, share.machine)
         share.say()
+        asked = Preparation(settings, share.machine, fresh)
         joined = None
-        if settings.ray is not None:
-            joined = Joined(settings.ray, places, tell)
+        if settings.ray is None:
+            preparer.ask(asked, (log_level, log_format))
+            from shisha_rt.daemon.server import Daemon
+
+            prepared = preparer.wait(tell)
+        else:  # the line to the cluster stays with this process
+            from shisha_rt.daemon.prepare import prepare
+            from shisha_rt.daemon.server import Daemon
+            from shisha_rt.hosts.joined import Joined
+
+            preparer.close()
+            joined = Joined(settings.ray, share.machine, tell)
             leaving.callback(joined.close)
-        model = resolve_model(settings.model, tell)
-        ready = make_ready(
-            model,
-            places,
-            sizes=[InputSizes(settings.dims, sizes) for sizes in settings.shape or ({},)],
-            precision=settings.precision,
-            calibration=None if settings.calibration is None else Path(settings.calibration),
-            kind=layer_kind(settings, places),
-            teams=settings.replicate and settings.strategy == "guided",
-            on_progress=tell,
-        )
-        if joined is not None:
-            ready = ready_there(ready, joined, costs=settings.strategy != "seed" or places.timing == "modelled")
-        planning = Planning(settings.strategy, settings.solver, fresh, settings.replicate, objective_of(settings))
-        if settings.strategy in SCHEMES:
-            profiled = study("processor_costs")(ready, tell, settings.groups)
-            planning = dataclasses.replace(planning, processors=profiled.costs)
-        if settings.plan is not None:
-            planning = dataclasses.replace(planning, plan=read_plan(Path(settings.plan), ready))
-        stored = None
-        if places.timing == "modelled":
-            stored = ready.layer_costs(tell)
-        elif settings.strategy == "guided":
-            stored = ready.known_costs()
-        daemon = Daemon(ready, addresses, planning, stored, settings.max_output_bytes, manager, joined, share)
+            prepared = prepare(asked, tell, joined)
+        daemon = Daemon(prepared, addresses, settings.max_output_bytes, manager, joined, share, preparer)
         leaving.pop_all()  # it is the daemon's now
 
         def announce() -> None:
             line = {"ready": True, "endpoint": daemon.gateway.endpoint, "metrics": daemon.metrics_page}
             print(json.dumps(line | ({"http": daemon.web.urls} if daemon.web.urls else {})), flush=True)
 
-        tell(f"starting {len(places.usual)} workers")
+        tell(f"starting {len(share.machine.usual)} workers")
         daemon.run(announce)
 
 

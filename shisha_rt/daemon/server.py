@@ -15,8 +15,7 @@ import resource
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import psutil
 import zmq
@@ -28,9 +27,9 @@ from shisha_rt.core.tuning.events import Look, PeriodsCounted, PlaceReturned, Pr
 from shisha_rt.core.tuning.profiler_messages import ModelProfiled
 from shisha_rt.core.tuning.recalibration import Recalibration
 from shisha_rt.core.tuning.state import Profiles
-from shisha_rt.costs.layer_costs import LayerCosts
 from shisha_rt.daemon.children.children import Children
 from shisha_rt.daemon.children.plan_writer import PlanWriter
+from shisha_rt.daemon.children.preparer_link import PreparerLink
 from shisha_rt.daemon.fleet.far_places import FarPlaces
 from shisha_rt.daemon.fleet.supervisor import LOOK_EVERY_S, Supervisor
 from shisha_rt.daemon.front.access_control import AccessControl
@@ -47,30 +46,23 @@ from shisha_rt.daemon.loop.signals import Signalled, signals
 from shisha_rt.daemon.loop.undisturbed import undisturbed
 from shisha_rt.daemon.metrics import Metrics
 from shisha_rt.daemon.operations import Operations
-from shisha_rt.daemon.planning import (
-    Planning,
-    first_cores,
-    largest_request_bytes,
-    plans_file,
-    plans_for_others,
-    told_first,
-)
+from shisha_rt.daemon.planning import first_cores, largest_request_bytes, plans_file, told_first
+from shisha_rt.daemon.prepared import PreparedModel
 from shisha_rt.daemon.service_manager import ServiceManager
 from shisha_rt.daemon.shell import Shell, Timing
 from shisha_rt.daemon.status import Status
 from shisha_rt.errors import BadInput, Failure
-from shisha_rt.hosts.joined import Joined
 from shisha_rt.machine.host.cpu_use import family
 from shisha_rt.machine.host.leases import CoreLeases
-from shisha_rt.measure.compile import Compiled
-from shisha_rt.measure.model_on_machine import ModelOnMachine
-from shisha_rt.measure.told_costs import told_costs
-from shisha_rt.placement.placed_costs import PlacedCosts
+from shisha_rt.measure.compiled import Compiled
 from shisha_rt.process.arena import Arena
 from shisha_rt.process.budgets import Budgets
 from shisha_rt.process.layout import OUTPUT_BYTES, Layout, layouts_of
 from shisha_rt.protocol.limits import Limits
 from shisha_rt.protocol.request import InferRequest, Signature
+
+if TYPE_CHECKING:
+    from shisha_rt.hosts.joined import Joined
 
 log = logging.getLogger(__name__)
 
@@ -84,37 +76,31 @@ _PART_OF_MEMORY: Final = 4
 class Daemon:
     """One model on one machine. `run` serves until `stop` is called (SIGTERM and SIGINT call it).
 
-    `stored`: what layers cost here, by which a machine with modelled timing is paced; raises `BadInput` if it is needed
-    for that and not given. The strategy `guided` begins with it; without it layers are measured while frames come.
-    `output_bytes`: the room of each output whose shape depends on the data. `manager`: who is told how it goes.
-    `joined`: the cluster with the places of other hosts, which is the daemon's from now on, as is `share`: the part of
-    this host that its places have (default: the cores of its machine, and no leases).
+    Raises `BadInput` where modelled timing lacks what it paces by. `output_bytes`: the room of each output whose shape
+    depends on the data. `manager`: who is told how it goes. The daemon's from now on: `joined`, the cluster with the
+    places of other hosts; `share`, the part of this host that its places have (default: the cores of its machine, and
+    no leases); `preparer`, which still plans ahead.
     """
 
     def __init__(
         self,
-        ready: ModelOnMachine,
+        prepared: PreparedModel,
         addresses: Addresses,
-        planning: Planning,
-        stored: LayerCosts | PlacedCosts | None = None,
         output_bytes: int = OUTPUT_BYTES,
         manager: ServiceManager | None = None,
         joined: Joined | None = None,
         share: HostShare | None = None,
+        preparer: PreparerLink | None = None,
     ) -> None:
+        ready, planning = prepared.ready, prepared.planning
         self._manager = ServiceManager({}) if manager is None else manager
         self._stop_at_s = math.inf
         self._closing = contextlib.ExitStack()
         self._share = share or HostShare(ready.machine, CoreLeases(None))
         self._closing.callback(self._share.close)
-        timing = _timing(ready, stored)
-        searches = planning.strategy != "seed" and planning.scheme is None
-        splits = ready.splits if searches else ()  # by formulas it takes long to price them
-        costs = None if stored is None else told_costs(stored, ready.machine.time_scale, *splits)
-        measured = stored if isinstance(stored, LayerCosts) and searches and timing.scale == 1 else None
-        self._recalibration = Recalibration(measured.others_ratio if measured is not None else 0.0)
-        self._plan_ahead = partial(plans_for_others, costs, ready.machine, planning)
-        cores = first_cores(ready, planning, costs)
+        timing = _timing(prepared)
+        self._recalibration = Recalibration(prepared.others_ratio)
+        cores = first_cores(prepared)
         indexes = [shape.index for shape in ready.compiled.each]
         layout, *further = layouts_of(indexes, output_bytes)
         limits = _limits(ready.compiled, (layout, *further), cores.lifecycle)
@@ -130,6 +116,9 @@ class Daemon:
             metrics_page = "" if metrics_inside else metrics.serve(addresses.metrics)
             self._poller = Poller()
             self._closing.callback(self._poller.close)
+            if preparer is not None:
+                self._closing.callback(preparer.close)
+                preparer.watch(self._poller)
             self._poller.watch_socket(self.gateway.socket, self.gateway.receive)
             if self.gateway.handshakes is not None:
                 self._poller.watch_socket(self.gateway.handshakes, self.gateway.answer_handshakes)
@@ -147,7 +136,7 @@ class Daemon:
             plan_writer = PlanWriter(None if planning.fresh else plans_file(), ready.compiled.key)
             self._closing.callback(plan_writer.close)
             tunes = planning.strategy != "seed"
-            known = told_first(costs, ready.compiled.needs, planning)
+            known = told_first(prepared)
             self._children = Children(self._poller, ready, plan_writer, planning.solver, known if tunes else None)
             self._closing.callback(self._children.close)
             instance = uuid.uuid4().hex
@@ -218,7 +207,6 @@ class Daemon:
         shell, lifecycle = self.shell, self.shell.cores.lifecycle
         ready, look_at_s = False, 0.0
         shell.post(Tick(), "start")
-        shell.cores.tuning.choice.by_costs |= self._plan_ahead()  # while workers start
         wait_s = 0.0
         while not (self._stopping and self._is_over()):
             now_s = time.monotonic()
@@ -365,16 +353,16 @@ class Daemon:
         return False
 
 
-def _timing(ready: ModelOnMachine, stored: LayerCosts | PlacedCosts | None) -> Timing:
-    machine = ready.machine
+def _timing(prepared: PreparedModel) -> Timing:
+    machine, pacing = prepared.ready.machine, prepared.pacing
     if machine.timing != "modelled":
         return Timing(machine.time_scale)
-    if stored is None:
+    if pacing is None:
         raise BadInput(
             f'{machine.source}: timing = "modelled": measured costs are needed and there are none yet, '
             'expected "measured"'
         )
-    return Timing(machine.time_scale, lambda place, first, last: stored.segment_cpu_s(first, last, place))
+    return Timing(machine.time_scale, lambda place, first, last: pacing.segment_cpu_s(first, last, place))
 
 
 def _most_regions(memory_limit_bytes: int | None) -> tuple[int, int]:

@@ -132,6 +132,16 @@ def _check_scheme(settings: Settings, source: str) -> None:
         )
 
 
+def check_cluster(address: str | None, machine: Machine) -> None:
+    """Raises BadInput where a machine has places on other hosts and no cluster is said, or the other way round."""
+    if machine.remote and address is None:
+        raise BadInput(
+            f'{machine.source}: place {machine.remote[0].name} has host = "ray": expected --ray ADDRESS, or --ray local'
+        )
+    if address is not None and not machine.remote:
+        raise BadInput(f'--ray {address}: no place of {machine.source} has host = "ray", expected at least one')
+
+
 def layer_kind(settings: Settings, machine: Machine) -> LayerKind:
     """Of settings that have been checked: a scheme parts whatever can be parted."""
     if settings.strategy in SCHEMES:

@@ -203,6 +203,8 @@ class Shell:
                 log.info("the cluster: %s", event)
             case records.ClusterEnded():
                 self.write(event, "the end of the cluster process")
+            case te.PlannedAhead():
+                self.post(event, "the preparation")
             case te.TunerSaid() | te.TunerDied():
                 self.post(event, "the tuner" if isinstance(event, te.TunerSaid) else "the tuner's end")
             case te.ProfilerSaid():

@@ -20,8 +20,6 @@ from shisha_rt.messages.calibration import Calibrated, CalibrationJob
 from shisha_rt.process.channel import Channel, ChannelBroken
 from shisha_rt.process.child import Child, start_child
 
-PROCESS: Final = "shisha_rt.hosts.process"
-LEAVES_WITHIN_S: Final = 8.0
 _SENDS_EVERY_S: Final = 0.1
 
 
@@ -118,28 +116,18 @@ class Joined:
             with_end = cm.TO_CLUSTER.encode(cm.EndCluster())
             try:
                 channel.send(with_end)
-                select.select([child.pidfd], [], [], LEAVES_WITHIN_S)
+                select.select([child.pidfd], [], [], cm.LEAVES_WITHIN_S)
             except ChannelBroken:
                 pass
         child.end()
         channel.close()
 
 
-def check_cluster(address: str | None, machine: Machine) -> None:
-    """Raises BadInput where a machine has places on other hosts and no cluster is said, or the other way round."""
-    if machine.remote and address is None:
-        raise BadInput(
-            f'{machine.source}: place {machine.remote[0].name} has host = "ray": expected --ray ADDRESS, or --ray local'
-        )
-    if address is not None and not machine.remote:
-        raise BadInput(f'--ray {address}: no place of {machine.source} has host = "ray", expected at least one')
-
-
 def _start() -> tuple[Child, Channel]:
     channel, theirs = Channel.pair()
     with theirs:
         fd = theirs.fileno()
-        return start_child(PROCESS, str(fd), str(os.getpid()), pass_fds=[fd]), channel
+        return start_child(cm.PROCESS, str(fd), str(os.getpid()), pass_fds=[fd]), channel
 
 
 def asked_of(machine: Machine) -> tuple[PlaceAsked, ...]:

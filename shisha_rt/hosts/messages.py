@@ -11,6 +11,10 @@ from shisha_rt.hosts.bundles import PlaceAsked
 from shisha_rt.messages.worker import WorkerConfig
 from shisha_rt.process.codec import Codec
 
+PROCESS: Final = "shisha_rt.hosts.process"
+LEAVES_WITHIN_S: Final = 8.0
+"""So long a cluster process has to give back what it had reserved."""
+
 # --- daemon -> cluster process --------------------------------------------------------------------------------
 
 

@@ -16,7 +16,7 @@ import msgspec
 
 from shisha_rt.cache import LIST_FILE, cache_folder, fault_in, publish
 from shisha_rt.errors import Failure
-from shisha_rt.measure.compile import Compiled
+from shisha_rt.measure.compiled import Compiled
 
 PIECE_BYTES: Final = 32 << 20
 

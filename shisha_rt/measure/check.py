@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -20,14 +20,15 @@ import onnx
 from shisha_rt.errors import BadInput
 from shisha_rt.machine.config.device_files import running_devices
 from shisha_rt.machine.machine import Machine
-from shisha_rt.measure.compile import Compiled, Tell, compile_model
-from shisha_rt.measure.model_on_machine import check_static, make_ready
+from shisha_rt.measure.compile import Tell, compile_model
+from shisha_rt.measure.compiled import Compiled
+from shisha_rt.measure.make_ready import check_static, make_ready
 from shisha_rt.messages.agreement import Agreement
 from shisha_rt.model.graph import Graph
 from shisha_rt.model.index import ModelIndex
 from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.model.layers import Layer
-from shisha_rt.model.reader.onnx_reader import read_model
+from shisha_rt.model.reader.onnx_reader import Model, read_model
 from shisha_rt.model.reader.onnx_versions import newest_that_all_take
 from shisha_rt.model.subgraphs import all_graphs, all_nodes
 from shisha_rt.process.job import JobFailed, run_job
@@ -59,6 +60,7 @@ class Checked:
     """
 
     compiled: Compiled
+    file: Model
     devices: tuple[str, ...]
     second: Agreement | None
     odd: tuple[str, ...]
@@ -66,7 +68,7 @@ class Checked:
     @property
     def weight_bytes(self) -> int:
         """Of all constants, those inside operators too."""
-        return weight_bytes_within(self.compiled.model.proto.graph)
+        return weight_bytes_within(self.file.proto.graph)
 
     @property
     def heaviest(self) -> tuple[tuple[Layer, float], ...]:
@@ -93,10 +95,10 @@ def check_model(path: Path, machine: Machine, sizes: Sequence[InputSizes], tell:
         raise BadInput(f"{path}: {len(sizes)} shapes, expected one, as places of {machine.source} have devices")
     else:
         compiled = make_ready(path, machine, sizes=sizes, on_progress=tell).compiled
-    if compiled.model.is_saved:  # what was found out is known only to who reads the file itself
-        found_out = read_model(path, sizes[0]).found_out
-        compiled = replace(compiled, model=replace(compiled.model, found_out=found_out))
-    return Checked(compiled, tuple(devices), _second_engine(compiled, tell), tuple(oddities(compiled)))
+    file = compiled.model
+    if not isinstance(file, Model) or file.is_saved:  # what was found out is known only to who reads the file itself
+        file = read_model(path, sizes[0])
+    return Checked(compiled, file, tuple(devices), _second_engine(compiled, tell), tuple(oddities(compiled, file)))
 
 
 def _second_engine(compiled: Compiled, tell: Tell) -> Agreement | None:
@@ -141,11 +143,11 @@ def cut_costs(index: ModelIndex) -> Iterator[CutCost]:
 # What is odd
 
 
-def oddities(compiled: Compiled) -> Iterator[str]:
+def oddities(compiled: Compiled, file: Model) -> Iterator[str]:
     """Each in a line; nothing of an everyday network."""
     yield from _of_the_data(compiled)
     yield from _of_operators(compiled.model.graph)
-    yield from _of_the_file(compiled)
+    yield from _of_the_file(file)
     yield from _of_cuts(compiled)
 
 
@@ -174,9 +176,9 @@ def _counted(graph: Graph, op_types: Sequence[str]) -> str:
     return ", ".join(f"{count} {op_type}" for op_type, count in counts.items())
 
 
-def _of_the_file(compiled: Compiled) -> Iterator[str]:
-    found_out = compiled.model.found_out
-    opset = next(opset_import.version for opset_import in compiled.model.proto.opset_import if not opset_import.domain)
+def _of_the_file(file: Model) -> Iterator[str]:
+    found_out = file.found_out
+    opset = next(opset_import.version for opset_import in file.proto.opset_import if not opset_import.domain)
     if opset < _OLD_OPSET:
         yield f"opset {opset} is old: engines promise 7 and newer"
     if opset > newest_that_all_take():

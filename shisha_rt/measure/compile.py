@@ -14,16 +14,17 @@ import os
 import platform
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, get_args
 
 from shisha_rt.cache import cache_folder, fault_in, publish
 from shisha_rt.errors import Failure
-from shisha_rt.model.index import FORM_COST, INDEX_VERSION, Form, ModelIndex
+from shisha_rt.measure.compiled import Compiled
+from shisha_rt.model.graph import ModelGraph
+from shisha_rt.model.index import FORM_COST, INDEX_VERSION, Form
 from shisha_rt.model.input_sizes import ANY_SIZES, InputSizes
 from shisha_rt.model.layer_kinds import LayerKind
-from shisha_rt.model.layers import Layer, group_layers
+from shisha_rt.model.layers import group_layers
 from shisha_rt.model.plain_index import plain_index
 from shisha_rt.model.reader import index_file
 from shisha_rt.model.reader.onnx_reader import Model, read_model, read_saved
@@ -39,47 +40,6 @@ _LIMIT_S: Final = 300.0
 _LIMIT_S_PER_BYTE: Final = 1e-6
 
 _ENDED_FROM_OUTSIDE: Final = {-signal.SIGINT, -signal.SIGTERM, -signal.SIGKILL}  # the last: memory was short
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """`model_folder` holds the cleaned model, `engine_folder` the index of its cuts and the engine's optimised form.
-
-    `shapes`: of a model that is compiled for several, what it is in each of them (see `measure.shapes`).
-    """
-
-    model: Model
-    layers: tuple[Layer, ...]
-    index: ModelIndex
-    model_folder: Path
-    engine_folder: Path
-    shapes: tuple[Compiled, ...] = ()
-
-    @property
-    def each(self) -> tuple[Compiled, ...]:
-        """What it is in each shape, if only in one."""
-        return self.shapes or (self,)
-
-    @property
-    def key(self) -> str:
-        """Identifies what plans and costs of it depend on."""
-        keys = sorted(
-            f"{compiled_shape.engine_folder.parent.name}-{compiled_shape.engine_folder.name}"
-            for compiled_shape in self.each
-        )
-        return keys[0] if len(keys) == 1 else f"shapes-{hashlib.sha256(' '.join(keys).encode()).hexdigest()}"
-
-    @property
-    def legal_cuts(self) -> frozenset[int]:
-        return frozenset(self.index.legal_cuts)
-
-    @property
-    def needs(self) -> tuple[frozenset[int], ...]:
-        """(layers,): the earlier layers from which each reads a tensor, in some shape."""
-        return tuple(
-            frozenset().union(*of_shapes)
-            for of_shapes in zip(*(compiled_shape.index.needs for compiled_shape in self.each), strict=True)
-        )
 
 
 def compile_model(
@@ -151,13 +111,13 @@ def recompiled(name: str, model_folder: Path, *, like: str) -> Path:
     return folder
 
 
-def compiled_form(model: Model) -> Form | None:
+def compiled_form(model: ModelGraph) -> Form | None:
     """The form that this host's engine has been found to run the model in; None if it has not been compiled yet."""
     folder = _engine_folder(model, engine_key())
     return index_file.read_index(folder).form if fault_in(folder) is None else None
 
 
-def _engine_folder(model: Model, name: str) -> Path:
+def _engine_folder(model: ModelGraph, name: str) -> Path:
     return cache_folder() / "engines" / model.key / name
 
 

@@ -25,7 +25,7 @@ from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.costs.profiles import Profile, Setting
 from shisha_rt.machine.device import Device
 from shisha_rt.machine.machine import Machine, Place
-from shisha_rt.measure.compile import Compiled
+from shisha_rt.measure.compiled import Compiled
 from shisha_rt.measure.profile import PlaceClass, Tell, class_of, measure, turn
 from shisha_rt.measure.profile_store import FILE_NAME, ProfileStore
 from shisha_rt.messages.device_profiling import DeviceProfilingJob, Profiled

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Final
 
@@ -10,8 +11,11 @@ import msgspec
 from shisha_rt.checked import convert, decode_json
 from shisha_rt.errors import BadInput
 from shisha_rt.measure.model_on_machine import ModelOnMachine
+from shisha_rt.model.layers import layer_of_operator, operators_of
+from shisha_rt.model.split import Split
+from shisha_rt.placement.shard_costs import split_stage_s
 from shisha_rt.plan import form
-from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.plan import Plan, Stage
 
 _EXPECTED: Final = "stages as plan --json prints them"
 
@@ -30,8 +34,35 @@ def read_plan(path: Path, ready: ModelOnMachine) -> Plan:
         raise BadInput(f"{path}: cannot be read ({error.strerror}), expected {_EXPECTED}") from None
     raw = decode_json(text, str(path), _EXPECTED)
     plan = form.read(convert({"stages": raw} if isinstance(raw, list) else raw, _Planned, str(path)).stages)
-    problems = ready.rules.problems(plan) or ready.unable(plan)
+    problems = ready.rules.problems(plan) or _unable(ready, plan)
     if problems:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         raise BadInput(f"{path}: it does not fit the model on this machine: {problems[0]}{more}")
     return plan
+
+
+def _unable(ready: ModelOnMachine, plan: Plan) -> list[str]:
+    """What places of a plan, one that fits the rules, cannot run as stages."""
+    stage_notes = []
+    for index, stage in enumerate(plan.stages):
+        for place in stage.leads if ready.operator_costs else ():
+            if stage.split is not None:
+                stage_notes += _unable_shard(ready, index, stage, stage.split, place)
+                continue
+            for run in stage.work:
+                first, last = operators_of(ready.compiled.layers, *run)
+                able = ready.operator_costs[place].part(first, last).capable
+                if not able.all():
+                    operator = ready.compiled.model.graph.operators[first + able.tolist().index(False)]
+                    what = f"{operator.op_type} ({operator.name!r})"
+                    stage_notes.append(f"stage {index} is on {place}, which cannot run its operator {what}")
+    return stage_notes
+
+
+def _unable_shard(ready: ModelOnMachine, index: int, stage: Stage, split: Split, place: str) -> list[str]:
+    (device,) = ready.devices[place]
+    layers = layer_of_operator(ready.compiled.layers)
+    seconds = split_stage_s(ready.compiled.model.graph, layers, split, stage.work, device)
+    if seconds is None or math.isfinite(seconds):
+        return []
+    return [f"stage {index} is on {place}, which cannot run {split} of layers {split.span[0]}-{split.span[1]}"]

@@ -36,7 +36,7 @@ from shisha_rt.costs.profiles import Profile, Setting
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.machine.host.cores import core_ranks, usable_cores
 from shisha_rt.machine.machine import Machine, Place
-from shisha_rt.measure.compile import Compiled
+from shisha_rt.measure.compiled import Compiled
 from shisha_rt.measure.profile_store import FILE_NAME, ProfileStore
 from shisha_rt.messages.calibration import Calibrated, CalibrationJob, Progress, SpanTime
 from shisha_rt.messages.device_profiling import DeviceProfilingJob

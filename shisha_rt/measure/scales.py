@@ -14,7 +14,7 @@ import numpy as np
 
 from shisha_rt.errors import BadInput
 from shisha_rt.machine.device import Device
-from shisha_rt.measure.compile import Compiled
+from shisha_rt.measure.compiled import Compiled
 from shisha_rt.messages.scales import read_scales, scales_file
 from shisha_rt.model.graph import Graph
 from shisha_rt.model.scales import SCALED_OPS

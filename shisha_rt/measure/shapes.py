@@ -19,7 +19,8 @@ from typing import Final
 import msgspec
 
 from shisha_rt.errors import BadInput
-from shisha_rt.measure.compile import Compiled, Tell, compile_model
+from shisha_rt.measure.compile import Tell, compile_model
+from shisha_rt.measure.compiled import Compiled
 from shisha_rt.model.graph import Tensor
 from shisha_rt.model.input_sizes import InputSizes, shapes_in_words
 from shisha_rt.model.layers import Layer

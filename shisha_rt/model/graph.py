@@ -82,3 +82,15 @@ class Graph:
         """Tensor name -> index of the last operator that reads it; past the end for what the graph hands out."""
         handed_out = {tensor.name: len(self.operators) for tensor in self.outputs}
         return {name: readers[-1] for name, readers in self.consumers.items()} | handed_out
+
+
+@dataclass(frozen=True)
+class ModelGraph:
+    """A cleaned model as far as planning needs it, without the values of its weights. `name` is the file's stem.
+
+    `key` identifies all that derived files depend on: the file, its external data, the dimensions given, the cleaner.
+    """
+
+    name: str
+    graph: Graph
+    key: str

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from shisha_rt.model.graph import Graph, Operator, Tensor
 from shisha_rt.model.heavy import CONVOLUTIONS, HEAVY, operand_shapes
 from shisha_rt.model.layer_kinds import LayerKind
-from shisha_rt.model.quantized import DEQUANTIZE
+from shisha_rt.model.rounding import DEQUANTIZE
 from shisha_rt.model.spans import Span, live_after, weight_bytes
 
 

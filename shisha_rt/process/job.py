@@ -26,11 +26,12 @@ class JobFailed(Failure):
     def __init__(self, failed: str, status: int | None, last_said: str) -> None:
         self.status = status
         said = last_said.removeprefix(_OWN_FAULT)
-        self.reason = _how(status) if status is None or status < 0 or not said else said
+        self.reason = how_ended(status) if status is None or status < 0 or not said else said
         super().__init__(f"{failed}: {self.reason}")
 
 
-def _how(status: int | None) -> str:
+def how_ended(status: int | None) -> str:
+    """An exit status, or minus a signal, in words; None: there was no end in time."""
     if status is None:
         return "it came to no end"
     if status == -signal.SIGKILL:

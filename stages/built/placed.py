@@ -25,7 +25,7 @@ from shisha_rt.costs.operator_costs import described_costs
 from shisha_rt.machine.device import Device
 from shisha_rt.model.graph import Graph, Tensor
 from shisha_rt.model.index import ModelIndex
-from shisha_rt.model.quantized import depends_on_engine
+from shisha_rt.model.rounding import depends_on_engine
 from shisha_rt.model.scales import STEPS, never_negative
 from shisha_rt.model.spans import Span, ends_of
 from shisha_rt.model.split import Split

@@ -12,6 +12,7 @@ import pytest
 from onnx import helper
 
 from shisha_rt.measure.check import oddities, try_second_engine, weight_bytes_within
+from shisha_rt.model.reader.onnx_reader import Model
 from stages.jobs.second_engine import agreement
 from tests.cli.conftest import Run
 from tests.measure.test_compile import refused
@@ -100,7 +101,8 @@ def test_nothing_to_cut_and_an_engine_that_does_not_know_an_operator(
 def odd(model: onnx.ModelProto, folder: Path) -> list[str]:
     """But for a layer of more than half of the weight, which networks of two layers have."""
     compiled = next(compiled_here(saved(model, folder, "odd"), ["as_is"]))
-    return [line for line in oddities(compiled) if not line.startswith("layer ")]
+    assert isinstance(compiled.model, Model)
+    return [line for line in oddities(compiled, compiled.model) if not line.startswith("layer ")]
 
 
 @pytest.mark.parametrize(
@@ -131,7 +133,9 @@ def test_a_layer_heavier_than_all_others_and_a_suggested_size(tmp_path: Path) ->
     weights = {"w0": weight(4, 32), "w1": weight(32, 4 * 3)}
     model = network(nodes, {"x": [1, "rows", 4]}, {"y": [1, "rows", 12]}, weights)
     onnx.helper.set_model_props(model, {"shisha_rt.dim.rows": "5"})
-    suggested, heavy = oddities(next(compiled_here(saved(model, tmp_path, "two"), ["as_is"])))
+    compiled = next(compiled_here(saved(model, tmp_path, "two"), ["as_is"]))
+    assert isinstance(compiled.model, Model)
+    suggested, heavy = oddities(compiled, compiled.model)
     assert suggested.startswith("dimension 'rows' is 5, as the model suggests")
     assert heavy.startswith("layer 1 (MatMul_1) has 75% of the weight: by cuts alone at most 1.3 times")
 

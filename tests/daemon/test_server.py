@@ -10,11 +10,12 @@ import pytest
 from shisha_rt.core.codes import Code
 from shisha_rt.daemon.front.addresses import Addresses
 from shisha_rt.daemon.front.requests import AnswerTo, FrameAnswer
-from shisha_rt.daemon.planning import Planning
+from shisha_rt.daemon.prepare import planned
+from shisha_rt.daemon.prepared import Planning
 from shisha_rt.daemon.server import Daemon
 from shisha_rt.machine.config.machine_file import parse_machine
 from shisha_rt.machine.host.cores import usable_cores
-from shisha_rt.measure.model_on_machine import make_ready
+from shisha_rt.measure.make_ready import make_ready
 from shisha_rt.messages.worker import Done
 from shisha_rt.protocol.request import InferRequest
 from tests.serving.identity_model import frame_of, write_identity_model
@@ -28,7 +29,7 @@ class Fault(RuntimeError):
 def daemon(tmp_path: Path) -> Daemon:
     text = f'[[place]]\nname = "a"\ncores = [{usable_cores()[0]}]\n'
     ready = make_ready(write_identity_model(tmp_path), parse_machine(text, name="one", source="one"))
-    return Daemon(ready, Addresses("tcp://127.0.0.1:0"), Planning())
+    return Daemon(planned(ready, Planning()), Addresses("tcp://127.0.0.1:0"))
 
 
 def submit(daemon: Daemon, count: int, answer_to: AnswerTo) -> None:

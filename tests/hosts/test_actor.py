@@ -18,7 +18,8 @@ from shisha_rt.cache import LIST_FILE, cache_folder, publish
 from shisha_rt.hosts.actor import FarHost
 from shisha_rt.hosts.hosts import HostAbout, about_this_host, why_unfit
 from shisha_rt.hosts.model_files import ModelManifest, manifest_of
-from shisha_rt.measure.compile import Compiled, compile_model, engine_key
+from shisha_rt.measure.compile import compile_model, engine_key
+from shisha_rt.measure.compiled import Compiled
 from shisha_rt.messages.worker import FarUp, WorkerConfig
 from shisha_rt.model.zoo import resolve_model
 from tests.serving.identity_model import write_identity_model

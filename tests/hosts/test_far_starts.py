@@ -13,7 +13,8 @@ import zmq
 from benchmarks.rigs.raylets import lacking_ray
 from shisha_rt.hosts.actor import FarHost
 from shisha_rt.hosts.model_files import manifest_of
-from shisha_rt.measure.compile import Compiled, compile_model, engine_key
+from shisha_rt.measure.compile import compile_model, engine_key
+from shisha_rt.measure.compiled import Compiled
 from shisha_rt.messages.worker import WorkerConfig
 from shisha_rt.model.zoo import resolve_model
 

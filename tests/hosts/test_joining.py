@@ -16,7 +16,8 @@ from benchmarks.rigs.raylets import Raylets, lacking_ray
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.hosts import messages as cm
 from shisha_rt.hosts.bundles import PlaceAsked
-from shisha_rt.hosts.joined import PROCESS, Joined
+from shisha_rt.hosts.joined import Joined
+from shisha_rt.hosts.messages import PROCESS
 from shisha_rt.hosts.model_files import FolderEntry, ModelManifest
 from shisha_rt.machine.config.machine_file import parse_machine
 from shisha_rt.machine.machine import Machine

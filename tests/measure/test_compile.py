@@ -21,7 +21,8 @@ from onnx import helper
 from shisha_rt.cache import LIST_FILE, cache_folder
 from shisha_rt.errors import Failure
 from shisha_rt.measure import compile as compile_module
-from shisha_rt.measure.compile import Compiled, compile_model, compiled_form
+from shisha_rt.measure.compile import compile_model, compiled_form
+from shisha_rt.measure.compiled import Compiled
 from shisha_rt.model.index import Form, ModelIndex
 from shisha_rt.model.reader.index_file import read_index
 from shisha_rt.model.reader.onnx_reader import Model, read_model, read_saved
@@ -130,7 +131,7 @@ def test_a_model_is_cleaned_once(tmp_path: Path) -> None:
     for folder in folders:
         folder.mkdir()
     cleaned, again = (compile_model(open_output(folder).rename(folder / f"{folder.name}.onnx")) for folder in folders)
-    assert (cleaned.model.is_saved, again.model.is_saved) == (False, True)
+    assert [isinstance(model, Model) and model.is_saved for model in (cleaned.model, again.model)] == [False, True]
     assert (again.model.name, again.model.graph.name) == ("again", "again")
     assert again.model.graph == replace(cleaned.model.graph, name="again")
     assert again.model.graph.outputs[0].open_axes == (1,)

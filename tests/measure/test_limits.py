@@ -9,7 +9,7 @@ from shisha_rt.core.lifecycle.instructions import Ending, Instruction, PrepareSt
 from shisha_rt.core.lifecycle.lifecycle import Lifecycle
 from shisha_rt.core.lifecycle.policy import Policy
 from shisha_rt.machine.config.machine_file import parse_machine
-from shisha_rt.measure.model_on_machine import make_ready
+from shisha_rt.measure.make_ready import make_ready
 from shisha_rt.plan.plan import Plan
 from tests.serving.identity_model import LAYERS, write_identity_model
 

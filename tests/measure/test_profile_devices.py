@@ -17,9 +17,11 @@ from shisha_rt.machine.config.machine_file import parse_machine
 from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.machine.machine import Machine
 from shisha_rt.measure import device_profile
-from shisha_rt.measure.compile import Compiled, compile_model
+from shisha_rt.measure.compile import compile_model
+from shisha_rt.measure.compiled import Compiled
+from shisha_rt.measure.costs_of_model import layer_costs
 from shisha_rt.measure.device_profile import DeviceProfile, profile_devices
-from shisha_rt.measure.model_on_machine import make_ready
+from shisha_rt.measure.make_ready import make_ready
 from shisha_rt.measure.profile import Tell, measure
 from shisha_rt.messages.device_profiling import DeviceProfilingJob, Profiled
 from tests.model.networks import network, odd_network, weight, write
@@ -125,11 +127,11 @@ def test_a_team_is_a_kind_of_its_own(compiled: Compiled, tmp_path: Path, jobs: l
     alone, together = jobs
     assert (alone.threads, alone.lead) == (1, ())
     assert (together.threads, together.cores, together.lead) == (2, usable_cores()[:2], usable_cores()[:1])
-    (measured,) = ready.layer_costs().costs().teams
+    (measured,) = layer_costs(ready).costs().teams
     assert measured.places == team
     again = make_ready(residual(tmp_path), on)
     assert len(jobs) == 2  # kept
-    assert again.layer_costs().costs().teams == ()
+    assert layer_costs(again).costs().teams == ()
 
 
 def test_places_with_described_devices_form_no_teams(compiled: Compiled, tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from shisha_rt.costs.layer_costs import RawCosts, RawTimes, mean_costs
 from shisha_rt.errors import BadInput
 from shisha_rt.machine.config.machine_file import load_machine, parse_machine
 from shisha_rt.measure.compile import compile_model
-from shisha_rt.measure.model_on_machine import ModelOnMachine, make_ready
+from shisha_rt.measure.make_ready import make_ready
+from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.measure.shapes import compile_shapes
 from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.plan.plan import Plan

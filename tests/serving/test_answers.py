@@ -18,7 +18,8 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
-from shisha_rt.measure.compile import Compiled, compile_model
+from shisha_rt.measure.compile import compile_model
+from shisha_rt.measure.compiled import Compiled
 from shisha_rt.model.zoo import zoo_path
 from shisha_rt.plan.plan import Plan
 from shisha_rt.tensors import NUMPY_OF

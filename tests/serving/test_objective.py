@@ -18,7 +18,7 @@ from shisha_rt.client import Client
 from shisha_rt.core.tuning.best import BestPlan, key_of
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.measure import plan_store
-from shisha_rt.measure.model_on_machine import make_ready
+from shisha_rt.measure.make_ready import make_ready
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from tests.serving.daemon_process import DaemonProcess, until

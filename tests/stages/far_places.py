@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from shisha_rt.core.lifecycle.events import Descriptor
-from shisha_rt.measure.compile import Compiled
+from shisha_rt.measure.compiled import Compiled
 from shisha_rt.messages import worker as messages
 from shisha_rt.messages.worker import FarConfig, FarUp, FromWorker, ToWorker, WorkerConfig
 from shisha_rt.model.spans import Span

@@ -27,7 +27,8 @@ from shisha_rt.machine.config.machine_file import parse_machine
 from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.machine.machine import Machine
 from shisha_rt.measure import profile
-from shisha_rt.measure.compile import Compiled, compile_model, read_compiled
+from shisha_rt.measure.compile import compile_model, read_compiled
+from shisha_rt.measure.compiled import Compiled
 from shisha_rt.measure.profile import known_costs, measure, profile_model
 from shisha_rt.messages.calibration import Calibrated, CalibrationJob, Progress
 from shisha_rt.model.layers import operators_of

@@ -20,12 +20,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from shisha_rt.client import Client
 from shisha_rt.daemon.front.addresses import Addresses
-from shisha_rt.daemon.planning import Planning
+from shisha_rt.daemon.prepare import planned
+from shisha_rt.daemon.prepared import Planning
 from shisha_rt.daemon.server import Daemon
 from shisha_rt.errors import BadInput
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.machine.machine import Machine, target_s
-from shisha_rt.measure.model_on_machine import make_ready
+from shisha_rt.measure.make_ready import make_ready
 from shisha_rt.protocol.exceptions import FailedPrecondition, InvalidArgument
 from tests.serving.daemon_process import PATIENCE_S, DaemonProcess, serve_command, until
 from tests.serving.identity_model import frame_of, write_identity_model
@@ -236,7 +237,7 @@ def test_a_time_scale_too_small_is_found_when_the_real_time_is_known(identity: P
 def test_modelled_times_need_stored_costs(identity: Path, emulated: Path) -> None:
     machine = replace(load_machine(str(emulated)), timing="modelled")
     with pytest.raises(BadInput, match='timing = "modelled": measured costs are needed'):
-        Daemon(make_ready(identity, machine), Addresses("tcp://127.0.0.1:0"), Planning())
+        Daemon(planned(make_ready(identity, machine), Planning()), Addresses("tcp://127.0.0.1:0"))
 
 
 def refusal(model: Path, machine: Path) -> str:

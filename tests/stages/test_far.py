@@ -14,7 +14,8 @@ import psutil
 import pytest
 import zmq
 
-from shisha_rt.measure.compile import Compiled, compile_model
+from shisha_rt.measure.compile import compile_model
+from shisha_rt.measure.compiled import Compiled
 from shisha_rt.messages import worker as messages
 from shisha_rt.model.split import Split
 from shisha_rt.model.zoo import resolve_model

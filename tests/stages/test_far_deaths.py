@@ -17,7 +17,8 @@ import pytest
 import zmq
 
 from shisha_rt.daemon.fleet.watch import HangLimits, Watch
-from shisha_rt.measure.compile import Compiled, compile_model
+from shisha_rt.measure.compile import compile_model
+from shisha_rt.measure.compiled import Compiled
 from shisha_rt.messages import worker as messages
 from shisha_rt.messages.worker import FarConfig
 from shisha_rt.model.zoo import resolve_model

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from shisha_rt.measure.compile import Compiled
+from shisha_rt.measure.compiled import Compiled
 from shisha_rt.measure.shapes import compile_shapes
 from shisha_rt.messages import worker as messages
 from shisha_rt.model.input_sizes import InputSizes

@@ -11,7 +11,8 @@ import onnx
 import onnxruntime as ort
 import pytest
 
-from shisha_rt.measure.compile import Compiled, compile_model
+from shisha_rt.measure.compile import compile_model
+from shisha_rt.measure.compiled import Compiled
 from shisha_rt.model.spans import groups_of
 from stages.built.placed import PlacedStage
 from stages.engines.onnxruntime.optimised_graph import MODEL_FILE

@@ -19,8 +19,9 @@ from shisha_rt.cache import fault_in
 from shisha_rt.errors import BadInput
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.machine.device import Device
-from shisha_rt.measure.compile import Compiled, compile_model
-from shisha_rt.measure.model_on_machine import make_ready
+from shisha_rt.measure.compile import compile_model
+from shisha_rt.measure.compiled import Compiled
+from shisha_rt.measure.make_ready import make_ready
 from shisha_rt.measure.scales import make_scales
 from shisha_rt.messages.scales import read_scales, scales_file, write_scales
 from shisha_rt.model.layers import group_layers

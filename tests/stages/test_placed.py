@@ -21,7 +21,8 @@ from onnx import TensorProto, helper
 
 from shisha_rt.costs.operator_costs import described_costs
 from shisha_rt.machine.device import Device, Family, Fusion, Term, Transfer
-from shisha_rt.measure.compile import Compiled, compile_model
+from shisha_rt.measure.compile import compile_model
+from shisha_rt.measure.compiled import Compiled
 from shisha_rt.model.layer_kinds import LAYER_KINDS, LayerKind
 from shisha_rt.model.zoo import zoo_path
 from shisha_rt.placement.stage_problem import place_stage

@@ -19,7 +19,8 @@ import pytest
 
 from shisha_rt.core.lifecycle.events import Descriptor
 from shisha_rt.machine.device import Device, Family
-from shisha_rt.measure.compile import Compiled, compile_model
+from shisha_rt.measure.compile import compile_model
+from shisha_rt.measure.compiled import Compiled
 from shisha_rt.messages import worker as messages
 from shisha_rt.messages.worker import Prepare, Prepared, PrepareFailed, WorkerConfig
 from shisha_rt.process.arena import Arena

@@ -13,7 +13,8 @@ import pytest
 
 from shisha_rt.machine.device import Device
 from shisha_rt.machine.host.cores import usable_cores
-from shisha_rt.measure.compile import Compiled, compile_model
+from shisha_rt.measure.compile import compile_model
+from shisha_rt.measure.compiled import Compiled
 from shisha_rt.messages.calibration import Progress
 from shisha_rt.messages.device_profiling import DeviceProfilingJob, Profiled
 from shisha_rt.placement.device_profile import Run, device_times, runs_to_profile

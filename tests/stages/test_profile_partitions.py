@@ -10,7 +10,8 @@ import onnx
 import pytest
 
 from shisha_rt.machine.host.cores import usable_cores
-from shisha_rt.measure.compile import Compiled, compile_model
+from shisha_rt.measure.compile import compile_model
+from shisha_rt.measure.compiled import Compiled
 from shisha_rt.messages.calibration import Progress
 from shisha_rt.messages.partition_profiling import PartitionProfilingJob
 from shisha_rt.placement.segments import segment

@@ -18,7 +18,8 @@ import onnxruntime as ort
 import pytest
 from onnx import helper
 
-from shisha_rt.measure.compile import Compiled, compile_model
+from shisha_rt.measure.compile import compile_model
+from shisha_rt.measure.compiled import Compiled
 from shisha_rt.model.spans import Span, groups_of
 from shisha_rt.model.zoo import NAMES, zoo_path
 from shisha_rt.process.arena import Arena

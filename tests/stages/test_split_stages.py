@@ -13,7 +13,8 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from shisha_rt.measure.compile import Compiled, compile_model
+from shisha_rt.measure.compile import compile_model
+from shisha_rt.measure.compiled import Compiled
 from shisha_rt.model.split import AXES, Split, Splittable
 from shisha_rt.model.zoo import zoo_path
 from shisha_rt.process.arena import Arena

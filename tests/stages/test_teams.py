@@ -14,7 +14,8 @@ from onnx import helper
 from shisha_rt.core.lifecycle.events import Descriptor
 from shisha_rt.machine.device import Device
 from shisha_rt.machine.host.cores import usable_cores
-from shisha_rt.measure.compile import Compiled, compile_model
+from shisha_rt.measure.compile import compile_model
+from shisha_rt.measure.compiled import Compiled
 from shisha_rt.messages import worker as messages
 from shisha_rt.messages.worker import Prepare, Prepared, Retire
 from shisha_rt.model.spans import Span

@@ -10,7 +10,8 @@ import numpy as np
 import onnx
 import pytest
 
-from shisha_rt.measure.compile import Compiled, compile_model
+from shisha_rt.measure.compile import compile_model
+from shisha_rt.measure.compiled import Compiled
 from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.model.zoo import TRAINED, zoo_path
 from tests.model.networks import run

@@ -16,7 +16,7 @@ import onnxruntime as ort
 import pytest
 
 from shisha_rt.errors import BadInput
-from shisha_rt.measure.compile import Compiled
+from shisha_rt.measure.compiled import Compiled
 from shisha_rt.model.index import Form
 from shisha_rt.model.layers import group_layers
 from shisha_rt.model.reader import one_run

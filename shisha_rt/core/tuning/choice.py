@@ -14,7 +14,6 @@ from types import MappingProxyType
 from typing import Final
 
 from shisha_rt.core.tuning.best import BestPlan, BestPlans
-from shisha_rt.core.tuning.plan_by_weights import plan_by_weights
 from shisha_rt.core.tuning.profiler_messages import FromProfiler, ModelProfiled
 from shisha_rt.core.tuning.state import Profiles
 from shisha_rt.core.tuning.tuner_messages import PlaceNow
@@ -140,6 +139,10 @@ class Choice:
         else:
             self.profiles = Profiles.FAILED
 
+    def hear_ahead(self, by_costs: Mapping[Objective, Plan]) -> None:
+        """Plans by the costs known at the start; those by what has been measured since stay."""
+        self.by_costs = {**by_costs, **self.by_costs}
+
     def _copies(self, available: Collection[str]) -> Plan:
         """The whole model on each place."""
         places = tuple((place.name,) for place in self._whole(available))
@@ -147,6 +150,8 @@ class Choice:
 
     def _with_room(self, places: tuple[Place, ...]) -> Plan | None:
         """Found once for the same places: it takes long, and is asked for again as long as no plan can serve."""
+        from shisha_rt.core.tuning.plan_by_weights import plan_by_weights  # the planners: only where memory is short
+
         if self._by_weights is None or self._by_weights[0] != places:
             self._by_weights = places, plan_by_weights(self._rules, self._weights, places)
         return self._by_weights[1]

@@ -42,7 +42,7 @@ class Cores:
             ev.FramesCounted: to_tuning,
             ev.PeriodsCounted: to_tuning,
             **dict.fromkeys((ev.TunerSaid, ev.TunerDied, ev.PauseAsked, ev.SearchAsked, ev.OptionsSet), to_tuning),
-            **dict.fromkeys((ev.ProfilerSaid, ev.PlaceReturned), to_tuning),
+            **dict.fromkeys((ev.ProfilerSaid, ev.PlannedAhead, ev.PlaceReturned), to_tuning),
             ev.MachineChanged: to_all,
             **dict.fromkeys((ev.PlacerSaid, ev.PlacerDied, ev.Look), placers),
         }

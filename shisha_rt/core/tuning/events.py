@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -12,7 +13,8 @@ from shisha_rt.core.tuning import placer_messages as pm
 from shisha_rt.core.tuning import profiler_messages as fm
 from shisha_rt.core.tuning import tuner_messages as tm
 from shisha_rt.machine.machine import Machine
-from shisha_rt.plan.rate import AnyObjective
+from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.rate import AnyObjective, Objective
 
 
 class PartTaken(Struct, frozen=True, gc=False):
@@ -71,6 +73,13 @@ class TunerDied:
 @dataclass(frozen=True, slots=True)
 class ProfilerSaid:
     message: fm.FromProfiler
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedAhead:
+    """The best plans by stored costs for objectives that were not wanted at the start."""
+
+    by_costs: Mapping[Objective, Plan]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +147,7 @@ TuningEvent: TypeAlias = (
     | TunerSaid
     | TunerDied
     | ProfilerSaid
+    | PlannedAhead
     | PauseAsked
     | SearchAsked
     | OptionsSet

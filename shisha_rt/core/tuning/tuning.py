@@ -394,6 +394,7 @@ _APPLY: Final[Mapping[type, Callable[[Tuning, Any], None]]] = {
     ev.FramesCounted: Tuning._frames_counted,
     ev.PeriodsCounted: lambda tuning, counted: tuning.measuring.periods_passed(counted),
     ev.ProfilerSaid: Tuning._profiler_said,
+    ev.PlannedAhead: lambda tuning, planned: tuning.choice.hear_ahead(planned.by_costs),
     ev.TunerSaid: Tuning._tuner_said,
     ev.TunerDied: Tuning._tuner_died,
     ev.PauseAsked: Tuning._pause_asked,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from shisha_rt.core import event_log
 from shisha_rt.costs.link_speed import LinkSpeed
@@ -14,8 +15,10 @@ from shisha_rt.daemon.children.child_link import ChildLink
 from shisha_rt.daemon.fleet.far_links import FarLinks
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.hosts import messages as cm
-from shisha_rt.hosts.joined import LEAVES_WITHIN_S, PROCESS, Joined
 from shisha_rt.messages.worker import WorkerConfig
+
+if TYPE_CHECKING:
+    from shisha_rt.hosts.joined import Joined
 
 
 class FarPlaces:
@@ -33,7 +36,9 @@ class FarPlaces:
         self._relays: dict[int, tuple[str, WorkerConfig]] = {}
         if joined is not None:
             codecs = cm.TO_CLUSTER, cm.FROM_CLUSTER
-            self._link = ChildLink(PROCESS, poller, codecs, self._said, self._died, joined.greeting, begun=joined.line)
+            self._link = ChildLink(
+                cm.PROCESS, poller, codecs, self._said, self._died, joined.greeting, begun=joined.line
+            )
 
     def expect(self, place: str, incarnation: int, config: WorkerConfig) -> None:
         """A relay has been started; its far end will be when it hails."""
@@ -74,7 +79,7 @@ class FarPlaces:
         """Have everything given back, and wait for it."""
         if self._link is not None:
             self._link.send(cm.EndCluster())
-            self._link.wait(LEAVES_WITHIN_S)
+            self._link.wait(cm.LEAVES_WITHIN_S)
 
     def close(self) -> None:
         if self._link is not None:

@@ -22,7 +22,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped] 
 
 from shisha_rt.errors import BadInput
 from shisha_rt.model.clean import clean, without_weights
-from shisha_rt.model.graph import Graph, Operator, Tensor
+from shisha_rt.model.graph import Graph, ModelGraph, Operator, Tensor
 from shisha_rt.model.input_sizes import ANY_SIZES, InputSizes
 from shisha_rt.model.open_shapes import SeenTensor, shape_with_open_axes, unknown_tensors
 from shisha_rt.model.reader.external_data import datatype_of, load_weights, save_with_external_weights
@@ -56,18 +56,14 @@ class FoundOut:
 
 
 @dataclass(frozen=True)
-class Model:
-    """A cleaned model. `name` is the file's stem; `proto` has its weights inside and may be larger than 2 GiB.
+class Model(ModelGraph):
+    """A cleaned model as it was read. `proto` has its weights inside and may be larger than 2 GiB.
 
-    `key` identifies all that derived files depend on: the file, its external data, the dimensions given, the cleaner.
     `is_saved`: it was read from where it had been saved; its weights are there alone, and it cannot be saved again.
     `found_out` is empty then.
     """
 
-    name: str
-    graph: Graph
     proto: onnx.ModelProto
-    key: str
     found_out: FoundOut = FoundOut()
     is_saved: bool = False
 
@@ -111,7 +107,7 @@ def read_model(
         raise BadInput(f"{path}: no output depends on an input; expected at least one input that is not a weight")
     read = {tensor.name for tensor in graph.inputs}
     unread = tuple(value.name for value in runtime_inputs(model.graph) if value.name not in read)
-    return Model(path.stem, graph, cleaned, key_of(external_digest), FoundOut(dims, seen, unread))
+    return Model(path.stem, graph, key_of(external_digest), cleaned, FoundOut(dims, seen, unread))
 
 
 def _key_of(content_digest: bytes, external_digest: bytes, settings: bytes) -> str:
@@ -163,7 +159,7 @@ def read_saved(name: str, folder: Path) -> Model:
     path = folder / CLEAN_FILE
     proto = onnx.load(path, load_external_data=False)
     graph = replace(_graph_of(proto, str(path)), name=name)  # the file may have been called otherwise
-    return Model(name, graph, proto, folder.name, is_saved=True)
+    return Model(name, graph, folder.name, proto, is_saved=True)
 
 
 def read_clean(folder: Path) -> Graph:

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 from shisha_rt.model.dimensions import tensor_of
 from shisha_rt.model.graph import Graph, Operator
 from shisha_rt.model.heavy import HEAVY
-from shisha_rt.model.quantized import DEQUANTIZE
+from shisha_rt.model.rounding import DEQUANTIZE
 from shisha_rt.model.shards.blocked import BLOCK, NCHWC, blocked_tensors, reads_plain
 from shisha_rt.model.shards.local import CONVOLVE, PRODUCTS, Needs, carried, contraction, groups_of_conv, needs_of
 from shisha_rt.model.shards.shards import Slice

@@ -22,7 +22,7 @@ import onnx
 from onnx import AttributeProto, numpy_helper
 
 from shisha_rt.model.graph import Graph, Operator, Tensor
-from shisha_rt.model.quantized import DEQUANTIZE, rounds
+from shisha_rt.model.rounding import DEQUANTIZE, rounds
 
 _WHOLE: Final = ("BOOL", "INT32", "INT64")
 _MOST_VALUES: Final = 64

@@ -25,11 +25,12 @@ from shisha_rt.costs.operator_costs import GroupCost, OperatorCosts, described_c
 from shisha_rt.costs.profiles import Profile, Setting
 from shisha_rt.machine.device import Device
 from shisha_rt.machine.machine import Machine, Place
-from shisha_rt.measure.compile import Compiled
+from shisha_rt.measure.compiled import Compiled
 from shisha_rt.measure.profile import PlaceClass, Tell, class_of, measure, profile_of, turn
 from shisha_rt.measure.profile_store import FILE_NAME, ProfileStore
 from shisha_rt.messages.calibration import SpanTime
 from shisha_rt.messages.partition_profiling import PartitionProfilingJob, PartitionsTimed
+from shisha_rt.model.reader.onnx_reader import read_saved
 from shisha_rt.papers.partitiontuner.partition_ids import operator_ids, partition_id
 from shisha_rt.placement.operator_groups import DEFAULT_PATTERNS, Pattern, operator_groups
 
@@ -87,7 +88,7 @@ def profile_partitions(
         return PartitionProfile(costs, 0, 0, 0, 0.0)
     singles: list[_Partition] = [(operator,) for operator in range(len(graph.operators))]
     partitions = [*singles, *operator_groups(graph, patterns)]
-    ids = operator_ids(graph, compiled.model.proto)
+    ids = operator_ids(graph, read_saved(compiled.model.name, compiled.model_folder).proto)
     id_of = {partition: partition_id(ids, partition) for partition in partitions}
     first_of = {partition_key: partition for partition, partition_key in reversed(id_of.items())}
     sitting = _Sitting(compiled, place, class_of(place, machine, compiled), measured, on_progress or (lambda _: None))

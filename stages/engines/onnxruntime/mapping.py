@@ -17,7 +17,7 @@ import onnx
 from shisha_rt.model.graph import Graph
 from shisha_rt.model.heavy import HEAVY
 from shisha_rt.model.layers import Layer, LayeredNode, largest_layers, layer_of_operator
-from shisha_rt.model.quantized import DEQUANTIZE
+from shisha_rt.model.rounding import DEQUANTIZE
 from shisha_rt.model.subgraphs import reads
 from stages.engines.onnxruntime.covered import counterparts
 

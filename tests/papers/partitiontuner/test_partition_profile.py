@@ -15,7 +15,8 @@ from shisha_rt.machine.config.device_files import devices_of
 from shisha_rt.machine.config.machine_file import parse_machine
 from shisha_rt.machine.machine import Machine
 from shisha_rt.measure import database
-from shisha_rt.measure.compile import Compiled, compile_model
+from shisha_rt.measure.compile import compile_model
+from shisha_rt.measure.compiled import Compiled
 from shisha_rt.measure.profile import Tell, measure
 from shisha_rt.messages.partition_profiling import PartitionProfilingJob, PartitionsTimed
 from shisha_rt.model.input_sizes import InputSizes

@@ -1,0 +1,61 @@
+"""`python -m shisha_rt.daemon.children.preparer CHANNEL PARENT`: prepares what a daemon is to serve, then plans ahead.
+
+What passes is pickled: both ends are the same program, and nobody else has the channel.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import signal
+import sys
+from types import FrameType
+from typing import Final
+
+from shisha_rt.daemon.prepare import plans_for_others, prepare
+from shisha_rt.daemon.prepared import PreparedModel
+from shisha_rt.errors import BadInput, Failure
+from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.rate import Objective
+from shisha_rt.process.channel import Channel
+from shisha_rt.process.parent import die_with
+
+_NICENESS: Final = 10
+"""While it plans ahead, workers start."""
+
+
+def main(arguments: list[str]) -> int:
+    channel_fd, parent = arguments
+    die_with(int(parent))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it reaches the whole group, and the daemon ends this process
+    signal.signal(signal.SIGTERM, _end)  # whatever was begun is put away
+    channel = Channel.inherited(int(channel_fd))
+    asked, level, style = pickle.loads(channel.wait())
+    logging.basicConfig(level=level, format=style)
+
+    def say(message: str | Exception | PreparedModel | dict[Objective, Plan]) -> None:
+        channel.send(pickle.dumps(message))
+
+    try:
+        prepared = prepare(asked, say)
+    except BadInput as error:
+        say(BadInput(str(error)))
+    except Failure as error:
+        say(Failure(str(error)))
+    except OSError as error:
+        say(error)
+    else:
+        say(prepared.without_weights)
+        os.nice(_NICENESS)
+        say(plans_for_others(prepared))
+    channel.wait()  # until the daemon, which has heard it, ends this process
+    return 0
+
+
+def _end(_number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

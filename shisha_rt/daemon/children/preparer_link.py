@@ -1,0 +1,105 @@
+"""The daemon's end of the process that prepares what it is to serve (`preparer`)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import select
+import subprocess
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from shisha_rt.errors import Failure
+from shisha_rt.process.channel import Channel, ChannelBroken
+from shisha_rt.process.child import start_child
+from shisha_rt.process.job import how_ended
+
+if TYPE_CHECKING:  # what it is started from has not loaded these yet
+    from shisha_rt.core.tuning.events import PlannedAhead
+    from shisha_rt.daemon.loop.poller import Poller
+    from shisha_rt.daemon.prepared import Preparation, PreparedModel
+
+_MODULE: Final = "shisha_rt.daemon.children.preparer"
+_ENDS_WITHIN_S: Final = 5.0
+
+
+class PreparerLink:
+    """Started at once, as it takes a second to load; then `ask`, `wait`, and `watch` for the plans made ahead.
+
+    `close` in any case.
+    """
+
+    def __init__(self) -> None:
+        self._poller: Poller | None = None
+        self._closed = False
+        self._channel, theirs = Channel.pair()
+        try:
+            fd = theirs.fileno()
+            self._child = start_child(_MODULE, str(fd), str(os.getpid()), pass_fds=[fd])
+        except OSError:
+            self._channel.close()
+            raise
+        finally:
+            theirs.close()
+
+    def ask(self, asked: Preparation, log: tuple[int, str]) -> None:
+        """Begin. `log`: level and format of what the process logs to the standard error that is the daemon's, too."""
+        self._channel.send(pickle.dumps((asked, *log)))
+
+    def wait(self, tell: Callable[[str], None]) -> PreparedModel:
+        """What it has prepared. Raises what `prepare` raises there; Failure where the process dies."""
+        while True:
+            message = self._next()
+            if isinstance(message, Exception):
+                raise message
+            if not isinstance(message, str):
+                return message
+            tell(message)
+
+    def _next(self) -> str | Exception | PreparedModel:
+        while self._channel.open:
+            with contextlib.suppress(ChannelBroken):
+                data = self._channel.take()
+                if data is not None:
+                    message: str | Exception | PreparedModel = pickle.loads(data)
+                    return message
+                self._channel.flush()
+            if self._channel.open:
+                select.select([self._channel.fileno()], [self._channel.fileno()] if self._channel.waiting else [], [])
+        raise Failure(f"the process that prepares the model has died: {how_ended(self._child.popen.wait())}")
+
+    def watch(self, poller: Poller) -> None:
+        """Have `poller` tell of the plans made ahead."""
+        self._poller = poller
+        poller.watch(self._channel.fileno(), self._hear)
+        poller.watch(self._child.pidfd, self._gone)
+
+    def _hear(self) -> Iterator[PlannedAhead]:
+        from shisha_rt.core.tuning.events import PlannedAhead  # the daemon has it by now
+
+        assert self._poller is not None
+        with contextlib.suppress(ChannelBroken):
+            data = self._channel.take()
+            if data is not None:
+                yield PlannedAhead(pickle.loads(data))
+        self._poller.unwatch(self._channel.fileno())
+        self._child.popen.terminate()  # it has no more to do; the loop does not wait for its end
+
+    def _gone(self) -> Iterator[object]:
+        self.close()
+        return iter(())
+
+    def close(self) -> None:
+        """End the process, if it has not ended. What it had begun is put away, where that does not take long."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._poller is not None:
+            self._poller.unwatch(self._channel.fileno())
+            self._poller.unwatch(self._child.pidfd)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._child.popen.terminate()
+            self._child.popen.wait(_ENDS_WITHIN_S)
+        self._child.end()
+        self._channel.close()

@@ -1,0 +1,111 @@
+"""All that is thought out before a daemon serves: the model made ready, the costs of its layers, the best plans.
+
+This takes the reader of ONNX files, the planners and what measures, which a daemon itself never loads: `serve` has it
+done in a process of its own (`children.preparer`), but for clusters, whose line stays with the daemon.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from shisha_rt.costs.layer_costs import LayerCosts
+from shisha_rt.daemon.prepared import Planning, Preparation, PreparedModel
+from shisha_rt.daemon.settings import layer_kind, objective_of
+from shisha_rt.measure.costs_of_model import known_layer_costs, layer_costs, priced_splits
+from shisha_rt.measure.make_ready import make_ready
+from shisha_rt.measure.model_on_machine import ModelOnMachine
+from shisha_rt.measure.plan_file import read_plan
+from shisha_rt.measure.told_costs import plans_by_costs, told_costs
+from shisha_rt.model.input_sizes import InputSizes
+from shisha_rt.model.zoo import resolve_model
+from shisha_rt.placement.placed_costs import PlacedCosts
+from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.rate import OBJECTIVES, Objective
+from shisha_rt.studies import study
+
+if TYPE_CHECKING:
+    from shisha_rt.hosts.joined import Joined
+
+_SCHEDULING_S: Final = 20.0
+"""For the first schedule of partitions; of very large networks it is then a good one."""
+
+
+def prepare(asked: Preparation, tell: Callable[[str], None], joined: Joined | None = None) -> PreparedModel:
+    """Read, compile and, where it is needed before the first frame, measure.
+
+    `joined`: the cluster with far places; then all objectives are planned for.
+
+    Raises BadInput and Failure as `make_ready`, `read_plan`, `profile_model` and `ready_there` do.
+    """
+    settings, machine = asked.settings, asked.machine
+    ready = make_ready(
+        resolve_model(settings.model, tell),
+        machine,
+        sizes=[InputSizes(settings.dims, sizes) for sizes in settings.shape or ({},)],
+        precision=settings.precision,
+        calibration=None if settings.calibration is None else Path(settings.calibration),
+        kind=layer_kind(settings, machine),
+        teams=settings.replicate and settings.strategy == "guided",
+        on_progress=tell,
+    )
+    if joined is not None:
+        from shisha_rt.hosts.ready_there import ready_there
+
+        ready = ready_there(ready, joined, costs=settings.strategy != "seed" or machine.timing == "modelled")
+    planning = Planning(settings.strategy, settings.solver, asked.fresh, settings.replicate, objective_of(settings))
+    if planning.scheme is not None:
+        planning = replace(planning, processors=study("processor_costs")(ready, tell, settings.groups).costs)
+    if settings.plan is not None:
+        planning = replace(planning, plan=read_plan(Path(settings.plan), ready))
+    stored = None
+    if machine.timing == "modelled":
+        stored = layer_costs(ready, tell)
+    elif settings.strategy == "guided":
+        stored = known_layer_costs(ready)
+    prepared = planned(ready, planning, stored)
+    if joined is None:
+        return prepared
+    return replace(prepared, by_costs={**prepared.by_costs, **plans_for_others(prepared)})
+
+
+def planned(ready: ModelOnMachine, planning: Planning, stored: LayerCosts | PlacedCosts | None = None) -> PreparedModel:
+    """With the best plan for the first objective. `stored`: what layers cost, as far as that is known and wanted.
+
+    The strategy `guided` begins with it; without it layers are measured while frames come.
+    """
+    machine = ready.machine
+    searches = planning.strategy != "seed" and planning.scheme is None
+    splits = priced_splits(ready) if searches and stored is not None else ()  # by formulas it takes long to price them
+    prepared = PreparedModel(
+        ready,
+        planning,
+        None if stored is None else told_costs(stored, machine.time_scale, *splits),
+        pacing=stored if machine.timing == "modelled" else None,
+    )
+    if isinstance(stored, LayerCosts) and searches and machine.time_scale == 1:
+        prepared = replace(prepared, others_ratio=stored.others_ratio)
+    return replace(prepared, by_costs=_first_plans(prepared))
+
+
+def _first_plans(prepared: PreparedModel) -> dict[Objective, Plan]:
+    planning, costs = prepared.planning, prepared.costs
+    if planning.scheme is not None and planning.processors is not None:
+        until_s = time.monotonic() + _SCHEDULING_S
+        first = study("scheme_plan")(planning.scheme, planning.processors, lambda: until_s - time.monotonic())
+        return {} if first is None else {planning.first_objective: first.plan}
+    if planning.strategy != "guided" or costs is None:
+        return {}
+    return plans_by_costs(costs, prepared.ready.machine, planning.replicate, [planning.first_objective])
+
+
+def plans_for_others(prepared: PreparedModel) -> dict[Objective, Plan]:
+    """The best by costs for the objectives that are not wanted at the start, but may be later."""
+    planning, costs = prepared.planning, prepared.costs
+    if costs is None or planning.strategy != "guided":
+        return {}
+    others = [objective for objective in OBJECTIVES if objective != planning.first_objective]
+    return plans_by_costs(costs, prepared.ready.machine, planning.replicate, others)

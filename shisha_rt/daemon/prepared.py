@@ -1,0 +1,78 @@
+"""What is to be prepared before a daemon serves, and what comes of it: both pass between two processes. Values only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from shisha_rt.costs.costs import Costs
+from shisha_rt.daemon.settings import Settings
+from shisha_rt.machine.machine import Machine
+from shisha_rt.measure.model_on_machine import ModelOnMachine
+from shisha_rt.placement.processors import ProcessorCosts
+from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.rate import AnyObjective, Objective
+from shisha_rt.planner.scheme_names import SchemeName, as_scheme
+
+if TYPE_CHECKING:
+    from shisha_rt.costs.layer_costs import LayerCosts
+    from shisha_rt.placement.placed_costs import PlacedCosts
+
+
+@dataclass(frozen=True, slots=True)
+class Planning:
+    """How plans are made. `strategy`: "seed" tunes nothing; `solver` places operators, where places have devices.
+
+    `fresh`: the best plan of earlier runs is neither used nor replaced. `replicate`: plans of the daemon's own may have
+    copies and teams. `objective`: what they are chosen for; `auto`: as the load asks. `processors`: of a scheme of
+    partitions, what it goes by. `plan`: the first one, which stays live as one that a client has set.
+    """
+
+    strategy: str = "seed"
+    solver: str = "exact"
+    fresh: bool = False
+    replicate: bool = True
+    objective: AnyObjective = "throughput"
+    processors: ProcessorCosts | None = None
+    plan: Plan | None = None
+
+    @property
+    def first_objective(self) -> Objective:
+        """What the first plan is chosen for, unless the best ones are known."""
+        return "throughput" if self.objective == "auto" else self.objective
+
+    @property
+    def scheme(self) -> SchemeName | None:
+        return as_scheme(self.strategy)
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What is to be served: `settings` that have been checked, on `machine`. `fresh` as in `Planning`."""
+
+    settings: Settings
+    machine: Machine
+    fresh: bool = False
+
+
+@dataclass(frozen=True)
+class PreparedModel:
+    """A model on a machine, and all that has been thought out before it is served (see `prepare`).
+
+    `costs`: of its layers, as trials measure them; None where they are not known yet, or not wanted. `by_costs`: the
+    best plans by these, or the schedule of a scheme. `pacing`: by which `timing = "modelled"` paces. `others_ratio`:
+    the largest part of the cores that others took while something of the costs was measured.
+    """
+
+    ready: ModelOnMachine
+    planning: Planning
+    costs: Costs | None = None
+    by_costs: Mapping[Objective, Plan] = field(default_factory=dict)
+    pacing: LayerCosts | PlacedCosts | None = None
+    others_ratio: float = 0.0
+
+    @property
+    def without_weights(self) -> PreparedModel:
+        """The same without the values that whoever read the model's file still holds."""
+        return replace(self, ready=replace(self.ready, compiled=self.ready.compiled.without_weights))

@@ -1,0 +1,63 @@
+"""What the layers of a model take on the machine that it was made ready for.
+
+Where places have devices, a layer costs what the best placement of its operators makes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from shisha_rt.costs.layer_costs import LayerCosts
+from shisha_rt.costs.links import Links
+from shisha_rt.costs.split_costs import PricedSplit, ShardTime
+from shisha_rt.measure.compile import Tell
+from shisha_rt.measure.cost_tensors import cost_tensors
+from shisha_rt.measure.model_on_machine import ModelOnMachine
+from shisha_rt.measure.profile import known_costs, profile_model
+from shisha_rt.model.layers import layer_of_operator
+from shisha_rt.model.split import Splittable
+from shisha_rt.placement.placed_costs import PlacedCosts
+from shisha_rt.placement.shard_costs import shard_times
+
+
+def layer_costs(ready: ModelOnMachine, on_progress: Tell | None = None) -> LayerCosts | PlacedCosts:
+    """What layers take on the places; measured first if need be. Raises as `profile_model` does."""
+    if ready.operator_costs:
+        return _placed_costs(ready)
+    raw = profile_model(ready.compiled, ready.machine, on_progress, teams=ready.teams, remote=ready.remote)
+    return LayerCosts(raw, ready.machine, _links(ready))
+
+
+def known_layer_costs(ready: ModelOnMachine) -> LayerCosts | PlacedCosts | None:
+    """What layers take on the places, if nothing has to be measured for that. Raises as `profile_model` does."""
+    if ready.operator_costs:
+        return _placed_costs(ready)
+    raw = known_costs(ready.compiled, ready.machine, teams=ready.teams, remote=ready.remote)
+    return None if raw is None else LayerCosts(raw, ready.machine, _links(ready))
+
+
+def _placed_costs(ready: ModelOnMachine) -> PlacedCosts:
+    graph, layers = ready.compiled.model.graph, ready.compiled.layers
+    return PlacedCosts(graph, layers, ready.machine, ready.operator_costs, ready.team_costs)
+
+
+def _links(ready: ModelOnMachine) -> Links | None:
+    """What it takes to bring tensors to places on other hosts, if there are any."""
+    return Links(cost_tensors(ready.compiled.index), ready.far) if ready.machine.remote else None
+
+
+def priced_splits(ready: ModelOnMachine) -> tuple[Sequence[Splittable], Mapping[PricedSplit, ShardTime]]:
+    """How layers may be split, and what is known beforehand of what shards take, stretched as all times there.
+
+    On described devices that is their formulas, and what these do not tell is no way to split there.
+    """
+    ways = () if ready.unsplit else ready.compiled.index.splits
+    devices = {place: device[0] for place, device in ready.devices.items() if device[0].described}
+    if not devices or ready.unsplit:
+        return ways, {}
+    layers = layer_of_operator(ready.compiled.layers)
+    times = shard_times(ready.compiled.model.graph, layers, ways, devices)
+    known = {key[:2] for key in times}
+    scale = ready.machine.time_scale
+    shares = {key: time.stretched(scale / ready.machine.place(key[-1]).speed) for key, time in times.items()}
+    return [way for way in ways if ((way.first, way.last), way.axis) in known], shares

@@ -1,0 +1,122 @@
+"""Making a model ready for a machine: read and compiled, and the devices of the machine's places measured.
+
+Where no place has devices, a stage is a cut of the engine's optimised graph, and layers are measured. Where some have
+stages are made of the cleaned graph's operators, each on its device; a layer costs what the best placement makes it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from shisha_rt.cache import cache_folder
+from shisha_rt.costs.operator_costs import beside
+from shisha_rt.errors import BadInput
+from shisha_rt.machine.config.device_files import running_devices
+from shisha_rt.machine.machine import Machine
+from shisha_rt.measure.compile import Tell, compile_model
+from shisha_rt.measure.device_profile import profile_devices
+from shisha_rt.measure.model_on_machine import ModelOnMachine
+from shisha_rt.measure.profile import teams_to_measure
+from shisha_rt.measure.profile_store import FILE_NAME, ProfileStore
+from shisha_rt.measure.scales import check_int8, make_scales
+from shisha_rt.measure.shapes import compile_shapes
+from shisha_rt.messages.scales import scales_file
+from shisha_rt.model.graph import Graph
+from shisha_rt.model.input_sizes import ANY_SIZES, InputSizes
+from shisha_rt.model.layer_kinds import LayerKind
+from shisha_rt.placement.build import check_capable
+
+log = logging.getLogger(__name__)
+
+
+def _check_several_shapes(machine: Machine, *, has_devices: bool) -> None:
+    """Raises BadInput where what a frame takes is told by a formula or by bytes, which are another in each shape."""
+    limited = any(memory.bandwidth_bytes_per_s is not None for memory in machine.memories)
+    for has, what in (
+        (has_devices, "its places have devices"),
+        (machine.timing == "modelled", 'it has timing = "modelled"'),
+        (limited, "it has a memory of limited bandwidth"),
+    ):
+        if has:
+            raise BadInput(f"{machine.source}: {what}: expected one --shape, as several cannot be served there")
+
+
+def check_static(graph: Graph, source: str, machine: Machine) -> None:
+    """Raises BadInput for a tensor whose shape depends on the data: what devices take and move goes by sizes."""
+    open_tensor = next((tensor for tensor in graph.tensors.values() if tensor.open_axes), None)
+    if open_tensor is not None:
+        raise BadInput(
+            f"{source}: the shape of tensor {open_tensor.name!r} depends on the data; expected static shapes, "
+            f"as places of {machine.source} have devices"
+        )
+
+
+def make_ready(
+    path: Path,
+    machine: Machine,
+    *,
+    sizes: Sequence[InputSizes] = (ANY_SIZES,),
+    precision: str = "exact",
+    calibration: Path | None = None,
+    kind: LayerKind = "heavy",
+    teams: bool = False,
+    on_progress: Tell | None = None,
+) -> ModelOnMachine:
+    """Read, clean and optimise the model at `path`; devices are measured if they have not been before.
+
+    `sizes`: one, or those of several shapes that are served at once.
+
+    `teams`: plans may have teams of places, so that what those take is wanted as well.
+
+    `calibration`: frames on which devices of int8 have their scales found (see `make_scales`).
+
+    Raises BadInput for a bad model, for a `kind` of layers that this machine cannot be cut into, for devices that this
+    host or `precision` does not allow, and for an operator that no device of any place can run or that makes a tensor
+    without a static shape; Failure if an engine fails.
+    """
+    devices = {place.name: running_devices(machine, place, precision) for place in machine.places}
+    for place in machine.places:
+        if len(devices[place.name]) < len(place.devices):
+            running = ", ".join(device.name for device in devices[place.name])
+            log.warning(
+                '%s: of its devices only %s run: the others change results (precision = "any")', place.name, running
+            )
+    has_devices = any(devices.values())
+    if kind != "heavy" and not has_devices:
+        raise BadInput(f'{machine.source}: no place has devices, which layers = "{kind}" is for, expected "heavy"')
+    if has_devices and machine.remote:
+        name = machine.remote[0].name
+        raise BadInput(f"{machine.source}: place {name} is on another host: expected no devices on others, yet")
+    if len(sizes) > 1:
+        _check_several_shapes(machine, has_devices=has_devices)
+        return ModelOnMachine(compile_shapes(path, sizes, on_progress), machine, {}, teams)
+    of_int8 = [device for place_devices in devices.values() for device in place_devices if device.precision == "int8"]
+    for device in of_int8:
+        check_int8(device)
+    if calibration is not None and not of_int8:
+        raise BadInput(f"{calibration}: on {machine.source} no device of int8 runs: expected no calibration frames")
+    compiled = compile_model(path, sizes[0], on_progress, plain=has_devices, kind=kind)
+    if not has_devices:
+        return ModelOnMachine(compiled, machine, {}, teams)
+    check_static(compiled.model.graph, str(path), machine)
+    scales = make_scales(compiled, calibration, on_progress) if of_int8 else scales_file()
+    with ProfileStore(cache_folder() / FILE_NAME) as store:
+        profiled = partial(profile_devices, compiled, machine, on_progress=on_progress, store=store)
+        costs = {place.name: profiled(place, devices[place.name]).costs for place in machine.places}
+        check_capable(compiled.model.graph, beside(costs.values()))
+        model_on_machine = ModelOnMachine(compiled, machine, costs, teams, scales=scales)
+        if not teams:
+            return model_on_machine
+        together = {
+            team: machine.together(team)
+            for team in teams_to_measure(machine)
+            if model_on_machine.single.isdisjoint(team)
+        }
+        return replace(
+            model_on_machine,
+            team_costs={team: profiled(merged, devices[merged.name]).costs for team, merged in together.items()},
+        )

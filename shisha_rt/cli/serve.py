@@ -3,30 +3,58 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
 import logging
 import os
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from shisha_rt.cli.completion import offer, offer_machines, offer_models
 from shisha_rt.cli.options import Dims, Groups, ManyShapes, parse_dims, parse_shapes, progress
-from shisha_rt.machine.precision import PERMITTED
-from shisha_rt.model.layer_kinds import LAYER_KINDS
-from shisha_rt.placement.solver_names import STAGE_SOLVERS
-from shisha_rt.plan.rate import ANY_OBJECTIVES
-from shisha_rt.planner.scheme_names import SCHEMES
-from shisha_rt.planner.strategies import LIVE
-
-if TYPE_CHECKING:
-    from shisha_rt.daemon.settings import Settings
+from shisha_rt.daemon.settings import Settings, check_built, check_cluster, read_settings, setting_keys
 
 
+def _options() -> Iterator[inspect.Parameter]:
+    """What `serve` takes besides the model: an option for each key of a daemon file, as `Settings` describe it.
+
+    None is set that is not given: a daemon file may say it.
+    """
+    for key in setting_keys():
+        names = [f"--{key.name.replace('_', '-')}"] if key.flag else []
+        option = typer.Option(
+            *names, metavar=key.metavar, help=key.text, autocompletion=_OFFERED.get(key.name, offer(*key.choices))
+        )
+        kind: Any = Path if key.file else key.kind
+        yield _parameter(key.name, Annotated[(list[kind] if key.several else kind) | None, option])
+    yield _parameter("group", Groups)
+    yield _parameter("dim", Dims)
+    yield _parameter("shape", ManyShapes)
+
+
+_OFFERED: Final = {"machine": offer_machines}
+
+
+def _parameter(name: str, annotation: object) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def with_settings(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with all these options in its signature, which it finds in its context."""
+    own = inspect.signature(command, eval_str=True).parameters.values()
+    first = [parameter for parameter in own if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
+    last = [parameter for parameter in own if parameter.kind is parameter.KEYWORD_ONLY]
+    # typer asks `inspect`, which finds it there
+    command.__signature__ = inspect.Signature([*first, *_options(), *last])  # type: ignore[attr-defined]
+    return command
+
+
+@with_settings
 def serve(
     context: typer.Context,
     source: Annotated[
@@ -37,120 +65,12 @@ def serve(
             autocompletion=offer_models,
         ),
     ],
-    machine: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="A machine file or a shipped name. Default: this-machine.",
-            autocompletion=offer_machines,
-        ),
-    ] = None,
-    endpoint: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="tcp://127.0.0.1:PORT (0: any free one) or ipc://PATH. Default: tcp://127.0.0.1:5555.",
-        ),
-    ] = None,
-    metrics: Annotated[
-        str | None,
-        typer.Option(
-            metavar="[HOST:]PORT", help="Where Prometheus scrapes; port 0: any free one. Default: 127.0.0.1:9464."
-        ),
-    ] = None,
-    strategy: Annotated[
-        str | None,
-        typer.Option(
-            help="How the live pipeline is tuned: guided (default), shisha, or seed: not at all; or a schedule of "
-            f"partitions for the least latency: {', '.join(SCHEMES)}.",
-            autocompletion=offer(*LIVE, "seed", *SCHEMES),
-        ),
-    ] = None,
-    precision: Annotated[
-        str | None,
-        typer.Option(
-            help="exact (default): no device that changes results; any: those too.", autocompletion=offer(*PERMITTED)
-        ),
-    ] = None,
-    calibration: Annotated[
-        str | None, typer.Option(metavar="FRAMES.npz", help="Frames on which scales in int8 are found; noise if not.")
-    ] = None,
-    solver: Annotated[
-        str | None,
-        typer.Option(
-            help="How operators are placed on a place's devices: exact (default), or als.",
-            autocompletion=offer(*STAGE_SOLVERS),
-        ),
-    ] = None,
-    layers: Annotated[
-        str | None,
-        typer.Option(
-            help="heavy (default): one for each heavy operator; operators: each, on devices.",
-            autocompletion=offer(*LAYER_KINDS),
-        ),
-    ] = None,
-    objective: Annotated[
-        str | None,
-        typer.Option(
-            help="throughput: the most frames a second; latency: the least time of one by itself; auto (default): what "
-            "the load asks for.",
-            autocompletion=offer(*ANY_OBJECTIVES),
-        ),
-    ] = None,
-    replicate: Annotated[
-        bool | None,
-        typer.Option(help="Whether plans may have copies and teams (default), or each place a stage of its own."),
-    ] = None,
-    max_output_bytes: Annotated[
-        int | None, typer.Option(metavar="N", help="Room for an output whose shape depends on the data: 1 MiB.")
-    ] = None,
-    plan: Annotated[
-        Path | None,
-        typer.Option(metavar="PLAN.json", help="Begin with this plan, as plan --json prints it, and leave it live."),
-    ] = None,
-    http: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="[HOST:]PORT",
-            help="Speak HTTP there, too: the Open Inference Protocol, and a page to watch; or unix:PATH.",
-        ),
-    ] = None,
-    http_certificate: Annotated[
-        Path | None,
-        typer.Option(metavar="PEM", help="For HTTP and metrics that other hosts can reach, with --http-key."),
-    ] = None,
-    http_key: Annotated[Path | None, typer.Option(metavar="PEM", help="The key of that certificate.")] = None,
-    http_shared_memory: Annotated[
-        bool | None,
-        typer.Option("--http-shared-memory", help="Known callers of HTTP may name their files in /dev/shm."),
-    ] = None,
-    access: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Who may come, by keys and tokens; read again on SIGHUP.")
-    ] = None,
-    secret_key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The daemon's own key, made by: shisha-rt keys new.")
-    ] = None,
-    ray: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS",
-            help='The Ray cluster for places with host = "ray": HOST:PORT, auto, or local: one on this host, to try.',
-        ),
-    ] = None,
-    leases: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Where daemons on this host lease cores, in containers too if they share it. Default: the user's.",
-        ),
-    ] = None,
+    *,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Begin anew; leave the best plan of earlier runs as it is.")
     ] = False,
-    group: Groups = None,
-    dim: Dims = None,
-    shape: ManyShapes = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log every event to standard error.")] = False,
+    **_: object,
 ) -> None:
     """Serve a model: cut it into a pipeline over the machine's places and answer frames.
 
@@ -186,7 +106,6 @@ def serve(
         from shisha_rt.daemon.front.addresses import addresses_of
         from shisha_rt.daemon.host_share import share_of
         from shisha_rt.daemon.prepared import Preparation
-        from shisha_rt.daemon.settings import check_cluster
 
         addresses = addresses_of(settings)
         share = share_of(settings)
@@ -223,8 +142,6 @@ def serve(
 def settings_of(options: Mapping[str, Any]) -> Settings:
     """What `serve` is started with: the daemon file's keys, and over them the options. Raises BadInput."""
     from msgspec.structs import replace
-
-    from shisha_rt.daemon.settings import Settings, check_built, read_settings
 
     source: str = options["source"]
     settings = read_settings(Path(source)) if source.endswith(".toml") else Settings(source)

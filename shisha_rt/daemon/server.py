@@ -57,7 +57,8 @@ from shisha_rt.machine.host.leases import CoreLeases
 from shisha_rt.measure.compiled import Compiled
 from shisha_rt.process.arena import Arena
 from shisha_rt.process.budgets import Budgets
-from shisha_rt.process.layout import OUTPUT_BYTES, Layout, layouts_of
+from shisha_rt.process.layout import Layout, layouts_of
+from shisha_rt.process.output_room import OUTPUT_BYTES
 from shisha_rt.protocol.limits import Limits
 from shisha_rt.protocol.request import InferRequest, Signature
 

@@ -1,17 +1,17 @@
-"""What a daemon is started with: a daemon file, or a bare model and options."""
+"""What a daemon is started with, each key once: in a daemon file, and as an option of `serve`."""
 
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, TypeAlias, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec.structs import replace
 
 from shisha_rt.checked import convert, shown
 from shisha_rt.errors import BadInput
-from shisha_rt.machine.machine import Machine
 from shisha_rt.machine.precision import PERMITTED
 from shisha_rt.model.input_sizes import LARGEST_SIZE
 from shisha_rt.model.layer_kinds import LAYER_KINDS, LayerKind
@@ -19,61 +19,147 @@ from shisha_rt.placement.solver_names import STAGE_SOLVERS
 from shisha_rt.plan.rate import ANY_OBJECTIVES, AnyObjective, as_any_objective
 from shisha_rt.planner.scheme_names import SCHEMES
 from shisha_rt.planner.strategies import LIVE
-from shisha_rt.process.layout import OUTPUT_BYTES
+from shisha_rt.process.output_room import LEAST_OUTPUT_BYTES, MOST_OUTPUT_BYTES, OUTPUT_BYTES
+
+if TYPE_CHECKING:
+    from shisha_rt.machine.machine import Machine
 
 ENDPOINT: Final = "tcp://127.0.0.1:5555"
 METRICS: Final = "127.0.0.1:9464"
 STRATEGIES: Final = (*LIVE, "seed", *SCHEMES)
 """`seed`: it is not tuned at all. Schemes schedule partitions."""
 
-LEAST_OUTPUT_BYTES: Final = 1 << 10
-MOST_OUTPUT_BYTES: Final = 1 << 30
-
-
-_FILES: Final = ("plan", "calibration", "http_certificate", "http_key", "access", "secret_key", "leases")
-"""Keys that are files, or folders."""
-
 _Size: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_SIZE)]
 
 
-class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`model` is a path or `zoo:NAME`, `machine` a path or a shipped name, `metrics` PORT or HOST:PORT.
+def _key(text: str, metavar: str | None = None, *choices: str, **further: bool) -> msgspec.Meta:
+    """What a command says of an option. `choices`: of a word. `further`: `file`; `flag`: there is no `--no-` of it."""
+    return msgspec.Meta(description=text, extra={"metavar": metavar, "choices": choices, **further})
 
-    `objective`: what plans are chosen for; `replicate`: whether the daemon's own may have copies and teams; `layers`
-    and `objective` are by default what the strategy goes by; `max_output_bytes`: the room of each output whose shape
-    depends on the data; `plan`: a file with the first plan; `groups`: operators in a row that are measured as one, as
-    "Conv+Relu"; `shape`: of several shapes that are served at once, the inputs of each; `calibration`: a file of frames
-    that scales in int8 are found on (see `measure.scales`). `http`: addresses, each PORT, HOST:PORT or unix:PATH.
-    An address that other hosts can reach, `metrics` too, takes `http_certificate` and `http_key` (PEM) and `access` (a
-    file: who may come); `endpoint` takes `access` and `secret_key` (the daemon's own). `ray`: the cluster that has the
-    machine's places on other hosts. `leases`: the folder in which daemons on one host lease cores. As a daemon file has
-    them, key by key.
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Each key of a daemon file, its default, and what `serve` says of the option of the same name: their one home.
+
+    `model` is a path or `zoo:NAME`. `objective` and `layers` are by default what the strategy goes by. An address that
+    other hosts can reach, `metrics` too, takes `http_certificate`, `http_key` and `access`; `endpoint` takes `access`
+    and `secret_key`.
     """
 
     model: str
-    machine: str = "this-machine"
-    endpoint: str = ENDPOINT
-    metrics: str = METRICS
+    machine: Annotated[str, _key("A machine file or a shipped name. Default: this-machine.", "FILE")] = "this-machine"
+    endpoint: Annotated[
+        str, _key("tcp://127.0.0.1:PORT (0: any free one) or ipc://PATH. Default: tcp://127.0.0.1:5555.", "URL")
+    ] = ENDPOINT
+    metrics: Annotated[
+        str, _key("Where Prometheus scrapes; port 0: any free one. Default: 127.0.0.1:9464.", "[HOST:]PORT")
+    ] = METRICS
     dims: dict[str, _Size] = {}
     shape: tuple[dict[str, tuple[_Size, ...]], ...] = ()
-    strategy: str = "guided"
-    precision: str = "exact"
-    calibration: str | None = None
-    solver: str = "exact"
-    layers: str | None = None
-    objective: str | None = None
-    replicate: bool = True
-    max_output_bytes: int = OUTPUT_BYTES
-    plan: str | None = None
+    strategy: Annotated[
+        str,
+        _key(
+            "How the live pipeline is tuned: guided (default), shisha, or seed: not at all; or a schedule of "
+            f"partitions for the least latency: {', '.join(SCHEMES)}.",
+            None,
+            *STRATEGIES,
+        ),
+    ] = "guided"
+    precision: Annotated[
+        str, _key("exact (default): no device that changes results; any: those too.", None, *PERMITTED)
+    ] = "exact"
+    calibration: Annotated[
+        str | None, _key("Frames on which scales in int8 are found; noise if not.", "FRAMES.npz", file=True)
+    ] = None
+    solver: Annotated[
+        str, _key("How operators are placed on a place's devices: exact (default), or als.", None, *STAGE_SOLVERS)
+    ] = "exact"
+    layers: Annotated[
+        str | None,
+        _key("heavy (default): one for each heavy operator; operators: each, on devices.", None, *LAYER_KINDS),
+    ] = None
+    objective: Annotated[
+        str | None,
+        _key(
+            "throughput: the most frames a second; latency: the least time of one by itself; auto (default): what the "
+            "load asks for.",
+            None,
+            *ANY_OBJECTIVES,
+        ),
+    ] = None
+    replicate: Annotated[
+        bool, _key("Whether plans may have copies and teams (default), or each place a stage of its own.")
+    ] = True
+    max_output_bytes: Annotated[int, _key("Room for an output whose shape depends on the data: 1 MiB.", "N")] = (
+        OUTPUT_BYTES
+    )
+    plan: Annotated[
+        str | None,
+        _key("Begin with this plan, as plan --json prints it, and leave it live.", "PLAN.json", file=True),
+    ] = None
     groups: tuple[str, ...] = ()
-    http: tuple[str, ...] = ()
-    http_certificate: str | None = None
-    http_key: str | None = None
-    http_shared_memory: bool = False
-    access: str | None = None
-    secret_key: str | None = None
-    ray: str | None = None
-    leases: str | None = None
+    http: Annotated[
+        tuple[str, ...],
+        _key("Speak HTTP there, too: the Open Inference Protocol, and a page to watch; or unix:PATH.", "[HOST:]PORT"),
+    ] = ()
+    http_certificate: Annotated[
+        str | None, _key("For HTTP and metrics that other hosts can reach, with --http-key.", "PEM", file=True)
+    ] = None
+    http_key: Annotated[str | None, _key("The key of that certificate.", "PEM", file=True)] = None
+    http_shared_memory: Annotated[
+        bool, _key("Known callers of HTTP may name their files in /dev/shm.", None, flag=True)
+    ] = False
+    access: Annotated[
+        str | None, _key("Who may come, by keys and tokens; read again on SIGHUP.", "FILE", file=True)
+    ] = None
+    secret_key: Annotated[str | None, _key("The daemon's own key, made by: shisha-rt keys new.", "FILE", file=True)] = (
+        None
+    )
+    ray: Annotated[
+        str | None,
+        _key(
+            'The Ray cluster for places with host = "ray": HOST:PORT, auto, or local: one on this host, to try.',
+            "ADDRESS",
+        ),
+    ] = None
+    leases: Annotated[
+        str | None,
+        _key(
+            "Where daemons on this host lease cores, in containers too if they share it. Default: the user's.",
+            "DIR",
+            file=True,
+        ),
+    ] = None
+
+
+class SettingKey(NamedTuple):
+    """A key of a daemon file that is an option of one value, or of several. `kind`: of a value, but for files."""
+
+    name: str
+    kind: type
+    text: str
+    metavar: str | None
+    choices: tuple[str, ...]
+    file: bool
+    flag: bool
+    several: bool
+
+
+def setting_keys() -> Iterator[SettingKey]:
+    """In the order in which `serve --help` has them; without `model`, and what is written otherwise in a command."""
+    for name, hint in get_type_hints(Settings, include_extras=True).items():
+        for meta in getattr(hint, "__metadata__", ()):
+            inner = next(part for part in (*get_args(hint.__origin__), hint.__origin__) if isinstance(part, type))
+            extra = meta.extra
+            yield SettingKey(
+                name,
+                inner,
+                meta.description,
+                extra["metavar"],
+                extra["choices"],
+                extra.get("file", False),
+                extra.get("flag", False),
+                get_origin(hint.__origin__) is tuple,
+            )
 
 
 def read_settings(path: Path) -> Settings:
@@ -87,7 +173,7 @@ def read_settings(path: Path) -> Settings:
         raise BadInput(f"{path}: {error}; expected TOML") from None
     settings = convert(raw, Settings, str(path))
     model = settings.model if settings.model.startswith("zoo:") else str(path.parent / settings.model)
-    files = {name: getattr(settings, name) for name in _FILES}
+    files = {key.name: getattr(settings, key.name) for key in setting_keys() if key.file}
     return replace(
         settings,
         model=model,
@@ -101,14 +187,10 @@ def check_built(settings: Settings, source: str) -> None:
     if settings.strategy not in STRATEGIES:
         known = ", ".join(STRATEGIES)
         raise BadInput(f"{source}: strategy = {shown(settings.strategy)}: not built yet, expected one of {known}")
-    if settings.precision not in PERMITTED:
-        raise BadInput(f"{source}: precision = {shown(settings.precision)}: expected {' or '.join(PERMITTED)}")
-    if settings.solver not in STAGE_SOLVERS:
-        raise BadInput(f"{source}: solver = {shown(settings.solver)}: expected {' or '.join(STAGE_SOLVERS)}")
-    if settings.layers is not None and settings.layers not in LAYER_KINDS:
-        raise BadInput(f"{source}: layers = {shown(settings.layers)}: expected {' or '.join(LAYER_KINDS)}")
-    if settings.objective is not None and settings.objective not in ANY_OBJECTIVES:
-        raise BadInput(f"{source}: objective = {shown(settings.objective)}: expected {' or '.join(ANY_OBJECTIVES)}")
+    for key in setting_keys():
+        value = getattr(settings, key.name)
+        if key.choices and value is not None and value not in key.choices:
+            raise BadInput(f"{source}: {key.name} = {shown(value)}: expected {' or '.join(key.choices)}")
     if settings.strategy in SCHEMES:
         _check_scheme(settings, source)
     elif settings.groups:

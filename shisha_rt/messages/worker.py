@@ -16,8 +16,8 @@ from shisha_rt.messages.scales import scales_file
 from shisha_rt.model.spans import Span
 from shisha_rt.model.split import BriefSplit
 from shisha_rt.process.codec import Codec
-from shisha_rt.process.layout import OUTPUT_BYTES
 from shisha_rt.process.lent import LentPiece
+from shisha_rt.process.output_room import OUTPUT_BYTES
 
 # --- daemon -> worker -----------------------------------------------------------------------------------------
 

@@ -18,10 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from shisha_rt.process.output_room import OUTPUT_BYTES
 from shisha_rt.tensors import TensorSpec
-
-OUTPUT_BYTES: Final = 1 << 20
-"""The room of an output whose shape depends on the data, unless something else is said."""
 
 MAX_RANK: Final = 31
 SHAPE_BYTES: Final = 8 * (1 + MAX_RANK)

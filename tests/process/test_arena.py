@@ -19,7 +19,8 @@ from shisha_rt.plan.passing import passing_tensors
 from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.process.arena import Arena, NoRoom
 from shisha_rt.process.board import MAX_DEVICES, Sign
-from shisha_rt.process.layout import OUTPUT_BYTES, SHAPE_BYTES, Layout, layout_of
+from shisha_rt.process.layout import SHAPE_BYTES, Layout, layout_of
+from shisha_rt.process.output_room import OUTPUT_BYTES
 from shisha_rt.tensors import TensorSpec
 
 _PAGE = 4096

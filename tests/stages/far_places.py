@@ -21,7 +21,8 @@ from shisha_rt.model.spans import Span
 from shisha_rt.process.arena import Arena
 from shisha_rt.process.channel import Channel
 from shisha_rt.process.child import Child, start_child
-from shisha_rt.process.layout import OUTPUT_BYTES, layouts_of
+from shisha_rt.process.layout import layouts_of
+from shisha_rt.process.output_room import OUTPUT_BYTES
 
 PATIENCE_S = 30.0
 

@@ -29,7 +29,8 @@ from shisha_rt.costs.costs import CostLayer, CostPlace, Costs, CostTeam
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.outcome import Outcome
 from shisha_rt.plan.rate import OBJECTIVES, Objective
-from shisha_rt.planner.exact import DEFAULT_LATENCY_STATES, exact_plan
+from shisha_rt.planner.exact import exact_plan
+from shisha_rt.planner.goal import DEFAULT_LATENCY_STATES, Goal
 from shisha_rt.planner.kinds import stage_costs
 from shisha_rt.planner.latency import low_latency
 from shisha_rt.planner.reach import lattice, reach
@@ -132,7 +133,7 @@ def measured_with_copies(sizes: Sequence[Size]) -> list[Row]:
         for size in sizes:
             costs = with_teams(drawn(size, number), size)
             begun_s = time.process_time()
-            solutions[size] = exact_plan(costs, replicate=True, objective=size.objective)
+            solutions[size] = exact_plan(costs, Goal(replicate=True, objective=size.objective))
             taken_s[size].append(time.process_time() - begun_s)
             if solutions[size].outcome is not Outcome.OPTIMAL:
                 raise RuntimeError(f"{size}: exact ended as {solutions[size].outcome}")

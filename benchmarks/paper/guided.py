@@ -46,6 +46,7 @@ from shisha_rt.papers.simulate.paper_machines import CONFIGURATIONS, paper_machi
 from shisha_rt.papers.simulate.roofline import roofline_costs
 from shisha_rt.papers.simulate.simulated_evaluator import FRAMES, SimulatedEvaluator, with_error
 from shisha_rt.planner.exact import exact_plan
+from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.guided import guided as guided_tuner
 from shisha_rt.planner.loop import Tuner, run
 from shisha_rt.planner.seed import seed
@@ -167,7 +168,7 @@ def drawn(case: Case, draw: int, sigma: float, tuners: Sequence[str]) -> Iterato
     """Each tuner on the same true costs, with noise of its own. Raises RuntimeError where no optimum is proven."""
     name = f"{case.network} {case.machine} {draw}"
     truth = with_error(case.told, sigma, random.Random(name))
-    solution = exact_plan(truth, latency_states=0)
+    solution = exact_plan(truth, Goal(latency_states=0))
     if solution.outcome is not Outcome.OPTIMAL or solution.lower_bound_s is None:
         raise RuntimeError(f"{name}: exact ended as {solution.outcome}")
     exactly = CostsEvaluator(truth)

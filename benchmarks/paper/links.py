@@ -38,6 +38,7 @@ from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.outcome import Outcome
 from shisha_rt.plan.rate import OBJECTIVES, Objective
 from shisha_rt.planner.exact import exact_plan
+from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.over_hosts import over_hosts
 from tests.planner.every_far_chain import every_far_chain, random_far_costs
 
@@ -110,7 +111,7 @@ def measured_links(size: LinkedSize) -> Row:
     for number in range(size.draws):
         costs = drawn(size, number)
         begun_s = time.process_time()
-        found = exact_plan(costs, replicate=size.copies, objective=size.objective)
+        found = exact_plan(costs, Goal(replicate=size.copies, objective=size.objective))
         taken_s.append(time.process_time() - begun_s)
         if found.plan is None or found.lower_bound_s is None:
             raise RuntimeError(f"{size}: exact ended as {found.outcome}")
@@ -144,7 +145,7 @@ def enumerated(instances: int, *, copies: bool) -> Row:
         while found is None:
             rng, number = random.Random(number), number + 1
             costs = random_far_costs(rng, rng.randint(1, 7), rng.randint(1, 4))
-            solution = exact_plan(costs, replicate=copies)
+            solution = exact_plan(costs, Goal(replicate=copies))
             found = solution.plan
         least_s = min(its.period_s for its in every_far_chain(costs, len(costs.places), copies=copies))
         found_s, bound_s = team_costs(costs).rate(found).bottleneck_s, solution.lower_bound_s or 0.0

@@ -33,6 +33,7 @@ from shisha_rt.papers.simulate.clusters import cluster, cluster_costs
 from shisha_rt.papers.simulate.router import Router, most_frames_per_s, router_load
 from shisha_rt.plan.rate import OBJECTIVES
 from shisha_rt.planner.exact import exact_plan
+from shisha_rt.planner.goal import Goal
 
 HOSTS: Final = (10, 30, 100, 300, 1000)
 NETWORKS: Final = ("resnet50",)
@@ -53,7 +54,7 @@ def planned(network: str, hosts: int) -> list[Row]:
     rows: list[Row] = []
     for objective in OBJECTIVES:
         begun_s = time.process_time()
-        solution = exact_plan(costs, replicate=True, objective=objective)
+        solution = exact_plan(costs, Goal(replicate=True, objective=objective))
         taken_s = time.process_time() - begun_s
         if solution.plan is None or not solution.lower_bound_s:
             raise RuntimeError(f"{network} on {hosts} hosts: exact ended as {solution.outcome}")
@@ -92,7 +93,7 @@ def planned(network: str, hosts: int) -> list[Row]:
 
 def _in_one_stage_per_s(costs: Costs) -> float | None:
     """None where no place has room for the whole network."""
-    plan = exact_plan(costs, most_stages=1, replicate=True).plan
+    plan = exact_plan(costs, Goal(most_stages=1, replicate=True)).plan
     return None if plan is None else 1 / team_costs(costs).rate(plan).bottleneck_s
 
 

@@ -12,6 +12,7 @@ from benchmarks.pictures.sheet import WIDTH, Sheet
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.plan.plan import Plan
 from shisha_rt.planner.exact import exact_plan
+from shisha_rt.planner.goal import Goal
 
 IN_FLIGHT: Final = 16
 FOLLOWED: Final = 9
@@ -42,7 +43,7 @@ def copies() -> Sheet:
 
 
 def _exact(replicate: bool) -> Plan:
-    plan = exact_plan(equal().costs, replicate=replicate).plan
+    plan = exact_plan(equal().costs, Goal(replicate=replicate)).plan
     assert plan is not None  # every place runs every layer, and no memory is limited
     return plan
 

@@ -30,6 +30,7 @@ from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.measure.told_costs import told_costs
 from shisha_rt.plan.plan import Plan
 from shisha_rt.planner.exact import exact_plan
+from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.shards.split_plan import split_plan
 
 AIM: Final = 1.1
@@ -179,5 +180,5 @@ def _sides(path: Path, ready: ModelOnMachine, axes: Sequence[str]) -> Iterator[_
 def _proposed(ready: ModelOnMachine) -> str:
     """What the planner makes of it for least latency, teams forbidden: a split, or none."""
     costs = told_costs(layer_costs(ready, print), 1.0, ready.rules.splits.values())
-    found = split_plan(costs, exact_plan(costs, objective="latency"), objective="latency")
+    found = split_plan(costs, exact_plan(costs, Goal(objective="latency")), Goal(objective="latency"))
     return "infeasible" if found.plan is None else str(found.plan)

@@ -9,7 +9,6 @@ import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -320,31 +319,25 @@ def _tuned(problem: PlanProblem, start: Plan, balance: Balance | None, alpha: in
 def _guided(problem: PlanProblem, most_stages: int | None, aim: PlanAim) -> Result | None:
     """From the exact plan, which the costs confirm; None where there is no plan to start from."""
     from shisha_rt.costs.costs_evaluator import CostsEvaluator
+    from shisha_rt.planner.goal import Goal
     from shisha_rt.planner.guided import guided
 
     assert problem.costs is not None  # only the seed does without
-    replicate, objective = aim.replicate, aim.objective
     start = _exact(problem.costs, most_stages, aim).plan
     if start is None:
         return None
-    tuner = guided(problem.costs, start, most_stages=most_stages, replicate=replicate, objective=objective)
-    return run(tuner, CostsEvaluator(problem.costs), objective=objective)
+    tuner = guided(problem.costs, start, Goal(aim.replicate, aim.objective, most_stages))
+    return run(tuner, CostsEvaluator(problem.costs), objective=aim.objective)
 
 
 def _exact(costs: Costs, most_stages: int | None, aim: PlanAim, until_s: float = math.inf) -> PlanSolution:
     """The best plan without splits, and with those that `costs` know of; until then, of the monotonic clock."""
     from shisha_rt.planner.exact import exact_plan
+    from shisha_rt.planner.goal import Goal
     from shisha_rt.planner.shards.split_plan import split_plan
 
-    planned = partial(
-        exact_plan,
-        costs,
-        most_stages=most_stages,
-        replicate=aim.replicate,
-        objective=aim.objective,
-        should_stop=lambda: time.monotonic() >= until_s,
-    )
-    return split_plan(costs, planned(), **planned.keywords)
+    goal = Goal(aim.replicate, aim.objective, most_stages, should_stop=lambda: time.monotonic() >= until_s)
+    return split_plan(costs, exact_plan(costs, goal), goal)
 
 
 def _solved(

@@ -55,22 +55,19 @@ def with_order(
     costs = plan_answer.problem.costs
     if reason is not None or costs is None:
         return replace(plan_answer, order=OrderFound(order, reason=reason))
-    from shisha_rt.planner.exact import DEFAULT_LATENCY_STATES
+    from shisha_rt.planner.goal import DEFAULT_LATENCY_STATES, Goal
 
     searched = order == "best"
     until_s = min(until_s, time.monotonic() + (_SEARCH_S if searched else _GLANCE_S))
-    limits = None
-    if searched:
-        limits = study("OrderLimits")(_MOST_DOWNSETS, _MOST_WORK, latency_states=DEFAULT_LATENCY_STATES)
-    ordered = study("ordered_plan")(
-        costs,
-        plan_answer.problem.needs,
-        math.inf if plan_answer.rate is None else plan_answer.rate.bottleneck_s,
-        most_stages=most_stages,
+    goal = Goal(
         replicate=plan_answer.aim.replicate,
-        limits=limits,
+        most_stages=most_stages,
+        latency_states=DEFAULT_LATENCY_STATES if searched else 0,
         should_stop=lambda: time.monotonic() >= until_s,
     )
+    limits = study("OrderLimits")(_MOST_DOWNSETS, _MOST_WORK) if searched else study("OrderLimits")()
+    file_s = math.inf if plan_answer.rate is None else plan_answer.rate.bottleneck_s
+    ordered = study("ordered_plan")(costs, plan_answer.problem.needs, file_s, goal, limits)
     order_found = _told(plan_answer, order, ordered)
     return _reordered(plan_answer, ordered, order_found) if searched else replace(plan_answer, order=order_found)
 

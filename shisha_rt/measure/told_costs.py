@@ -18,6 +18,7 @@ from shisha_rt.placement.placed_costs import PlacedCosts
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import OBJECTIVES, Objective
 from shisha_rt.planner.exact import exact_plan
+from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.shards.split_plan import split_plan
 
 _PLANNING_S: Final = 2.0
@@ -57,13 +58,8 @@ def plans_by_costs(
 
 def _plan_by_costs(costs: Costs, replicate: bool, objective: Objective) -> Plan | None:
     until_s = time.monotonic() + _PLANNING_S
-
-    def should_stop() -> bool:
-        return time.monotonic() >= until_s
-
-    plan_solution = exact_plan(costs, replicate=replicate, objective=objective, should_stop=should_stop)
+    goal = Goal(replicate, objective, should_stop=lambda: time.monotonic() >= until_s)
+    plan_solution = exact_plan(costs, goal)
     if plan_solution.outcome is Outcome.INFEASIBLE:
-        plan_solution = split_plan(
-            costs, plan_solution, replicate=replicate, objective=objective, should_stop=should_stop
-        )
+        plan_solution = split_plan(costs, plan_solution, goal)
     return plan_solution.plan

@@ -14,7 +14,7 @@ either, and chains are tried in which the places of a host have a part of its li
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -28,6 +28,7 @@ from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import Objective, Rate
 from shisha_rt.planner.chains import TOLERANCE, Chains, SharedStage, chains, seconds_of, team_kinds
 from shisha_rt.planner.further_copies import with_further_copies
+from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.kinds import StageCosts, stage_costs
 from shisha_rt.planner.need import Need, need, need_cells
 from shisha_rt.planner.over_hosts import over_hosts, with_parts_of_links
@@ -42,8 +43,6 @@ _MANY_WAYS: Final = 4
 """Stages a group."""
 _ROUNDED_DOWN: Final = 1 - TOLERANCE
 
-Stop = Callable[[], bool]
-
 
 class _Found(NamedTuple):
     """`lower_s`: no chain is below it; None: none has been proven. `least`: nor has one as good a lower latency."""
@@ -54,26 +53,13 @@ class _Found(NamedTuple):
     probes: int
 
 
-def best_chain(
-    costs: Costs,
-    *,
-    most_stages: int | None,
-    replicate: bool,
-    objective: Objective,
-    latency: bool,
-    most_cells: int,
-    should_stop: Stop,
-) -> PlanSolution:
-    """See `exact_plan`. `latency`: for throughput, whether to look for a low latency too."""
-
-    def best(costs: Costs) -> PlanSolution:
-        return _best_chain(costs, most_stages, replicate, objective, latency, most_cells, should_stop)
-
-    best_chain_found = best(costs)
-    if best_chain_found.plan is None or objective == "latency":
+def best_chain(costs: Costs, goal: Goal) -> PlanSolution:
+    """See `exact_plan`."""
+    best_chain_found = _best_chain(costs, goal)
+    if best_chain_found.plan is None or goal.objective == "latency":
         return best_chain_found
     for places in with_parts_of_links(costs) if rate_by(costs, best_chain_found.plan).is_link_bound else ():
-        other = best(places).plan
+        other = _best_chain(places, goal).plan
         if other is not None:
             best_chain_found = _better(costs, best_chain_found, over_hosts(costs, other))
     return best_chain_found
@@ -100,37 +86,26 @@ def _is_proven(lower_s: float, value_s: float) -> bool:
     return lower_s >= value_s * (1 - 2 * TOLERANCE)
 
 
-def _best_chain(
-    costs: Costs,
-    most_stages: int | None,
-    replicate: bool,
-    objective: Objective,
-    latency: bool,
-    most_cells: int,
-    should_stop: Stop,
-) -> PlanSolution:
+def _best_chain(costs: Costs, goal: Goal) -> PlanSolution:
     """As far as stages by themselves go."""
-    most_cells = min(most_cells, _MOST_CELLS)
+    goal = replace(goal, most_cells=min(goal.most_cells, _MOST_CELLS))
     model = stage_costs(costs)
-    bound_s = _bound_s(model, replicate=replicate, objective=objective)
-    whole = chains(model, most_stages=most_stages, replicate=replicate)
-    if whole is not None and _cells(whole, objective) <= most_cells:
-        space = whole
-    else:
-        space = _with_fewer_places(
-            _with_fewer_cuts(model), most_stages, most_cells, replicate=replicate, objective=objective
-        )
-    statistics = {"kinds": len(model.kinds), "cells": _cells(space, objective), "probes": 0}
-    searched = _search(space, bound_s if space is whole else 0.0, objective, latency, should_stop)
+    bound_s = _bound_s(model, goal)
+    whole = chains(model, goal)
+    space = whole
+    if space is None or _cells(space, goal.objective) > goal.most_cells:
+        space = _with_fewer_places(_with_fewer_cuts(model), goal)
+    statistics = {"kinds": len(model.kinds), "cells": _cells(space, goal.objective), "probes": 0}
+    searched = _search(space, bound_s if space is whole else 0.0, goal)
     if isinstance(searched, str):
         outcome = Outcome.INFEASIBLE if space is whole and searched != _STOPPED else Outcome.LIMIT
         lower_s = bound_s if outcome is Outcome.LIMIT else None
         return PlanSolution(None, outcome, lower_s, reason=searched, statistics=statistics, space=space.space)
     plan = over_hosts(costs, space.plan(searched.stages))
-    if space is not whole and replicate and objective == "throughput":
+    if space is not whole and goal.replicate and goal.objective == "throughput":
         copied = over_hosts(costs, with_further_copies(costs, plan))
         plan = min(plan, copied, key=lambda option: (rate_by(costs, option).bottleneck_s, len(option.places)))
-    value_s = rate_by(costs, plan).value_s(objective)
+    value_s = rate_by(costs, plan).value_s(goal.objective)
     statistics["probes"] = searched.probes
     lower_s = searched.lower_s if space is whole and searched.lower_s is not None else bound_s
     proven = _is_proven(lower_s, value_s)
@@ -168,47 +143,45 @@ def _with_fewer_cuts(model: StageCosts) -> StageCosts:
     return stage_costs(replace(model.costs, transfer_s=transfer_s))
 
 
-def _with_fewer_places(
-    model: StageCosts, most_stages: int | None, most_cells: int, *, replicate: bool, objective: Objective
-) -> Chains:
+def _with_fewer_places(model: StageCosts, goal: Goal) -> Chains:
     """Without some of those of which there are most, the slowest first, until their states are few."""
     fewer = [len(kind.places) for kind in model.kinds]
-    speeds = _prices(_place_seconds(model, replicate=replicate))
+    speeds = _prices(_place_seconds(model, goal))
     while True:
         # Without the kinds that are left out: arrays have an axis for each, and there may be more than numpy allows.
         kept = [kind for kind, count in enumerate(fewer) if count]
         small = replace(model, kinds=tuple(model.kinds[kind] for kind in kept))
         counts = tuple(fewer[kind] for kind in kept)
         if math.prod(count + 1 for count in counts) * (model.groups + 1) <= _MOST_CELLS or len(kept) == 1:
-            space = chains(small, counts, most_stages=most_stages, replicate=replicate)
-            if space is not None and (_cells(space, objective) <= most_cells or sum(counts) == 1):
+            space = chains(small, goal, counts)
+            if space is not None and (_cells(space, goal.objective) <= goal.most_cells or sum(counts) == 1):
                 return space
         kind = max(range(len(fewer)), key=lambda kind: (fewer[kind], -speeds[kind]))
         fewer[kind] -= max(1, fewer[kind] // 8)
 
 
-def _search(space: Chains, bound_s: float, objective: Objective, latency: bool, should_stop: Stop) -> _Found | str:
+def _search(space: Chains, bound_s: float, goal: Goal) -> _Found | str:
     """Or why there is none."""
-    widest = need(space, math.inf, should_stop)
+    widest = need(space, math.inf, goal.should_stop)
     if widest is None:
         return _STOPPED
     if not widest.is_whole:
         layer = space.model.starts[widest.furthest]
         name = space.model.costs.layers[layer].name
         return f"no plan of up to {space.most_stages} stages has room for layers 0-{layer} ({name})"
-    if objective == "throughput":
-        return _fastest(space, widest, bound_s, latency, should_stop)
-    return _least_latency(space, widest, should_stop)
+    if goal.objective == "throughput":
+        return _fastest(space, widest, bound_s, goal)
+    return _least_latency(space, widest, goal)
 
 
-def _fastest(space: Chains, widest: Need, bound_s: float, latency: bool, should_stop: Stop) -> _Found:
+def _fastest(space: Chains, widest: Need, bound_s: float, goal: Goal) -> _Found:
     traced, upper_s, probes = widest.trace(), space.bottleneck_s(widest.trace()), 0
     periods = _between(space.period_s, bound_s, upper_s)
     low, high, ahead = 0, len(periods), _AHEAD
     while low < high:
         # The lower end is often the closer one, and probes far above it are wasted.
         middle = min((low + high) // 2, max(low, int(np.searchsorted(periods, (1 + ahead) * periods[low]))))
-        table = need(space, float(periods[middle]), should_stop)
+        table = need(space, float(periods[middle]), goal.should_stop)
         if table is None:
             return _Found(tuple(traced), float(periods[low]), False, probes)
         probes += 1
@@ -219,8 +192,8 @@ def _fastest(space: Chains, widest: Need, bound_s: float, latency: bool, should_
         else:
             low, ahead = middle + 1, 2 * ahead
     least = False
-    if latency and latency_cells(space) <= _MOST_CELLS:
-        quick = quickest(space, upper_s, _latency_s(space, traced), should_stop)
+    if goal.latency_states and latency_cells(space) <= _MOST_CELLS:
+        quick = quickest(space, upper_s, _latency_s(space, traced), goal.should_stop)
         least = quick is not None
         if quick is not None and quick.stages:
             least = _is_as_fast(space, quick.stages, traced)
@@ -246,10 +219,10 @@ def _latency_s(space: Chains, stages: list[SharedStage]) -> float:
     return rate_by(space.model.costs, space.plan(stages)).latency_s
 
 
-def _least_latency(space: Chains, widest: Need, should_stop: Stop) -> _Found:
+def _least_latency(space: Chains, widest: Need, goal: Goal) -> _Found:
     """And of that latency the smallest bottleneck: if there are many ways to it, not far above the smallest of all."""
     first = widest.trace()
-    best = quickest(space, math.inf, _latency_s(space, first), should_stop)
+    best = quickest(space, math.inf, _latency_s(space, first), goal.should_stop)
     if best is None:
         return _Found(tuple(first), None, False, 0)
     stages, most_s, probes = best.stages, best.latency_s * (1 + TOLERANCE), 1
@@ -257,13 +230,13 @@ def _least_latency(space: Chains, widest: Need, should_stop: Stop) -> _Found:
     periods = periods_s(space, ways)
     low, high = 0, len(periods)
     if len(ways) > _MANY_WAYS * space.model.groups:
-        fastest = _fastest(space, widest, 0.0, False, should_stop)
+        fastest = _fastest(space, widest, 0.0, replace(goal, latency_states=0))
         low = int(np.searchsorted(periods, (fastest.lower_s or 0.0) * (1 - TOLERANCE)))
         middle = low
     else:
         middle = high // 2
     while low < high:
-        quick = quickest(space, float(periods[middle]), most_s, should_stop)
+        quick = quickest(space, float(periods[middle]), most_s, goal.should_stop)
         if quick is None:
             break
         probes += 1
@@ -275,19 +248,19 @@ def _least_latency(space: Chains, widest: Need, should_stop: Stop) -> _Found:
     return _Found(stages, best.latency_s, True, probes)
 
 
-def _bound_s(model: StageCosts, *, replicate: bool, objective: Objective) -> float:
+def _bound_s(model: StageCosts, goal: Goal) -> float:
     """No chain is below this: for latency, with any number of places.
 
     For throughput: if a second on each place has a price, all places are worth at most their prices times a frame's
     seconds, and at least what all groups take where each is cheapest. A place's price is its speed.
     """
-    if objective == "latency":
-        quickest_s = seconds_of(model, team_kinds(model, replicate=replicate)).alone_s.min(axis=0)
+    if goal.objective == "latency":
+        quickest_s = seconds_of(model, team_kinds(model, goal)).alone_s.min(axis=0)
         to_s = np.zeros(len(quickest_s))
         for end in range(1, len(to_s)):
             to_s[end] = (to_s[:end] + quickest_s[:end, end]).min()
         return float(to_s[-1]) * _ROUNDED_DOWN
-    place_s = _place_seconds(model, replicate=replicate)
+    place_s = _place_seconds(model, goal)
     prices = _prices(place_s)
     priced = np.where(np.isfinite(place_s), place_s, 0.0) * prices[:, None]
     work = np.where(np.isfinite(place_s), priced, math.inf).min(axis=0).sum()
@@ -295,9 +268,9 @@ def _bound_s(model: StageCosts, *, replicate: bool, objective: Objective) -> flo
     return float(work / worth) * _ROUNDED_DOWN if worth and math.isfinite(work) else 0.0
 
 
-def _place_seconds(model: StageCosts, *, replicate: bool) -> Floats:
+def _place_seconds(model: StageCosts, goal: Goal) -> Floats:
     """(kinds, groups): the least that a frame takes of a kind's places, in the best teams; inf: they cannot run it."""
-    teams = team_kinds(model, replicate=replicate)
+    teams = team_kinds(model, goal)
     predicted = team_costs(model.costs)
     names = [model.costs.places[kind.places[0]].name for kind in model.kinds]
     least_s = np.full((len(model.kinds), model.groups), np.inf)

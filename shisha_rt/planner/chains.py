@@ -24,6 +24,7 @@ from shisha_rt.costs.link_speed import OneWay
 from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.costs.traffic import Bytes
 from shisha_rt.plan.plan import Plan
+from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.kinds import Kind, StageCosts
 from shisha_rt.planner.solution import PLAIN_CHAINS
 
@@ -162,38 +163,29 @@ def _rate(seconds: float) -> float:
 
 
 def chains(
-    model: StageCosts,
-    counts: Sequence[int] | None = None,
-    *,
-    most_stages: int | None,
-    replicate: bool,
-    seconds: StageSeconds | None = None,
+    model: StageCosts, goal: Goal, counts: Sequence[int] | None = None, seconds: StageSeconds | None = None
 ) -> Chains | None:
     """Up to `counts` (kinds,) of the places; None: all. None if there are too many stages and shares to list.
 
-    `seconds` are in place of those of the costs, as `seconds_of` has them. Without `replicate`, each share is a place.
+    `seconds` are in place of those of the costs, as `seconds_of` has them. Without copies, each share is a place.
     """
     counts = tuple(len(kind.places) for kind in model.kinds) if counts is None else tuple(counts)
     positions = model.groups + 1
-    teams = team_kinds(model, replicate=replicate)
+    teams = team_kinds(model, goal)
     most_places = max(_MOST_PERIODS // positions**2, 0)
     if sum(counts) > most_places:
         return None
     seconds = seconds_of(model, teams) if seconds is None else seconds
     busy_s = seconds.busy_s
-    if not replicate:
-        shares = np.eye(len(counts), dtype=np.int64)[[kind for kind, count in enumerate(counts) if count]]
-        rates: tuple[Floats, ...] = ()
-        period_s = busy_s[[int(share.argmax()) for share in shares]]
-    else:
+    rates: tuple[Floats, ...] = ()
+    if goal.replicate:
         rates = tuple(_rates(teams, busy_s, kind, count) for kind, count in enumerate(counts))
         mixed = model.costs.mixed and len(counts) == 2 and math.prod(count + 1 for count in counts) <= most_places
         shares = _shares(counts, mixed=mixed)
-        served = np.zeros((len(shares), positions, positions))
-        for kind, rate in enumerate(rates):
-            served += rate[shares[:, kind]]
-        with np.errstate(divide="ignore", over="ignore"):
-            period_s = 1 / served
+        period_s = _periods_s(rates, shares)
+    else:
+        shares = np.eye(len(counts), dtype=np.int64)[[kind for kind, count in enumerate(counts) if count]]
+        period_s = busy_s[[int(share.argmax()) for share in shares]]
     number_of = {tuple(share): number for number, share in enumerate(shares.tolist())}
     before = [
         [number_of.get((*share[:kind], share[kind] - 1, *share[kind + 1 :]), len(shares)) for kind in range(len(share))]
@@ -203,8 +195,8 @@ def chains(
     return Chains(
         model=model,
         counts=counts,
-        most_stages=most if most_stages is None else min(most, most_stages),
-        replicate=replicate,
+        most_stages=most if goal.most_stages is None else min(most, goal.most_stages),
+        replicate=goal.replicate,
         teams=teams,
         seconds=seconds,
         rates=rates,
@@ -215,14 +207,23 @@ def chains(
     )
 
 
-def team_kinds(model: StageCosts, *, replicate: bool) -> tuple[TeamKind, ...]:
+def _periods_s(rates: Sequence[Floats], shares: Ints) -> Floats:
+    """(shares, positions, positions): seconds a frame of so many places of each kind."""
+    served = np.zeros((len(shares), *rates[0].shape[1:]))
+    for kind, rate in enumerate(rates):
+        served += rate[shares[:, kind]]
+    with np.errstate(divide="ignore", over="ignore"):
+        return np.asarray(1 / served)
+
+
+def team_kinds(model: StageCosts, goal: Goal) -> tuple[TeamKind, ...]:
     """Single places first, in the order of the kinds; then the teams that are told of, if there are any of several."""
     predicted = team_costs(model.costs)
     number_of = {predicted.kind_of[_name(model, kind)]: number for number, kind in enumerate(model.kinds)}
-    several = (
-        sorted(TeamKind(number_of[kind], size) for kind, size in predicted.time_s if size > 1) if replicate else []
-    )
-    return (*(TeamKind(kind, 1) for kind in range(len(model.kinds))), *several)
+    single = tuple(TeamKind(kind, 1) for kind in range(len(model.kinds)))
+    if not goal.replicate:
+        return single
+    return (*single, *sorted(TeamKind(number_of[kind], size) for kind, size in predicted.time_s if size > 1))
 
 
 def seconds_of(model: StageCosts, teams: Sequence[TeamKind]) -> StageSeconds:

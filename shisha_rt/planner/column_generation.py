@@ -18,8 +18,9 @@ from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.outcome import Outcome
 from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.planner.chains import TOLERANCE
+from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.place_classes import Wide, wide_space
-from shisha_rt.planner.prices import NEAR, Bounded, Cuts, Stop, bound
+from shisha_rt.planner.prices import NEAR, Bounded, Cuts, bound
 from shisha_rt.planner.shares import Dealt, dealt, shares_of
 from shisha_rt.planner.solution import PlanSolution
 
@@ -30,9 +31,7 @@ _FEWER_STAGES: Final = 1e-3
 """Relative: so much throughput is given for a stage less, which is a hop less for each frame."""
 
 
-def wide_plan(
-    costs: Costs, *, most_stages: int | None = None, should_stop: Stop = lambda: False
-) -> PlanSolution | None:
+def wide_plan(costs: Costs, goal: Goal) -> PlanSolution | None:
     """A chain with copies of many frames a second, and a bound for all such chains; no teams of several places.
 
     None where it has nothing to say: there are teams of several places, stages may not have unlike copies, or no chain
@@ -41,10 +40,10 @@ def wide_plan(
     if costs.teams or not costs.mixed:
         return None
     wide = wide_space(costs)
-    bounded = bound(wide, most_stages, should_stop)
+    bounded = bound(wide, goal.most_stages, goal.should_stop)
     if bounded is None:
         return None
-    tried = [dealt(wide, cuts) for cuts in _best_cuts(wide, bounded, most_stages, should_stop)]
+    tried = [dealt(wide, cuts) for cuts in _best_cuts(wide, bounded, goal)]
     most = max((deal.per_s for deal in tried), default=0.0)
     if not most:
         return None
@@ -59,11 +58,9 @@ def wide_plan(
     )
 
 
-def wider(
-    costs: Costs, plan_solution: PlanSolution, *, most_stages: int | None = None, should_stop: Stop = lambda: False
-) -> PlanSolution:
+def wider(costs: Costs, plan_solution: PlanSolution, goal: Goal) -> PlanSolution:
     """The better one of a plan that was sought with some of the places, and `wide_plan`'s; and the higher bound."""
-    other = wide_plan(costs, most_stages=most_stages, should_stop=should_stop)
+    other = wide_plan(costs, goal)
     if other is None or other.plan is None:
         return plan_solution
     predicted = team_costs(costs)
@@ -78,7 +75,7 @@ def wider(
     return replace(best, lower_bound_s=lower_s, space=SPACE)
 
 
-def _best_cuts(wide: Wide, bounded: Bounded, most_stages: int | None, should_stop: Stop) -> list[Cuts]:
+def _best_cuts(wide: Wide, bounded: Bounded, goal: Goal) -> list[Cuts]:
     """Of those met, and what is near them: the best for each number of stages, as long as one more brings something."""
     known: dict[Cuts, float] = {}
 
@@ -87,18 +84,18 @@ def _best_cuts(wide: Wide, bounded: Bounded, most_stages: int | None, should_sto
             known[cuts] = shares_of(wide, cuts).per_s
         return known[cuts]
 
-    most = most_stages or wide.positions
+    most = goal.most_stages or wide.positions
     for route in bounded.routes:
         if len(route.cuts) - 1 <= most:
             tried(route.cuts)
-        if should_stop():
+        if goal.should_stop():
             break
     enough = bounded.most_per_s * (1 - NEAR)
     while len(known) < _MOST_TRIED and max(known.values(), default=0.0) < enough:
         before = len(known)
         for best in _fronts(known)[::-1]:
             for cuts in _near(best, wide.positions):
-                if should_stop() or len(known) >= _MOST_TRIED:
+                if goal.should_stop() or len(known) >= _MOST_TRIED:
                     break
                 if len(cuts) - 1 <= most:
                     tried(cuts)

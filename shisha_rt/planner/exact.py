@@ -24,17 +24,14 @@ import numpy as np
 from shisha_rt.arrays import Floats
 from shisha_rt.costs.costs import Costs, why_infeasible
 from shisha_rt.outcome import Outcome
-from shisha_rt.plan.rate import Objective
 from shisha_rt.planner.best_chain import best_chain
 from shisha_rt.planner.column_generation import wide_plan, wider
+from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.kinds import KindedStage, StageCosts, stage_costs
 from shisha_rt.planner.latency import low_latency
 from shisha_rt.planner.reach import Counts, Lattice, cell_count, lattice, reach
 from shisha_rt.planner.solution import PlanSolution
 
-DEFAULT_LATENCY_STATES: Final = 1000
-MOST_CELLS: Final = 1 << 28
-"""Of one or two bytes each, mostly."""
 _MOST_SEARCHED: Final = 500
 """Places on other hosts, with copies: of more, a plan is not sought among some and then spread over the rest."""
 _QUICK_CELLS: Final = 1 << 16
@@ -55,50 +52,32 @@ class _Bracket:
         return self.lower_s >= self.upper_s
 
 
-def exact_plan(
-    costs: Costs,
-    *,
-    most_stages: int | None = None,
-    replicate: bool = False,
-    objective: Objective = "throughput",
-    latency_states: int = DEFAULT_LATENCY_STATES,
-    most_cells: int = MOST_CELLS,
-    should_stop: Callable[[], bool] = lambda: False,
-) -> PlanSolution:
-    """A plan of the smallest bottleneck that `costs` allow in up to `most_stages` stages, and of low latency.
+def exact_plan(costs: Costs, goal: Goal = Goal()) -> PlanSolution:  # noqa: B008 (it is frozen)
+    """A plan of the smallest bottleneck that `costs` allow, and of low latency; or of the least latency (see `Goal`).
 
-    With `replicate`, a stage may have several teams, and teams several places; else each has a place of its own. Where
-    latency is the `objective`, a plan of the least latency, and of those one of the smallest bottleneck.
-
-    The bottleneck is that of `rate_of` to the last bit. `should_stop` is asked many times a second: once it
-    says so, the answer is the best plan until then, with what is proven of it. `latency_states` limits the search for
-    low latency in plain chains; where more would be needed, `latency_proven` is false; 0: do without. `most_cells`
-    limits the search itself, which may have no more of them by its own measure: beyond it, some of the places are used.
+    The bottleneck is that of `rate_of` to the last bit.
     """
-    if most_stages is not None and most_stages < 1:
-        raise ValueError(f"most_stages = {most_stages}, expected at least 1")
-    if replicate and objective == "throughput" and len(costs.places) > _MOST_SEARCHED and costs.link_of:
-        wide = wide_plan(costs, most_stages=most_stages, should_stop=should_stop)
+    fast = goal.objective == "throughput"
+    if goal.replicate and fast and len(costs.places) > _MOST_SEARCHED and costs.link_of:
+        wide = wide_plan(costs, goal)
         if wide is not None:
             return wide
-    if replicate or objective == "latency" or costs.link_of:
-        solution = best_chain(
-            costs,
-            most_stages=most_stages,
-            replicate=replicate,
-            objective=objective,
-            latency=latency_states > 0,
-            most_cells=most_cells,
-            should_stop=should_stop,
-        )
-        many = solution.is_partial or solution.outcome is Outcome.LIMIT
-        if many and replicate and objective == "throughput" and not should_stop():
-            solution = wider(costs, solution, most_stages=most_stages, should_stop=should_stop)
-        if solution.outcome is not Outcome.INFEASIBLE:
-            return solution
-        return replace(solution, reason=_hopeless(stage_costs(costs)) or solution.reason)
+    if not (goal.replicate or goal.objective == "latency" or costs.link_of):
+        return _plain_plan(costs, goal)
+    solution = best_chain(costs, goal)
+    many = solution.is_partial or solution.outcome is Outcome.LIMIT
+    if many and goal.replicate and fast and not goal.should_stop():
+        solution = wider(costs, solution, goal)
+    if solution.outcome is not Outcome.INFEASIBLE:
+        return solution
+    return replace(solution, reason=_hopeless(stage_costs(costs)) or solution.reason)
+
+
+def _plain_plan(costs: Costs, goal: Goal) -> PlanSolution:
+    """The smallest bottleneck of chains whose stages have a place each, all of this host."""
+    should_stop = goal.should_stop
     model = stage_costs(costs)
-    most = min(len(costs.places), model.groups, most_stages or model.groups)
+    most = min(len(costs.places), model.groups, goal.most_stages or model.groups)
     counts = tuple(min(len(kind.places), most) for kind in model.kinds)
     cells = cell_count(counts, most)
     statistics = {"kinds": len(counts), "cells": cells, "probes": 0, "latency_states": 0, "latency_bound_s": 0.0}
@@ -110,11 +89,11 @@ def exact_plan(
     if hopeless is not None:
         return without_plan(Outcome.INFEASIBLE, hopeless)
     lower_s = _relaxed_s(model, most)
-    fewer = _fewer(model, counts, most, min(most_cells, _QUICK_CELLS))
+    fewer = _fewer(model, counts, most, min(goal.most_cells, _QUICK_CELLS))
     stages = None if fewer == counts else _early_plan(model, fewer, most, lower_s, should_stop)
-    if cells > most_cells:
+    if cells > goal.most_cells:
         if stages is None:
-            reason = f"{len(counts)} kinds of places: {cells} states, expected at most {most_cells}"
+            reason = f"{len(counts)} kinds of places: {cells} states, expected at most {goal.most_cells}"
             return without_plan(Outcome.LIMIT, reason, lower_s)
         return PlanSolution(model.plan(stages), Outcome.FEASIBLE, lower_s, statistics=statistics, is_partial=True)
     states = lattice(counts, most)
@@ -130,15 +109,22 @@ def exact_plan(
         del widest  # before the next table is made: they are large
     bracket = _narrowed(model, states, _Bracket(lower_s, model.bottleneck_s(stages), stages), should_stop)
     statistics["probes"] = bracket.probes
-    outcome, stages, latency_proven = Outcome.FEASIBLE, bracket.stages, False
-    if bracket.is_closed:
-        outcome = Outcome.OPTIMAL
-        table = reach(states, model.furthest(bracket.upper_s), should_stop, to_the_end=True)
-        if table is not None:
-            latency = low_latency(model, table, latency_states, should_stop)
-            stages, latency_proven = latency.stages, latency.is_least
-            statistics |= {"latency_states": latency.states, "latency_bound_s": latency.bound_s}
-    return PlanSolution(model.plan(stages), outcome, bracket.lower_s, latency_proven, statistics=statistics)
+    if not bracket.is_closed:
+        return PlanSolution(model.plan(bracket.stages), Outcome.FEASIBLE, bracket.lower_s, statistics=statistics)
+    return _of_low_latency(model, states, bracket, goal, statistics)
+
+
+def _of_low_latency(
+    model: StageCosts, states: Lattice, bracket: _Bracket, goal: Goal, statistics: dict[str, float]
+) -> PlanSolution:
+    """Among the plans of the smallest bottleneck one of low latency."""
+    stages, latency_proven = bracket.stages, False
+    table = reach(states, model.furthest(bracket.upper_s), goal.should_stop, to_the_end=True)
+    if table is not None:
+        latency = low_latency(model, table, goal.latency_states, goal.should_stop)
+        stages, latency_proven = latency.stages, latency.is_least
+        statistics = statistics | {"latency_states": latency.states, "latency_bound_s": latency.bound_s}
+    return PlanSolution(model.plan(stages), Outcome.OPTIMAL, bracket.lower_s, latency_proven, statistics=statistics)
 
 
 def _early_plan(

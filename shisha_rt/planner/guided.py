@@ -31,8 +31,8 @@ from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
-from shisha_rt.plan.rate import Objective
-from shisha_rt.planner.exact import DEFAULT_LATENCY_STATES, MOST_CELLS, exact_plan
+from shisha_rt.planner.exact import exact_plan
+from shisha_rt.planner.goal import DEFAULT_LATENCY_STATES, Goal
 from shisha_rt.planner.learning import Learnt, learnt
 from shisha_rt.planner.outlook import outlook
 from shisha_rt.planner.shards.quickest_split import alone_s
@@ -77,11 +77,9 @@ class GuidedTuner:
     costs: Costs
     start: Plan
     told_bound_s: float | None
-    most_stages: int | None
+    goal: Goal
     most_trials: int
     gain: float
-    replicate: bool
-    objective: Objective
     needs: tuple[frozenset[int], ...]
 
     def init(self) -> tuple[Trials, Proposal]:
@@ -90,16 +88,9 @@ class GuidedTuner:
     def step(self, trials: Trials, observation: Measurement) -> tuple[Trials, Proposal]:
         """Correct the costs; then the plan that is best by them, or else could be, unless neither promises a gain."""
         trials = replace(trials, done=(*trials.done, (trials.at, observation)))
-        believed = learnt(self.costs, trials.done, self._few_enough, copies=self.replicate)
-        believed = replace(believed, costs=with_splits_tried(believed.costs, trials.done, self.objective))
-        solution = exact_plan(
-            believed.costs,
-            most_stages=self.most_stages,
-            replicate=self.replicate,
-            objective=self.objective,
-            latency_states=0 if self.replicate else DEFAULT_LATENCY_STATES,
-            most_cells=_most_cells(self.replicate, self.objective),
-        )
+        believed = learnt(self.costs, trials.done, self._few_enough, copies=self.goal.replicate)
+        believed = replace(believed, costs=with_splits_tried(believed.costs, trials.done, self.goal.objective))
+        solution = exact_plan(believed.costs, self._of_a_step)
         # What is proven of chains over the file's order is not proven of other plans.
         if self.costs.splits.ways or not self._best(trials)[0].is_chain:
             solution = replace(solution, lower_bound_s=None)
@@ -111,8 +102,8 @@ class GuidedTuner:
             proposal = (
                 self._without_copies(trials)
                 or self._branches(trials, believed)
-                or self._reordered(trials, believed.costs, replicate=True)
-                or self._reordered(trials, self.costs, replicate=False)
+                or self._reordered(trials, believed.costs, self.goal)
+                or self._reordered(trials, self.costs, replace(self.goal, replicate=False))
             )
         if proposal is None and believed.costs.splits.ways:
             handover_s = _handover_s(believed.costs, trials.done)
@@ -128,6 +119,15 @@ class GuidedTuner:
             return trials, self._final(trials, why, solution)
         return replace(trials, at=proposal.plan), proposal
 
+    @property
+    def _has_copies(self) -> bool:
+        return self.goal.replicate and self.goal.objective == "throughput"
+
+    @property
+    def _of_a_step(self) -> Goal:
+        latency_states = 0 if self.goal.replicate else DEFAULT_LATENCY_STATES
+        return replace(self.goal, latency_states=latency_states, most_cells=_most_cells(self.goal))
+
     def _promising(self, trials: Trials, believed: Learnt, solution: PlanSolution) -> Proposal | None:
         """The plan that is better than all measured ones for the least doubt. The same doubt is cast on those.
 
@@ -139,7 +139,7 @@ class GuidedTuner:
         by_believed = team_costs(believed.costs)
 
         def predicted_s(plan: Plan) -> float:
-            return by_believed.rate(plan).value_s(self.objective)
+            return by_believed.rate(plan).value_s(self.goal.objective)
 
         measured = [(plan, measurement) for plan, measurement in trials.done if measurement.can_run]
         best_s = predicted_s(best)
@@ -149,9 +149,9 @@ class GuidedTuner:
             return Proposal(best, f"predicted {1e3 * best_s:.4g} ms, the best by the corrected costs", False, bound_s)
         if solution.is_partial:
             return None
-        view = outlook(believed, self.most_stages, replicate=self.replicate, objective=self.objective)
+        view = outlook(believed, self.goal)
         chains = [plan for plan, _ in measured if plan.is_chain]
-        others_s = [measurement.value_s(self.objective) for plan, measurement in measured if not plan.is_chain]
+        others_s = [measurement.value_s(self.goal.objective) for plan, measurement in measured if not plan.is_chain]
 
         @cache
         def better(doubt: float) -> Plan | None:
@@ -171,9 +171,9 @@ class GuidedTuner:
 
     def _without_copies(self, trials: Trials) -> Proposal | None:
         """Copies slow each other down in ways that costs do not know. So their best rival is tried before the end."""
-        if not self.replicate or self.objective != "throughput" or all(plan.is_plain for plan, _ in trials.done):
+        if not self._has_copies or all(plan.is_plain for plan, _ in trials.done):
             return None
-        without = exact_plan(self.costs, most_stages=self.most_stages, most_cells=_MOST_PLAIN_CELLS)
+        without = exact_plan(self.costs, Goal(most_stages=self.goal.most_stages, most_cells=_MOST_PLAIN_CELLS))
         best_s = self._best(trials)[1].bottleneck_s
         if without.plan is None or any(without.plan == plan for plan, _ in trials.done):
             return None
@@ -187,7 +187,7 @@ class GuidedTuner:
     def _branches(self, trials: Trials, believed: Learnt) -> Proposal | None:
         """A frame by itself may be quicker where branches of the network run side by side (see `forkjoin`)."""
         near = len(self.costs.places) - len(self.costs.far)  # those of other hosts are handed more than is told here
-        if not (self.needs and self.replicate and near) or self.objective != "latency":
+        if not (self.needs and self.goal.replicate and near) or self.goal.objective != "latency":
             return None
         handover_s = _handover_s(believed.costs, trials.done)
         scheme_plan: SchemePlan | None = study("side_by_side")(believed.costs, self.needs, handover_s, self.costs.far)
@@ -198,9 +198,9 @@ class GuidedTuner:
             return None
         return Proposal(scheme_plan.plan, f"told {1e3 * told_s:.4g} ms, with branches side by side", False)
 
-    def _reordered(self, trials: Trials, costs: Costs, *, replicate: bool) -> Proposal | None:
+    def _reordered(self, trials: Trials, costs: Costs, goal: Goal) -> Proposal | None:
         """A stage may have parts of branches that lie one behind the other in the file. Without copies, as told."""
-        if not (self.needs and self.replicate) or self.objective != "throughput" or why_unknown(costs, self.needs):
+        if not (self.needs and self._has_copies) or why_unknown(costs, self.needs):
             return None
         to_beat_s = (1 - self.gain) * self._best(trials)[1].bottleneck_s
         if self._memory_s(trials) > to_beat_s:
@@ -209,9 +209,8 @@ class GuidedTuner:
             costs,
             self.needs,
             to_beat_s,
-            most_stages=self.most_stages,
-            replicate=replicate,
-            limits=study("OrderLimits")(_MOST_DOWNSETS, _MOST_ORDER_WORK, _most_cells(replicate, self.objective)),
+            replace(goal, latency_states=0, most_cells=_most_cells(goal)),
+            study("OrderLimits")(_MOST_DOWNSETS, _MOST_ORDER_WORK),
         )
         if ordered_plan.plan is None or any(ordered_plan.plan == plan for plan, _ in trials.done):
             return None
@@ -219,15 +218,7 @@ class GuidedTuner:
         return Proposal(ordered_plan.plan, why, False, ordered_plan.lower_s)
 
     def _with_splits(self, costs: Costs, whole: PlanSolution, handover_s: float) -> PlanSolution:
-        return split_plan(
-            costs,
-            whole,
-            most_stages=self.most_stages,
-            replicate=self.replicate,
-            objective=self.objective,
-            handover_s=handover_s,
-            most_cells=_most_cells(self.replicate, self.objective),
-        )
+        return split_plan(costs, whole, replace(self.goal, most_cells=_most_cells(self.goal)), handover_s=handover_s)
 
     def _split(self, trials: Trials, costs: Costs, plan_solution: PlanSolution, handover_s: float) -> Proposal | None:
         """Where nothing else makes it faster: layers in shards, if that promises more than the best measured does."""
@@ -235,16 +226,16 @@ class GuidedTuner:
         if plan is None or not plan.splits or any(plan == tried for tried, _ in trials.done):
             return None
         predicted = team_costs(costs)
-        latency = self.objective == "latency"
+        latency = self.goal.objective == "latency"
         told_s = alone_s(predicted, plan, handover_s) if latency else predicted.rate(plan).bottleneck_s
-        if max(told_s, self._memory_s(trials)) > (1 - self.gain) * self._best(trials)[1].value_s(self.objective):
+        if max(told_s, self._memory_s(trials)) > (1 - self.gain) * self._best(trials)[1].value_s(self.goal.objective):
             return None
         why = f"predicted {1e3 * told_s:.4g} ms, with {_split_layers(plan)} in shards"
         return Proposal(plan, why, False, plan_solution.lower_bound_s)
 
     def _memory_s(self, trials: Trials) -> float:
         """What the slowest memory needs for a frame in the plan that needs the least: other plans spare none of it."""
-        if self.objective == "latency":
+        if self.goal.objective == "latency":
             return 0.0
         return min(
             (measurement.rate.memory_s if measurement.rate else 0.0 for _, measurement in trials.done), default=0.0
@@ -264,7 +255,7 @@ class GuidedTuner:
 
     def _best(self, trials: Trials) -> tuple[Plan, Measurement]:
         """Beyond noise, as everywhere."""
-        return reduce(lambda a, b: b if b[1].is_better_than(a[1], self.objective) else a, trials.done)
+        return reduce(lambda a, b: b if b[1].is_better_than(a[1], self.goal.objective) else a, trials.done)
 
     def _final(self, trials: Trials, why: str, solution: PlanSolution) -> Proposal:
         best, count = self._best(trials)[0], len(trials.done)
@@ -290,26 +281,24 @@ def _handover_s(costs: Costs, done: Sequence[tuple[Plan, Measurement]]) -> float
     return max(0.0, min(beyond_s, default=HANDOVER_S))
 
 
-def _most_cells(replicate: bool, objective: Objective) -> int:
-    if objective == "latency":
+def _most_cells(goal: Goal) -> int:
+    if goal.objective == "latency":
         return _MOST_LATENCY_CELLS
-    return _MOST_CELLS if replicate else _MOST_PLAIN_CELLS
+    return _MOST_CELLS if goal.replicate else _MOST_PLAIN_CELLS
 
 
 def guided(
     costs: Costs,
     start: Plan | None = None,
+    goal: Goal = Goal(),  # noqa: B008 (it is frozen)
     *,
-    most_stages: int | None = None,
     most_trials: int = DEFAULT_MOST_TRIALS,
     gain: float = DEFAULT_GAIN,
-    replicate: bool = False,
-    objective: Objective = "throughput",
     needs: tuple[frozenset[int], ...] = (),
 ) -> GuidedTuner:
     """From `start`, a plan that `verify.py` passes, such as the live one; None: the best by `costs`, as told.
 
-    `replicate` and `objective` as for `exact_plan`. `needs` (layers,): of which earlier ones each reads a tensor. Where
+    `goal`: of each step, which is limited further. `needs` (layers,): of which earlier ones each reads a tensor. Where
     that is known and copies are allowed, plans may have layers in another order, and for latency branches side by side.
 
     `gain` is the smallest relative one that is worth a trial. Raises ValueError where no plan can run by `costs` and
@@ -317,17 +306,11 @@ def guided(
     """
     if most_trials < 1 or not 0 < gain < 1:
         raise ValueError(f"{most_trials} trials, a gain of {gain}: expected at least 1, and between 0 and 1")
-    exact = exact_plan(
-        costs,
-        most_stages=most_stages,
-        replicate=replicate,
-        objective=objective,
-        most_cells=MOST_CELLS if start is None else _most_cells(replicate, objective),
-    )
+    exact = exact_plan(costs, goal if start is None else replace(goal, most_cells=_most_cells(goal)))
     if start is None:
-        exact = split_plan(costs, exact, most_stages=most_stages, replicate=replicate, objective=objective)
+        exact = split_plan(costs, exact, goal)
         start = exact.plan
     if start is None:
         raise ValueError(f"costs without a plan: {exact.reason}")
     bound_s = None if costs.splits.ways else exact.lower_bound_s
-    return GuidedTuner(costs, start, bound_s, most_stages, most_trials, gain, replicate, objective, needs)
+    return GuidedTuner(costs, start, bound_s, goal, most_trials, gain, needs)

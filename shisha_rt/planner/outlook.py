@@ -17,7 +17,7 @@ import numpy as np
 from shisha_rt.arrays import Floats
 from shisha_rt.costs.team_costs import TeamCosts, team_costs
 from shisha_rt.plan.plan import Plan, Stage, Team
-from shisha_rt.plan.rate import Objective, latency_s, rate_of
+from shisha_rt.plan.rate import latency_s, rate_of
 from shisha_rt.planner.belief import Belief
 from shisha_rt.planner.chains import (
     TOLERANCE,
@@ -29,6 +29,7 @@ from shisha_rt.planner.chains import (
     over_links,
     team_kinds,
 )
+from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.kinds import StageCosts, stage_costs
 from shisha_rt.planner.learning import Learnt
 from shisha_rt.planner.need import need
@@ -47,9 +48,7 @@ class Outlook:
     teams: tuple[TeamKind, ...]
     predicted_s: Floats
     deviation: Floats
-    most_stages: int | None
-    replicate: bool
-    objective: Objective
+    goal: Goal
 
     def at_best_s(self, doubt: float) -> StageSeconds:
         """With what stages compute `doubt` deviations below the prediction, on a logarithmic scale.
@@ -74,7 +73,7 @@ class Outlook:
         busy_s, alone_s = (
             [[time_s(drawn_s, stage, team) for team in stage.teams] for stage in plan.stages] for drawn_s in seconds
         )
-        if self.objective == "latency":
+        if self.goal.objective == "latency":
             return latency_s(plan, alone_s)
         loads = team_costs(self.model.costs).link_loads(plan, busy_s)
         return max(rate_of(plan, busy_s).bottleneck_s, max((load.seconds for load in loads), default=0.0))
@@ -85,7 +84,7 @@ class Outlook:
         None: there is none, or only ones found that are slower by what places share of a link.
         """
         space = self._space(seconds)
-        if self.objective == "latency":
+        if self.goal.objective == "latency":
             quick = quickest(space, math.inf, bound_s, lambda: False)
             return space.plan(quick.stages) if quick is not None and quick.stages else None
         table = need(space, bound_s, lambda: False)
@@ -96,17 +95,15 @@ class Outlook:
         return plan if not is_shared or self.value_s(seconds, plan) <= bound_s * (1 + TOLERANCE) else None
 
     def _space(self, seconds: StageSeconds) -> Chains:
-        space = chains(self.model, most_stages=self.most_stages, replicate=self.replicate, seconds=seconds)
+        space = chains(self.model, self.goal, seconds=seconds)
         assert space is not None  # `exact` has searched one of that size
         return space
 
 
-def outlook(
-    learnt: Learnt, most_stages: int | None = None, *, replicate: bool = False, objective: Objective = "throughput"
-) -> Outlook:
+def outlook(learnt: Learnt, goal: Goal) -> Outlook:
     """For costs that `exact_plan` finds a proven plan for."""
     model = stage_costs(learnt.costs)
-    teams = team_kinds(model, replicate=replicate)
+    teams = team_kinds(model, goal)
     predicted_s = computing_s(model, teams)
     starts = np.array(model.starts)
     predicted = team_costs(learnt.costs)
@@ -117,9 +114,7 @@ def outlook(
         teams=teams,
         predicted_s=predicted_s,
         deviation=np.divide(deviation_s, predicted_s, out=np.zeros_like(predicted_s), where=known),
-        most_stages=most_stages,
-        replicate=replicate,
-        objective=objective,
+        goal=goal,
     )
 
 

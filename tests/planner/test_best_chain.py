@@ -16,6 +16,7 @@ from shisha_rt.outcome import Outcome
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.rate import OBJECTIVES, Objective
 from shisha_rt.planner.exact import exact_plan
+from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.solution import PlanSolution
 from tests.drawn import chunks
 from tests.planner.evaluators import costs_of
@@ -42,7 +43,7 @@ class TestAgainstEveryChain:
             costs = random_costs(rng, rng.randint(1, 7), rng.randint(1, 5), rng.choice([None, 1.0, 0.1]))
             most_stages = rng.choice([None, None, rng.randint(1, 4)])
             for objective in OBJECTIVES:
-                solution = exact_plan(costs, most_stages=most_stages, replicate=True, objective=objective)
+                solution = exact_plan(costs, Goal(most_stages=most_stages, replicate=True, objective=objective))
                 outcomes.add(solution.outcome)
                 chains = every_chain(costs, most_stages or len(costs.places))
                 optimum = best(chains, latency=objective == "latency")
@@ -66,19 +67,19 @@ class TestByHand:
     def test_copies_of_a_layer_that_cannot_be_parted(self) -> None:
         # Layer 1 takes 8 s whatever is done: with three copies of it a frame comes every 8/3 s.
         costs = costs_of([[1] * 4, [8] * 4, [1] * 4], ranks=(1,) * 4)
-        solution = exact_plan(costs, replicate=True)
+        solution = exact_plan(costs, Goal(replicate=True))
         assert (str(solution.plan), solution.lower_bound_s) == ("p0, p1, p2, p3: 0-2", 2.5)
         assert exact_plan(costs).lower_bound_s == 8
 
     def test_copies_on_unlike_places(self) -> None:
         costs = costs_of([[2, 2, 6]] * 3, ranks=(1, 1, 2))
-        solution = exact_plan(costs, replicate=True)
+        solution = exact_plan(costs, Goal(replicate=True))
         assert str(solution.plan) == "p0, p1, p2: 0-2"
         assert solution.lower_bound_s == pytest.approx(1 / (1 / 6 + 1 / 6 + 1 / 18))
 
     def test_with_three_kinds_each_stage_has_one(self) -> None:
         costs = costs_of([[2, 4, 6]] * 2, ranks=(1, 2, 3))
-        solution = exact_plan(costs, replicate=True)
+        solution = exact_plan(costs, Goal(replicate=True))
         assert (solution.lower_bound_s, solution.outcome) == (4, Outcome.OPTIMAL)
         assert solution.space == "chains of stages, each on teams of its own, all of one kind of places"
 
@@ -86,28 +87,28 @@ class TestByHand:
         costs = costs_of([[4] * 3] * 2, ranks=(1,) * 3)
         layers = tuple(replace(layer, weight_bytes=10) for layer in costs.layers)
         places = tuple(CostPlace(place.name, 1, 15) for place in costs.places)
-        assert str(exact_plan(replace(costs, layers=layers), replicate=True).plan) == "p0, p1, p2: 0-1"
-        small = exact_plan(replace(costs, layers=layers, places=places), replicate=True)
+        assert str(exact_plan(replace(costs, layers=layers), Goal(replicate=True)).plan) == "p0, p1, p2: 0-1"
+        small = exact_plan(replace(costs, layers=layers, places=places), Goal(replicate=True))
         assert (small.lower_bound_s, len(small.plan.stages if small.plan else ())) == (4, 2)
 
     def test_latency_in_plain_chains(self) -> None:
         costs = replace(costs_of([[1, 3], [1, 3]], ranks=(1, 2)), transfer_s=np.array([1.5]))
-        solution = exact_plan(costs, objective="latency")
+        solution = exact_plan(costs, Goal(objective="latency"))
         assert (str(solution.plan), solution.lower_bound_s, solution.latency_proven) == ("p0: 0-1", 2, True)
 
     def test_a_team_that_runs_what_no_place_can(self) -> None:
         team = CostTeam(("p0", "p1"), np.array([1.0, 1.0]))
         costs = replace(costs_of([[1, 1], [None, None]], ranks=(1, 1)), teams=(team,))
-        assert str(exact_plan(costs, replicate=True).plan) == "p0+p1: 0-1"
+        assert str(exact_plan(costs, Goal(replicate=True)).plan) == "p0+p1: 0-1"
         assert exact_plan(costs).outcome is Outcome.INFEASIBLE
 
     @pytest.mark.parametrize("objective", OBJECTIVES)
     def test_why_there_is_none(self, objective: Objective) -> None:
         costs = costs_of([[1, None], [None, 1], [1, None]], ranks=(1, 1))
-        solution = exact_plan(costs, replicate=True, objective=objective)
+        solution = exact_plan(costs, Goal(replicate=True, objective=objective))
         assert (solution.outcome, solution.lower_bound_s) == (Outcome.INFEASIBLE, None)
         assert solution.reason == "no plan of up to 2 stages has room for layers 0-2 (2)"
-        nobody = exact_plan(costs_of([[1, 1], [None, None]], ranks=(1, 2)), replicate=True, objective=objective)
+        nobody = exact_plan(costs_of([[1, 1], [None, None]], ranks=(1, 2)), Goal(replicate=True, objective=objective))
         assert (nobody.reason or "").startswith("no place can run layer 1: ")
 
 
@@ -117,11 +118,11 @@ class TestLimits:
         rng = random.Random(2)
         times = [[rng.uniform(1, 3)] * 4 + [rng.uniform(2, 6)] * 3 for _ in range(8)]
         costs = costs_of(times, ranks=(1,) * 7)
-        optimum = exact_plan(costs, replicate=True, objective=objective)
+        optimum = exact_plan(costs, Goal(replicate=True, objective=objective))
         best_s = measured(costs, optimum).value_s(objective)
         outcomes = []
         for asked in count():
-            solution = exact_plan(costs, replicate=True, objective=objective, should_stop=stop_after(asked))
+            solution = exact_plan(costs, Goal(replicate=True, objective=objective, should_stop=stop_after(asked)))
             outcomes.append(solution.outcome)
             assert solution.lower_bound_s is not None
             assert solution.lower_bound_s <= best_s * (1 + ROUNDING)
@@ -137,7 +138,7 @@ class TestLimits:
     @pytest.mark.parametrize("objective", OBJECTIVES)
     def test_more_kinds_than_can_be_told_apart(self, objective: Objective) -> None:
         costs = costs_of([[1 + i / 100 for i in range(40)]] * 40, ranks=[1] * 40)
-        solution = exact_plan(costs, replicate=True, objective=objective)
+        solution = exact_plan(costs, Goal(replicate=True, objective=objective))
         found = measured(costs, solution)
         if objective == "latency":  # 40 s on the quickest place, which no plan beats
             assert solution.outcome is Outcome.OPTIMAL
@@ -149,14 +150,14 @@ class TestLimits:
     def test_more_layers_than_can_be_told_apart(self) -> None:
         # The second half cannot run where the first can: stages have to end in the middle.
         costs = costs_of([[1] * 60 + [None] * 40] * 210 + [[None] * 60 + [1] * 40] * 210, ranks=[1] * 100)
-        solution = exact_plan(costs, replicate=True)
+        solution = exact_plan(costs, Goal(replicate=True))
         assert measured(costs, solution).bottleneck_s == 210 / 40
         assert solution.lower_bound_s is not None
         assert solution.lower_bound_s > 0.999 * 210 / 40  # the kinds cannot help each other, and prices say so
 
     def test_many_places_of_two_kinds(self) -> None:
         costs = costs_of([[1] * 32 + [2] * 32] * 50, ranks=[1] * 32 + [2] * 32)
-        solution = exact_plan(costs, replicate=True)
+        solution = exact_plan(costs, Goal(replicate=True))
         assert solution.outcome is Outcome.OPTIMAL
         assert measured(costs, solution).bottleneck_s == pytest.approx(50 / 48)
 
@@ -164,6 +165,6 @@ class TestLimits:
     def test_more_places_than_anyone_has(self, layers: int, places: int) -> None:
         """All of them serve, those too that the search itself leaves out (a thousand of the three)."""
         costs = costs_of([[1] * places] * layers, ranks=[1] * places)
-        solution = exact_plan(costs, replicate=True)
+        solution = exact_plan(costs, Goal(replicate=True))
         assert solution.outcome is Outcome.OPTIMAL
         assert measured(costs, solution).bottleneck_s == pytest.approx(layers / places)

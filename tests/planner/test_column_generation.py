@@ -16,6 +16,7 @@ from shisha_rt.costs.links import AS_INPUT, CostTensor, HostLink
 from shisha_rt.plan.plan import Plan
 from shisha_rt.planner.column_generation import SPACE, wide_plan
 from shisha_rt.planner.exact import exact_plan
+from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.linear import maximize
 from shisha_rt.planner.place_classes import wide_space
 
@@ -81,7 +82,7 @@ def test_no_plan_is_faster_than_the_bound() -> None:
     rng = random.Random(3)
     for _ in range(12):
         costs = drawn(rng, 3, rng.choice([(2, 2), (3, 1), (1, 1, 2)]))
-        found = wide_plan(costs)
+        found = wide_plan(costs, Goal())
         assert found is not None
         assert found.plan is not None
         assert found.lower_bound_s is not None
@@ -93,7 +94,7 @@ def test_no_plan_is_faster_than_the_bound() -> None:
 
 def test_a_thousand_places_of_many_kinds_come_near_the_bound() -> None:
     costs = drawn(random.Random(4), 12, tuple(40 + kind for kind in range(25)))
-    found = exact_plan(costs, replicate=True)
+    found = exact_plan(costs, Goal(replicate=True))
     assert found.plan is not None
     assert found.space == SPACE
     assert found.lower_bound_s is not None
@@ -103,7 +104,7 @@ def test_a_thousand_places_of_many_kinds_come_near_the_bound() -> None:
 def test_fewer_stages_if_so_many_are_asked_for() -> None:
     costs = drawn(random.Random(5), 10, (30, 30, 30))
     for most in (1, 2):
-        found = wide_plan(costs, most_stages=most)
+        found = wide_plan(costs, Goal(most_stages=most))
         assert found is not None
         assert found.plan is not None
         assert len(found.plan.stages) <= most
@@ -114,7 +115,7 @@ def test_what_does_not_fit_is_cut() -> None:
         drawn(random.Random(6), 4, (20, 20)),
         places=tuple(CostPlace(f"p{i}", 1, 20 if i < 20 else 30) for i in range(40)),
     )
-    found = wide_plan(costs)
+    found = wide_plan(costs, Goal())
     assert found is not None
     assert found.plan is not None
     assert len(found.plan.stages) > 1
@@ -123,7 +124,7 @@ def test_what_does_not_fit_is_cut() -> None:
 
 def test_it_has_nothing_to_say_where_nothing_fits() -> None:
     costs = replace(drawn(random.Random(6), 2, (2,)), places=(CostPlace("p0", 1, 5), CostPlace("p1", 1, 5)))
-    assert wide_plan(costs) is None
+    assert wide_plan(costs, Goal()) is None
 
 
 TENSORS = (
@@ -163,7 +164,7 @@ def test_places_behind_links_are_busy_for_the_longest_of_three() -> None:
 def test_no_host_is_given_much_more_than_its_link_carries(bytes_per_s: float, most: float, places: int) -> None:
     """A host sends one answer a second, or one in two, and could compute four in three."""
     costs = on_hosts(4, bytes_per_s)
-    found = wide_plan(costs, most_stages=1)
+    found = wide_plan(costs, Goal(most_stages=1))
     assert found is not None
     assert found.plan is not None
     assert found.lower_bound_s == pytest.approx(1 / most, rel=1e-2)

@@ -15,6 +15,7 @@ from shisha_rt.costs.costs import CostLayer, CostPlace, Costs, stage_service_s, 
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.outcome import Outcome
 from shisha_rt.planner.exact import exact_plan
+from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.solution import PlanSolution
 from tests.drawn import chunks
 from tests.planner.evaluators import costs_of
@@ -109,7 +110,7 @@ class TestAgainstEveryPlan:
         outcomes = set()
         for seed in seeds:
             costs, most_stages = random_instance(seed)
-            solution = exact_plan(costs, most_stages=most_stages)
+            solution = exact_plan(costs, Goal(most_stages=most_stages))
             outcomes.add(solution.outcome)
             optimum = min(every_plan(costs, most_stages or len(costs.places)), default=None)
             if optimum is None:
@@ -156,7 +157,7 @@ class TestByHand:
     @pytest.mark.parametrize("order", [1, -1])
     def test_times_that_differ_by_one_bit(self, order: int) -> None:
         costs = costs_of([[ANOTHER_S, math.nextafter(ANOTHER_S, 2.0)][::order]], ranks=(1, 1))
-        solution = exact_plan(costs, should_stop=stop_after(100))
+        solution = exact_plan(costs, Goal(should_stop=stop_after(100)))
         assert (solution.outcome, solution.lower_bound_s) == (Outcome.OPTIMAL, ANOTHER_S)
 
     def test_of_equal_bottlenecks_the_least_latency(self) -> None:
@@ -167,7 +168,7 @@ class TestByHand:
 
     def test_no_more_stages_than_asked_for(self) -> None:
         costs = costs_of([[1, 1, 1, 1]] * 8, ranks=(1,) * 4)
-        assert [exact_plan(costs, most_stages=most).lower_bound_s for most in (1, 2, 3, 4, 9)] == [8, 4, 3, 2, 2]
+        assert [exact_plan(costs, Goal(most_stages=most)).lower_bound_s for most in (1, 2, 3, 4, 9)] == [8, 4, 3, 2, 2]
 
     def test_costs_of_zero(self) -> None:
         solution = exact_plan(costs_of([[0, -0.0]] * 3, ranks=(1, 1)))
@@ -214,7 +215,7 @@ class TestInfeasible:
         ],
     )
     def test_the_reason_names_the_layer(self, costs: Costs, most_stages: int | None, reason: str) -> None:
-        solution = exact_plan(costs, most_stages=most_stages)
+        solution = exact_plan(costs, Goal(most_stages=most_stages))
         assert (solution.plan, solution.outcome, solution.lower_bound_s) == (None, Outcome.INFEASIBLE, None)
         assert solution.reason == reason
 
@@ -224,7 +225,7 @@ class TestInfeasible:
 
     def test_a_number_of_stages_that_makes_no_sense(self) -> None:
         with pytest.raises(ValueError, match="most_stages = 0"):
-            exact_plan(costs_of([[1]], ranks=(1,)), most_stages=0)
+            exact_plan(costs_of([[1]], ranks=(1,)), Goal(most_stages=0))
 
 
 class TestLimits:
@@ -233,7 +234,7 @@ class TestLimits:
         optimum_s, latency_s = checked(costs, exact_plan(costs))
         outcomes = []
         for asked in count():
-            solution = exact_plan(costs, should_stop=stop_after(asked))
+            solution = exact_plan(costs, Goal(should_stop=stop_after(asked)))
             outcomes.append(solution.outcome)
             assert solution.lower_bound_s is not None
             assert solution.lower_bound_s <= optimum_s
@@ -271,7 +272,7 @@ class TestLimits:
 
     def test_fewer_states_when_asked_for(self) -> None:
         costs = costs_of([[1 + i / 100 for i in range(12)]] * 12, ranks=[1] * 12)
-        whole, few = exact_plan(costs), exact_plan(costs, most_cells=100)
+        whole, few = exact_plan(costs), exact_plan(costs, Goal(most_cells=100))
         assert (whole.outcome, whole.is_partial) == (Outcome.OPTIMAL, False)
         assert (few.outcome, few.is_partial) == (Outcome.FEASIBLE, True)
         assert few.lower_bound_s is not None
@@ -283,7 +284,7 @@ class TestLimits:
         times = [[rng.uniform(1, 3) for _ in range(15)] for _ in range(20)]
         costs = costs_of(times, ranks=[1] * 15)
         optimum_s = checked(costs, exact_plan(costs))[0]
-        early = exact_plan(costs, should_stop=stop_after(150))
+        early = exact_plan(costs, Goal(should_stop=stop_after(150)))
         assert early.plan is not None
         assert early.outcome is Outcome.FEASIBLE
         assert CostsEvaluator(costs).measurement_of(early.plan).bottleneck_s < 2 * optimum_s
@@ -292,7 +293,7 @@ class TestLimits:
         proven = unproven = 0
         for seed in range(10):
             costs = random_costs(random.Random(seed), layers=40, places=16, unit_s=None)
-            least, found = exact_plan(costs), exact_plan(costs, latency_states=0)
+            least, found = exact_plan(costs), exact_plan(costs, Goal(latency_states=0))
             if least.plan is None:
                 continue
             assert checked(costs, found)[0] == checked(costs, least)[0]
@@ -312,7 +313,7 @@ class TestAgainstAnIntegerProgramme:
             rng = random.Random(f"larger {seed}")
             costs = random_costs(rng, rng.randint(10, 16), rng.randint(4, 8), unit_s=1.0)
             most_stages = rng.choice([None, rng.randint(2, 8)])
-            solution = exact_plan(costs, most_stages=most_stages)
+            solution = exact_plan(costs, Goal(most_stages=most_stages))
             programme_s = integer_programme_s(costs, most_stages)
             if programme_s is None:
                 assert solution.outcome is Outcome.INFEASIBLE, seed

@@ -10,6 +10,7 @@ import pytest
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.outcome import Outcome
 from shisha_rt.planner.exact import exact_plan
+from shisha_rt.planner.goal import Goal
 from tests.drawn import chunks
 from tests.planner.every_far_chain import every_far_chain, random_far_costs
 
@@ -27,8 +28,8 @@ class TestAgainstEveryChain:
             costs = random_far_costs(rng, rng.randint(1, 7), rng.randint(1, 4))
             most_stages = rng.choice([None, None, rng.randint(1, 4)])
             chains = list(every_far_chain(costs, most_stages or len(costs.places), copies=copies))
-            fastest = exact_plan(costs, most_stages=most_stages, replicate=copies)
-            quickest = exact_plan(costs, most_stages=most_stages, replicate=copies, objective="latency")
+            fastest = exact_plan(costs, Goal(most_stages=most_stages, replicate=copies))
+            quickest = exact_plan(costs, Goal(most_stages=most_stages, replicate=copies, objective="latency"))
             outcomes[fastest.outcome] += 1
             if not chains:
                 assert (fastest.outcome, quickest.outcome) == (Outcome.INFEASIBLE,) * 2, seed

@@ -12,6 +12,7 @@ from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.plan.plan import Plan
 from shisha_rt.planner.exact import exact_plan
 from shisha_rt.planner.further_copies import with_further_copies
+from shisha_rt.planner.goal import Goal
 from tests.planner.evaluators import costs_of
 
 
@@ -49,7 +50,7 @@ def test_no_plan_is_slower_for_it(seed: int) -> None:
     places = rng.randint(2, 9)
     times = [[rng.choice([None, *range(1, 9)]) for _ in range(places)] for _ in range(rng.randint(1, 6))]
     costs = costs_of([[1, *row] for row in times], ranks=[1] * (places + 1))
-    plan = exact_plan(costs, most_stages=2).plan
+    plan = exact_plan(costs, Goal(most_stages=2)).plan
     assert plan is not None
     before, after = (CostsEvaluator(costs).measurement_of(p) for p in (plan, with_further_copies(costs, plan)))
     assert after.can_run

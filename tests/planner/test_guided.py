@@ -20,6 +20,7 @@ from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import PlanRules
 from shisha_rt.planner.exact import exact_plan
+from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.guided import DEFAULT_MOST_TRIALS, guided
 from shisha_rt.planner.loop import Result, run
 from tests.planner.evaluators import ScriptedEvaluator, costs_of
@@ -128,7 +129,7 @@ class TestByHand:
 
     def test_fewer_stages(self) -> None:
         costs = costs_of([[1, 1, 1]] * 12, ranks=(1, 1, 1))
-        found = run(guided(costs, most_stages=2), CostsEvaluator(costs))
+        found = run(guided(costs, goal=Goal(most_stages=2)), CostsEvaluator(costs))
         assert found.measurement.bottleneck_s == 6
         assert all(len(trial.plan.stages) <= 2 for trial in found.trials)
 

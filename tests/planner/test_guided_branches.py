@@ -12,6 +12,7 @@ import pytest
 from shisha_rt.costs.costs import Costs, CostTeam
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.planner.exact import exact_plan
+from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.guided import guided
 from shisha_rt.planner.loop import run
 from tests.planner.evaluators import costs_of
@@ -43,7 +44,7 @@ def fork(
 )
 def test_it_takes_what_is_quickest(slower: float, teams: tuple[float, ...], latency_s: float) -> None:
     costs, needs = fork([1.0, 2.0, 2.0, 2.0, 2.0, 1.0], slower, teams)
-    tuner = guided(costs, replicate=True, objective="latency", needs=needs)
+    tuner = guided(costs, goal=Goal(replicate=True, objective="latency"), needs=needs)
     result = run(tuner, CostsEvaluator(costs, needs), objective="latency")
     assert result.measurement.latency_s == pytest.approx(latency_s)
 
@@ -51,13 +52,16 @@ def test_it_takes_what_is_quickest(slower: float, teams: tuple[float, ...], late
 def test_a_network_without_branches_has_no_further_trial() -> None:
     costs = costs_of([[1.0, 1.0] for _ in range(5)], ranks=[1, 1])
     needs = tuple(frozenset({layer - 1} if layer else ()) for layer in range(5))
-    result = run(guided(costs, replicate=True, objective="latency", needs=needs), CostsEvaluator(costs))
+    result = run(guided(costs, goal=Goal(replicate=True, objective="latency"), needs=needs), CostsEvaluator(costs))
     assert not any("branches" in trial.reason for trial in result.trials)
 
 
 def test_not_for_throughput_nor_for_plain_chains() -> None:
     costs, needs = fork([1.0, 2.0, 2.0, 2.0, 2.0, 1.0], 1.0)
-    for tuner in (guided(costs, replicate=True, needs=needs), guided(costs, objective="latency", needs=needs)):
+    for tuner in (
+        guided(costs, goal=Goal(replicate=True), needs=needs),
+        guided(costs, goal=Goal(objective="latency"), needs=needs),
+    ):
         assert all(trial.plan.is_chain for trial in run(tuner, CostsEvaluator(costs, needs)).trials)
 
 
@@ -65,9 +69,9 @@ def test_it_is_never_behind_what_it_finds_without_branches() -> None:
     for seed in range(20):
         rng = random.Random(seed)
         costs, needs = fork([rng.uniform(1, 3) for _ in FORK], rng.choice((1.0, 1.5, 3.0)), (rng.uniform(0.5, 0.9),))
-        solution = exact_plan(costs, replicate=True, objective="latency")
+        solution = exact_plan(costs, Goal(replicate=True, objective="latency"))
         assert solution.lower_bound_s is not None
-        tuner = guided(costs, replicate=True, objective="latency", needs=needs)
+        tuner = guided(costs, goal=Goal(replicate=True, objective="latency"), needs=needs)
         found = run(tuner, CostsEvaluator(costs, needs), objective="latency").measurement
         assert found.latency_s <= solution.lower_bound_s * (1 + 1e-9)
         assert math.isfinite(found.bottleneck_s)

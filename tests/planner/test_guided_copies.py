@@ -20,6 +20,7 @@ from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import OBJECTIVES, Objective, rate_of, stage_seconds
 from shisha_rt.planner.exact import exact_plan
+from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.guided import guided
 from shisha_rt.planner.loop import run
 from tests.planner.evaluators import costs_of
@@ -86,8 +87,10 @@ class SharedMemory:
 @pytest.mark.parametrize("seed", range(6))
 def test_costs_that_hold_are_believed(seed: int, objective: Objective) -> None:
     costs = drawn(random.Random(seed))
-    best = exact_plan(costs, replicate=True, objective=objective)
-    found = run(guided(costs, replicate=True, objective=objective), CostsEvaluator(costs), objective=objective)
+    best = exact_plan(costs, Goal(replicate=True, objective=objective))
+    found = run(
+        guided(costs, goal=Goal(replicate=True, objective=objective)), CostsEvaluator(costs), objective=objective
+    )
     assert found.trials[0].plan == best.plan
     assert found.measurement.value_s(objective) == best.lower_bound_s
 
@@ -100,10 +103,10 @@ def test_costs_that_do_not_hold_are_corrected(objective: Objective) -> None:
         rng = random.Random(seed)
         told = drawn(rng)
         truth = with_error_of_kinds(told, 0.4, rng)
-        best_s = exact_plan(truth, replicate=True, objective=objective).lower_bound_s
+        best_s = exact_plan(truth, Goal(replicate=True, objective=objective)).lower_bound_s
         assert best_s is not None
         evaluator = Pooled(SimulatedEvaluator(truth, noise=0.01, rng=rng))
-        found = run(guided(told, replicate=True, objective=objective), evaluator, objective=objective)
+        found = run(guided(told, goal=Goal(replicate=True, objective=objective)), evaluator, objective=objective)
         kept = CostsEvaluator(truth).measurement_of(found.solution).value_s(objective)
         started = CostsEvaluator(truth).measurement_of(found.trials[0].plan).value_s(objective)
         first.append(started <= 1.05 * best_s)
@@ -121,8 +124,8 @@ def test_costs_that_spread_over_many_decades(decades: tuple[float, float]) -> No
         costs = costs_of([[time_s, time_s, 3 * time_s] for time_s in layer_s], ranks=(1, 1, 2))
         costs = replace(costs, transfer_s=np.array([10 ** rng.uniform(*decades) for _ in range(5)]))
         for replicate, objective in product((False, True), OBJECTIVES):
-            best = exact_plan(costs, replicate=replicate, objective=objective)
-            tuner = guided(costs, replicate=replicate, objective=objective)
+            best = exact_plan(costs, Goal(replicate=replicate, objective=objective))
+            tuner = guided(costs, goal=Goal(replicate=replicate, objective=objective))
             found = run(tuner, CostsEvaluator(costs), objective=objective)
             assert best.outcome is Outcome.OPTIMAL
             assert found.measurement.value_s(objective) == best.lower_bound_s
@@ -131,7 +134,7 @@ def test_costs_that_spread_over_many_decades(decades: tuple[float, float]) -> No
 def test_copies_that_gain_nothing_are_given_up() -> None:
     costs = costs_of([[1] * 4] * 12, ranks=(1,) * 4)
     costs = replace(costs, transfer_s=np.full(11, 0.25))  # else the even chain is as good as copies to begin with
-    found = run(guided(costs, replicate=True), CopiesThatGainNothing(costs))
+    found = run(guided(costs, goal=Goal(replicate=True)), CopiesThatGainNothing(costs))
     assert len(found.trials[0].plan.stages) == 1
     assert found.trials[0].measurement.bottleneck_s == 12
     assert found.measurement.bottleneck_s == exact_plan(costs).lower_bound_s == 3.25
@@ -140,10 +143,10 @@ def test_copies_that_gain_nothing_are_given_up() -> None:
 
 def test_what_a_memory_takes_is_no_plan_s_promise() -> None:
     costs = costs_of([[1] * 4] * 12, ranks=(1,) * 4)
-    found = run(guided(costs, replicate=True), SharedMemory(costs, memory_s=5))
+    found = run(guided(costs, goal=Goal(replicate=True)), SharedMemory(costs, memory_s=5))
     assert (len(found.trials), found.measurement.bottleneck_s) == (1, 5)
     slow = Plan.of([(0, 11, "p0")])
-    found = run(guided(costs, slow, replicate=True), SharedMemory(costs, memory_s=5))
+    found = run(guided(costs, slow, Goal(replicate=True)), SharedMemory(costs, memory_s=5))
     assert [trial.measurement.bottleneck_s for trial in found.trials] == [12, 5]
 
 
@@ -151,7 +154,9 @@ def test_a_team_that_is_slower_than_told_is_given_up() -> None:
     told = replace(costs_of([[2, 2]] * 4, ranks=(1, 1)), teams=(CostTeam(("p0", "p1"), np.full(4, 0.5)),))
     truth = replace(told, teams=(CostTeam(("p0", "p1"), np.full(4, 3.0)),))
     for objective, best_s in zip(OBJECTIVES, (4, 8), strict=True):
-        found = run(guided(told, replicate=True, objective=objective), CostsEvaluator(truth), objective=objective)
+        found = run(
+            guided(told, goal=Goal(replicate=True, objective=objective)), CostsEvaluator(truth), objective=objective
+        )
         assert str(found.trials[0].plan) == "p0+p1: 0-3"
         assert found.measurement.value_s(objective) == best_s
 
@@ -173,7 +178,7 @@ def test_places_of_too_many_kinds_are_the_reason_given(replicate: bool, objectiv
     costs = costs_of([[1 + i / 100 for i in range(30)]] * 12, ranks=[1] * 30)
     start = Plan.of([(0, 5, "p29"), (6, 11, "p28")])
     found = run(
-        guided(costs, start, replicate=replicate, objective=objective), CostsEvaluator(costs), objective=objective
+        guided(costs, start, Goal(replicate=replicate, objective=objective)), CostsEvaluator(costs), objective=objective
     )
     assert len(found.trials) >= 2
     assert found.measurement.value_s(objective) < found.trials[0].measurement.value_s(objective)
@@ -185,7 +190,7 @@ def test_sixty_four_places_of_eight_kinds() -> None:
     """All of them are in use, though a step cannot look at all ways to use them."""
     costs = costs_of([[1 + i // 8 / 10 for i in range(64)]] * 40, ranks=[1] * 64)
     start = Plan.of([(0, 39, "p63")])
-    found = run(guided(costs, start, replicate=True), CostsEvaluator(costs))
+    found = run(guided(costs, start, Goal(replicate=True)), CostsEvaluator(costs))
     rate = sum(1 / (1 + i // 8 / 10) for i in range(64)) / 40
     assert found.measurement.bottleneck_s < 1.2 / rate
     assert len(found.solution.places) > 56
@@ -195,6 +200,6 @@ def test_sixty_four_places_of_eight_kinds() -> None:
 def test_from_a_plan_that_is_no_chain_of_its_own_making(replicate: bool) -> None:
     costs = costs_of([[1, 1, 3]] * 9, ranks=(1, 1, 2))
     pool = Plan.chain([(0, 2, [("p0",), ("p1",)]), (3, 5, [("p2",)]), (6, 8, [("p0",), ("p1",)])])
-    found = run(guided(costs, pool, replicate=replicate), CostsEvaluator(costs))
+    found = run(guided(costs, pool, Goal(replicate=replicate)), CostsEvaluator(costs))
     assert found.trials[0].measurement.bottleneck_s == 9
-    assert found.measurement.bottleneck_s == pytest.approx(exact_plan(costs, replicate=replicate).lower_bound_s)
+    assert found.measurement.bottleneck_s == pytest.approx(exact_plan(costs, Goal(replicate=replicate)).lower_bound_s)

@@ -18,6 +18,7 @@ from shisha_rt.papers.simulate.simulated_evaluator import with_error
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import OBJECTIVES, Objective
 from shisha_rt.planner.exact import exact_plan
+from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.guided import guided
 from shisha_rt.planner.learning import learnt
 from shisha_rt.planner.loop import run
@@ -59,10 +60,10 @@ def test_it_gets_near_the_best_of_what_is_true(seeds: range, objective: Objectiv
         rng = random.Random(seed)
         told = random_far_costs(rng, rng.randint(2, 7), rng.randint(2, 4))
         truth = with_error(told, 0.3, rng)
-        best = exact_plan(truth, replicate=seed % 2 == 1, objective=objective)
+        best = exact_plan(truth, Goal(replicate=seed % 2 == 1, objective=objective))
         if best.plan is None:
             continue
-        tuner = guided(told, replicate=seed % 2 == 1, objective=objective)
+        tuner = guided(told, goal=Goal(replicate=seed % 2 == 1, objective=objective))
         found = run(tuner, CostsEvaluator(truth), objective=objective)
         least_s = CostsEvaluator(truth).measurement_of(best.plan).value_s(objective)
         ratios.append(found.measurement.value_s(objective) / least_s if least_s else 1.0)
@@ -80,13 +81,13 @@ def test_no_shard_is_on_another_host(objective: Objective) -> None:
     slow["places"][1].pop("host")
     slow["time_s"][1] = [20.0] * 4
     costs = with_splits(parse_costs(json.dumps(slow), "C.json"))
-    found = split_plan(costs, exact_plan(costs, objective=objective), objective=objective, handover_s=0.0)
+    found = split_plan(costs, exact_plan(costs, Goal(objective=objective)), Goal(objective=objective), handover_s=0.0)
     assert found.plan is not None
     assert found.plan.splits
     assert CostsEvaluator(costs).measurement_of(found.plan).can_run
     assert {place for stage in found.plan.stages if stage.split for place in stage.places} == {"l0", "x0"}
     everywhere = with_splits(COSTS)
-    whole = exact_plan(everywhere, objective=objective)
-    assert split_plan(everywhere, whole, objective=objective).plan == whole.plan
-    tuned = run(guided(costs, objective=objective), CostsEvaluator(costs), objective=objective)
+    whole = exact_plan(everywhere, Goal(objective=objective))
+    assert split_plan(everywhere, whole, Goal(objective=objective)).plan == whole.plan
+    tuned = run(guided(costs, goal=Goal(objective=objective)), CostsEvaluator(costs), objective=objective)
     assert tuned.measurement.can_run

@@ -13,6 +13,7 @@ from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.planner.exact import exact_plan
+from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.guided import guided
 from shisha_rt.planner.loop import Result, run
 from tests.planner.evaluators import costs_of
@@ -35,7 +36,7 @@ def fork(memory_bytes: int | None = None) -> Costs:
 
 
 def tuned(costs: Costs, truth: Costs | None = None, needs: Needs = FORK, *, replicate: bool = True) -> Result:
-    tuner = guided(costs, needs=needs, replicate=replicate)
+    tuner = guided(costs, goal=Goal(replicate=replicate), needs=needs)
     return run(tuner, CostsEvaluator(truth or costs, needs))
 
 
@@ -67,7 +68,7 @@ class CopiesThatSlowEachOther:
 
 
 def test_where_copies_disappoint_it_is_tried_without_them() -> None:
-    result = run(guided(fork(), needs=FORK, replicate=True), CopiesThatSlowEachOther(fork()))
+    result = run(guided(fork(), goal=Goal(replicate=True), needs=FORK), CopiesThatSlowEachOther(fork()))
     assert str(result.solution) == "p0: 0-0,3-3 | p1: 1-2,4-4"
 
 
@@ -101,7 +102,7 @@ def test_it_is_never_behind_what_it_finds_over_the_files_order() -> None:
             layers=tuple(replace(layer, weight_bytes=rng.randint(1, 3)) for layer in costs.layers),
             places=tuple(replace(its, memory_bytes=7) for its in costs.places),
         )
-        told = exact_plan(costs, replicate=True)
+        told = exact_plan(costs, Goal(replicate=True))
         if told.plan is None:
             continue
         assert told.lower_bound_s is not None

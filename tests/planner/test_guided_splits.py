@@ -17,6 +17,7 @@ from shisha_rt.papers.simulate.simulated_evaluator import SimulatedEvaluator, wi
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import Objective
 from shisha_rt.planner.exact import exact_plan
+from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.guided import guided
 from shisha_rt.planner.loop import Result, run
 from tests.planner.evaluators import costs_of
@@ -33,8 +34,8 @@ HEAVY = costs_of([[1.0, 1.0, 1.0], [12.0, 12.0, 12.0], [2.0, 2.0, 2.0]], [1, 1, 
 
 
 def tuned(told: Costs, truth: Costs, *, replicate: bool = False, objective: Objective = "throughput") -> Result:
-    start = exact_plan(told, replicate=replicate, objective=objective).plan
-    tuner = guided(told, start, replicate=replicate, objective=objective)
+    start = exact_plan(told, Goal(replicate=replicate, objective=objective)).plan
+    tuner = guided(told, start, Goal(replicate=replicate, objective=objective))
     return run(tuner, CostsEvaluator(truth), objective=objective)
 
 
@@ -80,7 +81,7 @@ def test_a_split_that_does_not_pay_is_tried_once_and_dropped(objective: Objectiv
     assert len(split_trials(result)) <= 1
     assert (spans != []) == (not replicate or objective == "latency")
     assert not result.solution.splits
-    best = exact_plan(truth, objective=objective, replicate=replicate).plan
+    best = exact_plan(truth, Goal(objective=objective, replicate=replicate)).plan
     assert best is not None
     least_s = CostsEvaluator(truth).measurement_of(best).value_s(objective)
     assert result.measurement.value_s(objective) == pytest.approx(least_s)

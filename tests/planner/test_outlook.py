@@ -12,6 +12,7 @@ from shisha_rt.costs.costs import CostLayer, CostPlace, Costs, why_infeasible
 from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.plan.verify import PlanRules
 from shisha_rt.planner.belief import Belief, Sighting, likeliest
+from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.learning import Learnt
 from shisha_rt.planner.outlook import outlook
 from tests.papers.shisha.enumeration import all_plans
@@ -69,7 +70,7 @@ def test_the_least_bound_that_some_plan_keeps(seed: int) -> None:
 
     plans = list(all_plans(len(costs.layers), names, most, costs.legal_cuts))
     best_s = min(map(bottleneck_s, plans))
-    view = outlook(Learnt(costs, beliefs, (), False), most)
+    view = outlook(Learnt(costs, beliefs, (), False), Goal(most_stages=most))
     stage_s = view.at_best_s(doubt)
     for plan in plans:
         assert view.value_s(stage_s, plan) == pytest.approx(bottleneck_s(plan))

@@ -18,6 +18,7 @@ from shisha_rt.outcome import Outcome
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import PlanRules
 from shisha_rt.planner.exact import exact_plan
+from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.shards.split_plan import split_plan
 
 _MOST_CELLS: Final = 1 << 14
@@ -27,9 +28,9 @@ _MOST_CELLS: Final = 1 << 14
 def plan_by_weights(rules: PlanRules, weights: Sequence[float], places: Sequence[Place]) -> Plan | None:
     """Over some of the `places`; None if they have no room for it, whole or split. `weights` is (layers,)."""
     costs = _costs(rules, weights, places)
-    plan_solution = exact_plan(costs, latency_states=0, most_cells=_MOST_CELLS)
+    plan_solution = exact_plan(costs, Goal(latency_states=0, most_cells=_MOST_CELLS))
     if plan_solution.outcome is Outcome.INFEASIBLE:
-        plan_solution = split_plan(costs, plan_solution, most_cells=_MOST_CELLS)
+        plan_solution = split_plan(costs, plan_solution, Goal(most_cells=_MOST_CELLS))
     return None if plan_solution.plan is None or rules.problems(plan_solution.plan) else plan_solution.plan
 
 

@@ -20,6 +20,7 @@ from shisha_rt.placement.processors import ProcessorCosts
 from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.form import brief, unfolded
 from shisha_rt.plan.measurement import Measurement
+from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.guided import guided
 from shisha_rt.planner.loop import Tuner, run
 from shisha_rt.planner.scheme_names import SchemeName
@@ -114,7 +115,7 @@ def _tuner_of(begin: tm.Begin, stored: _Stored | None) -> Tuner[Any]:
     if begin.strategy == "guided":
         assert stored is not None  # else the daemon has no such strategy
         costs, start = _costs_now(stored.costs, begin.places), unfolded(begin.start)
-        return guided(costs, start, replicate=begin.replicate, objective=begin.objective, needs=stored.needs)
+        return guided(costs, start, Goal(replicate=begin.replicate, objective=begin.objective), needs=stored.needs)
     return shisha(
         unfolded(begin.start),
         begin.places,

@@ -20,7 +20,7 @@ from typing import Final
 from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.model.spans import groups_of
-from shisha_rt.papers.order.best_cuts import BestCuts, Stop, best_cuts
+from shisha_rt.papers.order.best_cuts import BestCuts, best_cuts
 from shisha_rt.papers.order.bound import least_bottleneck_s, least_shared_s
 from shisha_rt.papers.order.downsets import (
     Downset,
@@ -36,7 +36,8 @@ from shisha_rt.papers.order.downsets import (
 from shisha_rt.papers.order.group_costs import GroupCosts, group_costs
 from shisha_rt.papers.order.reordered import in_file_layers, layers_in, reordered_costs
 from shisha_rt.plan.plan import Plan
-from shisha_rt.planner.exact import MOST_CELLS, exact_plan
+from shisha_rt.planner.exact import exact_plan
+from shisha_rt.planner.goal import Goal
 
 MOST_DOWNSETS: Final = 1500
 MOST_WORK: Final = 3e7
@@ -47,15 +48,10 @@ _TOLERANCE: Final = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class OrderLimits:
-    """Of a search that is to be the same for the same costs, however quick the machine is.
-
-    `most_cells` and `latency_states` are those of `exact_plan`.
-    """
+    """Of a search that is to be the same for the same costs, however quick the machine is."""
 
     most_downsets: int = MOST_DOWNSETS
     most_work: float = MOST_WORK
-    most_cells: int = MOST_CELLS
-    latency_states: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,21 +75,17 @@ def ordered_plan(
     costs: Costs,
     needs: Sequence[frozenset[int]],
     file_s: float = math.inf,
-    *,
-    most_stages: int | None = None,
-    replicate: bool = False,
-    limits: OrderLimits | None = None,
-    should_stop: Stop = lambda: False,
+    goal: Goal = Goal(latency_states=0),  # noqa: B008 (it is frozen)
+    limits: OrderLimits = OrderLimits(),
 ) -> OrderedPlan:
     """A chain of a smaller bottleneck than `file_s`: what the best takes over the file's order, inf if there is none.
 
     `needs` (layers,): the earlier layers of which each reads a tensor. `costs` have to tell what other orders take (see
-    `why_unknown`). `should_stop`, asked many times a second, ends the search with what it has. `most_stages` and
-    `replicate` are as for `exact_plan`.
+    `why_unknown`). `goal`: of the chains over any order; throughput is its objective.
     """
-    search = _search(costs, needs, most_stages, limits or OrderLimits(), should_stop, replicate=replicate)
+    search = _search(costs, needs, goal, limits)
     groups, spans = search.groups, search.network.spans
-    least_s = least_shared_s(groups, costs, spans) if replicate else least_bottleneck_s(groups, search.most_stages)
+    least_s = least_shared_s(groups, costs, spans) if goal.replicate else least_bottleneck_s(groups, search.most_stages)
     best = OrderedPlan(None, file_s, min(least_s, file_s))
     if best.is_proven:
         return best
@@ -123,20 +115,19 @@ class _Search:
     network: GroupNeeds
     groups: GroupCosts
     most_stages: int
-    replicate: bool
+    goal: Goal
     limits: OrderLimits
-    should_stop: Stop
 
     def found(self, file_s: float) -> _Found:
         # Copies even out what an order cannot, and what places share of a link is not known to `best_cuts`: then what
         # it finds is one guess of several.
-        guess = self.replicate or self.groups.shares_links
+        guess = self.goal.replicate or self.groups.shares_links
         below_s = math.inf if guess else file_s
         orders = tuple(self._good_orders()) if guess else ()
         every = every_downset(self.network, self.limits.most_downsets)
         cuts = None if every is None else self._best(every, below_s)
         if cuts is not None:
-            lower_s = 0.0 if self.replicate else min(cuts.bottleneck_s, below_s) * (1 - _TOLERANCE)
+            lower_s = 0.0 if self.goal.replicate else min(cuts.bottleneck_s, below_s) * (1 - _TOLERANCE)
             return _Found(cuts if cuts.cuts else None, orders, lower_s)
         cuts = self._nearby(below_s)
         return _Found(cuts, orders if cuts is not None else tuple(self._good_orders()))
@@ -146,16 +137,10 @@ class _Search:
         cuts = best_order.cuts
         orders = best_order.orders if cuts is None else (order_through(cuts.cuts), *best_order.orders)
         for order in dict.fromkeys(orders):
-            if self.should_stop():
+            if self.goal.should_stop():
                 break
-            solution = exact_plan(
-                reordered_costs(self.costs, self.network.spans, order),
-                most_stages=self.most_stages,
-                replicate=self.replicate,
-                latency_states=self.limits.latency_states,
-                most_cells=self.limits.most_cells,
-                should_stop=self.should_stop,
-            )
+            costs = reordered_costs(self.costs, self.network.spans, order)
+            solution = exact_plan(costs, self.goal)
             if solution.plan is not None:
                 yield solution.plan, order
         if cuts is not None:
@@ -173,7 +158,7 @@ class _Search:
         return Plan.of(stages)
 
     def _best(self, downsets: Sequence[Downset], below_s: float) -> BestCuts | None:
-        return best_cuts(self.groups, downsets, below_s, self.most_stages, self.limits.most_work, self.should_stop)
+        return best_cuts(self.groups, downsets, below_s, self.most_stages, self.limits.most_work, self.goal.should_stop)
 
     def _good_orders(self) -> list[Order]:
         """Without the file's own, which is known."""
@@ -196,16 +181,8 @@ class _Search:
         return best
 
 
-def _search(
-    costs: Costs,
-    needs: Sequence[frozenset[int]],
-    most_stages: int | None,
-    limits: OrderLimits,
-    should_stop: Stop,
-    *,
-    replicate: bool,
-) -> _Search:
+def _search(costs: Costs, needs: Sequence[frozenset[int]], goal: Goal, limits: OrderLimits) -> _Search:
     spans = groups_of(len(costs.layers), costs.legal_cuts)
-    most = min(len(costs.places), len(spans), most_stages or len(spans))
+    most = min(len(costs.places), len(spans), goal.most_stages or len(spans))
     groups = group_costs(costs, spans)
-    return _Search(costs, group_needs(spans, needs), groups, most, replicate, limits, should_stop)
+    return _Search(costs, group_needs(spans, needs), groups, most, replace(goal, most_stages=most), limits)

@@ -27,8 +27,8 @@ from shisha_rt.costs.team_costs import TeamCosts, team_costs
 from shisha_rt.model.split import MOST_SUMMED, Splittable
 from shisha_rt.outcome import Outcome
 from shisha_rt.plan.plan import Plan
-from shisha_rt.plan.rate import Objective
-from shisha_rt.planner.exact import MOST_CELLS, exact_plan
+from shisha_rt.planner.exact import exact_plan
+from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.shards.balance import Balanced, Teams, balanced
 from shisha_rt.planner.shards.pieces import Piece, pieces_of, refined, unrefined
 from shisha_rt.planner.shards.quickest_split import alone_s, quickest_split
@@ -51,18 +51,15 @@ _GAIN: Final = 1e-9
 def split_plan(
     costs: Costs,
     whole: PlanSolution,
+    goal: Goal = Goal(),  # noqa: B008 (it is frozen)
     *,
-    most_stages: int | None = None,
-    replicate: bool = False,
-    objective: Objective = "throughput",
     handover_s: float = HANDOVER_S,
-    most_cells: int = MOST_CELLS,
-    should_stop: Callable[[], bool] = lambda: False,
 ) -> PlanSolution:
     """Among plans with layers split in the ways that `costs` know of, too: `whole`, what `exact_plan` says, or better.
 
-    `most_stages`: as many places, or teams of them, as it takes to serve a frame: what a place has of a layer and what
-    it has besides count as one. `handover_s`: from one stage to the next, which a split for latency has to make good.
+    `most_stages` of `goal`: as many places, or teams of them, as it takes to serve a frame: what a place has of a layer
+    and what it has besides count as one. `handover_s`: from one stage to the next, which a split for latency has to
+    make good.
     Where latency is the objective and no plan without splits can run, the answer is the one of the best throughput.
     """
     if not costs.splits.ways:
@@ -72,19 +69,19 @@ def split_plan(
     costs = replace(costs, splits=replace(costs.splits, ways=ways))
     if len(costs.far) == len(costs.places):
         return whole
-    if objective == "throughput" or whole.plan is None:
-        fastest = _fastest(costs, whole, most_stages, most_cells, should_stop, replicate=replicate)
+    if goal.objective == "throughput" or whole.plan is None:
+        fastest = _fastest(costs, whole, goal)
         if costs.far and fastest.plan is not None:
             if fastest.plan is whole.plan:
                 return whole
             fastest = replace(fastest, outcome=Outcome.FEASIBLE, lower_bound_s=None)
-        if objective == "throughput" or fastest.plan is None:
+        if goal.objective == "throughput" or fastest.plan is None:
             return fastest
         return replace(fastest, outcome=Outcome.FEASIBLE, lower_bound_s=None)
     predicted = team_costs(costs)
     starts = list(_on_single_places(predicted, whole.plan))
     plans = [quickest_split(predicted, start, handover_s) for start in starts]
-    split = [plan for plan in plans if plan.splits and len(plan.places) <= (most_stages or len(costs.places))]
+    split = [plan for plan in plans if plan.splits and len(plan.places) <= (goal.most_stages or len(costs.places))]
     # Chains of one latency may have stages to spare, whose hand-overs are no reason to split.
     without_s = min(alone_s(predicted, plan, handover_s) for plan in (whole.plan, *starts))
     best = min(split, key=lambda plan: alone_s(predicted, plan, handover_s), default=whole.plan)
@@ -117,15 +114,7 @@ def _on_single_places(predicted: TeamCosts, chain: Plan) -> Iterator[Plan]:
         yield Plan(tuple(replace(stage, teams=(team,)) for stage, team in quickest))
 
 
-def _fastest(
-    costs: Costs,
-    whole: PlanSolution,
-    most_stages: int | None,
-    most_cells: int,
-    should_stop: Callable[[], bool],
-    *,
-    replicate: bool,
-) -> PlanSolution:
+def _fastest(costs: Costs, whole: PlanSolution, goal: Goal) -> PlanSolution:
     whole_s = _period_s(costs, whole.plan)
     if costs.far:
         near = [place.name for place in costs.places if not place.host]
@@ -133,28 +122,22 @@ def _fastest(
     counts = _counts(costs, whole_s)
     pieces = pieces_of(len(costs.layers), counts)
     fine = refined(costs, pieces)
-    chain = exact_plan(
-        fine,
-        most_stages=most_stages,
-        replicate=replicate,
-        latency_states=0,
-        most_cells=most_cells,
-        should_stop=should_stop,
-    )
+    chain = exact_plan(fine, replace(goal, objective="throughput", latency_states=0))
     if not counts or chain.plan is None:
         return whole
+    plain = not goal.replicate and (goal.most_stages is None or goal.most_stages >= len(costs.places))
     plans = [unrefined(pieces, chain.plan)]
     orders = [tuple(stage.teams for stage in chain.plan.stages)]
-    if not replicate and (most_stages is None or most_stages >= len(costs.places)):
+    if plain:
         orders += _orders(costs)
     alike = [order for order in orders if all(len({len(team) for team in teams}) == 1 for teams in order)]
     best = min(((balanced(costs, pieces, order), order) for order in alike), key=_seconds, default=None)
     if best is not None and best[0].chain is not None:
         plans += [unrefined(pieces, best[0].chain), *_finely(costs, unrefined(pieces, best[0].chain), best[1])]
     besides: list[Plan] = []
-    if math.isinf(whole_s) and not replicate and (most_stages is None or most_stages >= len(costs.places)):
+    if math.isinf(whole_s) and plain:
         too_heavy = (way for way in counts if not _has_room(costs, way))
-        besides = [plan for way in too_heavy if (plan := spread(costs, way, most_cells, should_stop)) is not None]
+        besides = [plan for way in too_heavy if (plan := spread(costs, way, goal)) is not None]
     able = filter(_can_be_summed(costs), (*plans, *besides))
     plan = min(able, key=lambda plan: _period_s(costs, plan), default=None)
     plan_s = _period_s(costs, plan)

@@ -9,7 +9,7 @@ leaves, and the rest again for these shares.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -22,6 +22,7 @@ from shisha_rt.model.split import MOST_SUMMED, Split, Splittable
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import rate_of
 from shisha_rt.planner.exact import exact_plan
+from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.shards.integer import best_blocks
 from shisha_rt.planner.shards.pieces import Item, Shards, WholeRun, assembled
 
@@ -33,15 +34,16 @@ _MOST_BLOCKS: Final = 64
 """Of a layer; of more, several are shared out as one."""
 
 
-def spread(costs: Costs, way: Splittable, most_cells: int, should_stop: Callable[[], bool]) -> Plan | None:
+def spread(costs: Costs, way: Splittable, goal: Goal) -> Plan | None:
     """The quickest such plan that is found, each place's stages together being one pool; None: there is none."""
     predicted = team_costs(costs)
     block = way.block * max(1, -(-way.units // (way.block * _MOST_BLOCKS)))
+    plain = Goal(most_cells=goal.most_cells, should_stop=goal.should_stop)
     best, best_s = None, math.inf
     for start in _starts(costs, way):
         units = start
         for _ in range(_ROUNDS):
-            rest = exact_plan(_without(costs, way, units), most_cells=most_cells, should_stop=should_stop).plan
+            rest = exact_plan(_without(costs, way, units), plain).plan
             shares = None if rest is None else _shares(predicted, way, rest, block)
             if rest is None or shares is None or (way.summed and sum(share > 0 for share in shares) > MOST_SUMMED):
                 break
@@ -50,7 +52,7 @@ def spread(costs: Costs, way: Splittable, most_cells: int, should_stop: Callable
                 plan_s = rate_of(plan, predicted.team_s(plan)).bottleneck_s
                 if plan_s < best_s:
                     best, best_s = plan, plan_s
-            if shares == units or should_stop():
+            if shares == units or goal.should_stop():
                 break
             units = shares
     return best

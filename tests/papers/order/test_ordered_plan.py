@@ -21,6 +21,7 @@ from shisha_rt.papers.order.reordered import in_file_layers, reordered_costs
 from shisha_rt.plan.form import plan_of, written
 from shisha_rt.plan.plan import Plan
 from shisha_rt.planner.exact import exact_plan
+from shisha_rt.planner.goal import Goal
 from tests.drawn import chunks
 from tests.papers.order.every_order import Needs, least_of_every_order_s, random_network, with_links
 from tests.planner.evaluators import costs_of
@@ -35,7 +36,7 @@ def fork(*layer_s: float, places: int = 2) -> Costs:
 
 
 def file_s(costs: Costs, *, replicate: bool = False) -> float:
-    plan = exact_plan(costs, replicate=replicate).plan
+    plan = exact_plan(costs, Goal(replicate=replicate)).plan
     return math.inf if plan is None else team_costs(costs).rate(plan).bottleneck_s
 
 
@@ -115,14 +116,14 @@ def test_costs_in_another_order_say_the_same_of_each_layer() -> None:
 def test_with_copies_an_order_is_of_use_where_memory_is_short() -> None:
     costs = short_of_memory(fork(1, 1, 1, 3, 2, places=4))
     assert file_s(costs, replicate=True) == 2.5
-    found = checked(costs, FORK, ordered_plan(costs, FORK, 2.5, replicate=True))
+    found = checked(costs, FORK, ordered_plan(costs, FORK, 2.5, Goal(replicate=True, latency_states=0)))
     assert str(found.plan) == "p0, p1: 0-0,3-3 | p2: 1-2 | p3: 4-4"
     assert (found.bottleneck_s, found.is_proven) == (2, True)
 
 
 def test_a_search_that_is_stopped_says_what_it_has() -> None:
     costs = fork(1, 1, 1, 3, 2)
-    found = ordered_plan(costs, FORK, 5, should_stop=lambda: True)
+    found = ordered_plan(costs, FORK, 5, Goal(should_stop=lambda: True))
     assert (found.plan, found.bottleneck_s, found.is_proven) == (None, 5, False)
     assert found.lower_s == pytest.approx(4)
 

@@ -17,6 +17,7 @@ from shisha_rt.outcome import Outcome
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import OBJECTIVES, Objective
 from shisha_rt.planner.exact import exact_plan
+from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.shards.split_plan import split_plan
 from shisha_rt.planner.solution import PlanSolution
 from tests.drawn import chunks
@@ -25,8 +26,8 @@ from tests.planner.shards.every_split import drawn_costs, least_period_s
 
 
 def planned(costs: Costs, *, replicate: bool = False, objective: Objective = "throughput") -> PlanSolution:
-    whole = exact_plan(costs, replicate=replicate, objective=objective)
-    return split_plan(costs, whole, replicate=replicate, objective=objective, handover_s=0.5)
+    whole = exact_plan(costs, Goal(replicate=replicate, objective=objective))
+    return split_plan(costs, whole, Goal(replicate=replicate, objective=objective), handover_s=0.5)
 
 
 def bottleneck_s(costs: Costs, plan: Plan | None) -> float:
@@ -103,7 +104,7 @@ def test_rows_of_several_layers_are_left_alone() -> None:
     """What overlaps is computed by both, and costs do not know how much that is. What cannot be parted is one layer."""
     costs = with_splits(costs_of([[4.0, 4.0], [6.0, 6.0]], [1, 1]), Splittable(0, 1, "rows", 8, 1, ()))
     assert planned(costs).plan == exact_plan(costs).plan
-    assert planned(costs, objective="latency").plan == exact_plan(costs, objective="latency").plan
+    assert planned(costs, objective="latency").plan == exact_plan(costs, Goal(objective="latency")).plan
     group = replace(costs, transfer_s=np.array([math.nan]))
     assert bottleneck_s(group, planned(group).plan) == 5
     pair = with_splits(costs, Splittable(0, 1, "channels", 8, 1, (), summed=True))
@@ -147,7 +148,7 @@ def test_copies_share_what_a_chain_of_single_places_cannot() -> None:
         Splittable(1, 1, "channels", 16, 1, ()),
     )
     found = planned(costs, replicate=True)
-    assert bottleneck_s(costs, exact_plan(costs, replicate=True).plan) == 2
+    assert bottleneck_s(costs, exact_plan(costs, Goal(replicate=True)).plan) == 2
     assert bottleneck_s(costs, found.plan) == 2
     unlike = with_splits(
         replace(costs_of([[12.0, 12.0, 2.0]], [2, 2, 1]), mixed=False), Splittable(0, 0, "channels", 32, 1, ())
@@ -185,10 +186,10 @@ def test_no_split_whose_transfers_or_hand_overs_eat_its_gain(
         Splittable(1, 1, "channels", 16, 1, ()),
         overhead_s=overhead_s,
     )
-    whole = exact_plan(costs, objective="latency")
-    assert split_plan(costs, whole, objective="latency", handover_s=handover_s).plan == whole.plan
+    whole = exact_plan(costs, Goal(objective="latency"))
+    assert split_plan(costs, whole, Goal(objective="latency"), handover_s=handover_s).plan == whole.plan
     little = replace(costs, transfer_s=costs.transfer_s / 2, splits=SplitCosts(costs.splits.ways, overhead_s / 2))
-    found = split_plan(little, whole, objective="latency", handover_s=handover_s / 2.2).plan
+    found = split_plan(little, whole, Goal(objective="latency"), handover_s=handover_s / 2.2).plan
     assert found is not None
     assert found.splits
 

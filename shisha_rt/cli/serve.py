@@ -113,7 +113,7 @@ def serve(
         check_cluster(settings.ray, share.machine)
         share.say()
         asked = Preparation(settings, share.machine, fresh)
-        joined = None
+        joined, ahead = None, None if settings.ray else preparer
         if settings.ray is None:
             preparer.ask(asked, (log_level, log_format))
             from shisha_rt.daemon.server import Daemon
@@ -128,7 +128,7 @@ def serve(
             joined = Joined(settings.ray, share.machine, tell)
             leaving.callback(joined.close)
             prepared = prepare(asked, tell, joined)
-        daemon = Daemon(prepared, addresses, settings.max_output_bytes, manager, joined, share, preparer)
+        daemon = Daemon(prepared, addresses, settings.max_output_bytes, manager, joined, share, ahead)
         leaving.pop_all()  # it is the daemon's now
 
         def announce() -> None:

@@ -24,7 +24,7 @@ from shisha_rt.hosts.hosts import about_this_host
 from shisha_rt.hosts.model_files import FolderEntry, ModelManifest, ModelPiece, fetch, is_here
 from shisha_rt.machine.host.leases import take_cores
 from shisha_rt.measure.compile import engine_key, recompiled
-from shisha_rt.measure.profile import measure, turn
+from shisha_rt.measure.sitting import measure, turn
 from shisha_rt.messages.calibration import Calibrated, CalibrationJob
 from shisha_rt.messages.worker import FarConfig, WorkerConfig
 from shisha_rt.model.reader import index_file

@@ -12,7 +12,7 @@ import psutil
 from shisha_rt import __version__
 from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.measure.compile import engine_key
-from shisha_rt.measure.profile import processor
+from shisha_rt.measure.place_class import processor
 
 _ENGINE: Final = "onnxruntime"
 

@@ -11,7 +11,8 @@ from shisha_rt.hosts.model_files import manifest_of
 from shisha_rt.machine.machine import Place
 from shisha_rt.measure.compile import engine_key
 from shisha_rt.measure.model_on_machine import ModelOnMachine
-from shisha_rt.measure.profile import PlaceClass, job_of, profile_of, signed_spans
+from shisha_rt.measure.place_class import PlaceClass
+from shisha_rt.measure.profile import job_of, profile_of, signed_spans
 from shisha_rt.measure.profile_store import FILE_NAME, ProfileStore
 
 

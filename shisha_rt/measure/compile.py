@@ -17,6 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, get_args
 
+import onnx
+
 from shisha_rt.cache import cache_folder, fault_in, publish
 from shisha_rt.errors import Failure
 from shisha_rt.measure.compiled import Compiled
@@ -109,6 +111,12 @@ def recompiled(name: str, model_folder: Path, *, like: str) -> Path:
             "expected processors of one kind"
         )
     return folder
+
+
+def proto_of(compiled: Compiled) -> onnx.ModelProto:
+    """The cleaned model itself; read again from its folder, without large weights, where nobody holds it."""
+    model = compiled.model
+    return (model if isinstance(model, Model) else read_saved(model.name, compiled.model_folder)).proto
 
 
 def compiled_form(model: ModelGraph) -> Form | None:

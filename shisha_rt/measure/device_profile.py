@@ -25,9 +25,11 @@ from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.costs.profiles import Profile, Setting
 from shisha_rt.machine.device import Device
 from shisha_rt.machine.machine import Machine, Place
+from shisha_rt.measure.compile import Tell
 from shisha_rt.measure.compiled import Compiled
-from shisha_rt.measure.profile import PlaceClass, Tell, class_of, measure, turn
+from shisha_rt.measure.place_class import MIN_ROUNDS, PlaceClass, class_of
 from shisha_rt.measure.profile_store import FILE_NAME, ProfileStore
+from shisha_rt.measure.sitting import known_or_measured, measure
 from shisha_rt.messages.device_profiling import DeviceProfilingJob, Profiled
 from shisha_rt.model.dimensions import tensor_of
 from shisha_rt.model.graph import Graph
@@ -39,15 +41,12 @@ from shisha_rt.placement.profiling import ProfileRuns
 
 log = logging.getLogger(__name__)
 
-_BUDGET_S: Final = 8.0
-_MIN_ROUNDS: Final = 5
-_MAX_ROUNDS: Final = 60
 _MANY_BYTES: Final = 1 << 20
 _CHECK_BUDGET_S: Final = 3.0
 _MOST_CHECKS: Final = 4
 _CLOSE: Final = 0.05
 
-_Runs = Sequence[tuple[int, ...]]
+_Assignments = Sequence[tuple[int, ...]]
 """Of each (operators,) the indices of devices."""
 
 
@@ -84,30 +83,27 @@ def profile_devices(
     runs = runs_to_profile(graph, measured)
     place_class = class_of(place, machine, compiled)
     rows = _rows(compiled, place, place_class.setting, measured, runs)
-    seconds = 0.0
-    with nullcontext(store) if store is not None else ProfileStore(cache_folder() / FILE_NAME) as store:
-        times = _read(store, rows)
-        if times is None:
-            with turn():
-                times = _read(store, rows)
-                if times is None:
-                    start_s = time.monotonic()
-                    sitting = _Sitting(compiled, place, place_class, measured, on_progress or (lambda _: None))
-                    for row, taken in zip(rows, sitting.device_times(), strict=True):
-                        row.write(store, taken, _MIN_ROUNDS)
-                    seconds = time.monotonic() - start_s
-                    times = _read(store, rows)
+    took_s: list[float] = []
+
+    def profiled(_: bool) -> None:
+        start_s = time.monotonic()
+        sitting = _Runs(compiled, place_class, measured, on_progress or (lambda _: None))
+        for row, taken in zip(rows, sitting.device_times(), strict=True):
+            row.write(kept, taken, MIN_ROUNDS)
+        took_s.append(time.monotonic() - start_s)
+
+    with nullcontext(store) if store is not None else ProfileStore(cache_folder() / FILE_NAME) as kept:
+        times = known_or_measured(lambda: _read(kept, rows), lambda times: times is None, profiled)
     assert times is not None, "what has been written is there"
     by_name = {device.name: taken for device, taken in zip(measured, times, strict=True)}
-    return DeviceProfile(with_measured(graph, devices, by_name), len(runs.node_runs), len(runs.edge_runs), seconds)
+    return DeviceProfile(with_measured(graph, devices, by_name), len(runs.node_runs), len(runs.edge_runs), sum(took_s))
 
 
 @dataclass(frozen=True, slots=True)
-class _Sitting:
+class _Runs:
     """What runs of a model on a place are made with."""
 
     compiled: Compiled
-    place: Place
     place_class: PlaceClass
     devices: tuple[Device, ...]
     tell: Tell
@@ -131,37 +127,32 @@ class _Sitting:
             if best in known or len(known) >= len(node_runs) + _MOST_CHECKS:
                 return times_of
             known.add(best)
-            (check,) = self._profiled([], [best], _CHECK_BUDGET_S).edge_runs
+            (check,) = self._profiled([], [best], budget_s=_CHECK_BUDGET_S).edge_runs
             edge_runs = (*edge_runs, check)
             if sum(part.time_s for part in check) <= (1 + _CLOSE) * cost(problem, best).total_s:
                 return times_of
 
-    def _all_runs(self) -> tuple[_Runs, Profiled]:
+    def _all_runs(self) -> tuple[_Assignments, Profiled]:
         """The node runs, and what all took: those that the engines can make of the operators that they know."""
         incapable: list[tuple[int, ...]] = [() for _ in self.devices]
         while True:
             runs = runs_to_profile(self.compiled.model.graph, self.devices, incapable)
             node_runs = [run.assignment for run in runs.node_runs]
-            profiled = self._profiled(node_runs, [run.assignment for run in runs.edge_runs], _BUDGET_S)
+            profiled = self._profiled(node_runs, [run.assignment for run in runs.edge_runs])
             if not profiled.incapable:
                 return node_runs, profiled
             incapable = [before + more for before, more in zip(incapable, profiled.incapable, strict=True)]
             for reason in filter(None, profiled.reasons):
                 log.warning("%s: %s", self.compiled.model.name, reason)
 
-    def _profiled(self, node_runs: _Runs, edge_runs: _Runs, budget_s: float) -> Profiled:
-        job = DeviceProfilingJob(
+    def _profiled(self, node_runs: _Assignments, edge_runs: _Assignments, **budget: float) -> Profiled:
+        job = self.place_class.job(
+            DeviceProfilingJob,
             model_folder=str(self.compiled.model_folder),
-            cores=self.place_class.cores,
-            threads=self.place.threads,
             devices=self.devices,
             node_runs=tuple(node_runs),
             edge_runs=tuple(edge_runs),
-            neighbours=self.place_class.neighbours,
-            lead=self.place_class.lead,
-            budget_s=budget_s,
-            min_rounds=_MIN_ROUNDS,
-            max_rounds=_MAX_ROUNDS,
+            **budget,
         )
         names = ", ".join(device.name for device in self.devices)
         subject = f"the operators of {self.compiled.model.name} under {names}"

@@ -15,66 +15,32 @@ of them, nothing is kept, and the next start tries again.
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import os
-import platform
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
-from typing import Final, Generic, TypeAlias, TypeVar
-
-import msgspec
+from typing import Final, TypeAlias
 
 from shisha_rt.cache import cache_folder
 from shisha_rt.costs.fingerprint import fingerprint, fingerprint_within
 from shisha_rt.costs.fit import fit_groups, spans_to_measure
 from shisha_rt.costs.layer_costs import RawCosts, RawTimes, mean_costs
 from shisha_rt.costs.profiles import Profile, Setting
-from shisha_rt.errors import BadInput, Failure
-from shisha_rt.machine.host.cores import core_ranks, usable_cores
-from shisha_rt.machine.machine import Machine, Place
+from shisha_rt.errors import Failure
+from shisha_rt.machine.host.cores import usable_cores
+from shisha_rt.machine.machine import Machine
 from shisha_rt.measure.compiled import Compiled
+from shisha_rt.measure.place_class import PlaceClass, class_of
 from shisha_rt.measure.profile_store import FILE_NAME, ProfileStore
-from shisha_rt.messages.calibration import Calibrated, CalibrationJob, Progress, SpanTime
-from shisha_rt.messages.device_profiling import DeviceProfilingJob
-from shisha_rt.messages.partition_profiling import PartitionProfilingJob
+from shisha_rt.measure.sitting import known_or_measured, measure
+from shisha_rt.messages.calibration import Calibrated, CalibrationJob, SpanTime
 from shisha_rt.model.spans import Span, groups_of
 from shisha_rt.plan.plan import Team
-from shisha_rt.process.job import run_job
 
 Tell = Callable[[str], None]
 Settings: TypeAlias = Mapping[str, Setting]
 """Of places on other hosts, what their times depend on."""
 NOWHERE_ELSE: Final[Settings] = MappingProxyType({})
-AnswerT = TypeVar("AnswerT", bound=msgspec.Struct)
-
-_BUDGET_S: Final = 8.0
-_MIN_ROUNDS: Final = 5
-_MAX_ROUNDS: Final = 60
-_CPUS: Final = Path("/sys/devices/system/cpu")
-_CPUINFO: Final = Path("/proc/cpuinfo")
-_IDENTITY: Final = (
-    *("vendor_id", "cpu family", "model", "model name", "stepping", "flags"),
-    *("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision", "Features"),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class PlaceClass:
-    """Places that share profiles, and the cores of this host to measure them on; `lead`: of a team's, its lead's.
-
-    `undisturbed`: it is measured only while no other process has its cores. `family`: the process whose family is ours.
-    """
-
-    setting: Setting
-    cores: tuple[int, ...] = ()
-    neighbours: tuple[int, ...] = ()
-    lead: tuple[int, ...] = ()
-    undisturbed: bool = False
-    family: int = 0
 
 
 def profile_model(
@@ -200,9 +166,6 @@ def _fitted(groups: Sequence[Span], setting: Setting, profiles: dict[Span, Profi
     return RawTimes(setting.threads, cpu_s, wall_s, float(cpu_s.sum()) / alone_s)
 
 
-# The store, and measuring for it
-
-
 def _profiles(
     compiled: Compiled, store: ProfileStore, place_class: PlaceClass, spans: dict[Span, str], tell: Tell, *, renew: bool
 ) -> dict[Span, Profile]:
@@ -221,22 +184,21 @@ def _profiles(
             if signed not in profiles or (renew and profiles[signed].is_disturbed)
         }
 
-    profiles_known = known()
-    if missing(profiles_known):
+    def calibrated(unknown: Mapping[str, Span]) -> None:
         if not place_class.cores:
             raise Failure(
                 f"{compiled.model.name} has not been measured on the hosts that have {place_class.setting.processor}"
             )
-        with turn():
-            profiles_known = known()
-            unknown = missing(profiles_known)
-            if unknown:
-                measured = _calibrate(compiled, place_class, list(unknown.values()), tell)
-                if not measured.times and not profiles_known.keys() >= set(spans.values()):
-                    return {}
-                profiles = [profile_of(time, measured.others_ratio) for time in measured.times]
-                store.add(place_class.setting, dict(zip(unknown, profiles, strict=bool(profiles))))
-                profiles_known = known()
+        job = job_of(compiled, place_class, list(unknown.values()))
+        subject = f"the layers of {compiled.model.name}"
+        measured = measure(subject, "stages.jobs.calibrate", job, Calibrated, tell)
+        profiles = [profile_of(time, measured.others_ratio) for time in measured.times]
+        if profiles:
+            store.add(place_class.setting, dict(zip(unknown, profiles, strict=True)))
+
+    profiles_known = known_or_measured(known, missing, calibrated)
+    if not profiles_known.keys() >= set(spans.values()):
+        return {}
     return {span: profiles_known[signed] for span, signed in spans.items()}
 
 
@@ -253,21 +215,6 @@ def profile_of(time: SpanTime, others_ratio: float = 0.0) -> Profile:
     return Profile(*times_s, time.spread_s, time.runs, time.moved_bytes, others_ratio)
 
 
-@contextmanager
-def turn() -> Iterator[None]:
-    """One calibration at a time on this host; the kernel releases the lock of a process that dies."""
-    folder = cache_folder()
-    try:
-        lock = os.open(folder / ".calibration.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    except OSError:  # it may not be written, but all who read it can lock it
-        lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)
-
-
 def _calibrate(compiled: Compiled, place_class: PlaceClass, spans: Sequence[Span], tell: Tell) -> Calibrated:
     return measure(
         f"the layers of {compiled.model.name}",
@@ -280,94 +227,10 @@ def _calibrate(compiled: Compiled, place_class: PlaceClass, spans: Sequence[Span
 
 def job_of(compiled: Compiled, place_class: PlaceClass, spans: Sequence[Span]) -> CalibrationJob:
     """What is asked of a calibration."""
-    return CalibrationJob(
+    return place_class.job(
+        CalibrationJob,
         engine_folder=str(compiled.engine_folder),
-        cores=place_class.cores,
-        threads=place_class.setting.threads,
         spans=tuple(spans),
-        budget_s=_BUDGET_S,
-        min_rounds=_MIN_ROUNDS,
-        max_rounds=_MAX_ROUNDS,
-        neighbours=place_class.neighbours,
-        lead=place_class.lead,
         undisturbed=place_class.undisturbed,
         family=place_class.family,
     )
-
-
-def measure(
-    subject: str,
-    module: str,
-    job: CalibrationJob | DeviceProfilingJob | PartitionProfilingJob,
-    answer: type[AnswerT],
-    tell: Tell,
-) -> AnswerT:
-    """What `python -m MODULE JOB` answers. Raises Failure, with the child's last words, if it does not."""
-    where = f"core{'s' if len(job.cores) > 1 else ''} {', '.join(map(str, job.cores))}"
-    what = f"measuring {subject} on {where} (once; kept for the next start)"
-    tell(what)
-    failed = f"{subject} could not be measured"
-    listener = _Listener(answer, lambda ratio: tell(f"{what}: {ratio:.0%}"))
-    run_job(module, msgspec.json.encode(job).decode(), failed=failed, hear=listener.hear)
-    if listener.answered is None:
-        raise Failure(f"{failed}: it answered nothing")
-    return listener.answered
-
-
-class _Listener(Generic[AnswerT]):
-    """Hears what a child answers in the end; progress is passed on in steps of a quarter."""
-
-    def __init__(self, answer: type[AnswerT], tell_ratio: Callable[[float], None]) -> None:
-        self.answered: AnswerT | None = None
-        self._decoder: msgspec.json.Decoder[Progress | AnswerT] = msgspec.json.Decoder(Progress | answer)
-        self._tell_ratio = tell_ratio
-        self._told = 0
-
-    def hear(self, line: bytes) -> None:
-        message = self._decoder.decode(line)
-        if not isinstance(message, Progress):
-            self.answered = message
-        elif int(message.done_ratio * 4) > self._told:
-            self._told = int(message.done_ratio * 4)
-            self._tell_ratio(self._told / 4)
-
-
-# What a class is
-
-
-def class_of(place: Place, machine: Machine, compiled: Compiled) -> PlaceClass:
-    """For the engine that `compiled` is for; `place` is the machine's, or a team of its (see `Machine.together`).
-
-    Raises BadInput where this host has too few cores for its threads.
-    """
-    ranks = core_ranks(_all_cores())
-    usable = usable_cores()
-    cores = tuple(core for core in place.cores if core in usable)
-    if len(cores) < max(1, place.threads):
-        cores = tuple(sorted(usable, key=lambda core: (ranks.get(core, 1), core)))[: place.threads]
-    if len(cores) < place.threads:
-        raise BadInput(
-            f"{machine.source}: place {place.name}: threads = {place.threads}: cannot be measured here, "
-            f"expected at most the {len(usable)} usable cores of this host"
-        )
-    kinds = sorted({ranks.get(core, 1) for core in cores}) if len(set(ranks.values())) > 1 else []
-    neighbours = tuple(sorted({core for other in machine.usual for core in other.cores} & set(usable) - set(cores)))
-    name, _, version = compiled.index.engine.partition(" ")
-    kind = "+".join(f"class {kind}" for kind in kinds)
-    setting = Setting(name, version, place.threads, kind, processor(), len(neighbours))
-    lead_count = machine.place(place.name).core_count
-    return PlaceClass(setting, cores, neighbours, cores[:lead_count] if lead_count < place.core_count else ())
-
-
-def _all_cores() -> list[int]:
-    """All of the host's: a core's class must not depend on which of the others this process may use."""
-    return sorted(int(path.name.removeprefix("cpu")) for path in _CPUS.glob("cpu[0-9]*")) or list(usable_cores())
-
-
-def processor() -> str:
-    """The processor's name, and a digest of all that tells its kind, instruction sets included."""
-    lines = _CPUINFO.read_text().splitlines() if _CPUINFO.exists() else []
-    fields = {tuple(part.strip() for part in line.split(":", 1)) for line in lines if ":" in line}
-    identity = sorted(field for field in fields if field[0] in _IDENTITY)
-    name = next((value for key, value in identity if key == "model name"), platform.processor() or platform.machine())
-    return f"{name} {hashlib.sha256(repr(identity).encode()).hexdigest()[:12]}"

@@ -13,22 +13,28 @@ class Rounds(msgspec.Struct, frozen=True, kw_only=True):
     max_rounds: int
 
 
-class CalibrationJob(Rounds, frozen=True):
-    """Measure `spans` (first and last layer, inclusive) of the model in `engine_folder`, on `cores`.
+class MeasuringJob(Rounds, frozen=True, kw_only=True):
+    """Where something is measured: on `cores`, with `threads` threads (of devices at most so many each).
 
     Each core of `neighbours` is kept busy with the model meanwhile. `lead`: of a team of several places, the first of
     `cores`, on which the thread runs that asks the engine; the engine's own threads are on the others.
+    """
+
+    cores: tuple[int, ...]
+    threads: int
+    neighbours: tuple[int, ...] = ()
+    lead: tuple[int, ...] = ()
+
+
+class CalibrationJob(MeasuringJob, frozen=True, kw_only=True):
+    """Measure `spans` (first and last layer, inclusive) of the model in `engine_folder`.
 
     `undisturbed`: give up after a round in which the engine's threads waited for cores that other processes had.
     `family`: the process whose family is ours; what else runs on the cores meanwhile counts as others (0: everything).
     """
 
     engine_folder: str
-    cores: tuple[int, ...]
-    threads: int
     spans: tuple[tuple[int, int], ...]
-    neighbours: tuple[int, ...] = ()
-    lead: tuple[int, ...] = ()
     undisturbed: bool = False
     family: int = 0
 

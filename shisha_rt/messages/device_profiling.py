@@ -5,26 +5,21 @@ from __future__ import annotations
 import msgspec
 
 from shisha_rt.machine.device import Device
-from shisha_rt.messages.calibration import Rounds
+from shisha_rt.messages.calibration import MeasuringJob
 from shisha_rt.placement.device_profile import Run
 
 
-class DeviceProfilingJob(Rounds, frozen=True):
-    """Run the whole cleaned model in `model_folder` on `cores`, some operators on one of `devices`, some on another.
+class DeviceProfilingJob(MeasuringJob, frozen=True, kw_only=True):
+    """Run the whole cleaned model in `model_folder`, some operators on one of `devices`, some on another.
 
     A run is (operators,) indices of devices. `node_runs` is (devices,), or empty: in each the engine's profiler times
-    the operators of that device too. Devices have `threads` threads at most. Each core of `neighbours` is kept busy
-    with the model meanwhile. `lead` is a team's (see `CalibrationJob`).
+    the operators of that device too.
     """
 
     model_folder: str
-    cores: tuple[int, ...]
-    threads: int
     devices: tuple[Device, ...]
     node_runs: tuple[tuple[int, ...], ...]
     edge_runs: tuple[tuple[int, ...], ...]
-    neighbours: tuple[int, ...] = ()
-    lead: tuple[int, ...] = ()
 
 
 class Profiled(msgspec.Struct, frozen=True, tag="profiled"):

@@ -5,23 +5,18 @@ from __future__ import annotations
 import msgspec
 
 from shisha_rt.machine.device import Device
-from shisha_rt.messages.calibration import Rounds, SpanTime
+from shisha_rt.messages.calibration import MeasuringJob, SpanTime
 
 
-class PartitionProfilingJob(Rounds, frozen=True):
-    """Run each of `partitions` of the cleaned model in `model_folder` by itself on each of `devices`, on `cores`.
+class PartitionProfilingJob(MeasuringJob, frozen=True, kw_only=True):
+    """Run each of `partitions` of the cleaned model in `model_folder` by itself on each of `devices`.
 
-    A partition is its operators, ascending. Devices have `threads` threads at most. Each core of `neighbours` is kept
-    busy with the model meanwhile. `lead` is a team's (see `CalibrationJob`).
+    A partition is its operators, ascending.
     """
 
     model_folder: str
-    cores: tuple[int, ...]
-    threads: int
     devices: tuple[Device, ...]
     partitions: tuple[tuple[int, ...], ...]
-    neighbours: tuple[int, ...] = ()
-    lead: tuple[int, ...] = ()
 
 
 class PartitionsTimed(msgspec.Struct, frozen=True, tag="partitions_timed"):

@@ -9,13 +9,13 @@ import pytest
 from shisha_rt.costs.layer_costs import LayerCosts
 from shisha_rt.costs.profiles import DISTURBED
 from shisha_rt.machine.host.cores import usable_cores
-from shisha_rt.measure import profile
+from shisha_rt.measure import place_class
 from tests.cli.conftest import Run
 
 
 @pytest.fixture(autouse=True)
 def _short_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(profile, "_BUDGET_S", 0.2)
+    monkeypatch.setattr(place_class, "_BUDGET_S", 0.2)
 
 
 @pytest.fixture

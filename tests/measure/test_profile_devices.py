@@ -16,13 +16,13 @@ from shisha_rt.machine.config.device_files import devices_of
 from shisha_rt.machine.config.machine_file import parse_machine
 from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.machine.machine import Machine
-from shisha_rt.measure import device_profile
-from shisha_rt.measure.compile import compile_model
+from shisha_rt.measure import device_profile, place_class
+from shisha_rt.measure.compile import Tell, compile_model
 from shisha_rt.measure.compiled import Compiled
 from shisha_rt.measure.costs_of_model import layer_costs
 from shisha_rt.measure.device_profile import DeviceProfile, profile_devices
 from shisha_rt.measure.make_ready import make_ready
-from shisha_rt.measure.profile import Tell, measure
+from shisha_rt.measure.sitting import measure
 from shisha_rt.messages.device_profiling import DeviceProfilingJob, Profiled
 from tests.model.networks import network, odd_network, weight, write
 from tests.processor import X86
@@ -35,8 +35,8 @@ WITHOUT_OPENVINO = pytest.mark.skipif(find_spec("openvino") is None, reason="nee
 def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compiled:
     """A small network with branches, in a cache and a profile store of the test's own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(device_profile, "_BUDGET_S", 0.2)
-    monkeypatch.setattr(device_profile, "_MIN_ROUNDS", 3)
+    monkeypatch.setattr(place_class, "_BUDGET_S", 0.2)
+    monkeypatch.setattr(place_class, "MIN_ROUNDS", 3)
     return compile_model(residual(tmp_path), plain=True)
 
 

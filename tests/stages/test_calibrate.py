@@ -26,10 +26,12 @@ from shisha_rt.errors import BadInput, Failure
 from shisha_rt.machine.config.machine_file import parse_machine
 from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.machine.machine import Machine
-from shisha_rt.measure import profile
+from shisha_rt.measure import place_class, profile
 from shisha_rt.measure.compile import compile_model, read_compiled
 from shisha_rt.measure.compiled import Compiled
-from shisha_rt.measure.profile import known_costs, measure, profile_model
+from shisha_rt.measure.place_class import class_of
+from shisha_rt.measure.profile import known_costs, profile_model
+from shisha_rt.measure.sitting import measure
 from shisha_rt.messages.calibration import Calibrated, CalibrationJob, Progress
 from shisha_rt.model.layers import operators_of
 from shisha_rt.model.spans import groups_of, moved_bytes
@@ -46,7 +48,7 @@ CORE = usable_cores()[0]
 def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache of the test's own for profiles; models may be compiled before, in the usual one."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(profile, "_BUDGET_S", 0.5)
+    monkeypatch.setattr(place_class, "_BUDGET_S", 0.5)
     return tmp_path / "cache" / "shisha-rt" / "profiles.sqlite"
 
 
@@ -81,7 +83,15 @@ def calibrate(job: CalibrationJob) -> list[Progress | Calibrated]:
 def job_of(compiled: Compiled, spans: Sequence[tuple[int, int]], threads: int = 1) -> CalibrationJob:
     cores = usable_cores()[:threads]
     folder = str(compiled.engine_folder)
-    return CalibrationJob(folder, cores, threads, tuple(spans), budget_s=0.2, min_rounds=3, max_rounds=20)
+    return CalibrationJob(
+        engine_folder=folder,
+        cores=cores,
+        threads=threads,
+        spans=tuple(spans),
+        budget_s=0.2,
+        min_rounds=3,
+        max_rounds=20,
+    )
 
 
 def test_every_span_is_measured_and_progress_only_grows() -> None:
@@ -165,7 +175,7 @@ def test_a_second_start_measures_nothing(own_store: Path, monkeypatch: pytest.Mo
     assert "measuring the layers of residual on core" in told[0]
     assert told[-1].endswith(": 100%")
     assert own_store.is_file()
-    monkeypatch.setattr(profile, "_calibrate", None)  # whoever calls it fails
+    monkeypatch.setattr(profile, "measure", None)  # whoever calls it fails
     told.clear()
     second = profile_model(compiled, machine, told.append)
     assert told == []
@@ -226,13 +236,14 @@ def test_equal_layers_are_measured_once_also_across_models(
     own_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
-    real = profile._calibrate
 
-    def counting(compiled: Compiled, its: object, spans: list[tuple[int, int]], tell: profile.Tell) -> Calibrated:
-        asked.append(len(spans))
-        return real(compiled, its, spans, tell)  # type: ignore[arg-type]
+    def counting(
+        subject: str, module: str, job: CalibrationJob, answer: type[Calibrated], tell: profile.Tell
+    ) -> Calibrated:
+        asked.append(len(job.spans))
+        return measure(subject, module, job, answer, tell)
 
-    monkeypatch.setattr(profile, "_calibrate", counting)
+    monkeypatch.setattr(profile, "measure", counting)
     machine = paper_machine(1.0)
     costs_of(compile_model(repeating(tmp_path / "a", "a", 8)), machine)
     costs_of(compile_model(repeating(tmp_path / "b", "b", 8)), machine)
@@ -306,7 +317,7 @@ def test_a_team_is_measured_once_and_only_if_asked_for(own_store: Path, monkeypa
 def test_what_was_measured_beside_others_says_so_and_can_be_measured_again(own_store: Path, tmp_path: Path) -> None:
     """However busy this host is: a program that wants the core all the time takes half of it, at least."""
     compiled, machine = compile_model(repeating(tmp_path / "a", "a", 3)), paper_machine(1.0)
-    core = profile.class_of(machine.places[0], machine, compiled).cores[0]
+    core = class_of(machine.places[0], machine, compiled).cores[0]
     with busy(core):
         raw = profile_model(compiled, machine)
     assert raw.others_ratio > DISTURBED

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from shisha_rt.costs.costs import HANDOVER_S
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.errors import BadInput
-from shisha_rt.measure.compile import Tell
+from shisha_rt.measure.compile import Tell, proto_of
 from shisha_rt.measure.costs_of_model import layer_costs
 from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.measure.told_costs import told_costs
-from shisha_rt.model.reader.onnx_reader import read_saved
 from shisha_rt.papers.partitiontuner.partition_ids import operator_ids, partition_id
 from shisha_rt.papers.partitiontuner.partition_profile import profile_partitions
 from shisha_rt.placement.operator_groups import parse_patterns
@@ -63,7 +62,7 @@ def processor_costs(
             measured, seconds = measured + profile.measured, seconds + profile.seconds
     costs = costs_of_devices(graph, machine, ready.operator_costs, handover_s, alone)
     partitions = [*((node,) for node in range(len(graph.operators))), *together]
-    ids = operator_ids(graph, read_saved(compiled.model.name, compiled.model_folder).proto)
+    ids = operator_ids(graph, proto_of(compiled))
     return ProfiledProcessors(
         costs, len(partitions), len({partition_id(ids, partition) for partition in partitions}), measured, seconds
     )

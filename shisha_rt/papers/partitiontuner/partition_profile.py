@@ -25,18 +25,17 @@ from shisha_rt.costs.operator_costs import GroupCost, OperatorCosts, described_c
 from shisha_rt.costs.profiles import Profile, Setting
 from shisha_rt.machine.device import Device
 from shisha_rt.machine.machine import Machine, Place
+from shisha_rt.measure.compile import Tell, proto_of
 from shisha_rt.measure.compiled import Compiled
-from shisha_rt.measure.profile import PlaceClass, Tell, class_of, measure, profile_of, turn
+from shisha_rt.measure.place_class import PlaceClass, class_of
+from shisha_rt.measure.profile import profile_of
 from shisha_rt.measure.profile_store import FILE_NAME, ProfileStore
+from shisha_rt.measure.sitting import known_or_measured, measure
 from shisha_rt.messages.calibration import SpanTime
 from shisha_rt.messages.partition_profiling import PartitionProfilingJob, PartitionsTimed
-from shisha_rt.model.reader.onnx_reader import read_saved
 from shisha_rt.papers.partitiontuner.partition_ids import operator_ids, partition_id
 from shisha_rt.placement.operator_groups import DEFAULT_PATTERNS, Pattern, operator_groups
 
-_BUDGET_S: Final = 8.0
-_MIN_ROUNDS: Final = 5
-_MAX_ROUNDS: Final = 60
 _MOST_AT_ONCE: Final = 256
 """Partitions that are measured before they are kept: what interrupts thousands of them does not lose all."""
 
@@ -88,24 +87,25 @@ def profile_partitions(
         return PartitionProfile(costs, 0, 0, 0, 0.0)
     singles: list[_Partition] = [(operator,) for operator in range(len(graph.operators))]
     partitions = [*singles, *operator_groups(graph, patterns)]
-    ids = operator_ids(graph, read_saved(compiled.model.name, compiled.model_folder).proto)
+    ids = operator_ids(graph, proto_of(compiled))
     id_of = {partition: partition_id(ids, partition) for partition in partitions}
     first_of = {partition_key: partition for partition, partition_key in reversed(id_of.items())}
-    sitting = _Sitting(compiled, place, class_of(place, machine, compiled), measured, on_progress or (lambda _: None))
-    new, seconds = 0, 0.0
+    place_class, tell = class_of(place, machine, compiled), on_progress or (lambda _: None)
+    measured_here: list[tuple[int, float]] = []  # how many, and in how many seconds
     with nullcontext(store) if store is not None else ProfileStore(cache_folder() / FILE_NAME) as store:
-        known = sitting.known(store, first_of)
-        if not all(partition_key in known for partition_key in first_of):
-            with turn():
-                known = sitting.known(store, first_of)
-                missing = {
-                    partition_key: first for partition_key, first in first_of.items() if partition_key not in known
-                }
-                if missing:
-                    start_s = time.monotonic()
-                    sitting.measure(store, missing)
-                    new, seconds = len(missing), time.monotonic() - start_s
-                known = sitting.known(store, first_of)
+        kept = _Kept(compiled, place, place_class, measured, store, tell)
+
+        def measure_all(missing: Mapping[str, _Partition]) -> None:
+            start_s = time.monotonic()
+            kept.measure(missing)
+            measured_here.append((len(missing), time.monotonic() - start_s))
+
+        known = known_or_measured(
+            lambda: kept.known(first_of),
+            lambda known: {key: first for key, first in first_of.items() if key not in known},
+            measure_all,
+        )
+    new, seconds = measured_here[0] if measured_here else (0, 0.0)
     groups = list(costs.groups)
     for partition, partition_key in id_of.items():
         for device, time_s in zip(measured, known[partition_key], strict=True):
@@ -118,21 +118,22 @@ def profile_partitions(
 
 
 @dataclass(frozen=True, slots=True)
-class _Sitting:
+class _Kept:
     """What partitions of a model on a place are measured with, and where the store has them."""
 
     compiled: Compiled
     place: Place
     place_class: PlaceClass
     devices: tuple[Device, ...]
+    store: ProfileStore
     tell: Tell
 
-    def known(self, store: ProfileStore, ids: Mapping[str, _Partition]) -> dict[str, tuple[float, ...]]:
+    def known(self, ids: Mapping[str, _Partition]) -> dict[str, tuple[float, ...]]:
         """Id -> (devices,) seconds, for those that the store has on all devices."""
         rows = []
         for device, setting in self._settings():
             signed = {partition_key: _signed(partition_key, device) for partition_key in ids}
-            profiles = store.find(setting, signed.values())
+            profiles = self.store.find(setting, signed.values())
             times_s = {
                 partition_key: _time_s(profiles[key], setting)
                 for partition_key, key in signed.items()
@@ -145,7 +146,7 @@ class _Sitting:
             if all(partition_key in t for t in rows)
         }
 
-    def measure(self, store: ProfileStore, missing: Mapping[str, _Partition]) -> None:
+    def measure(self, missing: Mapping[str, _Partition]) -> None:
         """Into the store."""
         listed = [*missing.items()]
         for start in range(0, len(listed), _MOST_AT_ONCE):
@@ -156,7 +157,7 @@ class _Sitting:
                     _signed(partition_key, device): _profile(row[column])
                     for (partition_key, _), row in zip(some, times, strict=True)
                 }
-                store.add(setting, profiles)
+                self.store.add(setting, profiles)
 
     def _settings(self) -> Iterator[tuple[Device, Setting]]:
         for device in self.devices:
@@ -165,17 +166,11 @@ class _Sitting:
             yield device, replace(self.place_class.setting, engine=device.name, engine_version=version, threads=threads)
 
     def _timed(self, partitions: Sequence[_Partition], in_all: int) -> PartitionsTimed:
-        job = PartitionProfilingJob(
+        job = self.place_class.job(
+            PartitionProfilingJob,
             model_folder=str(self.compiled.model_folder),
-            cores=self.place_class.cores,
-            threads=self.place.threads,
             devices=self.devices,
             partitions=tuple(partitions),
-            neighbours=self.place_class.neighbours,
-            lead=self.place_class.lead,
-            budget_s=_BUDGET_S,
-            min_rounds=_MIN_ROUNDS,
-            max_rounds=_MAX_ROUNDS,
         )
         count = f"{len(partitions)} of {in_all} partitions" if len(partitions) < in_all else f"{in_all} partitions"
         names = ", ".join(device.name for device in self.devices)

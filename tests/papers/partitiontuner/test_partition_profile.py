@@ -14,10 +14,10 @@ from shisha_rt.errors import BadInput, Failure
 from shisha_rt.machine.config.device_files import devices_of
 from shisha_rt.machine.config.machine_file import parse_machine
 from shisha_rt.machine.machine import Machine
-from shisha_rt.measure import database
-from shisha_rt.measure.compile import compile_model
+from shisha_rt.measure import database, place_class
+from shisha_rt.measure.compile import Tell, compile_model
 from shisha_rt.measure.compiled import Compiled
-from shisha_rt.measure.profile import Tell, measure
+from shisha_rt.measure.sitting import measure
 from shisha_rt.messages.partition_profiling import PartitionProfilingJob, PartitionsTimed
 from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.model.zoo import zoo_path
@@ -42,8 +42,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "shisha-rt").mkdir(parents=True)
     (folder / "shisha-rt" / "zoo").symlink_to(zoo / "zoo")
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
-    monkeypatch.setattr(partition_profile, "_BUDGET_S", 0.01)
-    monkeypatch.setattr(partition_profile, "_MIN_ROUNDS", 2)
+    monkeypatch.setattr(place_class, "_BUDGET_S", 0.01)
+    monkeypatch.setattr(place_class, "MIN_ROUNDS", 2)
     return folder / "shisha-rt"
 
 

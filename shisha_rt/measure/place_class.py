@@ -1,0 +1,94 @@
+"""Classes of places: what is measured on one of its places holds for all of a class."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from shisha_rt.costs.profiles import Setting
+from shisha_rt.errors import BadInput
+from shisha_rt.machine.host.cores import core_ranks, usable_cores
+from shisha_rt.machine.machine import Machine, Place
+from shisha_rt.measure.compiled import Compiled
+from shisha_rt.messages.calibration import MeasuringJob
+
+JobT = TypeVar("JobT", bound=MeasuringJob)
+
+MIN_ROUNDS: Final = 5
+_BUDGET_S: Final = 8.0
+_MAX_ROUNDS: Final = 60
+_CPUS: Final = Path("/sys/devices/system/cpu")
+_CPUINFO: Final = Path("/proc/cpuinfo")
+_IDENTITY: Final = (
+    *("vendor_id", "cpu family", "model", "model name", "stepping", "flags"),
+    *("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision", "Features"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceClass:
+    """Places that share profiles, and the cores of this host to measure them on; `lead`: of a team's, its lead's.
+
+    `undisturbed`: it is measured only while no other process has its cores. `family`: the process whose family is ours.
+    """
+
+    setting: Setting
+    cores: tuple[int, ...] = ()
+    neighbours: tuple[int, ...] = ()
+    lead: tuple[int, ...] = ()
+    undisturbed: bool = False
+    family: int = 0
+
+    def job(self, kind: type[JobT], *, budget_s: float | None = None, **asked: Any) -> JobT:
+        """What is `asked` of a job, measured here."""
+        return kind(
+            cores=self.cores,
+            threads=self.setting.threads,
+            neighbours=self.neighbours,
+            lead=self.lead,
+            budget_s=_BUDGET_S if budget_s is None else budget_s,
+            min_rounds=MIN_ROUNDS,
+            max_rounds=_MAX_ROUNDS,
+            **asked,
+        )
+
+
+def class_of(place: Place, machine: Machine, compiled: Compiled) -> PlaceClass:
+    """For the engine that `compiled` is for; `place` is the machine's, or a team of its (see `Machine.together`).
+
+    Raises BadInput where this host has too few cores for its threads.
+    """
+    ranks = core_ranks(_all_cores())
+    usable = usable_cores()
+    cores = tuple(core for core in place.cores if core in usable)
+    if len(cores) < max(1, place.threads):
+        cores = tuple(sorted(usable, key=lambda core: (ranks.get(core, 1), core)))[: place.threads]
+    if len(cores) < place.threads:
+        raise BadInput(
+            f"{machine.source}: place {place.name}: threads = {place.threads}: cannot be measured here, "
+            f"expected at most the {len(usable)} usable cores of this host"
+        )
+    kinds = sorted({ranks.get(core, 1) for core in cores}) if len(set(ranks.values())) > 1 else []
+    neighbours = tuple(sorted({core for other in machine.usual for core in other.cores} & set(usable) - set(cores)))
+    name, _, version = compiled.index.engine.partition(" ")
+    kind = "+".join(f"class {kind}" for kind in kinds)
+    setting = Setting(name, version, place.threads, kind, processor(), len(neighbours))
+    lead_count = machine.place(place.name).core_count
+    return PlaceClass(setting, cores, neighbours, cores[:lead_count] if lead_count < place.core_count else ())
+
+
+def _all_cores() -> list[int]:
+    """All of the host's: a core's class must not depend on which of the others this process may use."""
+    return sorted(int(path.name.removeprefix("cpu")) for path in _CPUS.glob("cpu[0-9]*")) or list(usable_cores())
+
+
+def processor() -> str:
+    """The processor's name, and a digest of all that tells its kind, instruction sets included."""
+    lines = _CPUINFO.read_text().splitlines() if _CPUINFO.exists() else []
+    fields = {tuple(part.strip() for part in line.split(":", 1)) for line in lines if ":" in line}
+    identity = sorted(field for field in fields if field[0] in _IDENTITY)
+    name = next((value for key, value in identity if key == "model name"), platform.processor() or platform.machine())
+    return f"{name} {hashlib.sha256(repr(identity).encode()).hexdigest()[:12]}"

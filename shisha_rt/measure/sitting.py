@@ -1,0 +1,91 @@
+"""How anything is measured: what the store does not know, by a process of its own, one at a time on this host."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Generic, TypeVar
+
+import msgspec
+
+from shisha_rt.cache import cache_folder
+from shisha_rt.errors import Failure
+from shisha_rt.measure.compile import Tell
+from shisha_rt.messages.calibration import MeasuringJob, Progress
+from shisha_rt.process.job import run_job
+
+AnswerT = TypeVar("AnswerT", bound=msgspec.Struct)
+KnownT = TypeVar("KnownT")
+MissingT = TypeVar("MissingT")
+
+
+def known_or_measured(
+    known: Callable[[], KnownT], missing: Callable[[KnownT], MissingT], measured: Callable[[MissingT], None]
+) -> KnownT:
+    """What the store has, with what was `missing` (if anything: it is true then) measured and kept by `measured`.
+
+    Whoever waited for another's turn finds there what that one has measured.
+    """
+    there = known()
+    if missing(there):
+        with turn():
+            there = known()
+            lacking = missing(there)
+            if lacking:
+                measured(lacking)
+                there = known()
+    return there
+
+
+@contextmanager
+def turn() -> Iterator[None]:
+    """One calibration at a time on this host; the kernel releases the lock of a process that dies."""
+    folder = cache_folder()
+    try:
+        lock = os.open(folder / ".calibration.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError:  # it may not be written, but all who read it can lock it
+        lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def measure(
+    subject: str,
+    module: str,
+    job: MeasuringJob,
+    answer: type[AnswerT],
+    tell: Tell,
+) -> AnswerT:
+    """What `python -m MODULE JOB` answers. Raises Failure, with the child's last words, if it does not."""
+    where = f"core{'s' if len(job.cores) > 1 else ''} {', '.join(map(str, job.cores))}"
+    what = f"measuring {subject} on {where} (once; kept for the next start)"
+    tell(what)
+    failed = f"{subject} could not be measured"
+    listener = _Listener(answer, lambda ratio: tell(f"{what}: {ratio:.0%}"))
+    run_job(module, msgspec.json.encode(job).decode(), failed=failed, hear=listener.hear)
+    if listener.answered is None:
+        raise Failure(f"{failed}: it answered nothing")
+    return listener.answered
+
+
+class _Listener(Generic[AnswerT]):
+    """Hears what a child answers in the end; progress is passed on in steps of a quarter."""
+
+    def __init__(self, answer: type[AnswerT], tell_ratio: Callable[[float], None]) -> None:
+        self.answered: AnswerT | None = None
+        self._decoder: msgspec.json.Decoder[Progress | AnswerT] = msgspec.json.Decoder(Progress | answer)
+        self._tell_ratio = tell_ratio
+        self._told = 0
+
+    def hear(self, line: bytes) -> None:
+        message = self._decoder.decode(line)
+        if not isinstance(message, Progress):
+            self.answered = message
+        elif int(message.done_ratio * 4) > self._told:
+            self._told = int(message.done_ratio * 4)
+            self._tell_ratio(self._told / 4)

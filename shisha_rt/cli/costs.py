@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from shisha_rt.cli.layers import share_bar, short
-from shisha_rt.cli.options import Dims, Json, Layers, MachineFile, Model, Shapes, parse_sizes, progress
+from shisha_rt.cli.options import Dims, Json, Layers, MachineFile, Model, Shapes, parse_sizes, progress, takes
 
 if TYPE_CHECKING:
     from shisha_rt.costs.costs import Costs
@@ -21,17 +21,21 @@ if TYPE_CHECKING:
 _OPERATIONS_PER_MAC: Final = 2
 
 
-def costs(
-    model: Model,
-    machine: MachineFile = "this-machine",
-    kind: Layers = "heavy",
-    dim: Dims = None,
-    shape: Shapes = None,
+@dataclass(frozen=True, slots=True)
+class CostsOptions:
+    model: Model
+    machine: MachineFile = "this-machine"
+    kind: Layers = "heavy"
+    dim: Dims = None
+    shape: Shapes = None
     teams: Annotated[
         bool, typer.Option("--teams", help="Also several alike places together, with as many threads.")
-    ] = False,
-    as_json: Json = False,
-) -> None:
+    ] = False
+    as_json: Json = False
+
+
+@takes(CostsOptions)
+def costs(asked: CostsOptions) -> None:
     """List what each layer of MODEL takes on each place of a machine.
 
     What is not known yet is measured on this host first: some seconds, once for each kind of core and number
@@ -52,11 +56,10 @@ def costs(
     from shisha_rt.measure.make_ready import make_ready
     from shisha_rt.model.zoo import resolve_model
 
-    sizes = parse_sizes(dim, shape)
-    places = load_machine(machine)
-    ready = make_ready(
-        resolve_model(model, progress), places, sizes=[sizes], kind=kind, teams=teams, on_progress=progress
-    )
+    sizes = parse_sizes(asked.dim, asked.shape)
+    places = load_machine(asked.machine)
+    model = resolve_model(asked.model, progress)
+    ready = make_ready(model, places, sizes=[sizes], kind=asked.kind, teams=asked.teams, on_progress=progress)
     measured = layer_costs(ready, progress)
     costs_known = measured.costs()
     if measured.others_ratio > DISTURBED:
@@ -65,7 +68,7 @@ def costs(
             "a daemon with this model measures it again when the host is calm",
             file=sys.stderr,
         )
-    if as_json:
+    if asked.as_json:
         costs_known = replace(costs_known, splits=SplitCosts(tuple(ready.rules.splits.values())))
         print(json.dumps(costs_object(costs_known)))
     else:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
-from shisha_rt.cli.options import Json
+from shisha_rt.cli.options import Json, takes
 from shisha_rt.errors import BadInput
 
 _TOKEN_BYTES: Final = 32
@@ -22,24 +23,28 @@ def _keys() -> None:
     """Make keys and tokens, for daemons that other hosts can reach."""
 
 
+@dataclass(frozen=True, slots=True)
+class NewKeyOptions:
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Of a user, or of the daemon itself: camera-1, daemon.")]
+    operator: Annotated[
+        bool, typer.Option("--operator", help="May control the daemon, too, and not only send frames and look.")
+    ] = False
+    token: Annotated[
+        bool, typer.Option("--token", help="Make a token for HTTP, too. It is printed once, and kept nowhere.")
+    ] = False
+    unix_user: Annotated[
+        str | None, typer.Option(metavar="USER", help="The user's name on the daemon's host, for its shared memory.")
+    ] = None
+    folder: Annotated[Path, typer.Option(metavar="DIR", help="Where the files are written.")] = Path()
+    as_json: Json = False
+
+
 @keys.command(
     epilog="Exit status: 0 done; 2 bad input: one line says what, and what was expected.\n\n"
     "See also: serve --access; docs/cli.md."
 )
-def new(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Of a user, or of the daemon itself: camera-1, daemon.")],
-    operator: Annotated[
-        bool, typer.Option("--operator", help="May control the daemon, too, and not only send frames and look.")
-    ] = False,
-    token: Annotated[
-        bool, typer.Option("--token", help="Make a token for HTTP, too. It is printed once, and kept nowhere.")
-    ] = False,
-    unix_user: Annotated[
-        str | None, typer.Option(metavar="USER", help="The user's name on the daemon's host, for its shared memory.")
-    ] = None,
-    folder: Annotated[Path, typer.Option(metavar="DIR", help="Where the files are written.")] = Path(),
-    as_json: Json = False,
-) -> None:
+@takes(NewKeyOptions)
+def new(asked: NewKeyOptions) -> None:
     """Make a pair of keys: NAME.key, to be handed on, and NAME.key_secret, for its owner alone.
 
     Prints the entry for the daemon's allow-list (serve --access). Nothing is overwritten.
@@ -55,19 +60,19 @@ def new(
     from shisha_rt.protocol.access import Permission, access_list, token_hash
     from shisha_rt.protocol.keys import new_pair, write_pair
 
-    if not name.isprintable() or name != Path(name).name or name.startswith((".", "-")):
-        raise BadInput(f"{name!r}: expected a name that a file can have, as camera-1")
+    if not asked.name.isprintable() or asked.name != Path(asked.name).name or asked.name.startswith((".", "-")):
+        raise BadInput(f"{asked.name!r}: expected a name that a file can have, as camera-1")
     pair = new_pair()
-    entry = {"name": name, "permission": Permission.OPERATOR if operator else Permission.CLIENT}
+    entry = {"name": asked.name, "permission": Permission.OPERATOR if asked.operator else Permission.CLIENT}
     entry["public_key"] = pair.public
-    made = secrets.token_urlsafe(_TOKEN_BYTES) if token else None
+    made = secrets.token_urlsafe(_TOKEN_BYTES) if asked.token else None
     if made is not None:
         entry["token_sha256"] = token_hash(made)
-    if unix_user is not None:
-        entry["unix_user"] = unix_user
+    if asked.unix_user is not None:
+        entry["unix_user"] = asked.unix_user
     access_list({"user": [entry]}, "keys new")
-    public, secret = write_pair(folder, name, pair)
-    if as_json:
+    public, secret = write_pair(asked.folder, asked.name, pair)
+    if asked.as_json:
         files = {"public_file": str(public), "secret_file": str(secret)}
         print(json.dumps({"user": entry, "token": made, **files}))
         return

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
@@ -13,6 +16,9 @@ from shisha_rt.cli.completion import offer_machines, offer_models
 from shisha_rt.errors import BadInput
 from shisha_rt.model.input_sizes import LARGEST_SIZE, InputSizes, shapes_in_words
 from shisha_rt.model.layer_kinds import LayerKind
+
+if TYPE_CHECKING:
+    from shisha_rt.client import Client
 
 Model = Annotated[
     str,
@@ -57,6 +63,52 @@ Layers = Annotated[
     LayerKind,
     typer.Option("--layers", help="One for each heavy operator, or each operator (where places have devices)."),
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonOptions:
+    """Which daemon, and who asks."""
+
+    endpoint: Endpoint = None
+    key: Key = None
+    server_key: ServerKey = None
+
+    def client(self) -> Client:
+        """A client of that daemon, which waits for it as long as commands do. Raises as `Client` does."""
+        from shisha_rt.cli.drive.reach import REACH_S
+        from shisha_rt.client import Client
+        from shisha_rt.client.link import ENDPOINT
+
+        endpoint = self.endpoint or ENDPOINT
+        return Client(endpoint, timeout_s=REACH_S, secret_key=self.key, server_key=self.server_key)
+
+
+OptionsT = TypeVar("OptionsT")
+
+
+def takes(options: type[OptionsT]) -> Callable[[Callable[[OptionsT], None]], Callable[..., None]]:
+    """A command whose arguments and options are the fields of a dataclass, annotated as typer wants them."""
+    hints = get_type_hints(options, include_extras=True)
+    parameters = [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if field.default is MISSING else field.default,
+            annotation=hints[field.name],
+        )
+        for field in fields(options)  # type: ignore[arg-type]  # there is no type of dataclasses
+    ]
+
+    def command(function: Callable[[OptionsT], None]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def called(**given: Any) -> None:
+            function(options(**given))
+
+        # typer asks `inspect`, which finds it there
+        called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        return called
+
+    return command
 
 
 def parse_sizes(dims: Iterable[str] | None, shapes: Iterable[str] | None) -> InputSizes:

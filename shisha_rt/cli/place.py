@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import typer
 
 from shisha_rt.cli.completion import offer_machines, offer_models
-from shisha_rt.cli.options import Dims, Groups, Json, Shapes, parse_sizes, progress, read_bytes
+from shisha_rt.cli.options import Dims, Groups, Json, Shapes, parse_sizes, progress, read_bytes, takes
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.placement.check import Cost, cost
@@ -51,7 +51,8 @@ class SplitWanted:
     variable: SplitVariable = "N"
 
 
-def place(
+@dataclass(frozen=True, slots=True)
+class PlaceOptions:
     problem: Annotated[
         str,
         typer.Argument(
@@ -59,7 +60,7 @@ def place(
             help="Nodes, tensors and costs; or an ONNX file, or zoo:NAME.",
             autocompletion=offer_models,
         ),
-    ],
+    ]
     machine: Annotated[
         str | None,
         typer.Option(
@@ -67,51 +68,54 @@ def place(
             help="With MODEL: a machine file or shipped name, such as pim-board.",
             autocompletion=offer_machines,
         ),
-    ] = None,
+    ] = None
     place_: Annotated[
         str | None, typer.Option("--place", metavar="NAME", help="The place; needed if the machine has several.")
-    ] = None,
+    ] = None
     measured: Annotated[
         bool, typer.Option("--measured", help="With MODEL: measure on this host what is not described.")
-    ] = False,
+    ] = False
     precision: Annotated[
         Literal["exact", "any"] | None,
         typer.Option(help=f"With --measured: may devices change results (any)? Default: {_PRECISION}."),
-    ] = None,
-    group: Groups = None,
-    solver: Annotated[SolverName, typer.Option(help="How to look for an assignment.")] = "exact",
+    ] = None
+    group: Groups = None
+    solver: Annotated[SolverName, typer.Option(help="How to look for an assignment.")] = "exact"
     priority: Annotated[
         str | None, typer.Option(metavar="A,B,C", help="Devices for --solver priority, the preferred one first.")
-    ] = None,
+    ] = None
     duet_x: Annotated[
         float | None,
         typer.Option(metavar="X", help=f"Percent of nodes that duet reconsiders. Default: {DEFAULT_X:g}."),
-    ] = None,
+    ] = None
     time_limit: Annotated[
         float | None,
         typer.Option(metavar="S", help=f"Seconds to solve. Default: {EXACT_S:g} for {', '.join(_TIMED)}; else none."),
-    ] = None,
+    ] = None
     accelerator: Annotated[
         str | None, typer.Option(metavar="DEVICE", help="For --solver typeseq. Default: the last device.")
-    ] = None,
+    ] = None
     split: Annotated[
         SplitMethod | None,
         typer.Option(help="With MODEL: split each heavy layer over described devices, in this way."),
-    ] = None,
+    ] = None
     objective: Annotated[
         SplitObjective | None, typer.Option(help="With --split: what is to be least. Default: latency.")
-    ] = None,
-    parallel: Annotated[bool, typer.Option("--parallel", help="With --split: devices compute side by side.")] = False,
+    ] = None
+    parallel: Annotated[bool, typer.Option("--parallel", help="With --split: devices compute side by side.")] = False
     variable: Annotated[
         SplitVariable | None,
         typer.Option(help="With --split: what is shared: filters (N), input channels (C) or rows (H). Default: N."),
-    ] = None,
-    dot: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the placement as Graphviz text.")] = None,
-    png: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the placement (takes the extra plot).")] = None,
-    dim: Dims = None,
-    shape: Shapes = None,
-    as_json: Json = False,
-) -> None:
+    ] = None
+    dot: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the placement as Graphviz text.")] = None
+    png: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the placement (takes the extra plot).")] = None
+    dim: Dims = None
+    shape: Shapes = None
+    as_json: Json = False
+
+
+@takes(PlaceOptions)
+def place(asked: PlaceOptions) -> None:
     """Decide which operator runs on which device, transfers counted.
 
     The problem is read from PROBLEM.json, or built from MODEL and the devices of a place: those that are described
@@ -128,76 +132,86 @@ def place(
       shisha-rt place PROBLEM.json --solver duet --duet-x 25 --json
       shisha-rt place zoo:vgg16 --machine tx2-cyclone --split integer --parallel
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    from shisha_rt.placement.solvers import SolverOptions, solve
-
-    if split is not None:
-        without = {
-            "--solver": solver != "exact",
-            "--measured": measured,
-            "--precision": precision,
-            "--group": group,
-            "--priority": priority,
-            "--duet-x": duet_x,
-            "--accelerator": accelerator,
-            "--time-limit": time_limit,
-            "--dot": dot,
-            "--png": png,
-        }
-        _refuse_with_split(problem, without)
-        wanted = SplitWanted(split, objective or "latency", "parallel" if parallel else "sequence", variable or "N")
-        study("answer_split")(problem, machine, place_, parse_sizes(dim, shape), wanted, as_json=as_json)
+    if asked.split is not None:
+        _split(asked, asked.split)
         return
-    for option, value in (("--objective", objective), ("--parallel", parallel), ("--variable", variable)):
+    for option, value in (
+        ("--objective", asked.objective),
+        ("--parallel", asked.parallel),
+        ("--variable", asked.variable),
+    ):
         if value:
             raise BadInput(f"{option}: says how to split layers, expected --split with it")
-    _refuse_foreign(solver, priority, duet_x, accelerator)
-    if time_limit is not None and not time_limit > 0:
-        raise BadInput(f"--time-limit {time_limit:g}: expected a number of seconds above 0")
-    if problem.endswith(_PROBLEM_SUFFIX):
-        of_models = {
-            "--machine": machine,
-            "--place": place_,
-            "--measured": measured,
-            "--precision": precision,
-            "--group": group,
-            "--dim": dim,
-        }
-        asked = _of_file(Path(problem), of_models)
-    elif measured:
-        asked = _measured(problem, machine, place_, precision or _PRECISION, group, parse_sizes(dim, shape))
-    elif precision is not None:
-        raise BadInput(f"--precision {precision}: says what --measured may run, expected both or neither")
-    elif group:
-        raise BadInput(f"--group {group[0]}: groups are measured, expected --measured or no such option")
-    else:
-        asked = _modelled(problem, machine, place_, parse_sizes(dim, shape))
-    limit_s = time_limit or (EXACT_S if solver in _TIMED else math.inf)
-    started = perf_counter()
-    options = SolverOptions(
-        priority=() if priority is None else tuple(priority.split(",")),
-        duet_x=DEFAULT_X if duet_x is None else duet_x,
-        accelerator=accelerator,
-        left_s=lambda: started + limit_s - perf_counter(),
-    )
-    solution = solve(solver, asked.problem, options)
-    placed = _Found(asked, solution, perf_counter() - started)
-    if as_json:
+    _refuse_foreign(asked)
+    problem = _problem(asked)
+    placed = _solved(asked, problem)
+    solution = placed.solution
+    if asked.as_json:
         print(json.dumps(placed.as_object()))
     elif placed.cost is not None:
         from shisha_rt.show.place_report import print_report
 
-        print_report(asked.title, asked.problem, solution, solver, placed.solve_time_s)
+        print_report(problem.title, problem.problem, solution, asked.solver, placed.solve_time_s)
     if solution.assignment is None:
-        raise Failure(f"{solution.outcome}: {solver} has found no assignment: {solution.reason}")
-    if dot is not None:
-        from shisha_rt.show.place_dot import placement_dot
+        raise Failure(f"{solution.outcome}: {asked.solver} has found no assignment: {solution.reason}")
+    _draw(asked, problem, solution.assignment)
 
-        try:
-            dot.write_text(placement_dot(asked.title, asked.problem, solution.assignment), encoding="utf-8")
-        except OSError as error:
-            raise BadInput(f"--dot {dot}: cannot be written ({error.strerror}), expected a file to write") from None
-    if png is not None:
-        _draw(png, asked.title, asked.problem, solution.assignment)
+
+def _split(asked: PlaceOptions, method: SplitMethod) -> None:
+    """Layers over devices, on paper."""
+    without = {
+        "--solver": asked.solver != "exact",
+        "--measured": asked.measured,
+        "--precision": asked.precision,
+        "--group": asked.group,
+        "--priority": asked.priority,
+        "--duet-x": asked.duet_x,
+        "--accelerator": asked.accelerator,
+        "--time-limit": asked.time_limit,
+        "--dot": asked.dot,
+        "--png": asked.png,
+    }
+    _refuse_with_split(asked.problem, without)
+    execution: Execution = "parallel" if asked.parallel else "sequence"
+    wanted = SplitWanted(method, asked.objective or "latency", execution, asked.variable or "N")
+    sizes = parse_sizes(asked.dim, asked.shape)
+    study("answer_split")(asked.problem, asked.machine, asked.place_, sizes, wanted, as_json=asked.as_json)
+
+
+def _problem(asked: PlaceOptions) -> _Asked:
+    """From its file, or of a model on a place; with `--measured` what is not described is measured first."""
+    if asked.problem.endswith(_PROBLEM_SUFFIX):
+        of_models = {
+            "--machine": asked.machine,
+            "--place": asked.place_,
+            "--measured": asked.measured,
+            "--precision": asked.precision,
+            "--group": asked.group,
+            "--dim": asked.dim,
+        }
+        return _of_file(Path(asked.problem), of_models)
+    if asked.measured:
+        return _measured(asked)
+    if asked.precision is not None:
+        raise BadInput(f"--precision {asked.precision}: says what --measured may run, expected both or neither")
+    if asked.group:
+        raise BadInput(f"--group {asked.group[0]}: groups are measured, expected --measured or no such option")
+    return _modelled(asked.problem, asked.machine, asked.place_, parse_sizes(asked.dim, asked.shape))
+
+
+def _solved(asked: PlaceOptions, problem: _Asked) -> _Found:
+    from shisha_rt.placement.solvers import SolverOptions, solve
+
+    limit_s = asked.time_limit or (EXACT_S if asked.solver in _TIMED else math.inf)
+    started = perf_counter()
+    options = SolverOptions(
+        priority=() if asked.priority is None else tuple(asked.priority.split(",")),
+        duet_x=DEFAULT_X if asked.duet_x is None else asked.duet_x,
+        accelerator=asked.accelerator,
+        left_s=lambda: started + limit_s - perf_counter(),
+    )
+    solution = solve(asked.solver, problem.problem, options)
+    return _Found(problem, solution, perf_counter() - started)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,16 +269,18 @@ def _refuse_with_split(problem: str, without: Mapping[str, object]) -> None:
             raise BadInput(f"{option}: not with --split, which is on paper and places no operators")
 
 
-def _refuse_foreign(solver: SolverName, priority: str | None, duet_x: float | None, accelerator: str | None) -> None:
+def _refuse_foreign(asked: PlaceOptions) -> None:
     for option, value, own in (
-        ("--priority", priority, "priority"),
-        ("--duet-x", duet_x, "duet"),
-        ("--accelerator", accelerator, "typeseq"),
+        ("--priority", asked.priority, "priority"),
+        ("--duet-x", asked.duet_x, "duet"),
+        ("--accelerator", asked.accelerator, "typeseq"),
     ):
-        if value is not None and solver != own:
-            raise BadInput(f"{option}: not with --solver {solver}, expected --solver {own}")
-    if duet_x is not None and not 0 <= duet_x <= 100:
-        raise BadInput(f"--duet-x {duet_x:g}: expected a percentage from 0 to 100")
+        if value is not None and asked.solver != own:
+            raise BadInput(f"{option}: not with --solver {asked.solver}, expected --solver {own}")
+    if asked.duet_x is not None and not 0 <= asked.duet_x <= 100:
+        raise BadInput(f"--duet-x {asked.duet_x:g}: expected a percentage from 0 to 100")
+    if asked.time_limit is not None and not asked.time_limit > 0:
+        raise BadInput(f"--time-limit {asked.time_limit:g}: expected a number of seconds above 0")
 
 
 # Where the problem comes from
@@ -298,31 +314,25 @@ def _modelled(model: str, machine_name: str | None, place_name: str | None, size
     return _Asked(title, build_problem(read.graph, described_costs(read.graph, devices)))
 
 
-def _measured(
-    model: str,
-    machine_name: str | None,
-    place_name: str | None,
-    precision: str,
-    groups: Sequence[str] | None,
-    sizes: InputSizes,
-) -> _Asked:
+def _measured(asked: PlaceOptions) -> _Asked:
     from shisha_rt.machine.config.device_files import devices_of, running_devices
     from shisha_rt.measure.compile import compile_model
     from shisha_rt.model.zoo import resolve_model
     from shisha_rt.placement.build import build_problem
     from shisha_rt.placement.operator_groups import parse_patterns
 
-    machine, chosen = _place_of(machine_name, place_name)
+    machine, chosen = _place_of(asked.machine, asked.place_)
     # A machine without any devices has none that run: what is missing is said by whoever reads them.
-    devices = running_devices(machine, chosen, precision) or devices_of(machine, chosen)
+    devices = running_devices(machine, chosen, asked.precision or _PRECISION) or devices_of(machine, chosen)
     described = ", ".join(device.name for device in devices if device.described)
     if all(device.described for device in devices):
         raise BadInput(
             f"--measured: {machine.source}: place {chosen.name} has described devices only ({described}), "
             "expected no such option: nothing has to be measured"
         )
-    measure = partial(_by_partitions, parse_patterns(groups)) if groups else _by_runs
-    compiled = compile_model(resolve_model(model, progress), sizes, progress, plain=True)
+    measure = partial(_by_partitions, parse_patterns(asked.group)) if asked.group else _by_runs
+    sizes = parse_sizes(asked.dim, asked.shape)
+    compiled = compile_model(resolve_model(asked.problem, progress), sizes, progress, plain=True)
     costs, how, profile = measure(compiled, machine, chosen, devices)
     title = f"{compiled.model.name} on {chosen.name} of {machine.name}, {how}"
     if described:
@@ -378,11 +388,21 @@ def _place_of(machine_name: str | None, name: str | None) -> tuple[Machine, Plac
     return machine, machine.place(name or names[0])
 
 
-def _draw(path: Path, title: str, problem: Problem, assignment: tuple[int, ...]) -> None:
-    from shisha_rt.show.figure import NoFigure
-    from shisha_rt.show.place_figure import save_placement
+def _draw(asked: PlaceOptions, placed: _Asked, assignment: tuple[int, ...]) -> None:
+    """The files of `--dot` and `--png`."""
+    if asked.dot is not None:
+        from shisha_rt.show.place_dot import placement_dot
 
-    try:
-        save_placement(path, title, problem, assignment)
-    except NoFigure as error:
-        raise Failure(f"--png: {error}") from None
+        try:
+            asked.dot.write_text(placement_dot(placed.title, placed.problem, assignment), encoding="utf-8")
+        except OSError as error:
+            where = f"--dot {asked.dot}: cannot be written ({error.strerror})"
+            raise BadInput(f"{where}, expected a file to write") from None
+    if asked.png is not None:
+        from shisha_rt.show.figure import NoFigure
+        from shisha_rt.show.place_figure import save_placement
+
+        try:
+            save_placement(asked.png, placed.title, placed.problem, assignment)
+        except NoFigure as error:
+            raise Failure(f"--png: {error}") from None

@@ -7,19 +7,17 @@ import math
 import random
 import shutil
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from shisha_rt.cli.completion import offer, offer_machines, offer_models
-from shisha_rt.cli.options import Dims, Groups, Json, Shapes, parse_sizes, progress, read_bytes
+from shisha_rt.cli.options import Dims, Groups, Json, Shapes, parse_sizes, progress, read_bytes, takes
 from shisha_rt.cli.plan_order import LayerOrder, check_order, refuse_foreign_order, with_order
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.machine.precision import PERMITTED
-from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.model.layer_kinds import LayerKind
 from shisha_rt.outcome import Outcome
 from shisha_rt.plan.plan import Plan
@@ -35,16 +33,18 @@ from shisha_rt.studies import study
 if TYPE_CHECKING:
     from shisha_rt.costs.costs import Costs
     from shisha_rt.measure.model_on_machine import ModelOnMachine
+    from shisha_rt.papers.partitiontuner.scheme_answer import SchemeAnswer
     from shisha_rt.planner.solution import PlanSolution
 
 
-def plan(
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
     model: Annotated[
         str | None,
         typer.Argument(
             metavar="MODEL", help="A path to an ONNX file, or zoo:NAME; or give --costs.", autocompletion=offer_models
         ),
-    ] = None,
+    ] = None
     machine: Annotated[
         str | None,
         typer.Option(
@@ -52,36 +52,36 @@ def plan(
             help="A machine file or a shipped name, such as this-machine.",
             autocompletion=offer_machines,
         ),
-    ] = None,
+    ] = None
     costs: Annotated[
         Path | None, typer.Option(metavar="COSTS.json", help="Layers, places and known times, in place of MODEL.")
-    ] = None,
-    strategy: Annotated[StrategyName, typer.Option(help="How to look for a plan.")] = "seed",
+    ] = None
+    strategy: Annotated[StrategyName, typer.Option(help="How to look for a plan.")] = "seed"
     stages: Annotated[
         int | None, typer.Option(metavar="N", help="Stages. Default: as many as places or layers, the fewer.")
-    ] = None,
-    assign: Annotated[
-        Assign, typer.Option(help="What decides which stage gets the fastest place.")
-    ] = DEFAULT_HEURISTIC.assign,
-    seed_: Annotated[int, typer.Option("--seed", metavar="N", help="Start of the random generator.")] = 0,
+    ] = None
+    assign: Annotated[Assign, typer.Option(help="What decides which stage gets the fastest place.")] = (
+        DEFAULT_HEURISTIC.assign
+    )
+    seed_: Annotated[int, typer.Option("--seed", metavar="N", help="Start of the random generator.")] = 0
     time_limit: Annotated[
         float | None,
         typer.Option(metavar="S", help="Stop exact after S seconds, a search after trials of S seconds in all."),
-    ] = None,
+    ] = None
     balance: Annotated[
         Balance | None,
         typer.Option(help=f"Where Shisha moves a layer to. Default: {DEFAULT_HEURISTIC.balance}."),
-    ] = None,
+    ] = None
     alpha: Annotated[
         int | None, typer.Option(metavar="N", help=f"Moves without gain before Shisha stops. Default: {DEFAULT_ALPHA}.")
-    ] = None,
+    ] = None
     replicate: Annotated[
         bool, typer.Option("--replicate/--no-replicate", help="Allow copies of a stage, and teams of places.")
-    ] = False,
-    split: Annotated[bool, typer.Option("--split/--no-split", help="Allow layers to be split over places.")] = False,
+    ] = False
+    split: Annotated[bool, typer.Option("--split/--no-split", help="Allow layers to be split over places.")] = False
     order: Annotated[
         LayerOrder, typer.Option(help="Of the layers along the pipeline: as in the file, or whichever is best.")
-    ] = "file",
+    ] = "file"
     objective: Annotated[
         str | None,
         typer.Option(
@@ -89,24 +89,27 @@ def plan(
             autocompletion=offer(*OBJECTIVES),
             help="What the plan is to be best in. Default: throughput, of a schedule of partitions latency.",
         ),
-    ] = None,
+    ] = None
     precision: Annotated[
         str,
         typer.Option(help="exact: no device that changes results; any: those too.", autocompletion=offer(*PERMITTED)),
-    ] = "exact",
+    ] = "exact"
     program: Annotated[
         Path | None,
         typer.Option(metavar="FILE.py", help="Write a schedule of partitions as a Python program, with its parts."),
-    ] = None,
-    group: Groups = None,
+    ] = None
+    group: Groups = None
     kind: Annotated[
         LayerKind | None,
         typer.Option("--layers", help="One for each heavy operator (default), or each (where places have devices)."),
-    ] = None,
-    dim: Dims = None,
-    shape: Shapes = None,
-    as_json: Json = False,
-) -> None:
+    ] = None
+    dim: Dims = None
+    shape: Shapes = None
+    as_json: Json = False
+
+
+@takes(PlanOptions)
+def plan(asked: PlanOptions) -> None:
     """Plan MODEL's pipeline on a machine, or plan from a file of costs.
 
     Layers are numbered from 0. Times are unknown (null) until something has measured or stated them.
@@ -125,147 +128,141 @@ def plan(
       shisha-rt plan zoo:squeezenet --machine npu-board --precision any --strategy partitiontuner
       shisha-rt plan zoo:squeezenet --machine npu-board --precision any --strategy forkjoin --program a.py
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    _refuse_foreign(strategy, balance, alpha, time_limit)
-    for option, is_given in (("--program", program is not None), ("--group", bool(group))):
-        if is_given and strategy not in SCHEMES:
-            raise BadInput(f"{option}: not with --strategy {strategy}, expected --strategy {' or '.join(SCHEMES)}")
-    aim = _aim(strategy, objective, replicate=replicate, split=split)
-    refuse_foreign_order(order, strategy, aim)
-    if precision not in PERMITTED:
-        raise BadInput(f"--precision {precision}: expected {' or '.join(PERMITTED)}")
-    if (model is None) == (costs is None):
+    _refuse_foreign(asked)
+    aim = _aim(asked)
+    refuse_foreign_order(asked.order, asked.strategy, aim)
+    if asked.precision not in PERMITTED:
+        raise BadInput(f"--precision {asked.precision}: expected {' or '.join(PERMITTED)}")
+    if (asked.model is None) == (asked.costs is None):
         raise BadInput("plan: expected exactly one of MODEL and --costs COSTS.json")
-    if strategy in SCHEMES:
-        if kind is not None:
-            raise BadInput(f"--layers {kind}: not with --strategy {strategy}, which takes the finest of the machine")
-        for option, is_given in (("--costs", costs is not None), ("--stages", stages is not None)):
-            if is_given:
-                raise BadInput(f"{option}: not with --strategy {strategy}, which goes by what a MODEL reads where")
-        assert model is not None
-        sizes, groups = parse_sizes(dim, shape), tuple(group or ())
-        scheduled = study("schedule_partitions")(
-            model, machine, sizes, strategy, precision, groups=groups, program=program
-        )
-        print(json.dumps(scheduled.as_object()) if as_json else scheduled.in_words(shutil.get_terminal_size().columns))
+    columns = shutil.get_terminal_size().columns
+    if asked.strategy in SCHEMES:
+        scheduled = _scheduled(asked)
+        print(json.dumps(scheduled.as_object()) if asked.as_json else scheduled.in_words(columns))
         return
-    if model is not None:
-        sizes = parse_sizes(dim, shape)
-        problem = _problem_of_model(model, machine, sizes, kind or "heavy", strategy, precision, aim)
-    else:
-        assert costs is not None  # one of the two is given
-        problem = _problem_of_costs(costs, machine, dim, kind, split=split)
-    check_order(order, problem, str(model or costs))
-    until_s = math.inf if time_limit is None else time.monotonic() + time_limit
-    rng = random.Random(seed_)
-    chosen = seed(
-        problem.weights,
-        problem.places,
-        stage_count=stages,
-        assign=assign,
-        legal_cuts=problem.legal_cuts,
-        rng=rng,
-    )
-    # A place counts as one stage, whatever it has a share of: there may be more of them than layers.
-    most_stages = stages if split else len(chosen.stages)
-    tuned = None
-    if strategy == "shisha":
-        tuned = _tuned(problem, chosen, balance, alpha)
-    elif strategy in RIVALS:
-        tuned = study("searched")(strategy, problem.costs, chosen, rng, time_limit)
-    elif strategy == "guided":
-        tuned = _guided(problem, most_stages, aim)
-    without_trials = strategy in ("exact", "guided") and tuned is None
-    if without_trials:
-        answer = _solved(problem, len(chosen.stages), most_stages, until_s, aim)
-    else:
-        answer = _assess(problem, chosen, tuned, aim)
-    answer = with_order(answer, order, strategy, most_stages, until_s)
-    print(json.dumps(answer.as_object()) if as_json else answer.in_words(shutil.get_terminal_size().columns))
+    answer = _planned(asked, aim)
+    print(json.dumps(answer.as_object()) if asked.as_json else answer.in_words(columns))
     if answer.reason is not None:
         raise Failure(f"{answer.outcome}: {answer.reason}")
 
 
-def _refuse_foreign(
-    strategy: StrategyName, balance: Balance | None, alpha: int | None, time_limit: float | None
-) -> None:
-    for option, value in (("--balance", balance), ("--alpha", alpha)):
-        if value is not None and strategy != "shisha":
-            raise BadInput(f"{option}: not with --strategy {strategy}, expected --strategy shisha")
-    if alpha is not None and alpha < 1:
-        raise BadInput(f"--alpha {alpha}: expected at least 1")
-    if time_limit is not None and strategy not in LIMITED:
-        raise BadInput(f"--time-limit: not with --strategy {strategy}, expected --strategy {' or '.join(LIMITED)}")
-    if time_limit is not None and not time_limit > 0:
-        raise BadInput(f"--time-limit {time_limit:g}: expected more than 0")
+def _scheduled(asked: PlanOptions) -> SchemeAnswer:
+    """A schedule of partitions."""
+    if asked.kind is not None:
+        expected = "which takes the finest of the machine"
+        raise BadInput(f"--layers {asked.kind}: not with --strategy {asked.strategy}, {expected}")
+    for option, is_given in (("--costs", asked.costs is not None), ("--stages", asked.stages is not None)):
+        if is_given:
+            raise BadInput(f"{option}: not with --strategy {asked.strategy}, which goes by what a MODEL reads where")
+    answer: SchemeAnswer = study("schedule_partitions")(asked)
+    return answer
 
 
-def _aim(strategy: StrategyName, objective: str | None, *, replicate: bool, split: bool) -> PlanAim:
+def _planned(asked: PlanOptions, aim: PlanAim) -> PlanAnswer:
+    problem = _problem_of_model(asked, aim) if asked.model is not None else _problem_of_costs(asked)
+    check_order(asked.order, problem, str(asked.model or asked.costs))
+    until_s = math.inf if asked.time_limit is None else time.monotonic() + asked.time_limit
+    rng = random.Random(asked.seed_)
+    chosen = seed(
+        problem.weights,
+        problem.places,
+        stage_count=asked.stages,
+        assign=asked.assign,
+        legal_cuts=problem.legal_cuts,
+        rng=rng,
+    )
+    # A place counts as one stage, whatever it has a share of: there may be more of them than layers.
+    most_stages = asked.stages if asked.split else len(chosen.stages)
+    tuned = None
+    if asked.strategy == "shisha":
+        tuned = _tuned(problem, chosen, asked.balance, asked.alpha)
+    elif asked.strategy in RIVALS:
+        tuned = study("searched")(asked.strategy, problem.costs, chosen, rng, asked.time_limit)
+    elif asked.strategy == "guided":
+        tuned = _guided(problem, most_stages, aim)
+    without_trials = asked.strategy in ("exact", "guided") and tuned is None
+    if without_trials:
+        answer = _solved(problem, len(chosen.stages), most_stages, until_s, aim)
+    else:
+        answer = _assess(problem, chosen, tuned, aim)
+    return with_order(answer, asked.order, asked.strategy, most_stages, until_s)
+
+
+def _refuse_foreign(asked: PlanOptions) -> None:
+    """Options of other strategies."""
+    for option, is_given, known in (
+        ("--balance", asked.balance is not None, ("shisha",)),
+        ("--alpha", asked.alpha is not None, ("shisha",)),
+        ("--program", asked.program is not None, SCHEMES),
+        ("--group", bool(asked.group), SCHEMES),
+        ("--time-limit", asked.time_limit is not None, LIMITED),
+    ):
+        if is_given and asked.strategy not in known:
+            raise BadInput(f"{option}: not with --strategy {asked.strategy}, expected --strategy {' or '.join(known)}")
+    if asked.alpha is not None and asked.alpha < 1:
+        raise BadInput(f"--alpha {asked.alpha}: expected at least 1")
+    if asked.time_limit is not None and not asked.time_limit > 0:
+        raise BadInput(f"--time-limit {asked.time_limit:g}: expected more than 0")
+
+
+def _aim(asked: PlanOptions) -> PlanAim:
+    objective, strategy = asked.objective, asked.strategy
     if objective == "energy":
         raise BadInput("--objective energy: not with plan, expected throughput or latency (energy: place --split)")
     if objective is not None and objective not in OBJECTIVES:
         raise BadInput(f"--objective {objective}: expected {' or '.join(OBJECTIVES)}")
     if strategy in SCHEMES:
         for option, is_given in (
-            ("--replicate", replicate),
-            ("--split", split),
+            ("--replicate", asked.replicate),
+            ("--split", asked.split),
             ("--objective throughput", objective == "throughput"),
         ):
             if is_given:
                 raise BadInput(f"{option}: not with --strategy {strategy}, which knows no objective but latency")
         return PlanAim(objective="latency", space=PARTITIONS)
-    wants = (("--replicate", replicate), ("--split", split), ("--objective latency", objective == "latency"))
+    wants = (
+        ("--replicate", asked.replicate),
+        ("--split", asked.split),
+        ("--objective latency", objective == "latency"),
+    )
     for option, is_given in wants:
         if is_given and strategy not in WITH_COPIES:
             raise BadInput(f"{option}: not with --strategy {strategy}, expected --strategy {' or '.join(WITH_COPIES)}")
-    return PlanAim(replicate, as_objective(objective or "throughput"), split=split)
+    return PlanAim(asked.replicate, as_objective(objective or "throughput"), split=asked.split)
 
 
-def model_on_machine(
-    model: str,
-    machine: str | None,
-    sizes: InputSizes,
-    kind: LayerKind | None,
-    precision: str,
-    *,
-    teams: bool = False,
-) -> ModelOnMachine:
-    """`kind` None: the finest that the machine can be cut into."""
+def model_on_machine(asked: PlanOptions, kind: LayerKind | None) -> ModelOnMachine:
+    """MODEL made ready for `--machine`. `kind` None: the finest that the machine can be cut into."""
     from shisha_rt.machine.config.machine_file import load_machine
     from shisha_rt.measure.make_ready import make_ready
     from shisha_rt.model.zoo import resolve_model
 
+    model = asked.model
+    assert model is not None  # or there are costs
     if model.endswith(".json"):
         raise BadInput(f"plan {model}: no model has such a name, expected --costs {model} if it is a file of costs")
-    if machine is None:
+    if asked.machine is None:
         raise BadInput("plan MODEL: --machine is missing, expected a machine file or a name such as this-machine")
-    described = load_machine(machine)
+    described = load_machine(asked.machine)
     return make_ready(
         resolve_model(model, progress),
         described,
-        sizes=[sizes],
-        precision=precision,
+        sizes=[parse_sizes(asked.dim, asked.shape)],
+        precision=asked.precision,
         kind=kind or described.finest_layers,
-        teams=teams,
+        teams=asked.replicate,
         on_progress=progress,
     )
 
 
-def _problem_of_model(
-    model: str,
-    machine: str | None,
-    sizes: InputSizes,
-    kind: LayerKind,
-    strategy: StrategyName,
-    precision: str,
-    aim: PlanAim,
-) -> PlanProblem:
-    """With the profile store's costs, those of `teams` too, measured first if missing.
+def _problem_of_model(asked: PlanOptions, aim: PlanAim) -> PlanProblem:
+    """With the profile store's costs, those of teams too where they may be planned with, measured first if missing.
 
     A place on paper may have more threads than this host has cores to measure with. The seed needs no costs.
     """
     from shisha_rt.measure.costs_of_model import layer_costs, priced_splits
 
-    ready = model_on_machine(model, machine, sizes, kind, precision, teams=aim.replicate)
+    ready = model_on_machine(asked, asked.kind or "heavy")
     compiled = ready.compiled
     try:
         costs = layer_costs(ready, progress).costs()
@@ -275,27 +272,27 @@ def _problem_of_model(
             ways, known_shares = priced_splits(ready)
             costs = replace(costs, splits=SplitCosts(tuple(ways), told=known_shares))
     except BadInput:
-        if strategy not in WITHOUT_COSTS:
+        if asked.strategy not in WITHOUT_COSTS:
             raise
         costs = None
     weights = [layer.weight for layer in compiled.layers]
     return PlanProblem(weights, ready.machine.places, frozenset(compiled.legal_cuts), costs, compiled.needs)
 
 
-def _problem_of_costs(
-    path: Path, machine: str | None, dim: Sequence[str] | None, kind: LayerKind | None, *, split: bool
-) -> PlanProblem:
+def _problem_of_costs(asked: PlanOptions) -> PlanProblem:
     from shisha_rt.costs.any_order import layer_needs
     from shisha_rt.costs.costs_file import parse_costs
     from shisha_rt.costs.split_costs import SplitCosts
 
-    for option, value in (("--machine", machine), ("--dim", dim), ("--layers", kind is not None)):
+    path = asked.costs
+    assert path is not None  # or there is a model
+    for option, value in (("--machine", asked.machine), ("--dim", asked.dim), ("--layers", asked.kind is not None)):
         if value:
             raise BadInput(f"{option}: not with --costs, which states its own layers and places")
     costs = parse_costs(read_bytes(path, "costs as JSON"), str(path))
-    if split and not costs.splits.ways:
+    if asked.split and not costs.splits.ways:
         raise BadInput(f"{path}: has no `splits`, expected how layers may be split, for --split")
-    if not split:
+    if not asked.split:
         costs = replace(costs, splits=SplitCosts())
     needs = layer_needs(costs.tensors, len(costs.layers))
     return PlanProblem([layer.weight for layer in costs.layers], costs.places, costs.legal_cuts, costs, needs)

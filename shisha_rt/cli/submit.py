@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from shisha_rt.cli.options import Endpoint, Json, Key, ServerKey
+from shisha_rt.cli.options import DaemonOptions, Json, takes
 from shisha_rt.errors import BadInput, Failure
 
 if TYPE_CHECKING:
@@ -35,33 +35,34 @@ _SHOW_AFTER_S: Final = 2.0
 _QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 
 
-def submit(
-    endpoint: Endpoint = None,
-    key: Key = None,
-    server_key: ServerKey = None,
+@dataclass(frozen=True, slots=True)
+class SubmitOptions(DaemonOptions):
     frames: Annotated[
         int | None,
         typer.Option(metavar="N", min=1, help="How many. Default: 100, or each frame of the inputs once."),
-    ] = None,
+    ] = None
     inputs: Annotated[
         list[Path] | None,
         typer.Option("--input", metavar="FILE", help="A .npy or .npz file; repeatable. Default: random."),
-    ] = None,
+    ] = None
     rate: Annotated[
         float | None, typer.Option(metavar="FPS", help="Send so many per second. Default: as fast as they go.")
-    ] = None,
-    in_flight: Annotated[int, typer.Option(metavar="N", min=1, help="At most so many with the daemon at once.")] = 8,
-    stream: Annotated[str | None, typer.Option(metavar="NAME", help="The stream's name, for logs.")] = None,
+    ] = None
+    in_flight: Annotated[int, typer.Option(metavar="N", min=1, help="At most so many with the daemon at once.")] = 8
+    stream: Annotated[str | None, typer.Option(metavar="NAME", help="The stream's name, for logs.")] = None
     deadline_ms: Annotated[
         float | None, typer.Option(metavar="D", min=0, help="The daemon gives a frame up after D milliseconds.")
-    ] = None,
+    ] = None
     output: Annotated[
         Path | None,
         typer.Option(metavar="FILE.npz", help="Save the outputs, stacked by frame if their shape is fixed."),
-    ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Start of the random generator.")] = 0,
-    as_json: Json = False,
-) -> None:
+    ] = None
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Start of the random generator.")] = 0
+    as_json: Json = False
+
+
+@takes(SubmitOptions)
+def submit(asked: SubmitOptions) -> None:
     """Send frames to a running daemon as one ordered stream.
 
     Ends with the throughput, percentiles of the latency as this client saw it, and how the frames ended; Ctrl-C ends
@@ -81,22 +82,22 @@ def submit(
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     from shisha_rt.cli.drive.frames import read_arrays
 
-    if rate is not None and not (rate > 0 and math.isfinite(rate)):
-        raise BadInput(f"--rate {rate:g}: expected a number above 0")
-    _check_output(output)
-    contents = [(path, read_arrays(path)) for path in inputs or ()]
-    load = _Load(frames, rate, in_flight, stream, deadline_ms, seed, contents)
-    tally = Tally(keep_outputs=output is not None)
+    if asked.rate is not None and not (asked.rate > 0 and math.isfinite(asked.rate)):
+        raise BadInput(f"--rate {asked.rate:g}: expected a number above 0")
+    _check_output(asked.output)
+    contents = [(path, read_arrays(path)) for path in asked.inputs or ()]
+    load = _Load(asked.frames, asked.rate, asked.in_flight, asked.stream, asked.deadline_ms, asked.seed, contents)
+    tally = Tally(keep_outputs=asked.output is not None)
     interrupted = False
     try:
-        asyncio.run(_run(endpoint, (key, server_key), load, tally))
+        asyncio.run(_run(asked.endpoint, (asked.key, asked.server_key), load, tally))
     except KeyboardInterrupt:
         interrupted = True
     if interrupted and tally.model is None:
         raise KeyboardInterrupt
-    if output is not None and tally.outputs:
-        save(output, tally.arrays())
-    print(json.dumps(tally.as_object()) if as_json else tally.in_words(output))
+    if asked.output is not None and tally.outputs:
+        save(asked.output, tally.arrays())
+    print(json.dumps(tally.as_object()) if asked.as_json else tally.in_words(asked.output))
     if interrupted:
         raise KeyboardInterrupt
     if tally.first_error is not None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import typer
 
 from shisha_rt.cli.completion import offer
-from shisha_rt.cli.options import Endpoint, Json, Key, ServerKey
+from shisha_rt.cli.options import DaemonOptions, Json, takes
 from shisha_rt.plan.rate import AnyObjective
 from shisha_rt.planner.strategies import LIVE
 from shisha_rt.show.aims import aim_in_words
@@ -18,28 +19,29 @@ from shisha_rt.show.picture import milliseconds
 Action = Literal["pause", "resume", "restart"]
 
 
-def tuner(
-    action: Annotated[Action | None, typer.Argument(help="Without one, nothing is changed.")] = None,
-    endpoint: Endpoint = None,
-    key: Key = None,
-    server_key: ServerKey = None,
+@dataclass(frozen=True, slots=True)
+class TunerOptions(DaemonOptions):
+    action: Annotated[Action | None, typer.Argument(help="Without one, nothing is changed.")] = None
     alpha: Annotated[
         int | None,
         typer.Option(metavar="N", min=1, help="Moves without gain that end a search; from the next one on."),
-    ] = None,
+    ] = None
     strategy: Annotated[
         str | None,
         typer.Option(
             help="shisha or guided; from the next search on. guided needs a daemon that knows costs.",
             autocompletion=offer(*LIVE),
         ),
-    ] = None,
+    ] = None
     objective: Annotated[
         AnyObjective | None,
         typer.Option(help="What the best plan is the best at; auto: what the load asks for."),
-    ] = None,
-    as_json: Json = False,
-) -> None:
+    ] = None
+    as_json: Json = False
+
+
+@takes(TunerOptions)
+def tuner(asked: TunerOptions) -> None:
     """Show the tuner of a running daemon, or steer it.
 
     `pause` leaves the best plan live that the search has found so far. `resume` searches again from the live plan if
@@ -53,16 +55,14 @@ def tuner(
       shisha-rt tuner restart --strategy guided
       shisha-rt tuner restart --objective latency
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    from shisha_rt.cli.drive.reach import REACH_S, plainly
-    from shisha_rt.client import Client
-    from shisha_rt.client.link import ENDPOINT
+    from shisha_rt.cli.drive.reach import plainly
 
-    wanted: dict[str, Any] = {action: True} if action else {}
-    options = {"alpha": alpha, "strategy": strategy, "objective": objective}
+    wanted: dict[str, Any] = {asked.action: True} if asked.action else {}
+    options = {"alpha": asked.alpha, "strategy": asked.strategy, "objective": asked.objective}
     wanted |= {name: value for name, value in options.items() if value is not None}
-    with plainly(), Client(endpoint or ENDPOINT, timeout_s=REACH_S, secret_key=key, server_key=server_key) as client:
+    with plainly(), asked.client() as client:
         state = client.call("tuner_set", **wanted) if wanted else client.call("tuner_get")
-    if as_json:
+    if asked.as_json:
         print(json.dumps(state["tuner"]))
     else:
         print("\n".join(_lines(state["tuner"])))

@@ -3,43 +3,34 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 from shisha_rt.cli.options import progress
-from shisha_rt.cli.plan import model_on_machine
+from shisha_rt.cli.plan import PlanOptions, model_on_machine
 from shisha_rt.errors import Failure
-from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.outcome import Outcome
 from shisha_rt.papers.partitiontuner.scheme_answer import SchemeAnswer
-from shisha_rt.planner.scheme_names import PARTITIONS, SchemeName
+from shisha_rt.planner.scheme_names import PARTITIONS, as_scheme
 from shisha_rt.show.plan_answer import PlanAim, PlanAnswer, PlanProblem
 
 
-def schedule_partitions(
-    model: str,
-    machine: str | None,
-    sizes: InputSizes,
-    scheme: SchemeName,
-    precision: str,
-    *,
-    groups: tuple[str, ...] = (),
-    program: Path | None = None,
-) -> SchemeAnswer:
+def schedule_partitions(asked: PlanOptions) -> SchemeAnswer:
     """Where places have devices each operator is a layer, so that any two of them can be parted.
 
-    `groups` as `--group` has them; `program`: where a program of the schedule is to be written, if anywhere.
+    `program` of the options: where a program of the schedule is to be written, if anywhere.
     """
     from shisha_rt.machine.config.machine_file import load_machine
     from shisha_rt.papers.partitiontuner.measured_processors import processor_costs
     from shisha_rt.papers.partitiontuner.program import check_program_file, check_program_machine, write_program
     from shisha_rt.papers.partitiontuner.scheme_plans import scheme_plan
 
+    program, scheme = asked.program, as_scheme(asked.strategy)
+    assert scheme is not None  # the caller has seen to it
     if program is not None:
         check_program_file(program)
-        if machine is not None:
-            check_program_machine(load_machine(machine))
-    ready = model_on_machine(model, machine, sizes, None, precision)
-    profiled = processor_costs(ready, progress, groups)
+        if asked.machine is not None:
+            check_program_machine(load_machine(asked.machine))
+    ready = model_on_machine(asked, None)
+    profiled = processor_costs(ready, progress, tuple(asked.group or ()))
     start_s = time.monotonic()
     scheduled = scheme_plan(scheme, profiled.costs)
     if scheduled is None:

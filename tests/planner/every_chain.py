@@ -17,8 +17,8 @@ Served = tuple[float, float]
 ROUNDING = 1e-9
 
 
-def random_costs(rng: random.Random, layers: int, places: int, unit_s: float | None) -> Costs:
-    """Places of up to three kinds, some short of memory or unable to run a layer; teams; dear and illegal cuts.
+def random_costs(rng: random.Random, layers: int, places: int, unit_s: float | None, *, most_kinds: int = 3) -> Costs:
+    """Places of a few kinds, some short of memory or unable to run a layer; teams; dear and illegal cuts.
 
     Times are small multiples of a unit, so that many sums are equal, or (None) drawn from a continuum.
     """
@@ -29,7 +29,9 @@ def random_costs(rng: random.Random, layers: int, places: int, unit_s: float | N
     def column(unable: float) -> list[float]:
         return [math.nan if rng.random() < unable else seconds(20) for _ in range(layers)]
 
-    kinds = [(column(0.1), rng.choice([None, None, rng.randint(8, 8 * layers)])) for _ in range(rng.randint(1, 3))]
+    kinds = [
+        (column(0.1), rng.choice([None, None, rng.randint(8, 8 * layers)])) for _ in range(rng.randint(1, most_kinds))
+    ]
     chosen = sorted(rng.randrange(len(kinds)) for _ in range(places))
     free = rng.random() < 0.3
     cuts = [math.nan if rng.random() < 0.15 else 0.0 if free else seconds(15) for _ in range(layers - 1)]

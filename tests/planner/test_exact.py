@@ -19,39 +19,13 @@ from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.solution import PlanSolution
 from tests.drawn import chunks
 from tests.planner.evaluators import costs_of
+from tests.planner.every_chain import random_costs
 
 # About one in four cannot be planned at all.
 INSTANCES = 1400
 LARGER_INSTANCES = 65
 ROUNDING = 1e-9
 ANOTHER_S = math.nextafter(1.0, 2.0)
-
-
-def random_costs(rng: random.Random, layers: int, places: int, unit_s: float | None) -> Costs:
-    """Places of a few kinds, some short of memory or unable to run a layer; dear, cheap and illegal cuts.
-
-    Times are small multiples of a unit, so that many sums are equal, or (None) drawn from a continuum.
-    """
-
-    def seconds(most: int) -> float:
-        return most * rng.random() ** 3 if unit_s is None else rng.randint(0, most) * unit_s
-
-    kinds = [
-        (
-            [math.nan if rng.random() < 0.1 else seconds(20) for _ in range(layers)],
-            rng.choice([None, None, rng.randint(8, 8 * layers)]),
-        )
-        for _ in range(rng.randint(1, places))
-    ]
-    chosen = [rng.choice(kinds) for _ in range(places)]
-    free = rng.random() < 0.3
-    cuts = [math.nan if rng.random() < 0.15 else 0.0 if free else seconds(15) for _ in range(layers - 1)]
-    return Costs(
-        layers=tuple(CostLayer(f"l{i}", 1.0, rng.randint(0, 8), rng.randint(0, 8)) for i in range(layers)),
-        places=tuple(CostPlace(f"p{i}", 1, capacity) for i, (_, capacity) in enumerate(chosen)),
-        time_s=np.array([times for times, _ in chosen]).T,
-        transfer_s=np.array(cuts),
-    )
 
 
 def every_plan(costs: Costs, most_stages: int) -> Iterator[tuple[float, float]]:
@@ -90,7 +64,7 @@ def random_instance(seed: int) -> tuple[Costs, int | None]:
     rng = random.Random(seed)
     layers, places = rng.randint(1, 9), rng.randint(1, 5)
     # Of tenths, sums that are equal on paper differ in their last bits with the order of adding them up.
-    costs = random_costs(rng, layers, places, rng.choice([None, 1.0, 0.1]))
+    costs = random_costs(rng, layers, places, rng.choice([None, 1.0, 0.1]), most_kinds=places)
     return costs, rng.choice([None, None, rng.randint(1, 5)])
 
 

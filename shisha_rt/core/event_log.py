@@ -111,7 +111,7 @@ class PlacesAllotted(Record, frozen=True):
 
 
 class PlaceMissed(Record, frozen=True):
-    """Its worker is overdue: plans are made without it until it is back."""
+    """The worker of `place` is overdue: plans are made without the place until the worker is back."""
 
     place: str
 
@@ -235,7 +235,10 @@ class TuningBegan(Record, frozen=True):
 
 
 class ObjectiveChanged(Record, frozen=True):
-    """As the load asks: `plan` serves now; None: it is searched for. `utilisation`: of the plan for latency."""
+    """The load asks for another objective.
+
+    `plan` serves now; None: a plan is searched for. `utilisation`: of the plan for latency.
+    """
 
     objective: str
     reason: str

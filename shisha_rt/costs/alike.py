@@ -63,7 +63,7 @@ def among(costs: Costs, places: Sequence[str], slower: Sequence[float]) -> Costs
 
 
 def first_alike(costs: Mapping[str, OperatorCosts]) -> Mapping[str, str]:
-    """For each place the first that has the same devices, on which all operators cost the same."""
+    """Map each place to the first place that has the same devices, with the same cost of every operator."""
     places = list(costs)
     kinds = _together([(own.devices, own.time_s.tobytes(), own.groups) for own in costs.values()])
     first = {place: kind[0] for kind in kinds for place in kind}

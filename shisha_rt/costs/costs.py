@@ -87,7 +87,7 @@ class Costs:
 
     @cached_property
     def link_of(self) -> Mapping[str, HostLink]:
-        """Of each place whose host has one."""
+        """Link of each place whose host has one, by the place's name."""
         by_host = {link.host: link for link in self.links}
         return {place.name: by_host[place.host] for place in self.places if place.host in by_host}
 
@@ -106,7 +106,10 @@ class Costs:
 
 
 def with_links(costs: Costs, links: Links) -> Costs:
-    """With the tensors, and the places that `links` know on their hosts; a host's link is that of its first place."""
+    """Return the costs with the tensors of `links`, and with each remote place on its host.
+
+    A host's link is that of its first place.
+    """
     far = [(place, links.far.get(place.name)) for place in costs.places]
     by_host: dict[str, HostLink] = {}
     for _, link in far:
@@ -135,7 +138,10 @@ def stage_bytes(costs: Costs, first: int, last: int) -> int:
 
 
 def bytes_of(layers: Sequence[CostLayer]) -> int:
-    """The same of these layers, at least one, in whatever order they run."""
+    """Memory of a stage of these layers (at least one), in whatever order they run.
+
+    All weights, and the most live bytes.
+    """
     return sum(layer.weight_bytes for layer in layers) + max(layer.live_bytes for layer in layers)
 
 

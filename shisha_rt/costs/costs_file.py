@@ -150,7 +150,7 @@ def _check_sizes(file: _File, rows_s: list[list[float | None]], source: str) -> 
 
 
 def _check_teams(costs: Costs, source: str) -> None:
-    """Of places that are there, each once, and alike. As any such places do as well, one team of a size is enough."""
+    """Raise BadInput for teams that are not of alike places of the file, each once; one team of each size is enough."""
     kind_of = {costs.places[index].name: kind for kind, of in enumerate(kinds_of(costs)) for index in of}
     seen: dict[frozenset[str], int] = {}
     for i, team in enumerate(costs.teams):
@@ -181,7 +181,7 @@ def _told(splits: Iterable[_Split]) -> dict[PricedSplit, ShardTime]:
 
 
 def _check_splits(costs: Costs, source: str) -> None:
-    """Of runs of layers that stand between legal cuts, each along an axis once."""
+    """Raise BadInput for splits of layers that do not stand between legal cuts, or are listed twice along one axis."""
     last_layer = len(costs.layers) - 1
     cuts = costs.legal_cuts | {-1, last_layer}
     seen: dict[tuple[int, int, Axis], int] = {}
@@ -210,7 +210,7 @@ def _check_length(entries: list[Any], expected: int, where: str, why: str, sourc
 
 
 def _floats(entries: list[Any]) -> Floats:
-    """None becomes nan, and too little to be anything 0; read-only, as the record that holds it is frozen."""
+    """Return a read-only array: None becomes nan, and numbers too small for a float 0."""
     array = np.array(entries, dtype=np.float64)
     array[array < _LEAST_S] = 0.0
     array.flags.writeable = False

@@ -25,7 +25,9 @@ _VERSION: Final = 3  # raise it when a fingerprint comes to mean something else
 
 
 def fingerprint(graph: Graph, layers: Sequence[Layer], first: int, last: int, engine_nodes: int) -> str:
-    """Of layers `first` to `last` (inclusive) as one unit: 64 hexadecimal digits, the same in every process.
+    """Fingerprint of layers `first` to `last` (inclusive) as one unit.
+
+    64 hexadecimal digits, the same in every process.
 
     `engine_nodes`: how many nodes the engine runs for them; 0 where it runs cuts of the cleaned graph itself.
     """
@@ -44,7 +46,7 @@ def fingerprint(graph: Graph, layers: Sequence[Layer], first: int, last: int, en
 
 
 def fingerprint_within(whole: str, *part: str | int) -> str:
-    """Of what `part` names, such as an operator by its index, within layers whose fingerprint is `whole`."""
+    """Fingerprint of a part, such as an operator by its index, within layers whose fingerprint is `whole`."""
     return _digest([whole, *part])
 
 

@@ -68,10 +68,10 @@ class RawCosts:
 
 
 def mean_costs(graph: Graph, layers: tuple[Layer, ...], shapes: Sequence[RawCosts]) -> RawCosts:
-    """Of a model that is served in several shapes: what layers take in the mean, each shape counting the same.
+    """Mean costs of a model that is served in several shapes, each shape counting the same.
 
-    `graph` and `layers` are what stands for all of them. Groups and places are the same in all; of teams those are told
-    that are known in all.
+    `graph` and `layers` stand for all shapes. Groups and places are the same in all; of teams those are included
+    that are known in all shapes.
     """
     first, *further = shapes
     if not further:
@@ -102,8 +102,8 @@ def _mean(times: Sequence[RawTimes]) -> RawTimes:
 class LayerCosts:
     """Costs of one model on one machine. Places are given by name, layers as first and last, inclusive.
 
-    `links`: what passes between layers, and over what to places on other hosts; one of which nothing is told is a host
-    for itself that costs nothing to get to.
+    `links`: what passes between layers, and the links to places on other hosts; a remote place without a link is a host
+    of its own that costs nothing to reach.
     """
 
     def __init__(self, raw: RawCosts, machine: Machine, links: Links | None = None) -> None:
@@ -128,7 +128,7 @@ class LayerCosts:
         return with_links(costs, self._links)
 
     def _teams(self) -> tuple[CostTeam, ...]:
-        """Each as the only place of a machine."""
+        """Costs of each team, priced as the only place of a machine."""
         raw, machine = self._raw, self._machine
         ones = {team: replace(raw, times={team[0]: times}, teams={}) for team, times in raw.teams.items()}
         costs_of = {team: LayerCosts(of_layers, machine.as_one(team)).costs() for team, of_layers in ones.items()}

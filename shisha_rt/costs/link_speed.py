@@ -18,19 +18,19 @@ class OneWay:
     bytes_per_s: float
 
     def seconds(self, size_bytes: float) -> float:
-        """Of all that a part sends this way; nothing takes no time."""
+        """Seconds to send all of a part's bytes this way; 0 for no bytes."""
         return self.latency_s + size_bytes / self.bytes_per_s if size_bytes else 0.0
 
 
 class LinkSpeed(NamedTuple):
-    """Both ways; a link that has not been measured has none."""
+    """Speed of a link in both directions; a link that has not been measured has none."""
 
     there: OneWay
     back: OneWay
 
     @property
     def fields(self) -> dict[str, float]:
-        """As events and `status` have it."""
+        """Fields of the speed, as events and `status` show them."""
         return {
             f"{name}_{what}": value
             for name, way in zip(self._fields, self, strict=True)
@@ -38,7 +38,7 @@ class LinkSpeed(NamedTuple):
         }
 
     def takes_s(self, there_bytes: int, back_bytes: int) -> float:
-        """Both ways, one after the other; a message without bytes travels, too."""
+        """Seconds there and back, one after the other; a message without bytes takes the latency."""
         bulk_s = there_bytes / self.there.bytes_per_s + back_bytes / self.back.bytes_per_s
         return self.there.latency_s + self.back.latency_s + bulk_s
 
@@ -49,5 +49,5 @@ class LinkSpeed(NamedTuple):
 
 
 def differ(one_s: float, other_s: float) -> bool:
-    """Whether what takes these times over a link went over two that are not alike."""
+    """Whether two times over a link differ so much that the link counts as another one."""
     return max(one_s, other_s) > _ANOTHER * min(one_s, other_s) and abs(one_s - other_s) > _ANOTHER_S

@@ -47,7 +47,7 @@ class LinkEntry(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def check_tensors(tensors: Sequence[TensorEntry], layer_count: int, source: str) -> None:
-    """Each by a name of its own, made by a layer that is there, and read by later ones. Raises BadInput."""
+    """Raise BadInput for tensors without a name of their own, or not made by a layer and read by later ones."""
     seen: dict[str, int] = {}
     for i, tensor in enumerate(tensors):
         where = f"{source}: tensors[{i}]"
@@ -69,7 +69,7 @@ def check_tensors(tensors: Sequence[TensorEntry], layer_count: int, source: str)
 
 
 def check_links(links: Sequence[LinkEntry], hosts: Sequence[str | None], has_tensors: bool, source: str) -> None:
-    """One at most to each host that has places. Raises BadInput."""
+    """Raise BadInput for more than one link to a host, or one to a host without places."""
     known = list(dict.fromkeys(host for host in hosts if host is not None))
     seen: dict[str, int] = {}
     for i, link in enumerate(links):
@@ -85,7 +85,7 @@ def check_links(links: Sequence[LinkEntry], hosts: Sequence[str | None], has_ten
 
 
 def links_object(tensors: Sequence[CostTensor], links: Sequence[HostLink]) -> dict[str, Any]:
-    """What `parse_costs` reads of them; nothing where there are none."""
+    """Tensors and links in the form that `parse_costs` reads; empty where there are none."""
     as_object: dict[str, Any] = {}
     if tensors:
         as_object["tensors"] = [

@@ -40,7 +40,7 @@ class ShardTime:
         return self.base_s + self.unit_s * units if units <= self.most else math.inf
 
     def stretched(self, times: float) -> ShardTime:
-        """Where all takes so many times as long."""
+        """The same times, multiplied by `times`."""
         return ShardTime(self.base_s * times, self.unit_s * times, self.most, self.join_s * times)
 
 
@@ -48,7 +48,7 @@ class ShardTime:
 class SplitCosts:
     """`ways` to split layers. A shard takes `overhead_s` beyond its share of the layers, and `factor` times all that.
 
-    `told`: of what more is known, as by the formulas of a described device; `factor` counts there too.
+    `told`: times of shards known otherwise, as by the formulas of a described device; `factor` counts there too.
     """
 
     ways: tuple[Splittable, ...] = ()
@@ -57,7 +57,7 @@ class SplitCosts:
     told: Mapping[PricedSplit, ShardTime] = field(default_factory=dict)
 
     def shard_s(self, split: Split, span_s: float, entry_s: float, place: str) -> float:
-        """Where its layers take `span_s` whole and `entry_s` to be entered."""
+        """Seconds of the shard of `split` whose layers take `span_s` whole, and `entry_s` to be entered."""
         shard_time = self.told.get((split.span, split.axis, place))
         if shard_time is not None:
             return self.factor * shard_time.at(split.shares[split.part])
@@ -66,7 +66,7 @@ class SplitCosts:
         )
 
     def join_s(self, span: Span, axis: Axis, span_s: float, place: str) -> float:
-        """Of what is left when shards are done, without the layers behind, where the layers take `span_s` whole."""
+        """Seconds of the join behind the shards, without the layers behind it; the layers take `span_s` whole."""
         shard_time = self.told.get((span, axis, place))
         if shard_time is not None:
             return shard_time.join_s
@@ -74,7 +74,7 @@ class SplitCosts:
         return left_s if math.isfinite(span_s) else span_s
 
     def _shared_s(self, span: Span, axis: Axis, span_s: float) -> float:
-        """What shards share of the time of layers."""
+        """Seconds of the layers that shards divide among themselves; the join takes the rest."""
         return span_s * (1 - self._join_parts.get((span, axis), 0.0))
 
     @cached_property

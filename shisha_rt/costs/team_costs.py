@@ -1,6 +1,6 @@
 """What the stages of any plan take on each of their teams, by the costs of layers.
 
-What is told of a team holds for as many other places of the same kind; of no other team is it known what it takes, so
+A known team's times hold for as many other places of the same kind; of no other team is it known what it takes, so
 it runs nothing. A team's memory is its lead's, which holds the weights of all its stages.
 
 A place on another host is a team of one, and has no shards. It receives, computes and sends at the same time: it is
@@ -46,7 +46,10 @@ class TeamCosts:
     time_s: Mapping[tuple[int, int], Floats]
 
     def rate(self, plan: Plan, team_s: TeamSeconds | None = None) -> Rate:
-        """What a plan does. `team_s`: what stages take instead; then a frame by itself takes as many times as long."""
+        """Predict the rate of a plan.
+
+        `team_s`: measured times instead; unloaded latencies are then scaled by the same ratios.
+        """
         told_s = self.team_s(plan)
         taken_s = told_s if team_s is None else team_s
         if not self.costs.link_of:
@@ -56,7 +59,7 @@ class TeamCosts:
         return replace(rate_of(plan, taken_s, alone_s=alone_s), link_s=load.seconds, link=load.link)
 
     def link_loads(self, plan: Plan, team_s: TeamSeconds) -> list[LinkLoad]:
-        """Of each way of each host's link that is used: its bytes a frame, teams serving as often as `team_s` says."""
+        """Load of each direction of each host's link in use, for a frame; teams serve as often as `team_s` says."""
         loads_s: defaultdict[str, float] = defaultdict(float)
         for place, there_s, back_s in self.place_loads(plan, team_s):
             host = self.costs.link_of[place].host
@@ -65,7 +68,7 @@ class TeamCosts:
         return [LinkLoad(seconds, which) for which, seconds in loads_s.items()]
 
     def place_loads(self, plan: Plan, team_s: TeamSeconds) -> Iterator[tuple[str, float, float]]:
-        """Each place with a link, and the seconds of it that a frame needs there and back, for each of its stages."""
+        """Yield a place and its link's seconds there and back for a frame, for each stage of each place with a link."""
         costs = self.costs
         for stage, times_s in zip(plan.stages, team_s, strict=True) if costs.link_of else ():
             for (lead, *_), share in zip(stage.teams, team_shares(times_s), strict=True):
@@ -190,7 +193,7 @@ class TeamCosts:
 
 
 def _stretched(alone_s: Iterable[float], taken_s: Iterable[float], told_s: Iterable[float]) -> tuple[float, ...]:
-    """(teams,): what frames by themselves take where teams take so much instead of what was told."""
+    """(teams,): unloaded latencies, scaled by measured over predicted times."""
 
     def seconds(alone: float, taken: float, predicted: float) -> float:
         if taken == predicted:
@@ -201,7 +204,7 @@ def _stretched(alone_s: Iterable[float], taken_s: Iterable[float], told_s: Itera
 
 
 def team_costs(costs: Costs) -> TeamCosts:
-    """What can be a team by `costs`: each place by itself, and what is told of several."""
+    """Collect what can be a team by `costs`: each place by itself, and the teams whose times are known."""
     kinds = kinds_of(costs)
     kind_of = {costs.places[index].name: kind for kind, indices in enumerate(kinds) for index in indices}
     time_s = {(kind, 1): np.asarray(costs.time_s[:, indices[0]]) for kind, indices in enumerate(kinds)}

@@ -18,21 +18,21 @@ Bytes = npt.NDArray[np.int64]
 
 
 class StageTraffic(NamedTuple):
-    """Of a stage, for a frame."""
+    """Bytes that a frame moves for a stage on another host."""
 
     there_bytes: int
     back_bytes: int
 
 
 class Crossings:
-    """What passes between layers; stages that were asked for once are known."""
+    """Traffic between layers, remembered for the stages asked for before."""
 
     def __init__(self, tensors: Iterable[CostTensor]) -> None:
         self._tensors = tuple(tensors)
         self._known: dict[tuple[Span, ...], StageTraffic] = {}
 
     def of(self, work: tuple[Span, ...]) -> StageTraffic:
-        """Of a stage with these runs of layers."""
+        """Bytes of a stage with these runs of layers."""
         if work not in self._known:
             self._known[work] = self._traffic({layer for first, last in work for layer in range(first, last + 1)})
         return self._known[work]

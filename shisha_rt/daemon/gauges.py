@@ -95,7 +95,7 @@ class Gauges:
         metrics.gauge("shisha_host_shared_cores").set(len(share.shared))
 
     def _show_links(self) -> None:
-        """As their relays have measured them last."""
+        """Show links as their relays measured them last."""
         metrics = self._shell.counting.metrics
         for place, seen in self._shell.supervisor.far.links.take_new():
             for name, way in (("there", seen.there), ("back", seen.back)):

@@ -103,11 +103,11 @@ class HostShare:
 
     @property
     def why(self) -> str:
-        """In words, why there are so many places."""
+        """Reason for the number of places, in words."""
         return "the machine file names them" if self.is_fixed else str(self.limits)
 
     def periods(self) -> Throttling | None:
-        """Of the CPU quota, as they are now; None where there is none."""
+        """Counters of the CPU quota's periods, as they are now; None without a quota."""
         if not self.limits.is_limited:
             return None
         self.throttling = self._groups.throttling()
@@ -167,7 +167,7 @@ class HostShare:
         self._reading = reading
 
     def described(self) -> Mapping[str, object]:
-        """For `status`."""
+        """Describe the share of the host, for `status`."""
         return {
             **host_object(self.limits, self.known.values(), self.memory_limit_bytes),
             "why": self.why,

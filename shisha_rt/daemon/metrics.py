@@ -197,7 +197,10 @@ def _end(server: BaseServer, thread: threading.Thread) -> None:
 
 
 class _Inside(ThreadingUnixStreamServer):
-    """At a name of the kernel's choice, which any user could connect to: so it asks whose process is there."""
+    """Metrics at an abstract socket with a name of the kernel's choice.
+
+    Any user could connect to the socket, so the server asks which process is there.
+    """
 
     daemon_threads = True
 

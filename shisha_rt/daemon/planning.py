@@ -74,7 +74,7 @@ def told_first(prepared: PreparedModel) -> list[tm.ToTuner]:
 
 
 def _policy(compiled: Compiled, slots: int) -> Policy:
-    """Of large frames a client may have fewer in flight: what fits into the slots, and into the room for waiting."""
+    """Limits for a model: of large frames a client may have fewer in flight, as many as slots and waiting room hold."""
     usual, request_bytes = Policy(), largest_request_bytes(compiled)
     return replace(
         usual,

@@ -376,7 +376,10 @@ def _most_regions(memory_limit_bytes: int | None) -> tuple[int, int]:
 
 
 def _limits(compiled: Compiled, layouts: Sequence[Layout], lifecycle: Lifecycle) -> Limits:
-    """By the largest shape; what depends on the data counts as all of its room."""
+    """Limits of messages, by the largest shape.
+
+    An output whose shape depends on the data counts with all of its room.
+    """
     names = [tensor.name for tensor in compiled.model.graph.outputs]
     answer_bytes = max(sum(layout.regions[name].room_bytes for name in names) for layout in layouts)
     return Limits(

@@ -145,7 +145,10 @@ class SettingKey(NamedTuple):
 
 
 def setting_keys() -> Iterator[SettingKey]:
-    """In the order in which `serve --help` has them; without `model`, and what is written otherwise in a command."""
+    """Yield the keys in the order of `serve --help`.
+
+    `model`, and the keys that a command writes otherwise (`dims`, `shape`, `groups`), are left out.
+    """
     for name, hint in get_type_hints(Settings, include_extras=True).items():
         for meta in getattr(hint, "__metadata__", ()):
             inner = next(part for part in (*get_args(hint.__origin__), hint.__origin__) if isinstance(part, type))
@@ -225,14 +228,14 @@ def check_cluster(address: str | None, machine: Machine) -> None:
 
 
 def layer_kind(settings: Settings, machine: Machine) -> LayerKind:
-    """Of settings that have been checked: a scheme parts whatever can be parted."""
+    """Kind of layers for checked settings; a schedule of partitions takes the finest that the machine has."""
     if settings.strategy in SCHEMES:
         return machine.finest_layers
     return cast(LayerKind, settings.layers or "heavy")
 
 
 def objective_of(settings: Settings) -> AnyObjective:
-    """Of settings that have been checked."""
+    """Objective of checked settings."""
     by_default = "latency" if settings.strategy in SCHEMES else "auto"
     return as_any_objective(settings.objective or by_default)
 

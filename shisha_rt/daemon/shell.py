@@ -219,7 +219,10 @@ class Shell:
                 raise TypeError(f"{event}: not an event")
 
     def _far_failed(self, incarnation: int, reason: str) -> None:
-        """Of a relay that has been connected, it is for itself to say how that ended: it knows what was computed."""
+        """Handle the failure of a far end.
+
+        A relay that has been connected says itself how the far end ended: it knows what was computed.
+        """
         process = self.supervisor.processes.get(incarnation)
         if process is not None and not process.ready:
             self.post(ev.WorkerHung(incarnation, f"its far end: {reason}"), f"worker {incarnation} has no far end")

@@ -31,7 +31,7 @@ class Status:
 
     @property
     def machine(self) -> Machine:
-        """As it is now."""
+        """The machine as it is now."""
         return self._shell.cores.tuning.choice.machine
 
     @property
@@ -104,7 +104,7 @@ class Status:
         }
 
     def line(self) -> str:
-        """In one line, for people: the plan, what it passes, and what the tuner does."""
+        """One line for people: the plan, its throughput, and what the tuner does."""
         live, cores = self._shell.cores.lifecycle.live, self._shell.cores
         if live is None:
             return "starting"
@@ -123,7 +123,7 @@ class Status:
         return {"epoch": epoch, "stages": written(plan, service_s=services_s)}
 
     def statistics(self) -> Mapping[str, object]:
-        """In the terms of the protocol's statistics. Copies in and out are part of the queue's time."""
+        """Statistics in the terms of the protocol. Copies in and out are part of the queue's time."""
         counted = self._shell.counting
         succeeded = counted.outcomes.get("OK", 0)
         compute = {
@@ -175,7 +175,7 @@ class Status:
         return epoch, stages
 
     def _windows(self, epoch: int, plan: Plan) -> list[list[StageWindow]]:
-        """By stage and team."""
+        """Windows by stage and team."""
         window = self._shell.telemetry.window
         return [[window(epoch, index, lead) for lead in stage.leads] for index, stage in enumerate(plan.stages)]
 

@@ -125,7 +125,7 @@ def _pool_noise_s(plan: Plan, windows: Sequence[Sequence[_Sorted]], stage_s: Seq
 
 
 def _stage_noise_s(teams: Sequence[_Sorted], stage_s: float) -> float:
-    """Of `rate.stage_seconds`: each team's share in what they do together is the smaller, the slower it is."""
+    """Noise of `rate.stage_seconds` in seconds: a slower team has a smaller share in what the teams do together."""
     ran = (team for team in teams if len(team.window) and team.median_s)
     errors_s = ((stage_s / ran_s.median_s) ** 2 / len(teams) * _median_error(ran_s) for ran_s in ran)
     return math.sqrt(2) * _ERRORS_IN_BAND * math.fsum(errors_s)

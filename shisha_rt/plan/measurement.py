@@ -64,12 +64,12 @@ class Measurement:
 
     @property
     def slowest_stage(self) -> int:
-        """Its index in the plan; ties: the leftmost."""
+        """Index of the slowest stage in the plan; ties: the leftmost."""
         return self.service_s.index(self.bottleneck_s) if self.rate is None else self.rate.slowest_stage
 
     @property
     def latency_s(self) -> float:
-        """Of a frame that meets no other: as measured, or else as it follows from the stages."""
+        """Seconds of a frame that meets no other: as measured, or else as it follows from the stages."""
         if self.alone_s is not None:
             return self.alone_s
         return math.fsum(self.service_s) if self.rate is None else self.rate.latency_s

@@ -71,17 +71,17 @@ class Stage:
 
     @property
     def team_name(self) -> str:
-        """Its first team's, which stands for the others: of a stage on one place, that place."""
+        """Name of the first team, which stands for the others; for a stage on one place, that place."""
         return team_name(self.teams[0])
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Every place of every team."""
+        """Every place of every team of the stage."""
         return tuple(place for team in self.teams for place in team)
 
     @property
     def is_plain(self) -> bool:
-        """One run of whole layers on one place."""
+        """Whether the stage is one run of whole layers on one place."""
         return len(self.work) == 1 and len(self.places) == 1 and self.split is None
 
     def __str__(self) -> str:
@@ -138,7 +138,7 @@ class Plan:
 
     @property
     def is_chain(self) -> bool:
-        """Each stage after the one before it, and one run of whole layers."""
+        """Whether each stage comes after the one before it, and is one run of whole layers."""
         return all(
             len(stage.work) == 1 and stage.split is None and stage.after == ((index - 1,) if index else ())
             for index, stage in enumerate(self.stages)
@@ -152,7 +152,7 @@ class Plan:
 
     @property
     def pools(self) -> tuple[Pool, ...]:
-        """In the order of their first stages."""
+        """Pools of the plan, in the order of their first stages."""
         pools: dict[frozenset[Team], list[int]] = {}
         for index, stage in enumerate(self.stages):
             pools.setdefault(frozenset(stage.teams), []).append(index)
@@ -171,7 +171,7 @@ class Plan:
 
     @property
     def splits(self) -> tuple[tuple[int, ...], ...]:
-        """For each split the stages that carry it, in the plan's order: its shards, and its join if there is one."""
+        """Stages that carry each split, in the plan's order: its shards, and its join if there is one."""
         works: dict[tuple[object, ...], list[int]] = {}
         for index, stage in enumerate(self.stages):
             if stage.split is not None:

@@ -80,7 +80,7 @@ class Rate:
 
 
 def rate_of(plan: Plan, service_s: TeamSeconds, *, alone_s: TeamSeconds | None = None, memory_s: float = 0.0) -> Rate:
-    """Of a plan whose stages take `service_s`; `memory_s`: the most that a memory needs for the bytes of a frame.
+    """Rate of a plan whose stages take `service_s`; `memory_s`: the most that a memory needs for the bytes of a frame.
 
     `alone_s`: what a frame by itself takes in them, where that is more than a team is busy with it.
     """
@@ -96,7 +96,7 @@ def rate_of(plan: Plan, service_s: TeamSeconds, *, alone_s: TeamSeconds | None =
 
 
 def stage_seconds(times_s: Sequence[float]) -> float:
-    """What a stage takes on its teams (teams,), as if they were alike: as many frames a second together."""
+    """Seconds of a stage on its teams (teams,) as if they were alike: the same number of frames a second together."""
     if min(times_s) in (max(times_s), 0):  # alike to the last bit, without a detour by their rates
         return min(times_s)
     frames_per_s = math.fsum(1 / time_s for time_s in times_s)

@@ -103,7 +103,10 @@ def _named(index: int, stage: Stage) -> str:
 
 
 def _work(plan: Plan, layer_count: int) -> Iterator[str]:
-    """Each layer in exactly one stage; one that is split counts as in the first stage that carries it."""
+    """Yield faults of layers that are not in exactly one stage.
+
+    A split layer counts as in the first stage that carries it.
+    """
     stages_of: dict[int, list[int]] = {}
     carrier = {index: split[0] for split in plan.splits for index in split}
     whole = True

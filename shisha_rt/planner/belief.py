@@ -45,7 +45,7 @@ class Sighting(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Belief:
-    """Of one place. `told_s` (layers,), 0 where a layer cannot run: that is never part of a stage.
+    """Belief about the layer times of one place. `told_s` (layers,): 0 where a layer cannot run, which is in no stage.
 
     `mean_s` (layers,) seconds. `explained_s` (sightings, positions): what the sightings say of the layers before each
     position, in independent parts.

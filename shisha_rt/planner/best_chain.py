@@ -87,7 +87,7 @@ def _is_proven(lower_s: float, value_s: float) -> bool:
 
 
 def _best_chain(costs: Costs, goal: Goal) -> PlanSolution:
-    """As far as stages by themselves go."""
+    """The best chain as far as stages by themselves go, without the load that places of a host share on its link."""
     goal = replace(goal, most_cells=min(goal.most_cells, _MOST_CELLS))
     model = stage_costs(costs)
     bound_s = _bound_s(model, goal)
@@ -134,7 +134,7 @@ def _cells(space: Chains, objective: Objective) -> int:
 
 
 def _with_fewer_cuts(model: StageCosts) -> StageCosts:
-    """So many, evenly spread, that shares of some places can be listed."""
+    """Keep so many cuts, evenly spread, that shares of some places can be listed."""
     if model.groups <= _MOST_GROUPS:
         return model
     kept = {model.starts[round(i * model.groups / _MOST_GROUPS)] - 1 for i in range(1, _MOST_GROUPS)}

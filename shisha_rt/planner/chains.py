@@ -109,11 +109,11 @@ class Chains:
         return words.replace("stages", few, 1)
 
     def bottleneck_s(self, stages: Iterable[SharedStage]) -> float:
-        """Of stages without a lead."""
+        """Bottleneck of stages without a lead, seconds a frame."""
         return max(float(self.period_s[stage.share, stage.end, stage.begin]) for stage in stages)
 
     def plan(self, stages: Iterable[SharedStage]) -> Plan:
-        """In pipeline order; of each kind the places that are listed first."""
+        """Return the plan of `stages`, in pipeline order; of each kind the places that are listed first are used."""
         names = [place.name for place in self.model.costs.places]
         free = [iter([names[place] for place in kind.places]) for kind in self.model.kinds]
         starts = self.model.starts
@@ -227,12 +227,12 @@ def team_kinds(model: StageCosts, goal: Goal) -> tuple[TeamKind, ...]:
 
 
 def seconds_of(model: StageCosts, teams: Sequence[TeamKind]) -> StageSeconds:
-    """By the costs, links included."""
+    """Seconds of stages by the costs, links included."""
     return over_links(model, teams, computing_s(model, teams))
 
 
 def over_links(model: StageCosts, teams: Sequence[TeamKind], computing_s: Floats) -> StageSeconds:
-    """Where stages compute for so long: with what their tensors take to other hosts and back, if there are any."""
+    """Add to computing times the seconds of tensors on their way to other hosts and back, if there are any."""
     links = [model.costs.link_of.get(_name(model, model.kinds[team.kind])) for team in teams]
     if not any(links):
         return StageSeconds(computing_s, computing_s)

@@ -76,7 +76,10 @@ def wider(costs: Costs, plan_solution: PlanSolution, goal: Goal) -> PlanSolution
 
 
 def _best_cuts(wide: Wide, bounded: Bounded, goal: Goal) -> list[Cuts]:
-    """Of those met, and what is near them: the best for each number of stages, as long as one more brings something."""
+    """Return the best cuts for each number of stages, among those met and their neighbours.
+
+    A further stage counts only if it brings something.
+    """
     known: dict[Cuts, float] = {}
 
     def tried(cuts: Cuts) -> float:

@@ -221,7 +221,7 @@ class GuidedTuner:
         return split_plan(costs, whole, replace(self.goal, most_cells=_most_cells(self.goal)), handover_s=handover_s)
 
     def _split(self, trials: Trials, costs: Costs, plan_solution: PlanSolution, handover_s: float) -> Proposal | None:
-        """Where nothing else makes it faster: layers in shards, if that promises more than the best measured does."""
+        """Propose layers in shards if that promises more than the best measured plan; tried where nothing else does."""
         plan = plan_solution.plan
         if plan is None or not plan.splits or any(plan == tried for tried, _ in trials.done):
             return None
@@ -242,7 +242,7 @@ class GuidedTuner:
         )
 
     def _few_enough(self, counts: Sequence[int]) -> bool:
-        """So that a step takes a fraction of a second."""
+        """Whether so many counts of places can be searched that a step takes a fraction of a second."""
         *others, _ = sorted(counts)
         return math.prod(count + 1 for count in others) * (len(self.costs.legal_cuts) + 2) <= _MOST_CELLS
 

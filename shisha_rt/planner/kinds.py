@@ -112,7 +112,7 @@ class StageCosts:
         return _ROUNDING * (len(self.costs.layers) + 4) * largest_s
 
     def plan(self, stages: Iterable[KindedStage]) -> Plan:
-        """In pipeline order; of each kind the places that are listed first."""
+        """Return the plan of `stages`, in pipeline order; of each kind the places that are listed first are used."""
         free = [iter(kind.places) for kind in self.kinds]
         return Plan.of(
             (self.starts[begin], self.starts[end] - 1, self.costs.places[next(free[kind])].name)

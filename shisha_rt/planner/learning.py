@@ -133,7 +133,9 @@ def _mean_s(belief: Belief, told_s: Floats) -> Floats:
 
 
 def _seen(by_costs: TeamCosts, trials: Sequence[tuple[Plan, Measurement]]) -> Iterator[tuple[Team, _Seen]]:
-    """Of stages that are one run of layers. Where no team's own time was measured, each is as told of the others.
+    """Yield what trials say of stages that are one run of layers.
+
+    Where no team's own time was measured, a stage's time is shared out by the predicted times of its teams.
 
     A plan that never ran tells of the stage that could not be built, if that was it, and of no other.
     """
@@ -231,7 +233,7 @@ def _merged(sightings: Sequence[Sighting]) -> _Merged:
 
 
 def _each_seen(kinds: Sequence[Group], alone: Sequence[Sequence[Sighting]]) -> list[Group]:
-    """Each place that has been seen by itself, the others of a kind together."""
+    """Group places: each place with measurements of its own by itself, the others of a kind together."""
     seen = [(place,) for kind in kinds for place in kind if alone[place]]
     return [*seen, *filter(None, (tuple(place for place in kind if not alone[place]) for kind in kinds))]
 
@@ -266,7 +268,7 @@ class _Parted(NamedTuple):
 
 
 def _parted(told_s: Floats, group: Group, alone: Sequence[Sequence[Sighting]]) -> _Parted:
-    """Its slower and its quicker places; those that have not been seen go with the more."""
+    """Part a group into slower and quicker places; places without measurements go with the larger part."""
     seen = [place for place in group if alone[place]]
     if len(seen) < 2:
         return _Parted(-math.inf)

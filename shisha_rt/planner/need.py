@@ -78,7 +78,7 @@ class Need:
 
 
 def need_cells(chains: Chains) -> int:
-    """Of all tables."""
+    """Number of cells of all tables."""
     tables = chains.most_stages + 1 if chains.layered else 1
     return tables * (chains.model.groups + 1) * math.prod(count + 1 for count in chains.counts[:-1])
 

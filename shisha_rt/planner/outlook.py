@@ -39,9 +39,10 @@ from shisha_rt.planner.quickest import quickest
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outlook:
-    """Of the plans of a space. `predicted_s` (teams, positions, positions): what the stage from begin to end computes.
+    """Which plans of a space could still turn out to be good.
 
-    It is inf where no such stage can run. `deviation` is relative to it.
+    `predicted_s` (teams, positions, positions): seconds that the stage from begin to end computes, inf where no such
+    stage can run. `deviation` is relative to `predicted_s`.
     """
 
     model: StageCosts
@@ -61,7 +62,7 @@ class Outlook:
         return over_links(self.model, self.teams, computing_s)
 
     def value_s(self, seconds: StageSeconds, plan: Plan) -> float:
-        """Of a chain, if stages take `seconds`."""
+        """Value of a chain for the objective, if stages take `seconds`."""
         starts = {layer: position for position, layer in enumerate(self.model.starts)}
         number_of = {team: number for number, team in enumerate(self.teams)}
         kind_of = {self.model.costs.places[at].name: k for k, kind in enumerate(self.model.kinds) for at in kind.places}
@@ -101,7 +102,7 @@ class Outlook:
 
 
 def outlook(learnt: Learnt, goal: Goal) -> Outlook:
-    """For costs that `exact_plan` finds a proven plan for."""
+    """Build the outlook for costs that `exact_plan` finds a proven plan for."""
     model = stage_costs(learnt.costs)
     teams = team_kinds(model, goal)
     predicted_s = computing_s(model, teams)

@@ -119,7 +119,7 @@ class Reach:
             yield (*numbers, used - sum(numbers))
 
     def before(self, used: Counts) -> Iterator[tuple[int, Counts]]:
-        """Each kind in use, and the state with one less of it."""
+        """Yield each kind in use, and the state with one place less of the kind."""
         for kind, number in enumerate(used):
             if number:
                 yield kind, (*used[:kind], number - 1, *used[kind + 1 :])

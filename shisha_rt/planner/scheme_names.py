@@ -10,7 +10,7 @@ SCHEMES: Final[tuple[SchemeName, ...]] = get_args(SchemeName)
 
 
 def as_scheme(strategy: str) -> SchemeName | None:
-    """None for a strategy that is no scheme."""
+    """The scheme of this name; None for a strategy that is no scheme."""
     return next((scheme for scheme in SCHEMES if scheme == strategy), None)
 
 

@@ -89,7 +89,7 @@ class Arena:
         return cls(fd, layout, slot_count, place_count, further)
 
     def address(self, slot: int, region: Region) -> int:
-        """Where the tensor of `slot` starts in this process."""
+        """Address at which the tensor of `slot` starts in this process."""
         return int(self._bytes.ctypes.data) + self._start(slot, region)
 
     def view(self, slot: int, region: Region) -> npt.NDArray[Any]:
@@ -98,7 +98,7 @@ class Arena:
         return raw.view(NUMPY_OF[region.tensor.datatype]).reshape(self.shape(slot, region))
 
     def raw(self, slot: int, region: Region) -> npt.NDArray[np.uint8]:
-        """Its bytes. Raises `NoRoom` where its shape depends on the data and is larger than its room."""
+        """Bytes of a tensor. Raises `NoRoom` where its shape depends on the data and is larger than its room."""
         start = self._start(slot, region)
         if not region.tensor.open_axes:
             return self._bytes[start : start + region.size_bytes]
@@ -114,7 +114,7 @@ class Arena:
         self._view[start : start + region.size_bytes] = data
 
     def shape(self, slot: int, region: Region) -> tuple[int, ...]:
-        """Of the tensor in `slot`: where it depends on the data, the one that was last written there."""
+        """Shape of the tensor in `slot`; where it depends on the data, the shape that was last written there."""
         if not region.tensor.open_axes:
             return region.tensor.shape
         rank, *sizes = self._shape_words(slot, region).tolist()

@@ -26,7 +26,10 @@ def read_record(fd: int) -> Reserved:
 
 
 def write_record(fd: int, record: Reserved) -> None:
-    """In one system call, which a SIGKILL does not interrupt at this size: the old record or the new one."""
+    """Write a record in one system call.
+
+    A SIGKILL does not interrupt a write of this size: readers see the old record or the new one.
+    """
     os.pwrite(fd, _RECORD.pack(*record), 0)
 
 
@@ -40,7 +43,7 @@ class Budgets:
             write_record(self._fds[name], Reserved(0, 0))
 
     def fd(self, memory: str) -> int | None:
-        """To be inherited by a worker; None for a memory without a limit."""
+        """Descriptor for a worker to inherit; None for a memory without a limit."""
         return self._fds.get(memory)
 
     def reserved_bytes(self, memory: str) -> int:

@@ -16,7 +16,7 @@ _ENCODER: Final = msgspec.msgpack.Encoder()
 
 
 class Codec(Generic[MessageT]):
-    """For the messages of a `union` of types. `decode` raises `msgspec.MsgspecError` for anything else.
+    """Encoder and decoder for messages of a `union` of types. `decode` raises `msgspec.MsgspecError` for anything else.
 
     Both are the library's own functions, called directly: each part of a frame comes by here.
     """

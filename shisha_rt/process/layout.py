@@ -38,13 +38,15 @@ class Region:
 
     @property
     def room_bytes(self) -> int:
-        """For the values alone."""
+        """Bytes of room for the values alone."""
         return self.size_bytes - SHAPE_BYTES if self.tensor.open_axes else self.size_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Of one shape of the model; `number` is its place among them, and travels with descriptors.
+    """Layout of a slot for one shape of the model.
+
+    `number` is the shape's place among all, and travels with descriptors.
 
     `slot_bytes`: what it takes of a slot. `output_bytes`: the room of each tensor whose shape depends on the data.
     """
@@ -56,7 +58,7 @@ class Layout:
 
 
 class HasTensors(Protocol):
-    """Of one shape of a model; its index is one."""
+    """Tensors of one shape of a model, such as its index has them."""
 
     @property
     def tensors(self) -> Sequence[TensorSpec]:

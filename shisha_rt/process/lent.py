@@ -22,8 +22,9 @@ _Copying: TypeAlias = Callable[[int, Sequence[memoryview], int], int]
 
 
 class LentPiece(msgspec.Struct, frozen=True, array_like=True):
-    """Where a frame's tensor of this name lies, or goes, in a region of the daemon's number; an output has `size_bytes`
-    of room there.
+    """A frame's tensor of this name in the lent region with the daemon's number `region`.
+
+    An output has `size_bytes` of room there.
     """
 
     tensor: str

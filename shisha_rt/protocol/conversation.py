@@ -231,7 +231,7 @@ class Conversation:
         return settled
 
     def _settle(self, op: str, head: AnswerHead | InferAnswerHeader, parts: Sequence[Buffer]) -> list[Settled]:
-        """By anything but a result."""
+        """Settle a request by an answer that is not a result."""
         assert head.id is not None
         outcome: Outcome
         lost: list[Settled] = []

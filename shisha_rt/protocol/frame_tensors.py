@@ -48,13 +48,16 @@ class Lender(Protocol):
         """A new array there; None if there is no room. Its memory is used again when nothing looks into it any more."""
 
     def copy(self, array: Array) -> tuple[TensorData, object] | None:
-        """Where a copy of it is, for as long as the object is kept; None if there is no room."""
+        """Copy an array; return where the copy is, for as long as the object is kept, or None if there is no room."""
 
     def find(self, array: Array) -> TensorData | None:
-        """Where an array lies; None if not there, or not with all its elements in a row."""
+        """Return where an array lies in lent memory.
+
+        None if it lies elsewhere, or not with all its elements in a row.
+        """
 
     def want(self, size_bytes: int) -> None:
-        """So much is going to be needed at once."""
+        """Announce that so many bytes are going to be needed at once."""
 
     def meet(self, path: str | None, instance: str | None) -> None:
         """Another daemon than before: this one, with a socket to ask for memory at `path`, if it has one."""
@@ -150,7 +153,7 @@ class FrameTensors:
         return tuple(placed), raw
 
     def _wanted(self, lender: Lender, outputs: Sequence[str], lent: LentTensors) -> tuple[RequestedOutput, ...]:
-        """As the caller asked for them; with room for the large ones, and then all are named."""
+        """Return the requested outputs; where large ones get room in lent memory, all outputs are named."""
         for name in outputs or self._large:
             if name in self._large:
                 tensor = self._large[name]
@@ -209,7 +212,10 @@ def arrays_of(inputs: Inputs, signature: Signature) -> list[Array]:
 
 
 def _number(arrays: Sequence[Array], signature: Signature) -> int:
-    """Of the shape that the arrays, in the order of the model, have together. Raises `InvalidArgument` for another."""
+    """Number of the shape that the arrays have together, in the order of the model.
+
+    Raises `InvalidArgument` for another.
+    """
     if not signature.shapes:
         return 0
     number = signature.number_of([array.shape for array in arrays])

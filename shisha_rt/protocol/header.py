@@ -23,7 +23,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 class TensorData(Struct, frozen=True, omit_defaults=True):
-    """Where a tensor's bytes are: in a raw part of `binary_data_size`, or in memory that the client lends."""
+    """Place of a tensor's bytes: in a raw part of `binary_data_size`, or in memory that the client lends."""
 
     binary_data_size: int | None = None
     shared_memory_region: str | None = None
@@ -41,7 +41,7 @@ class TensorHeader(Struct, frozen=True):
 
     @classmethod
     def of(cls, tensor: Tensor) -> TensorHeader:
-        """Of a tensor with a static shape."""
+        """Header of a tensor with a static shape."""
         return cls(tensor.name, tensor.shape, tensor.datatype, TensorData(tensor.size_bytes))
 
 

@@ -55,7 +55,7 @@ def new_pair() -> KeyPair:
 
 
 def client_keys(secret_key: SecretKey | None, server_key: ServerKey | None) -> ClientKeys | None:
-    """None if neither is given. Raises BadInput."""
+    """Keys of a client; None if neither key is given. Raises BadInput."""
     if secret_key is None and server_key is None:
         return None
     if secret_key is None or server_key is None:

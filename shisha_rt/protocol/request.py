@@ -53,7 +53,7 @@ class Signature:
 
     @classmethod
     def of(cls, model_name: str, graphs: Sequence[Graph]) -> Signature:
-        """Of a model that is served in these shapes, one or several."""
+        """Signature of a model that is served in these shapes, one or several."""
         inputs, outputs = (
             tuple(starmap(_in_all, zip(*ends, strict=True)))
             for ends in ([graph.inputs for graph in graphs], [graph.outputs for graph in graphs])
@@ -66,7 +66,7 @@ class Signature:
         return self.shapes or (self.inputs,)
 
     def number_of(self, shapes: Sequence[tuple[int, ...]]) -> int | None:
-        """Of the shape in which the inputs have `shapes`, in their order; None if it is not served."""
+        """Number of the shape in which the inputs have `shapes`, in their order; None if it is not served."""
         for number, inputs in enumerate(self.each):
             if all(tensor.shape == shape for tensor, shape in zip(inputs, shapes, strict=True)):
                 return number
@@ -167,7 +167,10 @@ def _check_parts(parts: Sequence[Buffer], limits: Limits) -> None:
 
 
 def _frame_header(header: Buffer) -> InferHeader | None:
-    """Of a frame, read in one go; None for anything else, and for what is wrong in itself, which is found out then."""
+    """Read the header of a frame in one go.
+
+    None for any other request, and for a header that has to be looked at closely.
+    """
     try:
         frame = _FRAME.decode(header)
     except (msgspec.MsgspecError, ValueError, RecursionError):

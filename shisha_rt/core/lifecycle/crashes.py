@@ -1,6 +1,6 @@
 """Stages that have ended the workers which prepared them, and did nothing else: no plan with them is prepared again.
 
-It is noted of a stage's content, whatever plan it comes in. One that is prepared after all begins anew.
+Crashes are counted for a stage's content, whatever plan the stage comes in, and forgotten once it is prepared.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from shisha_rt.model.split import Split
 from shisha_rt.plan.plan import Plan, Stage, Team, team_name
 
 _Content: TypeAlias = tuple[tuple[Span, ...], Team, tuple[str, ...], Split | None]
-"""What makes two stages the same, to who builds them."""
+"""Identity of a stage for the worker that builds it: two stages with equal keys are built alike."""
 
 
 class Crashes:
@@ -24,11 +24,11 @@ class Crashes:
         self._times: Counter[_Content] = Counter()
 
     def note(self, stage: Stage, place: str) -> None:
-        """The worker on `place` crashed over it."""
+        """Count a crash of the worker on `place` while it prepared `stage`."""
         self._times.update(_contents(stage, place))
 
     def forget(self, stage: Stage, place: str) -> None:
-        """It has been prepared there."""
+        """Clear the record of `stage` on `place`: the stage has been prepared there."""
         for content in _contents(stage, place):
             self._times.pop(content, None)
 

@@ -42,19 +42,19 @@ class Dealing:
         self._emit = emit
 
     def queue(self, frame: Frame, stage: int, now: float) -> None:
-        """A part is ready, or is to run again."""
+        """Queue a part that is ready, or is to run again."""
         assert frame.epoch is not None
         insort(frame.epoch.pool_of[stage].queue, (frame.number, stage, now, frame))
 
     def drop(self, frame: Frame) -> None:
-        """Whatever of the frame waits is not to be run."""
+        """Remove all parts of the frame that wait: they are not to be run."""
         assert frame.epoch is not None
         for pool in frame.epoch.pools:
             if any(entry[3] is frame for entry in pool.queue):
                 pool.queue[:] = [entry for entry in pool.queue if entry[3] is not frame]
 
     def queued(self, number: int) -> Mapping[int, int]:
-        """By stage how many parts of an epoch wait for a worker or are with one."""
+        """Map each stage to the number of parts of an epoch that wait for a worker or are with one."""
         epoch = self._epochs.live.get(number)
         waiting = [] if epoch is None else [part[1] for pool in epoch.pools for part in pool.queue]
         out = (part for worker in self._places.workers.values() for part in worker.out)
@@ -115,7 +115,12 @@ class Dealing:
         return self._quickest(able, stage, epoch, pool)
 
     def _quickest(self, able: list[WorkerState], stage: int, epoch: Epoch, pool: PoolState) -> WorkerState | None:
-        """Of those that have the fewest parts; but none that is slower than one for which it is not worth while."""
+        """Return the worker that takes the part: fewest parts first, then the quickest.
+
+        A worker for which taking the part is not worth while is passed over, and so is every slower one.
+
+        None: none is left.
+        """
         service_s, declined_s = epoch.service_s[stage], math.inf
         if len(able) > 1:
             able.sort(key=lambda worker: (len(worker.out), service_s.get(worker.place, 0.0)))

@@ -76,7 +76,7 @@ class Epochs:
 
     @property
     def plans(self) -> list[Plan]:
-        """Of every epoch that a worker may have."""
+        """Plans of every epoch that a worker may have."""
         return [epoch.plan for epoch in self._epochs()]
 
     def _epochs(self) -> list[Epoch]:
@@ -137,7 +137,10 @@ class Epochs:
             proposal.plan, proposal.placed = event.plan, True
 
     def _crashing(self, owner: ev.Owner, plan: Plan) -> dict[int, str]:
-        """Of one of the daemon's own none: if there is no other, it is its place that is given up in the end."""
+        """Return the stages of `plan` that are blacklisted for crashes, by index.
+
+        Fallback plans of the daemon are exempt: where no other plan is left, the place is given up in the end instead.
+        """
         return {} if owner is ev.Owner.DAEMON else self._crashes.faults(plan)
 
     def not_placed(self, event: ev.PlanNotPlaced) -> None:
@@ -150,7 +153,7 @@ class Epochs:
         return next((proposal for proposal in self.proposals if proposal.placed), None)
 
     def _unplaced(self, owner: ev.Owner, number: int) -> QueuedPlan | None:
-        """None if it has ended meanwhile."""
+        """Return the queued plan that waits for its placement; None if the proposal has ended meanwhile."""
         waiting = (proposal for proposal in self.proposals if not proposal.placed)
         return next(
             (
@@ -208,7 +211,7 @@ class Epochs:
                 self._ask(worker, epoch, epoch.prepare_until_s)
 
     def _ask(self, worker: WorkerState, epoch: Epoch, until_s: float) -> None:
-        """For every stage that the worker has in this epoch."""
+        """Ask `worker` to prepare every stage that it has in `epoch`."""
         pool = next((pool for pool in epoch.pools if worker.place in pool.at), None)
         if pool is None:
             return
@@ -401,6 +404,6 @@ class Epochs:
 
 
 def _told(faults: list[str]) -> str:
-    """On one line; of many, which mostly follow from each other, the first."""
+    """Join faults into one line; of many faults, which mostly follow from each other, keep the first."""
     more = len(faults) - _FAULTS_TOLD
     return "; ".join(faults[:_FAULTS_TOLD]) + (f"; and {more} more" if more > 0 else "")

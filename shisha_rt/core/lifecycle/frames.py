@@ -60,7 +60,7 @@ class Frames:
         self._emit = emit
 
     def queued(self, epoch: int) -> Mapping[int, int]:
-        """By stage how many parts wait for a worker or are with one."""
+        """Map each stage of `epoch` to the number of parts that wait for a worker or are with one."""
         return self._dealing.queued(epoch)
 
     def next_wake_s(self) -> float | None:
@@ -251,7 +251,7 @@ class Frames:
             self._answer(frame)
 
     def _answer(self, frame: Frame) -> None:
-        """Its answer may go out, in its stream's order, and so what has waited for that."""
+        """Release the frame's answer in its stream's order, and the answers that waited behind it."""
         for ready in self.streams.in_order(frame, self.by_number):
             self._deliver(ready)
 

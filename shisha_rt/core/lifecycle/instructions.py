@@ -168,7 +168,7 @@ class Replan:
 
 @dataclass(frozen=True, slots=True)
 class PlaceAway:
-    """Its worker is overdue: plans are made without it until it is back."""
+    """The worker of `place` is overdue: plans are made without the place until the worker is back."""
 
     place: str
 

@@ -95,7 +95,7 @@ class Streams:
         return number
 
     def waits_no_more(self, frame: Frame) -> None:
-        """It has a slot, or wants none any more: its bytes are not held."""
+        """Stop counting the frame's bytes as held: the frame has a slot, or needs none any more."""
         self.waiting_bytes -= frame.size_bytes
         frame.stream.client.waiting_bytes -= frame.size_bytes
 
@@ -137,7 +137,7 @@ class Streams:
 
 
 class Deadlines:
-    """Of frames by number. `most`: beyond twice as many entries those of decided frames are swept out."""
+    """Deadlines by frame number. `most`: beyond twice as many entries, those of decided frames are swept out."""
 
     def __init__(self, most: int, is_decided: Callable[[int], bool]) -> None:
         self._most = most

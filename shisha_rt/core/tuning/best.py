@@ -32,7 +32,7 @@ class BestPlan:
 
 
 class BestPlans:
-    """By machine and aim; `kept` is what was found on disk."""
+    """The best plans known, by machine and aim; `kept`: those read from disk."""
 
     def __init__(self, kept: Mapping[str, BestPlan]) -> None:
         self._by_key = dict(kept)

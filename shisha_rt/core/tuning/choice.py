@@ -91,24 +91,30 @@ class Choice:
         return self._rules.legal_cuts
 
     def _aim(self, objective: Objective, scheme: SchemeName | None) -> str:
-        """Under which best plans are kept."""
+        """Key part under which best plans are kept: objective, kind of plans and scheme."""
         return ", ".join(filter(None, (objective, "" if self.replicate else "plain chains", scheme)))
 
     def best(self, available: Collection[str], objective: Objective | None = None) -> BestPlan | None:
-        """Of the machine as it is now, over places that are available; None: for the objective that serves."""
+        """Return the best plan known for the machine as it is now over the available places.
+
+        `objective` None: the one that serves.
+        """
         return self._best_plans.of(self._over(available), self._aim(objective or self.objective, self.scheme))
 
     def keep(
         self, best: BestPlan, available: Collection[str], objective: Objective, scheme: SchemeName | None = None
     ) -> str:
-        """It is the best plan of those places, as they are now; returns the key to keep it under."""
+        """Record the best plan of these places as they are now; return the key to store it under."""
         return self._best_plans.replace(self._over(available), best, self._aim(objective, scheme))
 
     def _over(self, available: Collection[str]) -> Machine:
         return replace(self.machine, places=tuple(place for place in self.machine.places if place.name in available))
 
     def start(self, wanted: Plan, available: Collection[str], *, plain: bool) -> Plan:
-        """Where a search begins: of a place that is out it knows nothing, and a plain one of chains alone."""
+        """Return the plan from which a search begins: `wanted`, unless it uses a place that is out.
+
+        A `plain` search knows chains alone, so it begins with the seed where `wanted` is none.
+        """
         plan = wanted if self.fits(wanted, available) else self.plan(available)
         return plan if plan.is_plain or not plain else self.seed(available)
 

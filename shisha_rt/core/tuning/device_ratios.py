@@ -42,7 +42,9 @@ HOST_DRIFT: Final = 1.35
 
 
 class DeviceRatios:
-    """Of one daemon. `ratios`: (place, device) -> measured over known; a pair that is absent is as known.
+    """Measured over known times of the devices of one daemon.
+
+    `ratios`: (place, device) -> ratio; an absent pair takes what is known.
 
     `ratios` is replaced, never changed: who keeps one has it as it was.
     """

@@ -110,7 +110,7 @@ class SearchAsked:
 
 @dataclass(frozen=True, slots=True)
 class OptionsSet:
-    """For the next search; None leaves as it is."""
+    """Options for the next search; None leaves an option as it is."""
 
     strategy: str | None = None
     alpha: int | None = None

@@ -14,7 +14,7 @@ from shisha_rt.core.tuning.best import BestPlan
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Into the journal."""
+    """Write `record` into the journal."""
 
     record: Record
 
@@ -31,7 +31,7 @@ class TellPlacer:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """On disk, for the next start: the best plan of the machine with this key."""
+    """Keep the best plan of the machine with this key on disk, for the next start."""
 
     key: str
     best: BestPlan

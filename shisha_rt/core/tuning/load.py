@@ -63,7 +63,7 @@ class Load:
     def look(
         self, now: FramesCounted, now_s: float, serves: Objective, latency: PlanTimes, throughput: PlanTimes
     ) -> Objective:
-        """Which one is to serve, from what has come since the last look; the times are of both plans."""
+        """Return the objective that is to serve, from the frames since the last look and the times of both plans."""
         before, self._before = self._before, (now, now_s)
         if before is None or now_s <= before[1]:
             return serves
@@ -102,5 +102,5 @@ def busy_from(latency: PlanTimes, throughput: PlanTimes) -> float:
 
 
 def _grown(sum_s: float, step_s: float, enough_s: float) -> float:
-    """At least 0 and at most enough, to which one step alone does not lead."""
+    """Add a step to a sum, kept between 0 and `enough_s`; one step alone never reaches `enough_s`."""
     return min(max(0.0, sum_s + min(step_s, _ONE_LOOK * enough_s)), enough_s)

@@ -57,5 +57,5 @@ class Measuring:
             self._window.periods_passed(counted.periods, counted.throttled)
 
     def quiet_s(self, now_s: float) -> float:
-        """For how long nothing has come to be measured; 0 while nothing is."""
+        """Seconds without a frame to measure; 0 while nothing is being measured."""
         return 0.0 if self._window is None else now_s - self._window.last_s

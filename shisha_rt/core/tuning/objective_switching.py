@@ -52,7 +52,10 @@ class ObjectiveSwitching:
 
     @property
     def utilisation(self) -> float | None:
-        """Of the plan for latency, by what came lately; None: no plan is known, or the objective is told."""
+        """Utilisation of the plan for latency under the recent load.
+
+        None: no plan is known, or a user has set the objective.
+        """
         return None if math.isnan(self._load.utilisation) else self._load.utilisation
 
     def look(self, counted: FramesCounted, now_s: float, *, free: bool) -> Wish | None:
@@ -81,7 +84,7 @@ class ObjectiveSwitching:
         return self.wish
 
     def follow(self, wish: Wish) -> event_log.ObjectiveChanged:
-        """Its objective serves from now on."""
+        """Make the objective of `wish` the one that serves from now on."""
         self._choice.objective = wish.objective
         plan = None if wish.best is None else str(wish.best.plan)
         return event_log.ObjectiveChanged(
@@ -137,7 +140,10 @@ def _reason(wanted: Objective, used: float, busy: float) -> str:
 
 
 def _better_at_both(quick: Measurement, most: Measurement) -> Objective | None:
-    """Which of two plans has nothing to gain from the other, as far as noise allows to tell."""
+    """Return the objective whose plan is better at the other objective, too, beyond noise.
+
+    None: each is best at its own.
+    """
     if most.is_better_than(quick, "latency"):
         return "throughput"
     return "latency" if quick.is_better_than(most, "throughput") else None

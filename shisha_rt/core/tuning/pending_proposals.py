@@ -52,7 +52,7 @@ class PendingProposals:
         return any(known.purpose is purpose for known in self._pending.values())
 
     def propose(self, owner: Owner, plan: Plan, purpose: Purpose, run: int, attempts: int = 1) -> int:
-        """Under the live epoch; returns the proposal's number."""
+        """Propose a plan under the live epoch; return the proposal's number."""
         live = self._serving.live
         number = self._outbox.next_number()
         self._pending[owner, number] = PendingProposal(purpose, run, attempts)
@@ -60,5 +60,5 @@ class PendingProposals:
         return number
 
     def settled(self, end: Settled) -> PendingProposal | None:
-        """None: it was none of these."""
+        """Remove and return the proposal that has ended; None if it is not one of these."""
         return self._pending.pop((end.owner, end.proposal), None)

@@ -57,7 +57,10 @@ class Predicted:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A plan with the placer. `place`: whose proposal it is; None: the live plan of epoch `under`, placed anew."""
+    """A plan that is with the placer.
+
+    `place`: the proposal it belongs to; None: the live plan of epoch `under`, placed anew.
+    """
 
     plan: Plan
     version: int
@@ -140,7 +143,7 @@ class Placing:
                     self._placed_anew(asked, plan)
 
     def _placer_died(self, died: ev.PlacerDied) -> None:
-        """Its successor is asked whatever has not been answered, but for what its predecessors have died of."""
+        """Ask the new placer process what has no answer yet, but for a request that several processes died of."""
         self._outbox.write(event_log.PlacerEnded(reason=died.reason))
         poison = self._asked.died()
         if poison is not None:
@@ -198,7 +201,7 @@ class Placing:
             self._taken_s[part.stage].append(part.segments_s)
 
     def _machine_changed(self, changed: ev.MachineChanged) -> None:
-        """What segments took before says nothing of it."""
+        """Forget what segments took: the machine has changed."""
         self._taken_s.clear()
 
     def _look(self, look: ev.Look) -> None:
@@ -221,7 +224,7 @@ class Placing:
             self._place_anew(*live, f"devices take other than was predicted: {self._ratios}")
 
     def _give_chances(self, plan: Plan) -> None:
-        """What is not used as it was slow may have recovered."""
+        """Let devices that are avoided for being slow be tried again: they may have recovered."""
         assert self.known is not None
         stages = list(zip(plan.stages, self.known[1].stages, strict=True))
         used = {(stage.team_name, device) for stage, solved in stages for device in solved.devices}
@@ -310,7 +313,7 @@ class Placing:
         return self._replacing
 
     def describe(self, epoch: int, index: int, taken_s: Sequence[float]) -> dict[str, Any] | None:
-        """Of a stage of the live plan, for `status`; None while nothing is known of it.
+        """Describe a stage of the live plan, for `status`; None while nothing is known of the stage.
 
         `taken_s`: what its segments took lately, or empty.
         """
@@ -345,7 +348,7 @@ def _key(plan: Plan) -> tuple[object, ...]:
 
 
 def _in_short(solved: pm.StageSolved) -> str:
-    """For instance `ort_serial 12, openvino 3, ort_serial 40`: operators on each device, segment by segment."""
+    """Operators on each device, segment by segment, as in `ort_serial 12, openvino 3, ort_serial 40`."""
     return ", ".join(f"{device} {operators}" for device, operators in solved.segments)
 
 

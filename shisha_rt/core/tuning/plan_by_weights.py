@@ -22,11 +22,14 @@ from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.shards.split_plan import split_plan
 
 _MOST_CELLS: Final = 1 << 14
-"""It may be wanted while a daemon serves."""
+"""Small, as the plan may be wanted while a daemon serves."""
 
 
 def plan_by_weights(rules: PlanRules, weights: Sequence[float], places: Sequence[Place]) -> Plan | None:
-    """Over some of the `places`; None if they have no room for it, whole or split. `weights` is (layers,)."""
+    """Return a plan over some of the `places`.
+
+    None if the model has no room there, whole or split. `weights` is (layers,).
+    """
     costs = _costs(rules, weights, places)
     plan_solution = exact_plan(costs, Goal(latency_states=0, most_cells=_MOST_CELLS))
     if plan_solution.outcome is Outcome.INFEASIBLE:

@@ -65,7 +65,7 @@ class ModelProfiled(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class NotProfiled(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Nor will it be; `reason` is one line."""
+    """The model cannot be profiled; `reason` is one line."""
 
     reason: str
 

@@ -11,7 +11,7 @@ from typing import Final
 from shisha_rt.costs.profiles import DISTURBED
 
 CALM_S: Final = 10.0
-"""For so long nobody else must have wanted the cores, and no frame must have been in flight when looked for."""
+"""Calm before a new measurement: so long no other process used the cores, and no look found a frame in flight."""
 FIRST_PAUSE_S: Final = 60.0
 LONGEST_PAUSE_S: Final = 3600.0
 """Between tries, each twice as long as the one before: a host may never be as calm as it seemed."""

@@ -31,7 +31,7 @@ _TO_95_IN_100: Final = NormalDist().inv_cdf(0.975) / NormalDist().inv_cdf((1 + _
 
 
 class Repeatability:
-    """Of measurements on one machine, whatever the plans."""
+    """Repeatability of measurements on one machine, whatever the plans."""
 
     def __init__(self) -> None:
         self._differences = deque([ASSUMED] * _ASSUMED_COUNT, _KEPT)

@@ -59,7 +59,7 @@ class SearchRun:
         return best[1].value_s(self.objective) / bound_s if best is not None and bound_s else math.nan
 
     def moves_to(self, plan: Plan) -> int:
-        """From the plan tried before: none to the first."""
+        """Number of moves from the plan tried before; 0 for the first plan."""
         return 0 if self.tried is None else moves_between(self.tried, plan)
 
     @property
@@ -93,7 +93,7 @@ class SearchRun:
 
 
 def never_ran(end: Settled) -> Measurement:
-    """Of a plan that could not go live."""
+    """Measurement that stands for a plan that could not go live."""
     return Measurement((math.inf,) * max(1, len(end.plan.stages)), 0.0, 0, 0.0, failed_stage=end.failed_stage)
 
 
@@ -124,7 +124,7 @@ def walk_order(before: SearchRun, start: Plan, available: tuple[str, ...]) -> tu
 
 
 def beginning(search: SearchRun, options: SearchOptions, start: Plan, choice: Choice) -> tm.Begin:
-    """What its tuner has to hear: search from `start`."""
+    """Return the message that makes the tuner search from `start`."""
     legal_cuts = choice.legal_cuts
     return tm.Begin(
         run=search.number,

@@ -34,5 +34,8 @@ class ShapeMix:
         self._ratios = [average_s / frame_s if frame_s else 1.0 for frame_s in self._frame_s]
 
     def ratio(self, shape: int) -> float:
-        """By which the times of a frame of `shape` are those of the average frame; 1 before the first of them."""
+        """Factor that turns times of a frame of `shape` into those of the average frame.
+
+        1 before the first such frame.
+        """
         return self._ratios[shape]

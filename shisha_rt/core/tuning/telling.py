@@ -87,7 +87,7 @@ def profiled_record(answer: FromProfiler) -> event_log.ProfilingEnded | event_lo
 
 
 def description(tuning: Tuning, now_s: float) -> dict[str, Any]:
-    """For `tuner_get` and `status`."""
+    """Describe the tuner, as `tuner_get` and `status` show it."""
     search, options = tuning.search, tuning.options
     best = search.found
     return {

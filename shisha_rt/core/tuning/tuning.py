@@ -5,7 +5,7 @@ measures it in a window of its frames, and answers. No frames: it waits. When th
 measured is made live (R5), kept on disk, and watched: when a stage's time leaves its band for several windows the
 machine is no longer what was measured, and the search begins again from the live plan.
 
-Who chooses a plan when none can serve is decided here, too. What is live only the lifecycle knows: it is asked.
+A plan for when none can serve is chosen here, too. Which plan is live is known to the lifecycle alone, and asked there.
 """
 
 from __future__ import annotations
@@ -130,7 +130,10 @@ class Tuning:
     # --- plans of the daemon's own ----------------------------------------------------------------------------
 
     def _plan_wanted(self, wanted: Replan, attempts: int = 1) -> None:
-        """As long as no live plan can serve, the lifecycle asks again by itself: one attempt is enough."""
+        """Propose a plan of the daemon's own.
+
+        One attempt is enough: as long as no live plan can serve, the lifecycle asks again by itself.
+        """
         plan = self.choice.plan(self._serving.available)
         self._outbox.write(event_log.Replanned(reason=wanted.reason, plan=str(plan)))
         self._propose(Owner.DAEMON, plan, Purpose.SERVE, attempts)
@@ -374,12 +377,12 @@ class Tuning:
         return best[0] if self.state is State.WATCHING and best is not None else None
 
     def doing(self, now_s: float) -> str:
-        """Its state in a word, for people: `waiting` while it needs frames and none come."""
+        """State of the tuner in a word, for people: `waiting` while it needs frames and none come."""
         return WAITING if self.measuring.quiet_s(now_s) > QUIET_S else self.state.value
 
     @property
     def strategy(self) -> str:
-        """As `--strategy` has it; `seed` where the daemon has no tuner."""
+        """Strategy of the tuner, by its name in `--strategy`; `seed` where the daemon has no tuner."""
         return "seed" if self.options is None else self.options.strategy
 
     def _tell(self, message: tm.ToTuner) -> None:

@@ -64,11 +64,14 @@ class Window:
         self._last_periods = (0, 0)
 
     def came(self, now_s: float) -> None:
-        """A part came that is not to be counted."""
+        """Note that a part came that is not to be counted."""
         self.last_s = now_s
 
     def add(self, stage: int, place: str, service_s: float, now_s: float) -> Measurement | None:
-        """One frame has passed `stage` in the worker of `place`; the measurement, when this frame completes it."""
+        """Count a frame that has passed `stage` in the worker of `place`.
+
+        Return the measurement when this frame completes it.
+        """
         self.last_s = now_s
         self._seen[stage] += 1
         if self._seen[stage] <= self._warm_up:
@@ -102,18 +105,18 @@ class Window:
         return measurement if is_alike and self._is_long_enough and measurement.band <= WIDE_BAND else None
 
     def add_alone(self, latency_s: float) -> None:
-        """A frame has passed through the plan that met no other."""
+        """Count a frame that met no other on its way through the plan."""
         self._alone_s.append(latency_s)
 
     def periods_passed(self, periods: int, throttled: int) -> None:
-        """So many periods of the CPU quota have passed since some time ago, and in so many it was used up."""
+        """Count periods of the CPU quota that have passed, and those in which the quota was used up."""
         if self._since_s is not None:
             self._first_periods = self._first_periods or (periods, throttled)
             self._last_periods = periods, throttled
 
     @property
     def _is_long_enough(self) -> bool:
-        """Under a quota a window is as long as some of its periods."""
+        """Whether the window spans enough periods of the CPU quota, if there is one."""
         return self._first_periods is None or self._throttled is not None
 
     @property

@@ -92,11 +92,11 @@ class ChildLink(Generic[ToT, FromT]):
 
     @property
     def pid(self) -> int | None:
-        """None while no process runs."""
+        """Process id of the child; None while no process runs."""
         return None if self._line is None else self._line[0].popen.pid
 
     def send(self, message: ToT) -> None:
-        """In order; what the channel has no room for yet goes out with a later message or look."""
+        """Send a message, in order; what the channel has no room for yet goes out with a later message or look."""
         if self._idle:
             self._idle, self._reason = False, "it could not be started"
             deque(self.look(), maxlen=0)
@@ -164,7 +164,7 @@ class ChildLink(Generic[ToT, FromT]):
             yield self._died(reason)
 
     def wait(self, within_s: float) -> None:
-        """For its end, which it has been told of."""
+        """Wait at most `within_s` for the end of the child, which has been asked to end."""
         if self._line is not None:
             select.select([self._line[0].pidfd], [], [], within_s)
 

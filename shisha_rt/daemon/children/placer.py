@@ -90,7 +90,10 @@ class Placer:
         return runs[0] if len(runs) == 1 else self._in_sequence(work, runs, self._costs[known].slowed(dict(ratios)))
 
     def _split_stage(self, split: Split, work: Sequence[Span], known: str, ratios: Ratios) -> pm.StageSolved:
-        """On the only device of a place: of a measured one, what its layers take, a shard its share of that."""
+        """Price a stage with a split on the only device of its place.
+
+        A measured device takes what its layers take, and a shard its share of that.
+        """
         (device,), slower = self._costs[known].devices, dict(ratios)
         layers = self._index.node_layers
         try:

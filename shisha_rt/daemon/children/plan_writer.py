@@ -18,7 +18,7 @@ _PATIENCE_S: Final = 5.0
 
 
 class PlanWriter:
-    """Of the best plans of one model. Without a path nothing is kept."""
+    """Writer of the best plans of one model to disk. Without a path nothing is kept."""
 
     def __init__(self, path: Path | None, model_key: str) -> None:
         self._path = path

@@ -73,7 +73,7 @@ def _profiled(asked: fm.ProfileModel) -> fm.ModelProfiled:
 
 
 def _tell(message: str) -> None:
-    """To whoever sits before the daemon, as at its start."""
+    """Print progress for whoever sits before the daemon, as at its start."""
     if sys.stderr.isatty():
         print(message, file=sys.stderr)
 

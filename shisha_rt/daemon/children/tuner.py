@@ -127,7 +127,7 @@ def _tuner_of(begin: tm.Begin, stored: _Stored | None) -> Tuner[Any]:
 
 
 def _processors_now(stored: ProcessorCosts, places: Sequence[tm.PlaceNow]) -> ProcessorCosts:
-    """Of the places that can be used, at the speeds that they have now."""
+    """Return the stored costs of the places that can be used, at the speeds that they have now."""
     left = stored.on([place.name for place in places])
     slower = {place.name: place.slower for place in places}
     factors = [slower[name] for name in left.places]

@@ -129,7 +129,7 @@ class Supervisor:
         )
 
     def is_ready(self, incarnation: int) -> None:
-        """Its worker is up: from now on silence counts."""
+        """Note that the worker is up: from now on its silence counts."""
         if incarnation in self.processes:
             self.processes[incarnation].ready = True
 
@@ -144,7 +144,7 @@ class Supervisor:
             signal.pidfd_send_signal(process.child.pidfd, signal.SIGKILL)
 
     def place_of(self, incarnation: int) -> str | None:
-        """None for a worker that is gone."""
+        """Return the place of a worker; None for a worker that is gone."""
         process = self.processes.get(incarnation)
         return None if process is None else process.place
 

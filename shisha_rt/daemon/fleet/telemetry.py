@@ -83,7 +83,7 @@ class StageWindow:
         return known
 
     def summary(self) -> dict[str, float | int | None]:
-        """For `status`: medians over the window, in seconds."""
+        """Medians over the window in seconds, for `status`."""
         return {
             "service_s": self.median_service_s,
             "cpu_s": self.median_cpu_s,
@@ -110,7 +110,7 @@ class Telemetry:
         return window
 
     def on_place(self, place: str) -> Iterator[StageWindow]:
-        """Of all stages that its worker runs."""
+        """Yield the windows of all stages that the worker of `place` runs."""
         return (window for (_, _, owner), window in self._windows.items() if owner == place)
 
     def team_s(self, epoch: int, plan: Plan) -> tuple[tuple[float | None, ...], ...]:
@@ -128,9 +128,11 @@ class Telemetry:
         return rate_of(plan, [[math.inf if seconds is None else seconds for seconds in teams] for teams in known])
 
     def expected_s(self, epoch: int, plan: Plan) -> dict[str, float]:
-        """By lead, the most that a frame's part takes: its median or, before the first, what warming up took.
+        """Map each lead to the most seconds that a part takes there.
 
-        Of several shapes always the latter, if it is more: one of the largest may come when only small ones have.
+        The median or, before the first part, what warming up took.
+
+        With several shapes, the larger of both counts: a frame of the largest shape may come when only small ones have.
         """
         seconds_of: dict[str, float] = {}
         for index, stage in enumerate(plan.stages):

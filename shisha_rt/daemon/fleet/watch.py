@@ -41,7 +41,10 @@ class Watch:
     def look_at_start(
         self, cpu_ticks: int, seen_s: float, patience: HangLimits, wants_core: Callable[[], bool]
     ) -> str | None:
-        """Of a worker that is not ready yet; `cpu_ticks` is what it has computed so far. As `look` otherwise."""
+        """Return why a worker that is not ready yet counts as hung, or None; `cpu_ticks`: what it has computed so far.
+
+        Parameters are otherwise those of `look`.
+        """
         if cpu_ticks != self.cpu_ticks or wants_core():
             self.cpu_ticks, self.silent_s = cpu_ticks, 0.0
             return None

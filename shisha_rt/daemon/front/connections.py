@@ -117,7 +117,10 @@ class Connections:
         return True
 
     def new_user_id(self, key: str) -> str:
-        """For a connection whose handshake is under way, and so has been accepted: the key and a number of its own."""
+        """Return an id for a connection whose handshake is under way, and so has been accepted.
+
+        Its key and a new number.
+        """
         self._take_events(time.monotonic())
         self._number += 1
         return f"{key}{self._number}"
@@ -162,7 +165,7 @@ class Connections:
                     connection.end.shutdown(socket.SHUT_WR)
 
     def fileno(self) -> int:
-        """Of what tells that one has come or gone: `stirred` is to be called then."""
+        """Descriptor that becomes readable when a connection has come or gone; `stirred` is to be called then."""
         return int(self._monitor.fileno())
 
     def stirred(self) -> Iterable[object]:
@@ -251,7 +254,7 @@ def _is_first(connection: Connection, user_id: str) -> bool:
 
 
 def _duplicate(fd: int) -> socket.socket | None:
-    """None for what is no connection of TCP, or not any more, or if there is no descriptor to be had."""
+    """Duplicate a TCP connection; None if `fd` is not (or no longer) one, or if no descriptor can be had."""
     try:
         copy = os.dup(fd)
     except OSError:

@@ -154,7 +154,7 @@ class Gateway:
                 yield arrived
 
     def answer_handshakes(self) -> Iterator[object]:
-        """Of who says whose key it has: these are no requests, and `handshakes` has them."""
+        """Answer the handshakes of clients that present a key; `handshakes` receives them apart from requests."""
         return iter(()) if self._security is None else self._security.receive(self.connections.new_user_id)
 
     def change_access(self, users: AccessList) -> None:

@@ -66,7 +66,7 @@ class Outbox:
 
     @property
     def clients(self) -> Iterable[Hashable]:
-        """For whom something waits."""
+        """Clients for whom something waits."""
         return self._waiting.keys()
 
     def is_full(self, client: Hashable) -> bool:

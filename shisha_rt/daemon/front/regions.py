@@ -40,16 +40,16 @@ class LentRegion:
 
 @dataclass(slots=True)
 class _Held:
-    """By one process."""
+    """Regions that one process holds."""
 
     regions: int = 0
     size_bytes: int = 0
 
 
 class Regions:
-    """At most `most` regions of `most_bytes` together, of which `size_bytes` are lent.
+    """Shared-memory regions lent to clients: at most `most`, of `most_bytes` together; `size_bytes` are lent now.
 
-    `left`: the numbers of those that have ended, to be told on.
+    `left`: the numbers of regions that have ended and have still to be announced.
     """
 
     def __init__(self, most: int, most_bytes: int) -> None:
@@ -93,7 +93,7 @@ class Regions:
         return region
 
     def end(self, region: LentRegion) -> None:
-        """Its connection has ended: nothing new may name it."""
+        """End a region whose connection has ended: no new request may name the region."""
         region.ended = True
         del self._by_token[region.token]
         self._drop_if_unused(region)
@@ -141,7 +141,7 @@ class Regions:
             del self._held[region.holder]
 
     def close(self) -> None:
-        """At the daemon's end."""
+        """Release all regions, at the daemon's end."""
         for region in self._by_number.values():
             os.close(region.fd)
         self._by_number.clear()

@@ -90,7 +90,10 @@ class Requests:
         return FrameArrived(frame, client, stream, size_bytes, sequence, deadline_s, lent_in, lent_out)
 
     def cancel(self, client: Hashable, request_id: str) -> FrameCancelled | None:
-        """None if there is no such frame to cancel; else its answer (CANCELLED, at its turn) is still to come."""
+        """Return the event that cancels a frame; None if there is no such frame.
+
+        The frame's answer (CANCELLED, in its turn) is still to come.
+        """
         frame = self._by_id.get((client, request_id))
         return None if frame is None else FrameCancelled(frame)
 

@@ -170,7 +170,7 @@ def _say(end: socket.socket, said: object, fd: int | None = None) -> None:
 
 
 def _socket_path(endpoint: str) -> Path:
-    """In a folder of its own: beside an ipc endpoint, else where this user's programs have such things."""
+    """Path of the socket, in a folder of its own: beside an ipc endpoint, else in the user's runtime folder."""
     if endpoint.startswith("ipc://"):
         return Path(f"{endpoint.removeprefix('ipc://')}.share") / "socket"
     runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())

@@ -93,7 +93,7 @@ class Web:
         return () if self._link is None else self._link.look()
 
     def change_users(self, users: Sequence[User]) -> None:
-        """For the process that runs, and for those after it."""
+        """Set the users for the HTTP process that runs, and for those started after it."""
         self._greeting[:] = [replace(self._greeting[0], users=tuple(users))]
         if self._link is not None:
             self._link.send(hm.UsersChanged(tuple(users)))

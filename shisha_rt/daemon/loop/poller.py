@@ -94,7 +94,7 @@ def _has_come(socket: zmq.Socket[bytes]) -> bool:
 
 
 def _share(events: Iterable[object]) -> Iterator[object]:
-    """As many as a turn has time for."""
+    """Yield as many events as a turn has time for."""
     share_ends_s = time.monotonic() + _SHARE_S
     for event in events:
         yield event

@@ -34,7 +34,7 @@ class Piece:
 
     @property
     def share(self) -> float:
-        """Of its layers' time."""
+        """Share of the piece in the time of its layers."""
         return 1.0 if self.way is None else (self.end - self.begin) / self.way.units
 
 

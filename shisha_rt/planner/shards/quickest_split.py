@@ -113,9 +113,9 @@ def alone_s(team_costs: TeamCosts, plan: Plan, handover_s: float) -> float:
 
 
 def _least(team_costs: TeamCosts, way: Splittable) -> tuple[float, Shards] | None:
-    """Over all places of this host, or as many as have rooms for sums: what the slowest shard takes.
+    """Least seconds of the slowest shard over all places of this host, or over as many as partial sums have room for.
 
-    None: it is better whole.
+    None: the layers are better whole.
     """
     places = [place.name for place in team_costs.costs.places if not place.host]
     if way.summed:

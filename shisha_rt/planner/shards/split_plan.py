@@ -102,7 +102,10 @@ def _is_group(costs: Costs, way: Splittable) -> bool:
 
 
 def _on_single_places(predicted: TeamCosts, chain: Plan) -> Iterator[Plan]:
-    """Where shards can be put beside: all of it on one place; and the chain without copies, if it needs no teams."""
+    """Yield plans that shards can be put beside.
+
+    All layers on one place; the chain without copies, if it needs no teams.
+    """
     last = len(predicted.costs.layers) - 1
     plans = [Plan.of([(0, last, place.name)]) for place in predicted.costs.places]
     seconds, plan = min(((predicted.alone_s(plan)[0][0], plan) for plan in plans), key=lambda timed: timed[0])
@@ -261,7 +264,7 @@ def _can_be_summed(costs: Costs) -> Callable[[Plan], bool]:
 
 
 def _longest_s(fine: Costs, pieces: Sequence[Piece], counts: dict[Splittable, int]) -> float:
-    """Of pieces that could be finer, wherever they can run."""
+    """Longest seconds of a piece that could be finer, wherever it can run."""
     coarse = [piece.way is not None and counts[piece.way] < -(-piece.way.units // piece.way.block) for piece in pieces]
     if not any(coarse):
         return 0.0

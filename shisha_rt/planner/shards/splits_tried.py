@@ -37,9 +37,11 @@ def with_splits_tried(costs: Costs, done: Sequence[tuple[Plan, Measurement]], ob
 
 
 def with_longest_alone(costs: Costs, plan: Plan | None, done: Sequence[tuple[Plan, Measurement]]) -> Costs | None:
-    """Of the layers that a plan would split for the first time, only those that take longest may be; None: it has one.
+    """Return costs that allow only the longest of the layers that a plan would split for the first time.
 
-    What shards of them take corrects what is told of all others.
+    None: the plan splits no more than one such layer.
+
+    What the shards of that layer take corrects the predictions for all others.
     """
     tried = {span for tried_plan, _ in done for span in _spans(tried_plan)}
     first = set() if plan is None else _spans(plan) - tried

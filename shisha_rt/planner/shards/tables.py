@@ -22,7 +22,10 @@ class CostTables:
 
 
 def layer_tables(problem: SplitProblem, layer: SplitLayer) -> CostTables:
-    """Of one layer by itself, communication in full; a limit for all layers is taken as one for this layer."""
+    """Cost tables of one layer by itself, communication in full.
+
+    A limit for all layers is taken as one for this layer.
+    """
     blocks, left_over = divmod(layer.units, layer.block)
     units = layer.block * np.arange(blocks + 1, dtype=float)
     return CostTables(_values(problem, layer, units), _values(problem, layer, units + left_over) if left_over else None)

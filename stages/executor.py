@@ -167,7 +167,7 @@ class Executor:
 
     @property
     def building(self) -> bool:
-        """By the builder that may starve."""
+        """Whether the builder that may starve is building."""
         return self._idle_builder.busy
 
     def give_way(self) -> None:

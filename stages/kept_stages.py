@@ -24,7 +24,7 @@ class _Kept:
 
 
 class KeptStages:
-    """By content; `private_bytes` of a stage is what building it added."""
+    """Stages kept by content; `private_bytes` of a stage: what building it added."""
 
     def __init__(self, most_stages: int = MOST_STAGES, most_bytes: int = MOST_BYTES) -> None:
         self._most_stages = most_stages

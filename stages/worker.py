@@ -116,7 +116,7 @@ class Worker:
         self._channel = Channel.inherited(config.channel_fd)
 
     def run(self) -> None:
-        """Until the daemon ends this process, or itself."""
+        """Run until the daemon ends this process, or itself."""
         self._send(messages.Ready(self._config.incarnation))
         poller = select.poll()
         poller.register(self._channel, select.POLLIN)
@@ -141,7 +141,7 @@ class Worker:
                 self._run(*self._pending.popleft())
 
     def _wait(self, poller: select.poll) -> None:
-        """Until something has come, or been built, or the part is due but for a millisecond."""
+        """Wait until something has come or been built, or the part is due within a millisecond."""
         patience_ms = _BUILDING_MS if self._executor.building else None
         if self._part is not None:
             patience_ms = max(0, int(min(_LONGEST_POLL_S, self._part.due_s - time.monotonic()) * 1e3))
@@ -198,7 +198,7 @@ class Worker:
         self._end_if_due(self._part)
 
     def _repace(self, *, at_once: bool) -> None:
-        """Its place is slower or faster now, or down: that reaches a wait that has begun."""
+        """Apply the place's new speed, or its being down, also to a wait that has begun."""
         self._place.release(at_once=at_once)
         part = self._part
         if part is not None:

@@ -115,7 +115,7 @@ class _Copy(_Lent):
 
 @cache
 def _exporter_type(room_bytes: int) -> Any:
-    """Of objects that have so many bytes, and a `_Lent`."""
+    """Return a ctypes type of `room_bytes` bytes that frees its block of lent memory when collected."""
 
     def returns(exporter: Any) -> None:
         exporter.lent.returned.append(exporter.lent.piece)
@@ -182,7 +182,10 @@ class LentMemory:
         return np.ndarray(shape, dtype, exporter)
 
     def copy(self, array: Array) -> tuple[TensorData, object] | None:
-        """Where a copy of an array is, for as long as the object beside it is kept; None where there is no room."""
+        """Copy an array; return where the copy lies, for as long as the object beside it is kept.
+
+        None where there is no room.
+        """
         piece = self._piece(_room_bytes(array.nbytes))
         if piece is None:
             return None
@@ -191,7 +194,7 @@ class LentMemory:
         return place, _Copy(piece, place, self._returned)
 
     def find(self, array: Array) -> TensorData | None:
-        """Where an array lies that has all its elements in a row, if it does so in a region."""
+        """Return where a contiguous array lies in a region; None if it lies in none."""
         if not self._regions or not array.flags.c_contiguous:
             return None
         base: Any = array.base
@@ -331,13 +334,13 @@ _START: Final = attrgetter("start")
 
 
 def _room_bytes(size_bytes: int) -> int:
-    """At most an eighth larger: so arrays that are nearly alike have room in each other's pieces."""
+    """Round a size up by at most an eighth, so that arrays of nearly equal size fit in each other's pieces."""
     step = max(_SMALLEST_BYTES, 1 << max(0, size_bytes.bit_length() - 4))
     return -(-size_bytes // step) * step
 
 
 def _close(connection: socket.socket) -> None:
-    """For whoever else has it, too: a forked child would keep a region alive otherwise."""
+    """Shut the connection down for every process that holds it: a forked child would keep a region alive otherwise."""
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
     connection.close()

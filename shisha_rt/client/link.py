@@ -144,7 +144,7 @@ class Link:
         return self.memory is not None and not self.closed and is_large(shape, dtype)
 
     def empty(self, shape: Shape, dtype: DTypeLike) -> Array | None:
-        """In shared memory. None: there is no room, unless `memory` gets more."""
+        """Return an array in shared memory; None where there is no room, unless `memory` gets more."""
         return None if self.memory is None else self.memory.empty(shape, dtype)
 
     def try_send(self, outgoing: Outgoing, *, copy: bool = True) -> bool:

@@ -53,13 +53,13 @@ class FarHost:
         return self._address, msgspec.json.encode(about_this_host())
 
     def stay(self) -> None:
-        """For ever: who has asked is told when this process is gone."""
+        """Wait for ever, so that the caller hears when this process is gone."""
         threading.Event().wait()
 
     # --- the model --------------------------------------------------------------------------------------------
 
     def lacking(self, manifest: bytes) -> list[int]:
-        """Which of the folders that it needs this host has not: their numbers in the manifest."""
+        """Return the numbers, in the manifest, of the folders that this host lacks."""
         wanted = self._wanted(msgspec.json.decode(manifest, type=ModelManifest))
         return [number for number, folder in enumerate(wanted) if not is_here(folder)]
 
@@ -178,13 +178,13 @@ class FarHost:
         ended(reason)
 
     def wait(self, incarnation: int) -> str:
-        """Until that far end has ended; why."""
+        """Wait for the end of a far end; return why it ended."""
         reason = self._ended[incarnation].get()
         self._forget(incarnation)
         return reason
 
     def end(self, incarnation: int) -> None:
-        """Its relay is gone; it ends by itself, mostly. It may not have been started yet."""
+        """End a far end whose relay is gone, unless it has ended by itself or was never started."""
         if incarnation in self._ended:
             self._unwanted.add(incarnation)
         child = self._far.get(incarnation)

@@ -49,7 +49,7 @@ class StartFar(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class EndFar(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Its relay is gone."""
+    """The relay of a far end is gone."""
 
     incarnation: int
 
@@ -87,7 +87,7 @@ class PlaceThere(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class PlaceLost(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """It cannot, until the next `PlaceThere`."""
+    """A place cannot be used any more, until the next `PlaceThere`."""
 
     place: str
     reason: str
@@ -108,7 +108,7 @@ class FarStarted(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class FarFailed(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """It could not be started, or has ended; in a line."""
+    """A far end could not be started, or has ended; `reason` says why, in one line."""
 
     incarnation: int
     reason: str

@@ -62,7 +62,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _ignore_signals() -> None:
-    """Both may reach the whole group; only the daemon acts on them."""
+    """Ignore SIGINT and SIGTERM, which may reach the whole group: only the daemon acts on them."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
 
@@ -138,7 +138,7 @@ class Cluster:
     # --- the loop ---------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Until the daemon says so, or is gone."""
+        """Run until the daemon asks for the end, or is gone."""
         while self._channel.open:
             while (data := self._channel.take()) is not None:
                 message = cm.TO_CLUSTER.decode(data)
@@ -188,7 +188,7 @@ class Cluster:
         future.add_done_callback(ended)
 
     def _call(self, hosted: _Hosted, ref: Any, done: Callable[[Any], None]) -> None:
-        """Of the place's actor as it is now; if it fails the place is lost."""
+        """Await a call of the place's present actor; if the call fails, the place is lost."""
         number = hosted.number
 
         def if_now(answer: Any) -> None:
@@ -251,7 +251,7 @@ class Cluster:
         self._when(self._threads.submit(probe, hosted.address, port), seen, failed)
 
     def _go_on(self, hosted: _Hosted) -> None:
-        """It is there: at first before it has the model, later with it."""
+        """Announce the place as reachable, and again once the model is installed there."""
         if self._manifest is not None and not hosted.has_model:
             self._bring(hosted)
             return
@@ -268,7 +268,10 @@ class Cluster:
         return not self._all_there or (self._manifest is not None and not self._shipped)
 
     def _lost(self, hosted: _Hosted, number: int, reason: str) -> None:
-        """Its actor is gone, or fails; another is asked for. One that only fails would keep what it has from that."""
+        """Replace the actor of a place that is gone or fails.
+
+        An actor that only fails is ended first: it would keep the resources that its successor needs.
+        """
         if hosted.number != number:
             return
         self._ray.kill(hosted.actor)
@@ -280,7 +283,7 @@ class Cluster:
         self._again(hosted)
 
     def _refuse(self, hosted: _Hosted, reason: str) -> None:
-        """That host cannot have it; it may be another one the next time."""
+        """Give the place up on this host, which cannot have it; the next host may be another one."""
         line = f"place {hosted.asked.place} on host {hosted.address}: {reason}"
         if self._begins:
             self._say(cm.Lacking(line))
@@ -304,7 +307,7 @@ class Cluster:
         self._call(hosted, hosted.actor.lacking.remote(manifest), partial(self._send_pieces, hosted, manifest))
 
     def _send_pieces(self, hosted: _Hosted, manifest: bytes, lacking: list[int]) -> None:
-        """Each piece goes into the cluster's store once, whoever fetches it from there."""
+        """Put each lacking piece of the model into the cluster's store, once for all hosts that fetch it."""
         assert self._manifest is not None
         about = msgspec.json.decode(hosted.about, type=HostAbout)
         same = about.engine_key == self._manifest.engine_key

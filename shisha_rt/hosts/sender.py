@@ -24,7 +24,7 @@ class ModelSender:
         self._ends = False
 
     def send(self, folders: Sequence[FolderEntry], numbers: Sequence[int]) -> Future[list[SentPiece]]:
-        """Of those numbers; fails with OSError, or an error of Ray's."""
+        """Send the folders with these numbers; the future fails with OSError, or an error of Ray's."""
         return self._thread.submit(self._send, folders, numbers)
 
     def _send(self, folders: Sequence[FolderEntry], numbers: Sequence[int]) -> list[SentPiece]:

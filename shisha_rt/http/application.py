@@ -17,9 +17,9 @@ from shisha_rt.protocol.exceptions import ShishaError
 
 
 def application(app_state: AppState) -> ASGIApp:
-    """Each route finds what they share as `request.app.state.app_state`.
+    """Build the application; routes find their shared state as `request.app.state.app_state`.
 
-    Frames do not go through all that is made for the rest: they are many, and what they take is taken from the engines.
+    Frames bypass the middleware of the other routes: they are many, and their CPU time is taken from the engines.
     """
     routes = [*inference_routes(app_state), *page_routes(app_state)]
     straight = [route for route in routes if isinstance(route, Route) and isinstance(route.app, Infer)]

@@ -53,7 +53,7 @@ class _Filling:
         return len(self.room) - self.filled_bytes
 
     def take(self, body: bytes) -> int:
-        """As much of it as there is room for; how much that is."""
+        """Take as much of `body` as there is room for; return how many bytes that is."""
         taken = min(len(body), self.left_bytes)
         end = self.filled_bytes + taken
         self.room[self.filled_bytes : end] = body if taken == len(body) else memoryview(body)[:taken]

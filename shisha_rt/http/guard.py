@@ -31,9 +31,9 @@ _BEARER: Final = b"bearer "
 
 
 class Guard:
-    """In front of `app`, for what comes by one listener. Leaves the caller and the headers by name in the scope.
+    """Access control in front of `app` for one listener; puts the caller and the headers by name into the scope.
 
-    The caller is None where nobody knows them, and they ask for what anybody may have: the page without its figures.
+    The caller is None for a stranger who asks for what anybody may have: the page without its figures.
     """
 
     def __init__(self, app: ASGIApp, app_state: AppState, listener: Listener) -> None:
@@ -119,7 +119,7 @@ class Guard:
 
 
 def _uid(name: str | None) -> int | None:
-    """Of a user of this host; None: there is none of that name."""
+    """User id of a user of this host; None for an unknown name."""
     if name is None:
         return None
     try:

@@ -59,7 +59,7 @@ class CpuLimits:
         return self.quota_cores is not None and self.quota_cores < min(len(self.cores), 1 + DAEMON_SHARE_CORES)
 
     def __str__(self) -> str:
-        """In words, why there are so many places as there are."""
+        """Reason for the number of places, in words."""
         cores = f"{len(self.cores)} core{'s' if len(self.cores) > 1 else ''} may be used"
         if self.quota_cores is None or not self.is_limited:
             return f"{cores}, no CPU quota below that"

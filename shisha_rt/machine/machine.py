@@ -74,7 +74,7 @@ class Machine:
         return self._by_name[name]
 
     def bandwidth_bytes_per_s(self, place: Place) -> float | None:
-        """Of the place's memory; None where it is as fast as it really is."""
+        """Bandwidth of the place's memory; None where the memory is not throttled."""
         return next(memory.bandwidth_bytes_per_s for memory in self.memories if memory.name == place.memory)
 
     def is_emulated(self, place: Place) -> bool:

@@ -67,7 +67,7 @@ class Checked:
 
     @property
     def weight_bytes(self) -> int:
-        """Of all constants, those inside operators too."""
+        """Bytes of all constants, those inside operators too."""
         return weight_bytes_within(self.file.proto.graph)
 
     @property
@@ -77,7 +77,7 @@ class Checked:
 
     @property
     def cut_costs(self) -> tuple[CutCost, ...]:
-        """Of each legal cut, the one at which the fewest bytes pass first."""
+        """Costs of each legal cut, the one at which the fewest bytes pass first."""
         return tuple(sorted(cut_costs(self.compiled.index), key=lambda cut_cost: (cut_cost.size_bytes, cut_cost.cut)))
 
 
@@ -144,7 +144,7 @@ def cut_costs(index: ModelIndex) -> Iterator[CutCost]:
 
 
 def oddities(compiled: Compiled, file: Model) -> Iterator[str]:
-    """Each in a line; nothing of an everyday network."""
+    """Yield what a user may wonder at, a line each; nothing for an everyday network."""
     yield from _of_the_data(compiled)
     yield from _of_operators(compiled.model.graph)
     yield from _of_the_file(file)

@@ -39,7 +39,7 @@ class _Damaged(Exception):
 
 
 def open_database(path: Path, table: Table) -> sqlite3.Connection:
-    """In autocommit mode: who needs a transaction begins one. Raises Failure."""
+    """Open a database in autocommit mode: whoever needs a transaction begins one. Raises Failure."""
     with explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:

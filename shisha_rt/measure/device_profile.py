@@ -164,9 +164,9 @@ class _Runs:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Where the store has what one device takes: fingerprints by operator, and of a tensor's entry by its bytes.
+    """Rows of one device in the store: fingerprints by operator, and by bytes for the entry of a tensor.
 
-    A device that is alone has no entry.
+    A device that is alone on its place has no entry.
     """
 
     graph: Graph
@@ -175,7 +175,7 @@ class _Rows:
     entry: Mapping[int, str]
 
     def read(self, store: ProfileStore) -> DeviceTimes | None:
-        """None if a row is missing."""
+        """Read the times of the device; None if a row is missing."""
         wanted = {*self.operators.values(), *self.entry.values()}
         profiles = store.find(self.setting, wanted)
         if profiles.keys() != wanted:

@@ -57,7 +57,9 @@ class PlaceClass:
 
 
 def class_of(place: Place, machine: Machine, compiled: Compiled) -> PlaceClass:
-    """For the engine that `compiled` is for; `place` is the machine's, or a team of its (see `Machine.together`).
+    """Class of a place for the engine that `compiled` is for; `place` is the machine's, or one of its teams.
+
+    A team is given as `Machine.together` makes it.
 
     Raises BadInput where this host has too few cores for its threads.
     """

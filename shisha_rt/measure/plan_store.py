@@ -35,7 +35,10 @@ class _Record(msgspec.Struct, frozen=True):
 
 
 def load_plans(path: Path, model_key: str) -> dict[str, BestPlan]:
-    """By the machine's key (see `best.key_of`); a store that cannot be read is one that is empty, which is said."""
+    """Load the best plans by the machine's key (see `best.key_of`).
+
+    A store that cannot be read counts as empty, with a warning.
+    """
     if not path.exists():
         return {}
     try:

@@ -14,7 +14,7 @@ class Rounds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MeasuringJob(Rounds, frozen=True, kw_only=True):
-    """Where something is measured: on `cores`, with `threads` threads (of devices at most so many each).
+    """Conditions of a measurement: on `cores`, with `threads` threads (of devices at most so many each).
 
     Each core of `neighbours` is kept busy with the model meanwhile. `lead`: of a team of several places, the first of
     `cores`, on which the thread runs that asks the engine; the engine's own threads are on the others.

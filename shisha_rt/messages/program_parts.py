@@ -17,7 +17,7 @@ class ProgramPart(msgspec.Struct, frozen=True):
 
 
 class PartsJob(msgspec.Struct, frozen=True):
-    """Of the cleaned model in `model_folder`, into the folder `target`, which is there."""
+    """Write parts of the cleaned model in `model_folder` into the existing folder `target`."""
 
     model_folder: str
     target: str

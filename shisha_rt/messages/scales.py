@@ -13,7 +13,10 @@ _VERSION: Final = 1  # raise it when they would come out differently
 
 
 def scales_file(digest: str = "") -> str:
-    """Its name in the model's folder. `digest`: of the calibration frames where they are not of noise."""
+    """Name of the file with scales in the model's folder.
+
+    `digest`: of the calibration frames, empty where these are noise.
+    """
     return "-".join(filter(None, ("int8", str(_VERSION), digest))) + ".json"
 
 

@@ -80,7 +80,7 @@ class Repace(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Connect(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """To a relay: its far end listens at `endpoint`, and proves itself by this key (CURVE, Z85)."""
+    """Tell a relay that its far end listens at `endpoint`, and proves itself by this key (CURVE, Z85)."""
 
     endpoint: str
     public_key: str

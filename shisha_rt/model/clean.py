@@ -83,7 +83,10 @@ def without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _fold_constants(net: Net) -> None:
-    """Until nothing changes: a shape that is folded can make the shapes behind it static, or a condition known."""
+    """Fold constants until nothing changes.
+
+    A folded shape can make the shapes behind it static, or a condition known.
+    """
     while True:
         shapes = _static_shapes(net)
         before = len(net.nodes)
@@ -222,7 +225,7 @@ def _passes_through(node: onnx.NodeProto, net: Net, uses: Mapping[str, int]) -> 
 
 
 def _fold_batch_normalization(net: Net) -> None:
-    """Into the Conv or ConvTranspose whose output nobody else reads, so that no result of it is lost."""
+    """Fold BatchNormalization into a Conv or ConvTranspose whose output nobody else reads: no result is lost."""
     uses = net.use_counts()
     producers = {name: node for node in net.nodes for name in node.output if name}
     for norm in list(net.nodes):
@@ -298,7 +301,10 @@ def _remove_dead(net: Net) -> None:
 
 
 def _order_by_layer(net: Net) -> None:
-    """Of two heavy operators the earlier in the file has the lower layer, so none needs one of a higher."""
+    """Order operators by layer.
+
+    Of two heavy ones the earlier in the file has the lower layer, so none needs a higher one.
+    """
     heavy_count = 0
     described = []
     for node in net.nodes:

@@ -16,7 +16,7 @@ _SAME_VALUE: Final = frozenset({"Cast", "Gather", "Identity", "Reshape", "Squeez
 
 
 def compared_values(graph: onnx.GraphProto) -> dict[str, int]:
-    """By input, of those that are one whole number, the first constant that it is compared with."""
+    """Map each input that is one whole number to the first constant that the input is compared with."""
     constants = {weight.name: weight for weight in graph.initializer}
     source = {
         value.name: value.name

@@ -38,7 +38,7 @@ def dimensions(graph: Graph, operator: Operator) -> Mapping[Dimension, int]:
 
 
 def channel_counts(graph: Graph, operator: Operator) -> tuple[int, int]:
-    """Of a Conv or ConvTranspose: input channels and filters, over all of its groups."""
+    """Input channels and filters of a Conv or ConvTranspose, over all of its groups."""
     image, _, made = operand_shapes(graph, operator)
     return image[1], made[1]
 

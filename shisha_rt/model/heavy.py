@@ -31,9 +31,11 @@ _SECOND_AT: Final = MappingProxyType({"QGemm": 3, "QLinearConv": 3, "QLinearMatM
 
 
 def operand_shapes(graph: Graph, operator: Operator) -> tuple[Shape, Shape, Shape]:
-    """Of a heavy operator: image (batch, channels, ...), kernel as ONNX has it, and result; or left and right matrix.
+    """Shapes of a heavy operator.
 
-    Each as the operator takes it up: whatever the format that ONNX Runtime keeps it in.
+    Image (batch, channels, ...), kernel as ONNX has it, result; or of both matrices and result.
+
+    Shapes are those that the operator reads, whatever the format that ONNX Runtime keeps a tensor in.
     """
     first, second, made = (
         _shape(graph, name)

@@ -108,9 +108,9 @@ def distinct_cuts(node_layers: Sequence[int]) -> tuple[int, ...]:
 
 
 def without_open(cuts: Sequence[int], crossing: Sequence[Crossing]) -> tuple[tuple[int, ...], tuple[Crossing, ...]]:
-    """Of `cuts` those that no tensor with open axes crosses, and of `crossing` what may then pass between stages.
+    """Return the cuts that no tensor with open axes crosses, and the tensors that may then pass between stages.
 
-    Such a tensor has no room of a known size: who makes it and who reads it are kept in one stage.
+    A tensor with open axes has no room of a known size: its maker and its readers are kept in one stage.
     """
     held = {cut for entry in crossing if entry.tensor.open_axes for cut in range(entry.made, entry.last_read)}
     legal = tuple(cut for cut in cuts if cut not in held)

@@ -19,7 +19,7 @@ class InputSizes:
 
 
 def shapes_in_words(shapes: Mapping[str, tuple[int, ...]]) -> str:
-    """As the command line has them: `x=1x3x48x320`; of several inputs, with spaces between."""
+    """Write shapes as the command line has them, `x=1x3x48x320`, with spaces between several inputs."""
     return " ".join(f"{name}={'x'.join(map(str, shape)) or 'scalar'}" for name, shape in shapes.items())
 
 

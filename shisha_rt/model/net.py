@@ -65,7 +65,7 @@ class Net:
         return unused_name(wish, inner | self.taken_names())
 
     def taken_names(self) -> set[str]:
-        """Of all tensors but those in graphs inside operators."""
+        """Names of all tensors but those in graphs inside operators."""
         made = (name for node in self.nodes for name in node.output)
         return {*self.constants, *made, *(value.name for value in self.inputs)}
 

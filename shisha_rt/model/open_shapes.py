@@ -83,7 +83,7 @@ def _state(graph: onnx.GraphProto, values: Mapping[str, onnx.ValueInfoProto]) ->
 
 
 def static_shape(value: onnx.ValueInfoProto) -> tuple[int, ...] | None:
-    """None where the shape is not known, or some axis is open."""
+    """Static shape of a value; None where the shape is not known, or some axis is open."""
     tensor = value.type.tensor_type
     if not tensor.HasField("shape") or not all(dim.HasField("dim_value") for dim in tensor.shape.dim):
         return None
@@ -123,9 +123,11 @@ def _is_no_tensor(value: onnx.ValueInfoProto) -> bool:
 def _found_out(
     graph: onnx.GraphProto, seen: Mapping[str, SeenTensor]
 ) -> tuple[dict[str, onnx.ValueInfoProto], dict[str, onnx.ValueInfoProto]]:
-    """Of the tensors that inference does not know: those that are static, and those with open axes, as `seen` has them.
+    """Describe the tensors that shape inference does not know, as a run has `seen` them.
 
-    A tensor that nobody has seen is in neither.
+    Static ones, and those with open axes.
+
+    A tensor that the run has not seen is in neither.
     """
     values = {value.name: value for value in _all_values(graph)}
     constants = {weight.name for weight in graph.initializer}

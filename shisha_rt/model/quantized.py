@@ -40,7 +40,7 @@ def one_for_each_reader(nodes: Sequence[onnx.NodeProto], outputs: Collection[str
 
 
 def _copy(node: onnx.NodeProto, result: str) -> onnx.NodeProto:
-    """It has no name yet."""
+    """Return a copy of `node` that makes `result`; the copy has no name yet."""
     copy = onnx.NodeProto()
     copy.CopyFrom(node)
     copy.name = ""

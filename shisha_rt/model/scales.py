@@ -48,7 +48,7 @@ def never_negative(graph: Graph) -> frozenset[str]:
 
 
 def tensor_exponents(graph: Graph, largest: Mapping[str, float]) -> dict[str, int]:
-    """Of each tensor of `largest`, its largest magnitude on the calibration frames, if that is finite.
+    """Exponents of the tensors in `largest` (magnitudes on the calibration frames), where these are finite.
 
     What a Relu reads and makes has one scale, so that it is a maximum of integers. Where nothing else sees what it
     reads, that is the scale of what it makes: a Conv before it saturates only below 0, where the Relu cuts, and it is

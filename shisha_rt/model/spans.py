@@ -39,7 +39,7 @@ def ends(graph: Graph, first: int, last: int) -> tuple[tuple[str, ...], tuple[st
 
 
 def ends_of(graph: Graph, runs: Sequence[Span]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """As `ends`, of several runs of operators taken as one, in the graph's order."""
+    """Inputs and outputs of several runs of operators taken as one, as `ends` gives them, in the graph's order."""
     made: dict[str, None] = {}
     read: dict[str, None] = {}
     for first, last in runs:
@@ -63,7 +63,7 @@ def moved_bytes(graph: Graph, first: int, last: int) -> int:
 
 
 def weight_bytes(graph: Graph, first: int, last: int) -> int:
-    """Of the constants that operators `first` to `last` read, each once."""
+    """Bytes of the constants that operators `first` to `last` read, each counted once."""
     read = {name for operator in graph.operators[first : last + 1] for name in operator.inputs}
     return sum(graph.constants[name].size_bytes for name in read if name in graph.constants)
 

@@ -58,7 +58,7 @@ class Split:
 
     @property
     def fraction(self) -> float:
-        """Of what is split, the share of this part; none is a join's."""
+        """Share of this part in what is split; 0 for a join."""
         return 0.0 if self.joins else self.shares[self.part] / sum(self.shares)
 
     @property
@@ -90,7 +90,7 @@ class Splittable(msgspec.Struct, frozen=True):
     join_part: float = 0.0
 
     def rooms(self, tensor: str, shards: int) -> tuple[str, ...]:
-        """Where so many shards put what they make of one of the tensors."""
+        """Names of the rooms in which so many shards put what they make of a tensor."""
         return tuple(partial_name(tensor, part) for part in range(shards)) if self.summed else (tensor,)
 
 

@@ -40,7 +40,7 @@ def all_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
 
 
 def reads(node: onnx.NodeProto) -> tuple[str, ...]:
-    """Its inputs, in their positions, and behind them what its graphs read from outside, each once."""
+    """Inputs of a node in their positions, and behind them what the node's subgraphs read from outside, each once."""
     listed = tuple(node.input)
     captured = dict.fromkeys(name for graph in subgraphs(node) for name in _captured(graph))
     return (*listed, *(name for name in captured if name not in listed))
@@ -126,6 +126,6 @@ def _captured(graph: onnx.GraphProto) -> Iterator[str]:
 
 
 def _names_within(graph: onnx.GraphProto) -> set[str]:
-    """Of what it defines itself, graphs inside it apart."""
+    """Names that the graph defines itself, without those of graphs inside it."""
     made = {name for node in graph.node for name in node.output if name}
     return made | {value.name for value in graph.input} | {weight.name for weight in graph.initializer}

@@ -9,7 +9,7 @@ from shisha_rt.placement.problem import Assignment, Problem
 
 
 def fastest_alone(problem: Problem) -> tuple[int, ...]:
-    """Each node on the device that takes least for it by itself; of equal ones the first."""
+    """Assign each node to the device that takes least for the node alone; of equal devices the first."""
     return tuple([min(node.capable, key=node.cost_s.__getitem__) for node in problem.nodes])
 
 

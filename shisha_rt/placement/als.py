@@ -48,7 +48,10 @@ class _Transfers(Protocol):
     """T_dj, tensor by tensor."""
 
     def due_s(self, node: int, kept: Sequence[int]) -> Iterator[Rows]:
-        """For each tensor that a node reads; the paths `kept` (devices,) end just before it."""
+        """Yield transfer costs for each tensor that `node` reads.
+
+        The paths `kept` (devices,) end just before the node.
+        """
 
     def read(self, node: int, kept: Sequence[int]) -> None:
         """The node has read its tensors; the paths `kept` (devices,) now end with it."""

@@ -53,7 +53,7 @@ def structure(problem: Problem) -> Items:
 
 
 def branches(problem: Problem) -> tuple[Branch, ...]:
-    """In the order of `structure`."""
+    """Branches of the network, in the order of `structure`."""
     links = _links(problem)
     return tuple(_listed(structure(problem), "", links))
 

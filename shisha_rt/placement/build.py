@@ -90,7 +90,7 @@ def _processors(devices: Sequence[Device]) -> tuple[int, ...]:
 
 
 def _doors(devices: Sequence[Device]) -> Mapping[str, Device]:
-    """For each memory a device that states the price of moving into it."""
+    """Map each memory to a device that states the price of moving into that memory."""
     doors: dict[str, Device] = {}
     for device in devices:
         other = doors.setdefault(device.memory, device)

@@ -66,7 +66,7 @@ def groups_in_use(problem: Problem, assignment: Assignment) -> tuple[Group, ...]
 
 
 def best_groups(groups: Iterable[Group], alone_s: Callable[[int, int], float]) -> tuple[Group, ...]:
-    """Of groups that may all be in use the disjoint ones that save most; `alone_s` is told node and device."""
+    """Return the disjoint groups that save most, of groups that may all be in use; `alone_s` takes node and device."""
     gains = ((group, _gain(group, alone_s)) for group in groups)
     usable = [(group, gain) for group, gain in gains if gain > _NO_GAIN]
     usable.sort(key=lambda pair: pair[0].nodes)

@@ -131,7 +131,10 @@ def _entry(graph: Graph, device: Device, operators_s: Floats, runs: Sequence[Run
 
 
 def _explained(graph: Graph, device: Device, operators_s: Floats, run: Run) -> Iterator[tuple[float, ...]]:
-    """For each segment of a device: tensors that come from others, their bytes, and seconds: excess and in all."""
+    """Yield for each segment of a device the tensors that come from others, their bytes, and seconds.
+
+    Excess and in all.
+    """
     device_of = {operator: part.device for part in run for operator in range(part.first, part.last + 1)}
     brought: set[str] = set()
     for part in run:

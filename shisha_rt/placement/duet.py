@@ -37,7 +37,7 @@ def duet(problem: Problem, x: float = DEFAULT_X) -> Solution:
 
 
 class _Present:
-    """Where nodes are now. `_readers` is (tensors, memories): how many consumers of a tensor a memory has."""
+    """Present assignment of nodes. `_readers` (tensors, memories): how many consumers of a tensor a memory has."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem

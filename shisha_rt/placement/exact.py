@@ -59,7 +59,10 @@ def exact_placement(problem: Problem, limits: WidthLimits | None = None, left_s:
 
 
 def _narrowed(problem: Problem, limits: WidthLimits, left_s: LeftSeconds) -> Narrowed:
-    """By half of the time; what is then left open, and is small, by HiGHS in the other half, if scipy is there."""
+    """Narrow the problem in half of the time.
+
+    What is left open, and is small, goes to HiGHS in the rest, if scipy is there.
+    """
     highs_s = left_s() / 2 if left_s() < math.inf else 0.0
     start = bounded(problem, quick_assignment(problem, within(left_s, 0.5)))
     if column_count(start.left) > _MOST_COLUMNS:

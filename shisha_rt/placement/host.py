@@ -12,6 +12,6 @@ _NAME: Final = "(host)"  # no file can give a device or a memory such a name
 
 
 def host_of(devices: Sequence[Device]) -> Device:
-    """In the memory of the first described device behind no link; where there is none, in one of its own."""
+    """The host as a device: in the memory of the first described device behind no link, else in a memory of its own."""
     beside = (device for device in devices if device.described and device.transfer_out is None)
     return replace(next(beside, Device(_NAME, _NAME, "onnxruntime", _NAME, "fp32")), name=_NAME)

@@ -77,7 +77,7 @@ def milp(problem: Problem, left_s: LeftSeconds = forever, limits: WidthLimits | 
 
 
 def column_count(problem: Problem) -> int:
-    """Of the program, without those of groups and copies."""
+    """Number of columns of the program, without those of groups and copies."""
     devices = problem.devices_of
     memories = [len({problem.memory_of[device] for device in group_devices}) for group_devices in devices]
     return sum(map(len, devices)) + sum(
@@ -150,7 +150,7 @@ class _Program:
         self._tensors(problem)
 
     def assignment(self, columns: Floats) -> tuple[int, ...]:
-        """Each node where it is more than elsewhere."""
+        """Assign each node to the device with the largest value."""
         return tuple([max(place, key=lambda device: columns[place[device]].sum()) for place in self._place])
 
     def _nodes(self, problem: Problem) -> None:
@@ -201,7 +201,7 @@ class _Program:
                         self._row(copy[pair], column, 0, np.inf)
 
     def _column(self, seconds: float, whole: bool = False) -> list[int]:
-        """It alone; none if it is too dear."""
+        """Add one column; none if it is too dear."""
         if seconds > self._most_s:
             return []
         self.cost.append(seconds / self._room_s)

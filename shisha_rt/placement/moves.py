@@ -19,7 +19,10 @@ class Move:
 
 
 def moves(problem: Problem, assignment: Assignment) -> tuple[Move, ...]:
-    """In the order of tensors: one for each memory, or for each consumer where the problem counts `per_edge`."""
+    """Moves of an assignment in the order of tensors.
+
+    One a memory, or one a consumer where the problem counts `per_edge`.
+    """
     moves_made = []
     for index, tensor in enumerate(problem.tensors):
         device = assignment[tensor.producer]

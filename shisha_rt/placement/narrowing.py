@@ -36,13 +36,16 @@ _ROUNDED_DOWN: Final = 1 - 1e-12
 
 @dataclass(frozen=True, slots=True)
 class WidthLimits:
-    """Of an elimination: `entries` of all joined tables, which take time, and those `held` at once, of 8 bytes each."""
+    """Limits of an elimination.
+
+    `entries` of all joined tables, which take time, and those `held` at once, of 8 bytes each.
+    """
 
     entries: int = 1 << 30
     held: int = 1 << 25
 
     def order(self, network: CostNetwork) -> Order | None:
-        """None where it would go beyond them."""
+        """Elimination order of a network; None where every order goes beyond the limits."""
         order = elimination_order(network.sizes, network.scopes, self.entries)
         return None if order is None or order.held > self.held else order
 
@@ -151,7 +154,7 @@ def bounded(problem: Problem, assignment: Assignment) -> Narrowed:
 
 
 def narrowed(narrow: Narrowed, limits: WidthLimits, left_s: LeftSeconds) -> Narrowed:
-    """As far as it goes within the limits."""
+    """Narrow the choices as far as possible within the limits."""
     should_stop = within(left_s)
     while not narrow.is_settled and not should_stop():
         before = narrow
@@ -177,7 +180,10 @@ def narrowed(narrow: Narrowed, limits: WidthLimits, left_s: LeftSeconds) -> Narr
 
 
 def _moved(narrow: Narrowed, should_stop: ShouldStop) -> Narrowed:
-    """Until no move to any of the devices is a gain; to as many of them at once as are narrow enough."""
+    """Move nodes until no move to any of the devices is a gain.
+
+    Moves go to as many devices at once as are narrow enough.
+    """
     devices = len(narrow.left.devices)
     count, first, idle = max(1, devices // 2), 0, 0
     while count and idle < devices and not should_stop():

@@ -79,7 +79,7 @@ class CostNetwork:
 
 
 def cost_network(problem: Problem) -> CostNetwork:
-    """Its tables grow with the problem, and no faster."""
+    """Build the cost network of a problem; its tables grow with the problem, and no faster."""
     groups = {index: group for index, group in enumerate(problem.groups) if _saves(problem, group)}
     states = _states(problem, groups)
     network = CostNetwork(states, [len(node.device) for node in states], [], [])
@@ -109,7 +109,7 @@ def cost_network(problem: Problem) -> CostNetwork:
 
 
 def _saves(problem: Problem, group: Group) -> bool:
-    """Where a member cannot run by itself, it saves all that there is."""
+    """Whether a group saves anything; a group with a member that cannot run alone always does."""
     return group.cost_s < sum([problem.nodes[node].cost_s[group.device] for node in group.nodes])
 
 

@@ -39,7 +39,7 @@ class Paths:
         return len(last) - 1
 
     def device_of(self, operator: int, path: int) -> int:
-        """Where a path runs one of its operators."""
+        """Device on which a path runs one of its operators."""
         last = self._last
         while last[path] > operator:
             jump = self._jump[path]

@@ -68,7 +68,7 @@ class PlacedCosts:
         return replace(placed, teams=self._teams(), mixed=same)
 
     def _teams(self) -> tuple[CostTeam, ...]:
-        """Each as the only place of a machine."""
+        """Costs of each team, priced as the only place of a machine."""
         ones = {
             team: PlacedCosts(self._graph, self._layers, self._machine.as_one(team), {team[0]: costs})
             for team, costs in self._costs_of_team.items()

@@ -165,7 +165,7 @@ def costs_of_devices(
     handover_s: float,
     alone: Mapping[str, OperatorCosts] | None = None,
 ) -> ProcessorCosts:
-    """Each operator of a cleaned graph is a node; `costs` has those of each place, which has one device.
+    """Costs with each operator of a cleaned graph as a node; `costs`: those of each place, which has one device.
 
     `alone`: of places whose partitions were measured by themselves, what these took; from that follows what it costs
     such a place to take tensors in and to hand them on.
@@ -273,7 +273,9 @@ def _passed_of(
 
 
 def costs_of_layers(costs: Costs, needs: Sequence[Collection[int]], handover_s: float) -> ProcessorCosts:
-    """Each run of layers that no legal cut parts is a node; `needs` (layers,): of which each reads a tensor.
+    """Costs with each run of layers that no legal cut parts as a node.
+
+    `needs` (layers,): the layers each reads a tensor of.
 
     Stages hand tensors on in shared memory, which is part of their times: nothing is moved besides.
     """

@@ -142,7 +142,7 @@ class _Passing:
             np.maximum(own, 0.0, out=own)
 
     def guess(self) -> list[int]:
-        """Each variable's best value in turn, those before it being as chosen."""
+        """Choose each variable's best value in turn, given the values chosen before."""
         values = [-1] * len(self._own)
         for variable in self._sequence:
             cost = self._own[variable].copy()

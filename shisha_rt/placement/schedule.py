@@ -137,7 +137,7 @@ class _Scheduling:
                 yield from self._steps(branch)
 
     def _is_one_partition(self, nodes: Sequence[int]) -> bool:
-        """On one device, and in no group with nodes elsewhere."""
+        """Whether nodes are on one device, and in no group with nodes elsewhere."""
         if len({self._assignment[node] for node in nodes}) > 1:
             return False
         grouped = {other for node in nodes if node in self._group_of for other in self._group_of[node].nodes}

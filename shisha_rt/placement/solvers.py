@@ -19,7 +19,7 @@ from shisha_rt.studies import study
 
 @dataclass(frozen=True, slots=True)
 class SolverOptions:
-    """Each solver reads its own and leaves the rest.
+    """Options of all solvers; each solver reads its own and ignores the rest.
 
     `priority`: the order of devices, by name. `duet`: x, in percent. `typeseq`: the accelerator's name, by default the
     last device. `left_s`: seconds until the time limit; those that only pass the nodes a few times do not go by it.

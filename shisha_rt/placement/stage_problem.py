@@ -128,7 +128,7 @@ def _worth_several(problem: Problem, solution: Solution, margin: float) -> Solut
 
 
 def _with_host(costs: OperatorCosts) -> OperatorCosts:
-    """Of all operators with `entry` before and `exit` after them, and of all devices with the host after them."""
+    """Costs with the operators `entry` before and `exit` after all others, and with the host after all devices."""
     time_s = np.pad(costs.time_s, ((1, 1), (0, 1)), constant_values=math.inf)
     time_s[[0, -1], -1] = 0.0
     groups = (replace(group, operators=tuple(index + 1 for index in group.operators)) for group in costs.groups)

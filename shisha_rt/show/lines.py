@@ -16,7 +16,7 @@ def clipped(text: str, style: str = "") -> Text:
 
 
 def shortened(text: str, width: int, style: str = "") -> Text:
-    """For a table, which would cut every column where one is too wide."""
+    """Shorten a text for a table, which would cut every column where one is too wide."""
     shown = clipped(text, style)
     shown.truncate(max(1, width), overflow="ellipsis")
     return shown

@@ -137,7 +137,10 @@ def ribbon(stretches: Sequence[tuple[str, int]], width: int = 32) -> str:
 
 
 def _by_depth(boxes: Sequence[Box], after: Sequence[tuple[int, ...]], width: int) -> str:
-    """Each box below all that it is after; those of one depth side by side, in several rows if they are many."""
+    """Draw each box below all boxes that it is after.
+
+    Boxes of one depth stand side by side, in several rows if many.
+    """
     depths: list[int] = []
     for own in after:
         depths.append(1 + max((depths[previous] for previous in own), default=-1))

@@ -16,7 +16,7 @@ from shisha_rt.show.picture import milliseconds
 
 
 def print_report(title: str, problem: Problem, solution: Solution, solver: str, solve_time_s: float) -> None:
-    """On standard output; the solution has an assignment."""
+    """Print a report to standard output; the solution has an assignment."""
     from rich.console import Console
 
     assert solution.assignment is not None

@@ -121,7 +121,7 @@ def _trouble(place: Mapping[str, Any]) -> str:
 
 
 def _bar(box: Box, room: int) -> Text:
-    """Where there is no room for the word, only colour tells the slowest."""
+    """Bar of a box; where there is no room for the word, only colour marks the slowest."""
     from rich.text import Text
 
     behind = len(_SLOWEST) if room > 2 * len(_SLOWEST) else 0

@@ -54,7 +54,7 @@ class PlanAim:
 
 @dataclass(frozen=True, slots=True)
 class OrderFound:
-    """Of the order of layers asked for, "file" or "best": by how much the best one found is faster than the file's.
+    """Gain of the best order of layers found over the file's; `order`: the one asked for, "file" or "best".
 
     `most_gain`: no order is faster by more. Both are ratios from 1 on, None where not known; then `reason` says why.
     """
@@ -141,7 +141,7 @@ class PlanAnswer:
 
     @property
     def rate(self) -> Rate | None:
-        """None where no stage or not every stage's time is known."""
+        """Rate of the plan; None where the time of some stage is not known."""
         known = [_known(times) for times in self.team_s]
         if not known or not all(known):
             return None
@@ -219,7 +219,10 @@ def _known(times_s: Sequence[float | None]) -> list[float]:
 
 
 def _on(stage: Stage) -> str:
-    """Its place; the places of a team with a plus between them; of several copies how many, and their teams."""
+    """Where a stage runs: its place.
+
+    A team as places with a plus between; several copies with their number and teams.
+    """
     teams = ", ".join("+".join(team) for team in stage.teams)
     return f"{len(stage.teams)} copies: {teams}" if len(stage.teams) > 1 else teams
 

@@ -172,7 +172,7 @@ def _fps(trial: Event) -> float:
 
 
 def _frames_alone(trial: Event) -> float:
-    """As many a second if each is sent when the one before it is answered."""
+    """Frames a second if each is sent when the one before it is answered."""
     latency_s = trial["latency_s"]
     return 1 / latency_s if latency_s else 0.0
 

@@ -87,7 +87,7 @@ def pool_lines(stages: Stages) -> list[str]:
 
 
 def placement_lines(stages: Stages) -> list[str]:
-    """For each stage with devices to choose from, its segments in their order: what was predicted, what is measured."""
+    """Lines for each stage with devices to choose from: its segments in order, with predicted and measured times."""
     lines = []
     for served, stage in zip(stages, plan_of(stages).stages, strict=True):
         placement = served.get("placement")

@@ -108,7 +108,7 @@ class CleanModel:
         return model_proto
 
     def weight_bytes(self, segment: Segment) -> int:
-        """Of all constants that the segment reads, each once."""
+        """Bytes of all constants that the segment reads, each counted once."""
         return sum(self.graph.constants[name].size_bytes for name in self._weights(self._operators(segment)))
 
     def array(self, name: str) -> npt.NDArray[Any]:

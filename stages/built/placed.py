@@ -174,7 +174,7 @@ class PlacedStage:
 
     @property
     def runs(self) -> list[Span]:
-        """Of operators, one for each segment."""
+        """Runs of operators, one for each segment."""
         return [(segment.first, segment.last) for segment in self.segments]
 
     @property
@@ -183,7 +183,7 @@ class PlacedStage:
         return self.described or any(self._device_speed(part.device_index) != 1 for part in self._parts)
 
     def warm(self, cpu_clock: CpuClock = lambda: 0.0) -> tuple[float, ...]:
-        """As `run`, on memory of its own: first-run allocations happen before a frame waits for them."""
+        """Run the stage on memory of its own, so that first-run allocations happen before a frame waits for them."""
         if self._bound_apart is None:
             self._bound_apart = self.bind_to({tensor.name: _zeros(tensor) for tensor in self._ends})
         return self.run_bound(self._bound_apart, cpu_clock)
@@ -269,7 +269,7 @@ def most_apart(datatypes: Iterable[str]) -> float:
 
 
 def relative_difference(computed: Array, expected: Array) -> float:
-    """By how much an output is another than it is to be (see `PlacedStage.difference`)."""
+    """Relative difference of an output from the expected one (see `PlacedStage.difference`)."""
     if not expected.size:
         return 0.0
     if expected.dtype.kind in "iu" and expected.dtype.itemsize == 1:  # they stand for reals

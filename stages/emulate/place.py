@@ -84,7 +84,7 @@ class EmulatedPlace:
         return Started(demand, speed, slowed, start_s, free_s) if slowed or free_s > 0 else None
 
     def finish(self, started: Started | None, cpu_s: float, now_s: float) -> float:
-        """It has been computed, in `cpu_s` of CPU time; returns when it is due."""
+        """Note that a part has been computed in `cpu_s` of CPU time; return when the part is due."""
         if started is None:
             self._pace.dropped_s = 0.0  # there was nothing to make up for
             return self._pace.change(now_s)

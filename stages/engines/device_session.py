@@ -44,9 +44,11 @@ def _is_openvino(device: Device) -> bool:
 
 
 def load_engines(devices: Iterable[Device]) -> None:
-    """To be called before the process is pinned: OpenVINO has threads for the cores that it then may use, no more.
+    """Load the engines of devices before the process is pinned.
 
-    One that is not installed is told of when it is to build something.
+    OpenVINO has threads for the cores usable at that moment.
+
+    An engine that is not installed is reported when it is asked to build something.
     """
     if any(device.engine == "openvino" for device in devices):
         with contextlib.suppress(Failure):

@@ -151,7 +151,10 @@ class _Segment:
         self._round(f"{result}:shifted", 0, result)
 
     def _integers(self, name: str) -> str:
-        """Of a tensor of floats that comes into the segment, made once; of one made in it they are there."""
+        """Name of the integers of a tensor.
+
+        Those of a float tensor that enters the segment are made once, others are there.
+        """
         if name not in self._in_integers:
             self._round(name, self._exponent(name), name)
             self._in_integers.add(name)

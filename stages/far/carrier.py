@@ -26,7 +26,7 @@ class Carrier(Protocol):
     """One end, of one thread."""
 
     def filenos(self) -> Sequence[int]:
-        """To wait for: once one can be read, messages are to be taken until there is none."""
+        """Descriptors to wait for: once one is readable, messages are to be taken until none is left."""
         ...
 
     def send(self, data: bytes, tensors: Sequence[memoryview] = ()) -> None:

@@ -86,7 +86,7 @@ class _Model:
 
     @classmethod
     def of(cls, config: messages.WorkerConfig) -> _Model:
-        """As this host has it. Raises OSError and MsgspecError."""
+        """The model as this host has it. Raises OSError and MsgspecError."""
         folders = [Path(folder) for folder in config.engine_folders]
         indexes = [index_file.read_index(folder) for folder in folders]
         boundaries = (
@@ -131,7 +131,7 @@ class FarPlace:
         self._last_lines: deque[str] = deque(maxlen=20)
 
     def run(self) -> None:
-        """Until the worker is dead. Raises CarrierBroken when its relay is gone."""
+        """Run until the worker is dead. Raises CarrierBroken when the relay is gone."""
         assert self._child.popen.stderr is not None
         poller = select.poll()
         fds = [self._channel.fileno(), self._child.pidfd, self._child.popen.stderr.fileno(), *self._end.filenos()]
@@ -197,7 +197,7 @@ class FarPlace:
 
     @property
     def _is_alive(self) -> bool:
-        """Its worker signs, or would if it got a core; one that starts has not begun to."""
+        """Whether the worker shows signs of life, or would if it got a core; one that starts has not begun to."""
         silent_s = (time.monotonic_ns() - self._arena.sign(0).heartbeat_ns) / 1e9
         if not self._ready or silent_s < _WORKER_SILENT_S:
             return True

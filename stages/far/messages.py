@@ -39,7 +39,7 @@ class RepaceFar(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Ping(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """To be answered at once. Bytes beside it may go there, and `bytes_back` are to come back beside the answer."""
+    """A message to be answered at once, with bytes beside it, and with `bytes_back` bytes beside the answer."""
 
     number: int
     bytes_back: int = 0

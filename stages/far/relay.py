@@ -97,7 +97,7 @@ class Relay:
         self._up: messages.Ready | None = None  # what the daemon is to hear once the link has been measured
 
     def run(self) -> None:
-        """Until the daemon ends this process, or the line to the far end breaks."""
+        """Run until the daemon ends this process, or the line to the far end breaks."""
         self._send(messages.Hail(self._config.incarnation, self._end.key))
         connect = self._await_connect()
         if connect is None:
@@ -120,7 +120,10 @@ class Relay:
             raise
 
     def _await_connect(self) -> messages.Connect | None:
-        """None if the daemon is gone. What reaches each worker comes here, too, before there is a far end."""
+        """Wait for the message that says where the far end is; None if the daemon is gone.
+
+        Messages that every worker gets reach a relay, too, before there is a far end.
+        """
         while True:
             try:
                 message = messages.TO_WORKER.decode(self._channel.wait())
@@ -283,7 +286,7 @@ class Relay:
         self._send(done)
 
     def _take_out(self, part: Descriptor) -> tuple[messages.Run, float] | None:
-        """None for one that is not out."""
+        """Take back a part that is out; None for a part that is not."""
         for out in self._out:
             if out[0].part == part:
                 self._out.remove(out)

@@ -134,7 +134,7 @@ class NearEnd(_End):
         super().__init__(largest_bytes)
 
     def connect(self, endpoint: str, far_key: str) -> None:
-        """To the far end that has this key. Raises CarrierBroken."""
+        """Connect to the far end that has this key. Raises CarrierBroken."""
         try:
             self._socket.set(zmq.CURVE_SERVERKEY, far_key.encode())
             self._socket.connect(endpoint)

@@ -143,7 +143,7 @@ def run_rounds(
     tell: Callable[[Progress], None],
     waiting: _Waiting | None = None,
 ) -> bool:
-    """Each of `turns` once in every round; False if it was given up, as its threads had to wait."""
+    """Run each of `turns` once in every round; return False if that was given up because threads had to wait."""
     start_s = time.monotonic()
     for done in range(1, rounds.max_rounds + 1):
         for turn in turns:

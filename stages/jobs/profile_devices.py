@@ -148,7 +148,7 @@ def _faulty(
     own: Sequence[int],
     suspects: Sequence[int],
 ) -> _Faults:
-    """Of the operators `own` of a layer; `suspects`, where none of them fails by itself."""
+    """Return the faulty operators among `own` of a layer; `suspects` where none of them fails alone."""
     device = devices[own[0] - layer.first_operator]
     try:
         stage = placed.stage(((layer.index, layer.index),), [placed_device.name for placed_device in devices])

@@ -99,7 +99,7 @@ class _Partition:
     def _timer(
         self, job: PartitionProfilingJob, device: Device, inputs: Sequence[Array], outputs: Sequence[Array]
     ) -> Timer | None:
-        """None if the device cannot run it."""
+        """Timer of the partition on a device; None if the device cannot run it."""
         graph = self.model.graph
         if not all(device.takes(tensor.datatype) for tensor in (*graph.tensors.values(), *graph.constants.values())):
             return None

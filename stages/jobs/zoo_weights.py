@@ -93,7 +93,10 @@ class _Calibration:
         return self._weights
 
     def _find_heads(self, outputs: Iterable[str]) -> dict[str, onnx.NodeProto]:
-        """None for an answer that is normalised, or a sum: it has the spread that it has."""
+        """Find the operators that make the outputs.
+
+        An output that is normalised, or a sum, keeps its spread and has none.
+        """
         heads = {}
         for output in outputs:
             node = self._producers[output]
@@ -169,7 +172,7 @@ class _Calibration:
         self._weights[variance] = np.broadcast_to(np.square(seen_std), shape)
 
     def _set_bias(self, node: onnx.NodeProto) -> None:
-        """To a zero mean, where the heavy operator before it has no bias of its own."""
+        """Set a bias for a zero mean, where the heavy operator before has no bias of its own."""
         mean, _ = _statistics(self._values[node.input[0]], _channel_axis(self._producers[node.input[0]]))
         self._weights[node.input[1]] = np.broadcast_to(-mean, tuple(self._constants[node.input[1]].dims))
 

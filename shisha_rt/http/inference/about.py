@@ -75,7 +75,7 @@ class About:
         return json_answer(_config(signature, metadata["platform"]))
 
     async def statistics(self, request: Request) -> Response:
-        """Of the model, or of all models, which is the same."""
+        """Statistics of the model, or of all models, which is the same here."""
         if "model" in request.path_params:
             await self._check(request)
         told_statistics = await self._ask("model_statistics")
@@ -102,7 +102,7 @@ class About:
         raise HttpFault(501, "there are no log settings")
 
     async def _health(self, op: str, field: str) -> Response:
-        """By the status: 200 for yes. A daemon that does not answer is not there."""
+        """Answer a health question by the status: 200 for yes. A daemon that does not answer counts as not there."""
         try:
             is_so = bool((await self._ask(op))[field])
         except ShishaError:
@@ -150,6 +150,9 @@ def _config(signature: Signature, platform: str) -> Mapping[str, object]:
 
 
 def _tensor(tensor: Tensor) -> dict[str, object]:
-    """Of a tensor, with -1 for each size that varies. Triton's TYPE_STRING, which differs, is of no model here."""
+    """Metadata of a tensor, with -1 for each size that varies.
+
+    No model here has Triton's TYPE_STRING, which differs.
+    """
     dims = [-1 if axis in tensor.open_axes else size for axis, size in enumerate(tensor.shape)]
     return {"name": tensor.name, "data_type": f"TYPE_{tensor.datatype}", "dims": dims}

@@ -83,6 +83,6 @@ def _classes(array: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
 
 
 def _strings(array: npt.NDArray[Any]) -> memoryview:
-    """As the binary extension has them: each with its length before it, 4 bytes, little-endian."""
+    """Encode strings as the binary extension does: each behind its length of 4 bytes, little-endian."""
     texts = [text.encode() for text in array.reshape(-1)]
     return memoryview(b"".join(len(text).to_bytes(4, "little") + text for text in texts))

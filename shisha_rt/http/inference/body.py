@@ -108,7 +108,7 @@ class Body:
             raise HttpFault(400, "the body goes on; expected as many bytes as its header says")
 
     async def _straight_into(self, room: memoryview) -> int:
-        """So much of it as comes, past all that is between."""
+        """Read the body straight into `room`, without buffers between; return the bytes that came."""
         try:
             async with self._patience(len(room)):
                 filled = await self._fill(room)

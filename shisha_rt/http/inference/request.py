@@ -176,7 +176,7 @@ def raw_request(size_bytes: int | None, signature: Signature) -> InferenceAsked:
 
 
 def longest_body(signature: Signature) -> int:
-    """So many bytes a request may have, even one whose tensors are JSON."""
+    """Return the most bytes that a request may have, even one whose tensors are JSON."""
     values = max(sum(math.prod(tensor.shape) for tensor in inputs) for inputs in signature.each)
     return MAX_HEADER_BYTES + MAX_JSON_BYTES_A_VALUE * values
 
@@ -204,7 +204,10 @@ def array_of(input_tensor: InputTensor) -> npt.NDArray[Any]:
 
 @cache
 def _values_decoders(dtype: np.dtype[Any], rank: int) -> tuple[msgspec.json.Decoder[Any], msgspec.json.Decoder[Any]]:
-    """Of values in a row, and nested so deeply. Integers out of range are found by them, or (UINT64) by numpy."""
+    """Return decoders of values in a row, and of values nested to `rank`.
+
+    Integers out of range are found by the decoders, or (UINT64) by numpy.
+    """
     of: Any = bool if dtype.kind == "b" else float
     if dtype.kind in "iu":
         bounds = np.iinfo(dtype)
@@ -241,7 +244,10 @@ def _input(given: _Input, signature: Signature) -> InputTensor:
 
 
 def _check_shape(given: _Input, signature: Signature) -> None:
-    """That it is one that is served; of several shapes which one all inputs have together the client will say."""
+    """Raise for a shape that is not served.
+
+    Whether the shapes of all inputs belong together is checked by the client.
+    """
     served = [tensor.shape for inputs in signature.each for tensor in inputs if tensor.name == given.name]
     if given.shape not in served:
         expected = " or ".join(str(list(shape)) for shape in dict.fromkeys(served))

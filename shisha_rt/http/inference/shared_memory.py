@@ -91,7 +91,7 @@ class SharedFiles:
             )
 
     def write(self, caller: Caller, region: FilePiece, data: memoryview) -> None:
-        """Where the file has become shorter, nothing is written: it must not grow by us."""
+        """Write `data` into a caller's file; a file that has become shorter is left alone, as it must not grow."""
         self.check_room(caller, region, len(data))
         file = self._find(caller, region)
         begin = file.offset + region.offset

@@ -27,7 +27,7 @@ _SEND_WITHIN_S: Final = 20.0
 
 
 class Cursor:
-    """Where one feed stands. `last`: the id of the last event of the journal that its reader had, `INSTANCE:NUMBER`."""
+    """Position of one feed. `last`: the id of the last journal event that the reader had, `INSTANCE:NUMBER`."""
 
     def __init__(self, watching: Watching, last: str = "") -> None:
         self._watching = watching

@@ -51,7 +51,7 @@ class StaticFile:
 
 @cache
 def static_files() -> Mapping[str, StaticFile]:
-    """By name."""
+    """Static files of the page, by name."""
     files_read = {}
     for path in sorted(FOLDER.iterdir()):
         if path.suffix in _TYPES:

@@ -19,9 +19,11 @@ class Drawing:
 
 
 def drawing(after: Sequence[Sequence[int]]) -> Drawing:
-    """Of stages that are each after earlier ones. A chain is one straight line.
+    """Draw stages, each of which comes after earlier ones, as lanes. A chain is one straight line.
 
-    A stage goes on in the column of one that it is after, if nothing came there since; else in the first free one.
+    A stage continues the column of a stage that it is after, if that column is still open.
+
+    Else it takes the first free one.
     """
     lanes: list[int] = []
     ways: list[tuple[int, int, int]] = []

@@ -140,7 +140,7 @@ class _Page:
         return self._app_state.sessions.caller(session_of(request.scope["headers_by_name"]), self._app_state.users)
 
     def _know_again(self, request: Request, answer: Response) -> None:
-        """Where nobody logs in, whoever loads the page begins a session."""
+        """Begin a session for whoever loads the page, where nobody has to log in."""
         if self._app_state.users is None and self._of_session(request) is None:
             self._give_cookie(request, answer, self._app_state.sessions.begin(request.scope["caller"]))
 

@@ -28,7 +28,7 @@ class _Session:
 
 
 class Sessions:
-    """By the SHA-256 of their ids: nothing that a caller sends is compared with an id byte by byte.
+    """Sessions by the SHA-256 of their ids, so that no caller's input is compared with an id byte by byte.
 
     Ids are 256 random bits, and are kept nowhere but in the browser.
     """
@@ -66,7 +66,10 @@ class Sessions:
 
 
 def cookie_name(host: str) -> str:
-    """Of the daemon whose page came from `host` (a name and a port): cookies do not tell ports apart."""
+    """Name of the cookie for the daemon whose page came from `host` (name and port).
+
+    Cookies do not tell ports apart.
+    """
     port = host.rpartition(":")[2]
     return f"shisha_rt_{port}" if port.isdigit() else "shisha_rt"
 

@@ -57,7 +57,7 @@ class Watching:
         self._news = asyncio.Event()
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Watch the daemon until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._count())
             tasks.create_task(self._look())
@@ -78,7 +78,7 @@ class Watching:
 
     @property
     def news(self) -> asyncio.Event:
-        """It is set when something is new after now."""
+        """Return an event that is set when something new has come after now."""
         return self._news
 
     async def _count(self) -> None:

@@ -64,7 +64,7 @@ class ControlGroups:
         return min((limit for limit in limits if limit < _NO_MEMORY_LIMIT), default=None)
 
     def throttling(self) -> Throttling:
-        """Of all groups on the way up together, as each may stop this process."""
+        """Sum the throttling counters of this group and all groups above it, as each may stop this process."""
         periods = throttled = 0
         throttled_s = 0.0
         for folder in (*self._v2, *self._cpu_v1):
@@ -76,7 +76,9 @@ class ControlGroups:
         return Throttling(periods, throttled, throttled_s)
 
     def pressure_s(self) -> float | None:
-        """For how long, in all, some thread of the group waited for a core; of the host where the group has no count.
+        """Seconds in all during which some thread of the group waited for a core.
+
+        The host's where the group has no count.
 
         None where the kernel does not count that (pressure stall information, PSI).
         """

@@ -26,9 +26,11 @@ _PROCESS_FIELDS: Final = slice(11, 15)  # utime, stime, and both of the children
 
 @dataclass(frozen=True, slots=True)
 class CpuReading:
-    """At `at_s` of a monotonic clock: seconds that some cores have been busy, and that our processes have run.
+    """CPU times at `at_s` of a monotonic clock.
 
-    `clients_s`: that others' processes have run that work for us, by pid; they may come and go.
+    Seconds that some cores have been busy, and that our processes have run.
+
+    `clients_s`: seconds of other processes that work for us (clients), by pid; they may come and go.
     """
 
     at_s: float

@@ -251,7 +251,7 @@ def _is_name(value: str | bytes, may_be_prose: bool = False) -> bool:
 
 
 def _check_header(model: onnx.ModelProto, path: Path) -> None:
-    """Also writes the default domain, which has two names, as the empty one throughout."""
+    """Check opsets and names; write the default domain, which has two names, as the empty one throughout."""
     for part in (*model.opset_import, *all_nodes(model.graph.node)):
         if part.domain == "ai.onnx":
             part.domain = ""

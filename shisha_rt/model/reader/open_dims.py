@@ -104,7 +104,7 @@ def _check_open_shapes(inputs: Sequence[onnx.ValueInfoProto], sizes: InputSizes,
 
 
 def _name_dimensions(inputs: Sequence[onnx.ValueInfoProto], path: Path) -> dict[str, tuple[str, ...]]:
-    """By input the name of each dimension, empty where its size is fixed."""
+    """Map each input to the names of its dimensions, empty where a size is fixed."""
     images = {}
     for value in inputs:
         names = []

@@ -205,7 +205,7 @@ class _Walk:
         return state
 
     def _fewest_rows(self) -> int:
-        """Of the tensors that shards hand on: so that each has some of all."""
+        """Fewest rows among the tensors that shards hand on, so that each shard has some of all of them."""
         here = {*self._sharded}
         shapes = {name: self._graph.tensors[name].shape for name in self._states}
         made = [name for name in self._states if is_needed_beyond(self._graph, name, here)]

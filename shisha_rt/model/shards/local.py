@@ -50,7 +50,10 @@ class Needs:
 
 
 def needs_of(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
-    """None: it cannot make `wanted` by itself, but needs all of some input where it should need a part."""
+    """Slices of its inputs that an operator needs for the slice `wanted` of its output.
+
+    None where it cannot make the slice alone: it needs all of some input of which it should need a part.
+    """
     kind = operator.op_type
     if operator.domain not in ("", "com.microsoft", NCHWC) or not _makes_one(graph, operator):
         return None
@@ -79,7 +82,10 @@ def needs_of(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
 
 
 def carried(graph: Graph, operator: Operator, position: int, axis: int, unit: int) -> tuple[int, int] | None:
-    """Where slices of an input lead: the output's axis, and its positions for `unit` of the input's."""
+    """Axis of the output to which slices of an input's axis lead, and the positions there that `unit` of them make.
+
+    None where `unit` would part a group of channels, or slices do not lead to slices.
+    """
     kind = operator.op_type
     shape, made = (tensor_of(graph, name).shape for name in (operator.inputs[position], operator.outputs[0]))
     if kind in CONVOLVE or kind == "ConvTranspose":
@@ -100,7 +106,10 @@ def carried(graph: Graph, operator: Operator, position: int, axis: int, unit: in
 
 
 def broadcast(graph: Graph, operator: Operator, wanted: Slice, *positions: int) -> tuple[Slice | None, ...]:
-    """Of inputs that are broadcast to the output's shape; `positions`: of these alone, the others are whole."""
+    """Slices of inputs that are broadcast to the output's shape.
+
+    Only inputs at `positions` are sliced, the others are whole.
+    """
     rank = len(tensor_of(graph, operator.outputs[0]).shape)
     slices: list[Slice | None] = []
     for position, name in enumerate(operator.inputs):
@@ -202,7 +211,7 @@ def _product(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
 
 
 def contraction(graph: Graph, operator: Operator, first: int, count: int) -> tuple[Slice, Slice]:
-    """Of image or left matrix, and of weights, where a shard takes some input channels or of the inner dimension."""
+    """Slices of image (or left matrix) and weights for a shard that takes part of the contracted dimension."""
     if operator.op_type in CONVOLVE:
         return Slice(1, first, count), Slice(1, first, count)
     if operator.op_type == "ConvTranspose":

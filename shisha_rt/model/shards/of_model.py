@@ -28,7 +28,7 @@ _MACS: Final[Mapping[str, int]] = MappingProxyType({"LRN": 300, "LogSoftmax": 50
 def splits_of(
     graph: Graph, node_layers: Sequence[int], legal_cuts: Collection[int], layer_macs: Sequence[int]
 ) -> tuple[tuple[Splittable, ...], tuple[KeptWhole, ...]]:
-    """Of each group of layers with a heavy operator, and of pairs of neighbours, along every axis.
+    """Find how each group of layers with a heavy operator, and pairs of neighbours, may be split along every axis.
 
     `graph` is the one that stages are cut from, `node_layers` (operators,) the layer of each, `layer_macs` (layers,)
     the multiply-adds of each.

@@ -171,7 +171,10 @@ class _ShardBuilder:
     # What it needs
 
     def _share(self, name: str) -> Slice:
-        """Of a tensor that shards share. Where one has more rows than there are units, they are in proportion."""
+        """Slice of a tensor that belongs to this shard.
+
+        A tensor with more rows than there are units is shared in proportion.
+        """
         axis, unit = self._course.states[name]
         size, (first, end), units = self._graph.tensors[name].shape[axis], self._span, self._course.units
         if self._course.axis == "rows":
@@ -196,7 +199,7 @@ class _ShardBuilder:
                 self._held[name] = self._hull(name, wanted) if name in self._held else wanted
 
     def _local(self, operator: Operator) -> Needs:
-        """Where it cannot make the slice by itself, it makes all."""
+        """Slices that `operator` needs; an operator that cannot make its slice alone makes all of its output."""
         name = operator.outputs[0]
         wanted = self._held.get(name)
         needs = None if wanted is None else needs_of(self._graph, operator, wanted)
@@ -274,7 +277,7 @@ class _ShardBuilder:
         return own
 
     def _nothing(self, operator: Operator) -> str:
-        """In place of an input that is left out. Older products of two matrices must have a third."""
+        """Name of zeros in place of an input that is left out: older Gemm operators must have a third input."""
         if not operator.op_type.endswith("Gemm"):
             return ""
         name = f"{operator.outputs[0]}/zero"
@@ -314,5 +317,5 @@ def _sliced_name(name: str, tensor_slice: Slice) -> str:
 
 
 def _or_whole(tensor_slice: Slice | None, tensor: Tensor) -> Slice | None:
-    """None where the slice is all of it."""
+    """Return the slice, or None where it is all of the tensor."""
     return None if tensor_slice is None or tensor_slice.count == tensor.shape[tensor_slice.axis] else tensor_slice

@@ -25,7 +25,7 @@ class SlidingWindow:
         return max(0, (self.size_out - 1) * self.stride + self.reach - self.size_in - self.before)
 
     def rows(self, first: int, end: int) -> tuple[int, int, int, int]:
-        """For rows `first` to `end` of the output: first row and end of the input's, padding before and after."""
+        """Input rows and padding for rows `first` to `end` of the output: first row, end, padding before and after."""
         start = first * self.stride - self.before
         stop = (end - 1) * self.stride + self.reach - self.before
         return max(start, 0), min(stop, self.size_in), max(-start, 0), max(stop - self.size_in, 0)

@@ -47,7 +47,7 @@ def max_pool(net: Network, x: str, kernel: int, *, padding: int = 0) -> str:
 
 
 def enlarge(net: Network, x: str, shape: Sequence[int]) -> str:
-    """To `shape`, by repeating values."""
+    """Enlarge `x` to `shape` by repeating values."""
     unused = net.constant([], np.float32)  # a region and scale factors
     return net.add("Resize", x, unused, unused, net.constant(shape), mode="nearest")
 

@@ -133,6 +133,6 @@ def _size(net: Network, x: str, axis: int) -> str:
 
 
 def _reshape(net: Network, x: str, *sizes: str | int) -> str:
-    """To sizes that are tensors made here, or known."""
+    """Reshape `x` to sizes that are known, or tensors made here."""
     parts = [net.constant([s]) if isinstance(s, int) else net.add("Unsqueeze", s, axes=[0]) for s in sizes]
     return net.add("Reshape", x, net.add("Concat", *parts, axis=0))

@@ -48,7 +48,7 @@ def _moved_blob(source: BinaryIO, target: BinaryIO, blob: str) -> str:
 
 
 def _moved(source: BinaryIO, target: BinaryIO, offset: int, length: int) -> int:
-    """Where it is now."""
+    """Copy bytes to an aligned offset; return where they are now."""
     target.write(bytes(-target.tell() % _ALIGNMENT_BYTES))
     aligned_at = target.tell()
     source.seek(offset)

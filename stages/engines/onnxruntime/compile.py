@@ -182,7 +182,10 @@ def _specs(optimised: onnx.ModelProto, graph: Graph, folder: str, whole: Mapping
 
 
 def _open_axes(optimised: onnx.GraphProto, graph: Graph) -> dict[str, tuple[int, ...]]:
-    """Of the tensors whose size depends on the data: one that the optimiser has made may be open anywhere."""
+    """Open axes of the tensors whose size depends on the data.
+
+    A tensor that the optimiser has made may be open anywhere.
+    """
     axes = {tensor.name: tensor.open_axes for tensor in graph.tensors.values() if tensor.open_axes}
     constants = {weight.name for weight in optimised.initializer}
     for node in optimised.node:

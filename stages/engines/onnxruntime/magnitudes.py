@@ -17,7 +17,9 @@ from stages.engines.session import Array
 def largest_magnitudes(
     model: CleanModel, tensors: Sequence[str], frames: Iterable[Mapping[str, Array]]
 ) -> dict[str, float]:
-    """Over all `frames`, which are arrays by input; infinite or NaN where a tensor has such values.
+    """Largest magnitudes of tensors over all `frames` (arrays by input).
+
+    Infinite or NaN where a tensor has such values.
 
     The engine hands out the maxima alone: all tensors of a large model at once would need much memory.
     """

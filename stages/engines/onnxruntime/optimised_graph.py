@@ -29,7 +29,7 @@ _TENSORS_FILE: Final = "tensors.msgpack"
 
 
 def write_tensors(specs: Iterable[TensorSpec], folder: Path) -> None:
-    """Of every tensor of run time, beside the graph."""
+    """Write the specification of every run-time tensor beside the graph."""
     (folder / _TENSORS_FILE).write_bytes(msgspec.msgpack.encode(list(specs)))
 
 

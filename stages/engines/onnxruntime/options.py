@@ -29,7 +29,7 @@ def base_options(threads: int, cores: Sequence[int] = ()) -> ort.SessionOptions:
 
 
 def as_built_options(threads: int, weights_folder: str, cores: Sequence[int] = ()) -> ort.SessionOptions:
-    """For a graph that is optimised already: run it as it stands, its weights mapped from `weights_folder`."""
+    """Session options for an already optimised graph: run it as it stands, its weights mapped from `weights_folder`."""
     return _beside(weights_folder, base_options(threads, cores), ort.GraphOptimizationLevel.ORT_DISABLE_ALL)
 
 

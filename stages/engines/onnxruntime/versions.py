@@ -19,7 +19,7 @@ _MOST_MICROSOFT: Final = 20  # it has been 1 for ever
 
 
 def newest_taken() -> OnnxVersions:
-    """None newer than what the `onnx` package knows."""
+    """Newest versions that the engine takes, none newer than the `onnx` package knows."""
 
     def newest_opset(domain: str, most: int) -> int:
         return next(v for v in range(most, 0, -1) if _takes(_IR_VERSION, {"": _OPSET, domain: v}))

@@ -51,7 +51,7 @@ def openvino_operator_times(
 
 
 def _mean_times_s(request: Any) -> dict[str, float]:
-    """By node, in the order in which they run."""
+    """Mean seconds by node, in the order in which nodes run."""
     return {info.node_name: info.real_time.total_seconds() for info in request.profiling_info}
 
 

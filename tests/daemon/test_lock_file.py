@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shisha_rt.daemon.front.lock_file import lock_file
+from shisha_rt.daemon.front.ipc_socket import lock_file
 
 
 def test_a_lock_is_held_once(tmp_path: Path) -> None:
@@ -24,7 +24,7 @@ def test_a_lock_is_held_once(tmp_path: Path) -> None:
 def test_a_killed_holder_holds_it_no_more(tmp_path: Path) -> None:
     path = tmp_path / "a.lock"
     program = (
-        "import signal, sys; from pathlib import Path; from shisha_rt.daemon.front.lock_file import lock_file\n"
+        "import signal, sys; from pathlib import Path; from shisha_rt.daemon.front.ipc_socket import lock_file\n"
         "lock_file(Path(sys.argv[1])); print('held', flush=True); signal.pause()"
     )
     with subprocess.Popen([sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE, text=True) as other:

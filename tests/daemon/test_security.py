@@ -15,7 +15,7 @@ import psutil
 import pytest
 import zmq
 
-from shisha_rt.daemon.front.access_file import read_access
+from shisha_rt.daemon.front.access_control import read_access
 from shisha_rt.daemon.front.connections import LOOK_EVERY_S, Connection
 from shisha_rt.daemon.front.gateway import Arrived
 from shisha_rt.daemon.front.security import Access

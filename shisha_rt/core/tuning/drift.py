@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from shisha_rt.plan.measurement import Measurement
@@ -42,3 +43,25 @@ def _excess_s(baseline: Measurement, measurement: Measurement, pair: tuple[float
         baseline.band * max(baseline.bottleneck_s, before_s), measurement.band * max(measurement.bottleneck_s, now_s)
     )
     return abs(now_s - before_s) - max(LEAVING_FACTOR * noise_s, LEAVING_FLOOR * before_s)
+
+
+@dataclass(slots=True)
+class Baseline:
+    """What a watched plan is known to take, and for how many windows in a row a stage has been outside its band.
+
+    `measured` is None until a first window says what the plan takes.
+    """
+
+    measured: Measurement | None = None
+    outside: int = 0
+
+    def left_by(self, measurement: Measurement) -> int | None:
+        """The stage (index) that has left its band for good, by a window of the plan; None: none has."""
+        if self.measured is None or len(self.measured.service_s) != len(measurement.service_s):
+            self.measured = measurement
+            return None
+        if not measurement.is_throttled_like(self.measured):  # what has changed is the quota, or who else uses it up
+            return None
+        stage = leaving_stage(self.measured, measurement)
+        self.outside = self.outside + 1 if stage is not None else 0
+        return stage if self.outside >= WINDOWS_TO_LEAVE else None

@@ -19,9 +19,9 @@ from shisha_rt.core.lifecycle.events import Owner
 from shisha_rt.core.lifecycle.instructions import Ending, PlaceBack, Replan, Settled
 from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning import tuner_messages as tm
-from shisha_rt.core.tuning.baseline import Baseline
 from shisha_rt.core.tuning.best import BestPlan
 from shisha_rt.core.tuning.choice import Choice
+from shisha_rt.core.tuning.drift import Baseline
 from shisha_rt.core.tuning.instructions import CountTrial, Decision, Keep, TellTuner
 from shisha_rt.core.tuning.measuring import Measuring
 from shisha_rt.core.tuning.objective_switching import ObjectiveSwitching

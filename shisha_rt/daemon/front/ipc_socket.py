@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import socket
 import stat
 from pathlib import Path
 from typing import Final
 
-from shisha_rt.daemon.front.lock_file import lock_file
 from shisha_rt.errors import BadInput
 
 _MAX_PATH_BYTES: Final = 107  # `sun_path` of unix(7), less the zero at its end
@@ -114,3 +114,19 @@ def _kind(mode: int) -> str:
     if stat.S_ISDIR(mode):
         return "a folder"
     return "a file"
+
+
+def lock_file(path: Path) -> int:
+    """A descriptor that holds an exclusive lock on `path`. Raises `BlockingIOError` if somebody else has it."""
+    while True:
+        fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(fd)
+            raise
+        # Its last holder may have unlinked the file between our opening and our locking it: then it locks nothing.
+        with contextlib.suppress(FileNotFoundError):
+            if os.fstat(fd).st_ino == path.stat().st_ino:
+                return fd
+        os.close(fd)

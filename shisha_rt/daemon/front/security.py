@@ -8,6 +8,8 @@ streams, lent memory): not its routing id, which libzmq (4.3.5) lets clients cho
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
@@ -16,10 +18,36 @@ from zmq.utils import z85
 
 from shisha_rt.core.codes import Code, WireError
 from shisha_rt.daemon.front.connections import Connection
-from shisha_rt.daemon.front.refusals import Refusals
 from shisha_rt.protocol.access import AccessList, User
 from shisha_rt.protocol.keys import KeyPair
 from shisha_rt.protocol.request import InferRequest, OpRequest
+
+log = logging.getLogger(__name__)
+
+_LINE_EVERY_S: Final = 1.0
+
+
+class Refusals:
+    """Counter and log of refused connections: one line a second for each reason, however many come.
+
+    `count` is called with the reason of each.
+    """
+
+    def __init__(self, count: Callable[[str], None]) -> None:
+        self._count = count
+        self._told_s: dict[str, float] = {}
+        self._untold: dict[str, int] = {}
+
+    def add(self, reason: str, what: str) -> None:
+        self._count(reason)
+        now_s = time.monotonic()
+        if now_s < self._told_s.get(reason, 0.0) + _LINE_EVERY_S:
+            self._untold[reason] = self._untold.get(reason, 0) + 1
+            return
+        self._told_s[reason] = now_s
+        more = self._untold.pop(reason, 0)
+        log.warning("refused: %s%s", what, f" (and {more} more like it before)" if more else "")
+
 
 _DOMAIN: Final = "shisha-rt"
 _ZAP_ENDPOINT: Final = "inproc://zeromq.zap.01"

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from shisha_rt.core.tuning import window as window_module
-from shisha_rt.core.tuning.baseline import Baseline
-from shisha_rt.core.tuning.drift import WINDOWS_TO_LEAVE
+from shisha_rt.core.tuning.drift import WINDOWS_TO_LEAVE, Baseline
 from shisha_rt.core.tuning.window import FRAMES, KEPT_FRAMES, LEAST_PERIODS, MAX_FRAMES, MAX_S, WIDE_BAND, Window
 from shisha_rt.plan.measure import StageFrames, measure_window
 from shisha_rt.plan.measurement import Measurement

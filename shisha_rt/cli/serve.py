@@ -11,13 +11,17 @@ import signal
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from shisha_rt.cli.completion import offer, offer_machines, offer_models
 from shisha_rt.cli.options import Dims, Groups, ManyShapes, parse_dims, parse_shapes, progress
 from shisha_rt.daemon.settings import Settings, check_built, check_cluster, read_settings, setting_keys
+
+if TYPE_CHECKING:
+    from shisha_rt.daemon.server import Daemon
+    from shisha_rt.daemon.service_manager import ServiceManager
 
 
 def _options() -> Iterator[inspect.Parameter]:
@@ -88,21 +92,33 @@ def serve(
       shisha-rt serve zoo:resnet50 --machine hosts.toml --ray 10.0.0.1:6379
       shisha-rt serve daemon.toml
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    from shisha_rt.daemon.children.preparer_link import PreparerLink
     from shisha_rt.daemon.service_manager import ServiceManager
 
-    log_level, log_format = logging.INFO if verbose else logging.WARNING, "%(asctime)s %(message)s"
-    logging.basicConfig(level=log_level, format=log_format)
+    log = logging.INFO if verbose else logging.WARNING, "%(asctime)s %(message)s"
+    logging.basicConfig(level=log[0], format=log[1])
     manager = ServiceManager(os.environ)  # before any other process is started
+    with _sigterm_ends_a_start(), contextlib.closing(manager):
+        daemon = _daemon(context.params, manager, log, fresh=fresh)
+
+        def announce() -> None:
+            line = {"ready": True, "endpoint": daemon.gateway.endpoint, "metrics": daemon.metrics_page}
+            print(json.dumps(line | ({"http": daemon.web.urls} if daemon.web.urls else {})), flush=True)
+
+        daemon.run(announce)
+
+
+def _daemon(options: Mapping[str, Any], manager: ServiceManager, log: tuple[int, str], *, fresh: bool) -> Daemon:
+    """The daemon that the options ask for; nothing is left behind where it cannot be had. `log`: level and format."""
+    from shisha_rt.daemon.children.preparer_link import PreparerLink
 
     def tell(message: str) -> None:
         progress(message)
         manager.tell(message)
 
-    with _sigterm_ends_a_start(), contextlib.closing(manager), contextlib.ExitStack() as leaving:
+    with contextlib.ExitStack() as leaving:
         preparer = PreparerLink()  # first: it loads what it needs while this process does
         leaving.callback(preparer.close)
-        settings = settings_of(context.params)  # all that a daemon file may say, too
+        settings = settings_of(options)  # all that a daemon file may say, too
         from shisha_rt.daemon.front.addresses import addresses_of
         from shisha_rt.daemon.host_share import share_of
         from shisha_rt.daemon.prepared import Preparation
@@ -112,31 +128,24 @@ def serve(
         leaving.callback(share.close)
         check_cluster(settings.ray, share.machine)
         share.say()
-        asked = Preparation(settings, share.machine, fresh)
-        joined, ahead = None, None if settings.ray else preparer
+        asked, joined = Preparation(settings, share.machine, fresh), None
         if settings.ray is None:
-            preparer.ask(asked, (log_level, log_format))
-            from shisha_rt.daemon.server import Daemon
-
-            prepared = preparer.wait(tell)
+            preparer.ask(asked, log)
         else:  # the line to the cluster stays with this process
             from shisha_rt.daemon.prepare import prepare
-            from shisha_rt.daemon.server import Daemon
             from shisha_rt.hosts.joined import Joined
 
             preparer.close()
             joined = Joined(settings.ray, share.machine, tell)
             leaving.callback(joined.close)
-            prepared = prepare(asked, tell, joined)
+        from shisha_rt.daemon.server import Daemon
+
+        prepared = preparer.wait(tell) if joined is None else prepare(asked, tell, joined)
+        ahead = preparer if joined is None else None
         daemon = Daemon(prepared, addresses, settings.max_output_bytes, manager, joined, share, ahead)
         leaving.pop_all()  # it is the daemon's now
-
-        def announce() -> None:
-            line = {"ready": True, "endpoint": daemon.gateway.endpoint, "metrics": daemon.metrics_page}
-            print(json.dumps(line | ({"http": daemon.web.urls} if daemon.web.urls else {})), flush=True)
-
-        tell(f"starting {len(share.machine.usual)} workers")
-        daemon.run(announce)
+    tell(f"starting {len(share.machine.usual)} workers")
+    return daemon
 
 
 def settings_of(options: Mapping[str, Any]) -> Settings:

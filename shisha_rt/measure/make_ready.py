@@ -7,7 +7,7 @@ stages are made of the cleaned graph's operators, each on its device; a layer co
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from shisha_rt.cache import cache_folder
 from shisha_rt.costs.operator_costs import beside
 from shisha_rt.errors import BadInput
 from shisha_rt.machine.config.device_files import running_devices
+from shisha_rt.machine.device import Device
 from shisha_rt.machine.machine import Machine
 from shisha_rt.measure.compile import Tell, compile_model
 from shisha_rt.measure.device_profile import profile_devices
@@ -78,13 +79,7 @@ def make_ready(
     host or `precision` does not allow, and for an operator that no device of any place can run or that makes a tensor
     without a static shape; Failure if an engine fails.
     """
-    devices = {place.name: running_devices(machine, place, precision) for place in machine.places}
-    for place in machine.places:
-        if len(devices[place.name]) < len(place.devices):
-            running = ", ".join(device.name for device in devices[place.name])
-            log.warning(
-                '%s: of its devices only %s run: the others change results (precision = "any")', place.name, running
-            )
+    devices = _running(machine, precision)
     has_devices = any(devices.values())
     if kind != "heavy" and not has_devices:
         raise BadInput(f'{machine.source}: no place has devices, which layers = "{kind}" is for, expected "heavy"')
@@ -100,23 +95,38 @@ def make_ready(
     if calibration is not None and not of_int8:
         raise BadInput(f"{calibration}: on {machine.source} no device of int8 runs: expected no calibration frames")
     compiled = compile_model(path, sizes[0], on_progress, plain=has_devices, kind=kind)
+    ready = ModelOnMachine(compiled, machine, {}, teams)
     if not has_devices:
-        return ModelOnMachine(compiled, machine, {}, teams)
+        return ready
     check_static(compiled.model.graph, str(path), machine)
     scales = make_scales(compiled, calibration, on_progress) if of_int8 else scales_file()
+    return _with_operator_costs(replace(ready, scales=scales), devices, on_progress)
+
+
+def _running(machine: Machine, precision: str) -> dict[str, tuple[Device, ...]]:
+    """The devices of each place that run; a warning names those that are left out."""
+    devices = {place.name: running_devices(machine, place, precision) for place in machine.places}
+    for place in machine.places:
+        if len(devices[place.name]) < len(place.devices):
+            running = ", ".join(device.name for device in devices[place.name])
+            log.warning(
+                '%s: of its devices only %s run: the others change results (precision = "any")', place.name, running
+            )
+    return devices
+
+
+def _with_operator_costs(
+    ready: ModelOnMachine, devices: Mapping[str, tuple[Device, ...]], on_progress: Tell | None
+) -> ModelOnMachine:
+    """With what operators cost on the devices of each place, and of each team where teams are wanted."""
+    compiled, machine = ready.compiled, ready.machine
     with ProfileStore(cache_folder() / FILE_NAME) as store:
         profiled = partial(profile_devices, compiled, machine, on_progress=on_progress, store=store)
         costs = {place.name: profiled(place, devices[place.name]).costs for place in machine.places}
         check_capable(compiled.model.graph, beside(costs.values()))
-        model_on_machine = ModelOnMachine(compiled, machine, costs, teams, scales=scales)
-        if not teams:
-            return model_on_machine
-        together = {
-            team: machine.together(team)
-            for team in teams_to_measure(machine)
-            if model_on_machine.single.isdisjoint(team)
-        }
-        return replace(
-            model_on_machine,
-            team_costs={team: profiled(merged, devices[merged.name]).costs for team, merged in together.items()},
-        )
+        ready = replace(ready, operator_costs=costs)
+        if not ready.teams:
+            return ready
+        together = {team: machine.together(team) for team in teams_to_measure(machine) if ready.single.isdisjoint(team)}
+        team_costs = {team: profiled(merged, devices[merged.name]).costs for team, merged in together.items()}
+        return replace(ready, team_costs=team_costs)

@@ -15,7 +15,7 @@ import resource
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import psutil
 import zmq
@@ -74,6 +74,13 @@ _DESCRIPTORS_A_REGION: Final = 4  # its own and its connection's, and as many fo
 _PART_OF_MEMORY: Final = 4
 
 
+class _Closable(Protocol):
+    def close(self) -> None: ...
+
+
+ClosableT = TypeVar("ClosableT", bound=_Closable)
+
+
 class Daemon:
     """One model on one machine. `run` serves until `stop` is called (SIGTERM and SIGINT call it).
 
@@ -97,8 +104,7 @@ class Daemon:
         self._manager = ServiceManager({}) if manager is None else manager
         self._stop_at_s = math.inf
         self._closing = contextlib.ExitStack()
-        self._share = share or HostShare(ready.machine, CoreLeases(None))
-        self._closing.callback(self._share.close)
+        self._share = self._own(share or HostShare(ready.machine, CoreLeases(None)))
         timing = _timing(prepared)
         self._recalibration = Recalibration(prepared.others_ratio)
         cores = first_cores(prepared)
@@ -106,8 +112,7 @@ class Daemon:
         layout, *further = layouts_of(indexes, output_bytes)
         limits = _limits(ready.compiled, (layout, *further), cores.lifecycle)
         try:
-            metrics = Metrics()
-            self._closing.callback(metrics.close)
+            metrics = self._own(Metrics())
             regions = Regions(*_most_regions(self._share.memory_limit_bytes))
             self._admission = AccessControl(
                 addresses, lambda reason: metrics.counter("shisha_access_refused").labels(reason).inc()
@@ -115,37 +120,25 @@ class Daemon:
             self.gateway = self._gateway(addresses.endpoint, ready.compiled, limits, metrics, regions)
             metrics_inside = metrics.serve_inside() if addresses.metrics.beyond else ""
             metrics_page = "" if metrics_inside else metrics.serve(addresses.metrics)
-            self._poller = Poller()
-            self._closing.callback(self._poller.close)
+            self._poller = self._own(Poller())
             if preparer is not None:
-                self._closing.callback(preparer.close)
-                preparer.watch(self._poller)
-            self._poller.watch_socket(self.gateway.socket, self.gateway.receive)
-            if self.gateway.handshakes is not None:
-                self._poller.watch_socket(self.gateway.handshakes, self.gateway.answer_handshakes)
-            self._poller.watch(self.gateway.connections.fileno(), self.gateway.connections.stirred)
+                self._own(preparer).watch(self._poller)
+            self.gateway.watch(self._poller)
             slots, places = cores.lifecycle.frames.slot_count, len(ready.machine.places)
-            arena = Arena.create(layout, slots, places, further)
-            self._closing.callback(arena.close)
+            arena = self._own(Arena.create(layout, slots, places, further))
             memories = ready.machine.memories
-            budgets = Budgets([memory.name for memory in memories if memory.bandwidth_bytes_per_s is not None])
-            self._closing.callback(budgets.close)
-            self._far = FarPlaces(joined, self._poller)
-            self._closing.callback(self._far.close)
+            limited = [memory.name for memory in memories if memory.bandwidth_bytes_per_s is not None]
+            budgets = self._own(Budgets(limited))
+            self._far = self._own(FarPlaces(joined, self._poller))
             supervisor = Supervisor(ready, arena, budgets, self._poller, self._far)
             self._closing.callback(supervisor.end_all)
-            plan_writer = PlanWriter(None if planning.fresh else plans_file(), ready.compiled.key)
-            self._closing.callback(plan_writer.close)
-            tunes = planning.strategy != "seed"
-            known = told_first(prepared)
-            self._children = Children(self._poller, ready, plan_writer, planning.solver, known if tunes else None)
-            self._closing.callback(self._children.close)
+            plan_writer = self._own(PlanWriter(None if planning.fresh else plans_file(), ready.compiled.key))
+            known = None if planning.strategy == "seed" else told_first(prepared)
+            self._children = self._own(Children(self._poller, ready, plan_writer, planning.solver, known))
             instance = uuid.uuid4().hex
-            self._sharing = Sharing(self.gateway.endpoint, instance, regions, self._poller)
-            self._closing.callback(self._sharing.close)
+            self._sharing = self._own(Sharing(self.gateway.endpoint, instance, regions, self._poller))
             endpoint, count = self.gateway.endpoint, metrics.counter
-            self.web = Web(addresses, endpoint, self._admission, self._poller, count, metrics_inside)
-            self._closing.callback(self.web.close)
+            self.web = self._own(Web(addresses, endpoint, self._admission, self._poller, count, metrics_inside))
             self.metrics_page = self.web.metrics_page or metrics_page
         except BaseException:
             self._closing.close()
@@ -164,6 +157,11 @@ class Daemon:
         self._gauges = Gauges(self.shell, budgets, self._share)
         self._operations = Operations(self.shell, status, ready, limits, self._sharing.path, self._share)
 
+    def _own(self, part: ClosableT) -> ClosableT:
+        """The same; it is closed with the daemon, before those that it was made after."""
+        self._closing.callback(part.close)
+        return part
+
     def _gateway(
         self, endpoint: str, compiled: Compiled, limits: Limits, metrics: Metrics, regions: Regions
     ) -> Gateway:
@@ -171,9 +169,7 @@ class Daemon:
         self._closing.callback(context.term)
         signature = Signature.of(compiled.model.name, [shape.model.graph for shape in compiled.each])
         count, security = lambda name: metrics.counter(name).inc(), self._admission.security
-        gateway = Gateway(context, endpoint, signature, limits, regions, count, security)
-        self._closing.callback(gateway.close)
-        return gateway
+        return self._own(Gateway(context, endpoint, signature, limits, regions, count, security))
 
     # --- serving ----------------------------------------------------------------------------------------------
 

@@ -58,30 +58,8 @@ class Status:
             "instance": self.instance,
             "pid": os.getpid(),
             "uptime_s": round(time.monotonic() - self._started_s, 3),
-            "model": {
-                "name": self._compiled.model.name,
-                "layers": len(self._compiled.layers),
-                "legal_cuts": len(self._compiled.legal_cuts),
-                "engine": self._compiled.index.engine,
-                "form": self._compiled.index.form,
-                "shapes": [
-                    {
-                        "inputs": {tensor.name: tensor.shape for tensor in shape.model.graph.inputs},
-                        "frames": self._shell.counting.by_shape[number],
-                    }
-                    for number, shape in enumerate(self._compiled.each)
-                ],
-            },
-            "machine": {
-                "name": self.machine.name,
-                "emulated": any(emulated.values()),
-                "timing": self.machine.timing,
-                "time_scale": self.machine.time_scale,
-                "memories": [
-                    {"name": memory.name, "bandwidth_bytes_per_s": memory.bandwidth_bytes_per_s}
-                    for memory in self.machine.memories
-                ],
-            },
+            "model": self._model(),
+            "machine": self._described_machine(emulated=any(emulated.values())),
             "host": self._share.described(),
             "plan": {"epoch": epoch, "stages": stages},
             "preparing": preparing.number if preparing else None,
@@ -92,15 +70,47 @@ class Status:
             "bottleneck_stage": None if rate is None else rate.slowest_stage,
             "latency_s": None if rate is None else rate.latency_s,
             "places": self._places(emulated),
-            "frames": {
-                "in_flight": lifecycle.frames.streams.undelivered,
-                "slots": lifecycle.frames.slot_count,
-                "slots_free": len(lifecycle.frames.free_slots),
-                "answered": dict(self._shell.counting.outcomes),
-                "replayed": lifecycle.frames.replayed,
-            },
+            "frames": self._frames(),
             "fault": fault.reason if fault is not None else None,
             "next_event": self._shell.journal.next,
+        }
+
+    def _model(self) -> dict[str, object]:
+        return {
+            "name": self._compiled.model.name,
+            "layers": len(self._compiled.layers),
+            "legal_cuts": len(self._compiled.legal_cuts),
+            "engine": self._compiled.index.engine,
+            "form": self._compiled.index.form,
+            "shapes": [
+                {
+                    "inputs": {tensor.name: tensor.shape for tensor in shape.model.graph.inputs},
+                    "frames": self._shell.counting.by_shape[number],
+                }
+                for number, shape in enumerate(self._compiled.each)
+            ],
+        }
+
+    def _described_machine(self, *, emulated: bool) -> dict[str, object]:
+        return {
+            "name": self.machine.name,
+            "emulated": emulated,
+            "timing": self.machine.timing,
+            "time_scale": self.machine.time_scale,
+            "memories": [
+                {"name": memory.name, "bandwidth_bytes_per_s": memory.bandwidth_bytes_per_s}
+                for memory in self.machine.memories
+            ],
+        }
+
+    def _frames(self) -> dict[str, object]:
+        lifecycle = self._shell.cores.lifecycle
+        return {
+            "in_flight": lifecycle.frames.streams.undelivered,
+            "slots": lifecycle.frames.slot_count,
+            "slots_free": len(lifecycle.frames.free_slots),
+            "answered": dict(self._shell.counting.outcomes),
+            "replayed": lifecycle.frames.replayed,
         }
 
     def line(self) -> str:

@@ -21,6 +21,7 @@ from shisha_rt.daemon.front.outbox import Outbox
 from shisha_rt.daemon.front.regions import Regions
 from shisha_rt.daemon.front.requests import FrameAnswer, Output
 from shisha_rt.daemon.front.security import Security
+from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.errors import BadInput
 from shisha_rt.protocol.access import AccessList
 from shisha_rt.protocol.header import TensorData, TensorHeader, encode_answer, encode_error, encode_infer_answer
@@ -137,6 +138,13 @@ class Gateway:
         unread_bytes = max(_UNREAD_BYTES, _UNREAD_ANSWERS * limits.max_answer_bytes)
         self.outbox = Outbox(self.socket, unread_bytes, self._undeliverable, self.connections.is_open)
         self.waiting: set[tuple[Hashable, str | None]] = set()
+
+    def watch(self, poller: Poller) -> None:
+        """Have `poller` tell of requests, handshakes, and connections that come and go."""
+        poller.watch_socket(self.socket, self.receive)
+        if self.handshakes is not None:
+            poller.watch_socket(self.handshakes, self.answer_handshakes)
+        poller.watch(self.connections.fileno(), self.connections.stirred)
 
     def receive(self) -> Iterator[Arrived]:
         """The requests that have come, up to a turn's worth; bad ones are answered here."""

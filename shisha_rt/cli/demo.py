@@ -343,7 +343,7 @@ async def _take(client: AsyncClient, plan: Plan | Sequence[Event]) -> None:
 
 
 def _slowest(trial: Event) -> str:
-    """Its slowest stage and the time that it takes."""
+    """Slowest stage of a trial, and its time."""
     times_s = trial["service_s"]
     if not times_s:
         return "a stage that cannot run"

@@ -99,7 +99,7 @@ class Seen:
         return {"seed": self.seed, "walk": self.walk, "guided": self.guided}
 
     def gain(self, act: Act) -> float:
-        """Over the seed, by the client's count."""
+        """Gain of an act over the seed, by the client's count."""
         return act.throughput_fps / self.seed.throughput_fps
 
     def as_object(self) -> dict[str, Any]:
@@ -196,5 +196,5 @@ def draw_png(seen: Seen, path: Path, say: Say) -> Path | None:
 
 
 def columns() -> int:
-    """Of the terminal, or a customary number without one."""
+    """Columns of the terminal, or a customary number without one."""
     return shutil.get_terminal_size().columns

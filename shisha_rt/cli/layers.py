@@ -57,7 +57,7 @@ def layers(
 
 
 def form_in_words(form: Form) -> str:
-    """Of a compiled model: what it is called, and what it costs."""
+    """Form of a compiled model in words: its name, and what it costs."""
     from shisha_rt.model.index import FORM_COST
 
     return f"{form} ({FORM_COST[form]})" if FORM_COST[form] else form
@@ -108,7 +108,7 @@ def _print_table(model: str, layers_read: Sequence[Layer]) -> None:
 
 
 def _text_widths(layers_read: Sequence[Layer], room: int) -> tuple[int, int]:
-    """Of names and operators, which give way in a narrow terminal, as names may be long paths; numbers do not."""
+    """Widths of the columns of names and operators, which shrink in a narrow terminal; columns of numbers do not."""
     room -= _BETWEEN_COLUMNS
     longest_name = max(_LEAST_TEXT, *(len(layer.name) for layer in layers_read))
     longest_op = max(len(layer.op) for layer in layers_read)

@@ -356,7 +356,7 @@ def _by_runs(
 def _by_partitions(
     patterns: Sequence[Pattern], compiled: Compiled, machine: Machine, place: Place, devices: tuple[Device, ...]
 ) -> tuple[OperatorCosts, str, Mapping[str, float]]:
-    """As PartitionTuner has it: each partition by itself, with what it moves."""
+    """Measure as PartitionTuner does: each partition by itself, with what it moves in and out."""
     profiled = study("profile_partitions")(compiled, machine, place, devices, patterns, progress)
     figures = {
         "partitions": profiled.partitions,

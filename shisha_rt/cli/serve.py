@@ -164,7 +164,7 @@ def settings_of(options: Mapping[str, Any]) -> Settings:
 
 
 def _plain(value: object) -> object:
-    """As a daemon file would have it; None where an option was not given."""
+    """Value of an option as a daemon file would have it; None where the option was not given."""
     if isinstance(value, list | tuple):
         return tuple(value) or None
     return str(value) if isinstance(value, Path) else value

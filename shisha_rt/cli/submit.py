@@ -251,7 +251,7 @@ async def _run(endpoint: str | None, keys: tuple[Path | None, str | None], load:
 
 
 def _random_frames(shapes: Sequence[Sequence[Tensor]], count: int, seed: int) -> list[Frame]:
-    """Of several shapes one after the other."""
+    """Random frames; those of several shapes one after the other."""
     from shisha_rt.cli.drive.frames import random_frames
 
     of_each = [random_frames(inputs, min(count, _RANDOM_FRAMES), seed) for inputs in shapes]

@@ -25,7 +25,7 @@ _ENDING_S: Final = 0.5  # between a lost connection and the end of the process t
 
 @dataclass(frozen=True, slots=True)
 class ChildDaemon:
-    """Where it listens, once it is ready."""
+    """A daemon started as a child, and where it listens once ready."""
 
     pid: int
     endpoint: str

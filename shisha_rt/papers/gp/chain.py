@@ -39,7 +39,7 @@ class Chain:
 
 
 def unfused(problem: SplitProblem) -> Chain:
-    """Of layers that are split each by itself: which part of a transfer is which makes no difference."""
+    """Chain of layers that are split each by itself: which part of a transfer is which makes no difference."""
     nothing = Posynomial(())
     transfers = (device.transfer_s for device in problem.devices)
     return Chain(problem, tuple(None if both is None else Legs(both, nothing) for both in transfers))
@@ -104,15 +104,15 @@ def runs_from(layers: Sequence[SplitLayer], first: int, most_tiled: int = MOST_T
 
 
 def rows_read(layer: SplitLayer, rows: float) -> float:
-    """Of the input map, by so many rows of the output in the middle of it: at most all."""
+    """Rows of the input map that so many rows in the middle of the output read: at most all."""
     stride = layer.features["s"]
     return min(layer.features["H"] * stride, (rows - 1) * stride + layer.features["k"])
 
 
 def rows_before(before: SplitLayer, layer: SplitLayer, rows: float) -> float:
-    """Of the output of the layer before, by so many rows of this one's: with the pooling between them.
+    """Rows of the previous layer's output that so many rows of this layer read, through the pooling between them.
 
-    That is told by the two sizes, and taken to have windows as long as its stride.
+    The pooling is inferred from the two sizes, with windows taken to be as long as its stride.
     """
     stride, whole = layer.features["s"], before.features["H"]
     if rows >= layer.features["H"]:

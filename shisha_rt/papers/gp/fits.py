@@ -74,7 +74,7 @@ class Fit:
 
 
 def fit_monomial(samples: Sequence[Sample], names: Sequence[str], seed: int) -> Fit:
-    """In the features `names`; one that is the same in all points is left out.
+    """Fit a monomial in the features `names`; a feature that is the same in all points is left out.
 
     `seed` chooses the points that are held out. Raises BadInput for too few points, or numbers that are not above 0.
     """

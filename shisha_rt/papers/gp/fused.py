@@ -58,7 +58,7 @@ class NetworkSplit:
 def fused_split(
     chain: Chain, modes: Collection[Mode] = _MODES, most_tiled: int = MOST_TILED, most_ways: int = MOST_WAYS
 ) -> NetworkSplit:
-    """Of all plans with these modes, the least; proven unless `outcome` says `feasible` (`reason` says why then)."""
+    """Return the least of all plans with these modes, proven unless `outcome` is `feasible` (see `reason`)."""
     steps = _Steps(chain)
     for index in range(len(chain.problem.layers)):
         steps.add_from(index, modes, most_tiled)
@@ -128,7 +128,7 @@ class _Steps:
         return 1 + (done - 1) * (len(self._own) + 1) + at
 
     def _add_whole(self, index: int) -> None:
-        """On each device that has room; and its output, fetched from there."""
+        """Add a layer whole on each device that has room, and its output fetched from there."""
         problem = self._chain.problem
         layer = problem.layers[index]
         for d, device in enumerate(problem.devices):

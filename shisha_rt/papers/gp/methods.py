@@ -18,7 +18,7 @@ from shisha_rt.planner.shards.problem import SplitDevice, SplitMethod, SplitProb
 
 
 def split_by(method: SplitMethod, chain: Chain) -> NetworkSplit:
-    """Each layer by itself; `communication` fuses some. Raises BadInput where a library is missing."""
+    """Split each layer by itself; `communication` fuses some. Raises BadInput where a library is missing."""
     if method == "integer":
         return split_network(chain.problem)
     if method == "geometric":
@@ -110,7 +110,7 @@ def layer_shares(chain: Chain, steps: Sequence[Step]) -> list[LayerShare]:
 
 
 def alone_on_each(problem: SplitProblem) -> dict[str, tuple[float, float] | None]:
-    """Of each device: seconds and joules if it has every layer, moved there and back; None: it has no room."""
+    """Seconds and joules of each device that computes every layer alone, moved there and back; None: it has no room."""
     alone: dict[str, tuple[float, float] | None] = {}
     whole = unfused(problem)
     for d, device in enumerate(problem.devices):

@@ -63,7 +63,10 @@ class SharedOptions:
 
 
 def shared_options(run: SharedRun, budgets: Sequence[NetworkLimit], execution: Execution) -> SharedOptions | None:
-    """None: no shares fit. Raises ValueError where several devices have budgets and too many shares."""
+    """Options of a run of shared layers; None: no shares fit.
+
+    Raises ValueError where several devices have budgets and too many shares.
+    """
     if not budgets:
         blocks = best_blocks(run.values.whole, execution, run.values.odd)
         if blocks is None:
@@ -130,7 +133,7 @@ def _of_the_limited(run: SharedRun, budgets: Sequence[NetworkLimit], execution: 
 
 
 def _with_one_more(before: _Partly, values: Floats, taken: Floats, odd: bool, execution: Execution) -> _Partly:
-    """Each way with each share of one more device: `values` (blocks + 1,), `taken` (blocks + 1, budgets)."""
+    """Extend each way by each share of one more device: `values` (blocks + 1,), `taken` (blocks + 1, budgets)."""
     left = before.left[:, None] - np.arange(len(values))
     way, blocks = np.nonzero((left >= 0) & (values < np.inf) & (before.odd_left[:, None] >= odd))
     return _Partly(

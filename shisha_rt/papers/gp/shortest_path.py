@@ -87,12 +87,15 @@ def cost_of(stretches: Sequence[Stretch], picks: Sequence[tuple[int, int]]) -> f
 
 
 def least_taken(stretches: Sequence[Stretch], points: int, budget: int) -> float:
-    """Of one budget, by any way at all; inf if there is none."""
+    """Least use of one budget over all ways; inf if there is no way."""
     return float(_to_the_end(stretches, points, [stretch.taken[:, budget] for stretch in stretches])[0])
 
 
 def undominated(costs: Floats, taken: Floats) -> Ints:
-    """Which to keep, cheapest first: another one neither costs less nor takes less of every budget (ways, budgets)."""
+    """Indices of undominated labels, cheapest first.
+
+    No other costs less and takes less of every budget (ways, budgets).
+    """
     order = np.lexsort((*taken.T, costs))
     if taken.shape[1] <= 1:
         total = taken[order].sum(axis=1)
@@ -179,7 +182,7 @@ def _by_prices(
 
 
 def _scaled(stretches: Sequence[Stretch], budgets: Floats) -> list[Stretch]:
-    """Each budget is 1."""
+    """Scale stretches so that each budget is 1."""
     return [Stretch(stretch.source, stretch.target, stretch.costs, stretch.taken / budgets) for stretch in stretches]
 
 
@@ -235,7 +238,7 @@ class _Lengthening:
         return ways.only(np.argpartition(prospects, self._most_ways)[: self._most_ways])
 
     def _lengthened(self, here: _Ways, point: int, index: int) -> _Ways:
-        """By every option of a stretch, as far as they may still be the best."""
+        """Extend labels by every option of a stretch (label-setting), as far as they may still be the best."""
         stretch = self._stretches[index]
         costs = (here.costs[:, None] + stretch.costs[None, :]).ravel()
         taken = (here.taken[:, None, :] + stretch.taken[None, :, :]).reshape(len(costs), len(self._prices))
@@ -249,7 +252,10 @@ class _Lengthening:
 
 @dataclass(frozen=True, slots=True)
 class _Ways:
-    """To one point: `costs` (ways,), `taken` (ways, budgets), `origin` (ways, 4): point, way there, stretch, option."""
+    """Labels at one point: `costs` (ways,), `taken` (ways, budgets), `origin` (ways, 4).
+
+    Point, way there, stretch, option.
+    """
 
     costs: Floats
     taken: Floats

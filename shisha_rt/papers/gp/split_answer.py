@@ -43,7 +43,7 @@ class SplitAnswer:
 
     @property
     def cost_s(self) -> float | None:
-        """Of all layers that are split."""
+        """Cost of all layers that are split."""
         costs = [row.share.cost_s for row in self.rows if row.share is not None]
         return math.fsum(costs) if self.split.steps is not None else None
 
@@ -89,11 +89,11 @@ class SplitAnswer:
         }
 
     def _index(self, able: int) -> int:
-        """Of the model's layer, by its place among those that can be split."""
+        """Index of a layer in the model, by its place among the layers that can be split."""
         return [row.index for row in self.rows if row.reason is None][able]
 
     def show(self) -> None:
-        """For people, on standard output."""
+        """Print the answer for people to standard output."""
         from rich.box import SIMPLE_HEAD
         from rich.console import Console
         from rich.table import Table

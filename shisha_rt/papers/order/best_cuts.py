@@ -81,9 +81,9 @@ def best_cuts(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Stages:
-    """Of a kind, all that are quick enough (stages,): where they begin and what they take, sorted by where they end.
+    """Stages of a kind that are quick enough (stages,): where they begin and what they take, sorted by where they end.
 
-    `ends`: the positions where any does, ascending; `starts`: the first of those that end there.
+    `ends`: the positions at which some stage ends, ascending; `starts`: the first stage that ends there.
     """
 
     begin: Ints
@@ -138,7 +138,7 @@ def _with_less(cell: Counts, kind: int) -> Counts:
 def _traced(
     stages: Sequence[_Stages], least: dict[Counts, Floats], cell: Counts, end: int
 ) -> tuple[list[int], list[int]]:
-    """Where stages end, and their kinds. Values are compared as they were made, so they are equal to the last bit."""
+    """Ends of stages, and their kinds. Values are compared as they were made, so they are equal to the last bit."""
     ends: list[int] = []
     kinds: list[int] = []
     while end:

@@ -21,7 +21,7 @@ _ROUNDED_DOWN: Final = 1 - 1e-9
 
 
 def least_bottleneck_s(groups: GroupCosts, most_stages: int) -> float:
-    """Of chains of up to `most_stages` stages, each on a place of its own."""
+    """Lower bound for chains of up to `most_stages` stages, each on a place of its own."""
     prices = _prices(groups.time_s)
     bought = float(np.sort(np.repeat(prices, groups.counts))[-most_stages:].sum())
     longest_s = float(groups.time_s.min(axis=1).max())
@@ -30,7 +30,7 @@ def least_bottleneck_s(groups: GroupCosts, most_stages: int) -> float:
 
 
 def least_shared_s(groups: GroupCosts, costs: Costs, spans: Sequence[Span]) -> float:
-    """Of chains whose stages may have copies and teams."""
+    """Lower bound for chains whose stages may have copies and teams."""
     prices = _prices(groups.time_s)
     bought = float(np.repeat(prices, groups.counts).sum())
     cheapest = _paid(groups.time_s, prices).min(axis=1)

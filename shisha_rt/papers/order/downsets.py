@@ -53,7 +53,7 @@ class GroupNeeds:
 
 
 def group_needs(spans: Sequence[Span], needs: Sequence[frozenset[int]]) -> GroupNeeds:
-    """Of `needs` (layers,): the earlier layers of which each reads a tensor."""
+    """Needs between groups, from `needs` (layers,): the earlier layers of which each reads a tensor."""
     group_of = [number for number, (first, last) in enumerate(spans) for _ in range(first, last + 1)]
     before = [0] * len(spans)
     for layer, need in enumerate(needs):
@@ -63,7 +63,7 @@ def group_needs(spans: Sequence[Span], needs: Sequence[frozenset[int]]) -> Group
 
 
 def bits_of(downset: Downset) -> Iterator[int]:
-    """Its groups, in the file's order."""
+    """Groups of a downset, in the file's order."""
     while downset:
         lowest = downset & -downset
         yield lowest.bit_length() - 1

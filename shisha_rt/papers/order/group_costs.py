@@ -63,7 +63,7 @@ class GroupCosts:
 
 
 def group_costs(costs: Costs, spans: Sequence[Span]) -> GroupCosts:
-    """Of runs of layers that no cut parts, as `costs` tell of their layers."""
+    """Costs of runs of layers that no cut parts, from the costs of their layers."""
     kinds = kinds_of(costs)
     starts = [first for first, _ in spans]
     time_s = np.add.reduceat(costs.time_s[:, [kind[0] for kind in kinds]], starts, axis=0)
@@ -102,7 +102,7 @@ def _traffic(tensors: Sequence[CostTensor], spans: Sequence[Span]) -> GroupTraff
 
 
 class Downsets:
-    """Of each downset (downsets,) all that stages from it and to it need; the smaller first, the whole last."""
+    """What stages from and to each downset need (downsets,); smaller downsets first, the whole last."""
 
     def __init__(self, costs: GroupCosts, downsets: Sequence[Downset]) -> None:
         groups = len(costs.time_s)

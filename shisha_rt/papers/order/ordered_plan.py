@@ -48,7 +48,7 @@ _TOLERANCE: Final = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class OrderLimits:
-    """Of a search that is to be the same for the same costs, however quick the machine is."""
+    """Limits of a search that is to be the same for the same costs, however quick the machine is."""
 
     most_downsets: int = MOST_DOWNSETS
     most_work: float = MOST_WORK
@@ -133,7 +133,7 @@ class _Search:
         return _Found(cuts, orders if cuts is not None else tuple(self._good_orders()))
 
     def chains(self, best_order: _Found) -> Iterator[tuple[Plan, Order]]:
-        """Each over its order: what cuts and orders lead to, by the exact planner and as found."""
+        """Yield chains with their orders: by the exact planner over each order, and as the cuts themselves say."""
         cuts = best_order.cuts
         orders = best_order.orders if cuts is None else (order_through(cuts.cuts), *best_order.orders)
         for order in dict.fromkeys(orders):

@@ -58,7 +58,7 @@ def forkjoin(problem: Problem, left_s: LeftSeconds = forever) -> Solution:
 
 
 def _part(left_s: LeftSeconds) -> LeftSeconds:
-    """Of what is left now."""
+    """A part of the time that is left now."""
     now_s = left_s()
     return forever if now_s == math.inf else lambda: left_s() - (1 - _OF_THE_TIME) * now_s
 
@@ -113,7 +113,7 @@ class _Relaxed:
         self._share_s = least_node_s(problem)
 
     def least(self, items: Items, groups: Sequence[Group]) -> _Least:
-        """Of items one after the other; `groups` are within their nodes."""
+        """Least cost of items one after the other; `groups` are within their nodes."""
         own = [item for item in items if not isinstance(item, Level)]
         levels = [item for item in items if isinstance(item, Level)]
         scopes = [set(own), *(set(nodes_of(branch)) for level in levels for branch in level.branches)]
@@ -132,7 +132,7 @@ class _Relaxed:
         return _Least(math.fsum(branch.bound_s for branch in parts), devices)
 
     def _least_sum(self, nodes: Sequence[int], groups: Sequence[Group]) -> _Least:
-        """Of nodes in sequence, with what moves among them alone."""
+        """Least cost of nodes in sequence, with only the tensors that move among them."""
         solution = exact_placement(self._part(nodes, groups), left_s=self._left_s)
         assert solution.assignment is not None
         assert solution.lower_bound_s is not None

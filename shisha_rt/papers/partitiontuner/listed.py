@@ -71,7 +71,7 @@ class _Links:
 
 
 def _by_lists(costs: ProcessorCosts, links: _Links, home: int) -> tuple[int, ...]:
-    """Each node on the place where it ends first; of equal ones at home."""
+    """List scheduling: each node on the place where it ends first; of equal places at home."""
     places = sorted(range(len(costs.places)), key=lambda place: place != home)
     chosen, ends_s, free_s = [home] * len(costs.spans), [0.0] * len(costs.spans), [0.0] * len(places)
 
@@ -87,7 +87,7 @@ def _by_lists(costs: ProcessorCosts, links: _Links, home: int) -> tuple[int, ...
 
 
 def _in_order(costs: ProcessorCosts, links: _Links) -> list[int]:
-    """By the longest way to the end, with every node at its least; no node before one that it reads from."""
+    """Order nodes by the longest way to the end, every node at its least; no node before one that it reads from."""
     left_s = [min(row) for row in costs.time_s]
     for node in reversed(range(len(left_s))):
         left_s[node] += max((left_s[n] for n in links.after[node]), default=0.0)
@@ -109,7 +109,7 @@ def _pieces(links: _Links, chosen: tuple[int, ...], home: int) -> Iterator[froze
 
 
 def _plan(costs: ProcessorCosts, links: _Links, chosen: tuple[int, ...], passed: frozenset[int] = frozenset()) -> Plan:
-    """In the order of the lists, a stage ends where its last node is waited for elsewhere, or its next one waits.
+    """Make a plan of the lists: a stage ends where its last node is waited for elsewhere, or its next one waits.
 
     Not behind those `passed`. No stage is in a circle with another for that: a node that needs what came of its own
     stage elsewhere is in a later one.

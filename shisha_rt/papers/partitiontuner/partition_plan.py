@@ -31,7 +31,7 @@ class Foretold:
 
 
 def plan_in_sections(costs: ProcessorCosts, schedule: Schedule) -> Plan:
-    """Each section after the one before it."""
+    """Plan with each section after the one before it."""
     stages: list[Stage] = []
     ended: tuple[int, ...] = ()
     for section in schedule.sections:
@@ -47,7 +47,7 @@ def plan_in_sections(costs: ProcessorCosts, schedule: Schedule) -> Plan:
 
 
 def plan_in_lanes(costs: ProcessorCosts, schedule: Schedule) -> Plan:
-    """As in sections, but where several lanes run at the same time, each is one stage: fewer hand-overs."""
+    """Plan in sections, but with each of several lanes that run at the same time as one stage: fewer hand-overs."""
     return plan_in_sections(costs, Schedule(tuple(map(_with_whole_lanes, schedule.sections))))
 
 
@@ -81,7 +81,7 @@ def plan_by_needs(costs: ProcessorCosts, plan: Plan) -> Plan:
 
 
 def foretold(costs: ProcessorCosts, plan: Plan) -> Foretold:
-    """By costs: of a plan whose stages are partitions, each on one place."""
+    """Predict by costs what a plan takes whose stages are partitions, each on one place."""
     stage_s = tuple(
         costs.stage_s(_runs(nodes_of_stage(costs, stage)), costs.places.index(stage.place)) for stage in plan.stages
     )
@@ -91,7 +91,7 @@ def foretold(costs: ProcessorCosts, plan: Plan) -> Foretold:
 
 
 def nodes_of_stage(costs: ProcessorCosts, stage: Stage) -> Iterator[int]:
-    """Of a stage that parts no node."""
+    """Yield the nodes of a stage that parts no node."""
     starts = {first: node for node, (first, _) in enumerate(costs.spans)}
     return (starts[layer] for layer in stage.layers if layer in starts)
 

@@ -16,7 +16,7 @@ from shisha_rt.placement.processors import INPUT, Passed, ProcessorCosts
 
 
 def whole_problem(costs: ProcessorCosts) -> Problem:
-    """As the paper has it: costs have their transfers in them, as they were measured, or else as they follow."""
+    """The paper's problem: costs include their transfers, as measured, or else as they follow."""
     places = range(len(costs.places))
     measured = {alone.place: alone for alone in costs.alone}
     around = _around(costs)
@@ -40,7 +40,7 @@ def whole_problem(costs: ProcessorCosts) -> Problem:
 
 
 def apart_problem(costs: ProcessorCosts) -> Problem:
-    """As we have it. What the network is given is brought in by its first reader, what it hands out by its maker."""
+    """Our problem: computing and moving apart. The first reader brings graph inputs in, the maker takes outputs out."""
     places = range(len(costs.places))
     ends_s = [[0.0 for _ in places] for _ in costs.spans]
     for tensor in costs.passed:
@@ -63,7 +63,10 @@ def apart_problem(costs: ProcessorCosts) -> Problem:
 def _problem(
     costs: ProcessorCosts, nodes: Sequence[Node], groups: Sequence[Group], move_s: Callable[[float, float], float]
 ) -> Problem:
-    """Each place has a memory of its own. `move_s`: a tensor's price, of what it takes out of one and into another."""
+    """Build a problem with a memory for each place.
+
+    `move_s`: price of a tensor from its times out of one and into another.
+    """
     places = range(len(costs.places))
     tensors = (
         ProblemTensor(

@@ -147,7 +147,7 @@ class _Kept:
         }
 
     def measure(self, missing: Mapping[str, _Partition]) -> None:
-        """Into the store."""
+        """Measure the missing partitions into the store."""
         listed = [*missing.items()]
         for start in range(0, len(listed), _MOST_AT_ONCE):
             some = listed[start : start + _MOST_AT_ONCE]

@@ -14,7 +14,7 @@ from shisha_rt.show.plan_answer import PlanAim, PlanAnswer, PlanProblem
 
 
 def schedule_partitions(asked: PlanOptions) -> SchemeAnswer:
-    """Where places have devices each operator is a layer, so that any two of them can be parted.
+    """Schedule partitions; where places have devices, each operator is a layer, so that any two of them can be parted.
 
     `program` of the options: where a program of the schedule is to be written, if anywhere.
     """

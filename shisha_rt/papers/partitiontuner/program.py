@@ -200,7 +200,7 @@ def _earlier(plan: Plan, number: int) -> list[int]:
 
 
 def _waited_for(before: Sequence[frozenset[int]], plan: Plan, number: int) -> tuple[str, ...]:
-    """Of each other place the last one, unless the stage before it on its own has waited for that."""
+    """Stages to wait for: the last of each other place, unless the stage before on the same place did."""
     own = _earlier(plan, number)
     new = before[number].difference(own, *(before[stage] for stage in own))
     return tuple(f"p{stage}" for stage in sorted({plan.stages[stage].place: stage for stage in sorted(new)}.values()))

@@ -196,7 +196,7 @@ def _places(program: Program, functions: dict[str, str]) -> str:
 
 
 def _call(function: str, arguments: list[str]) -> list[str]:
-    """In one line, or with a line for each argument, and for each entry of one that is a list too long for a line."""
+    """Write a call in one line, or with a line for each argument, and for each entry of a list too long for a line."""
     line = f"{function}({', '.join(arguments)})"
     if len(line) < _WIDTH:
         return [line]
@@ -235,5 +235,5 @@ def _number(value: float) -> str:
 
 
 def _plain(text: str) -> str:
-    """For a comment, which a name must not end."""
+    """Make a name safe inside a comment, which it must not end."""
     return "".join(character if character.isprintable() else "?" for character in text)

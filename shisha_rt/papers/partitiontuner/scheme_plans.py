@@ -71,7 +71,7 @@ _Found = tuple[Plan, tuple[int, ...]]
 
 
 def _plans(scheme: SchemeName, costs: ProcessorCosts, problem: Problem, left_s: LeftSeconds) -> Iterator[_Found]:
-    """Each with its assignment; `problem` is the paper's."""
+    """Yield plans with their assignments; `problem` is the paper's."""
     match scheme:
         case "baseline" | "typeseq" | "opseq":
             assignment = {"baseline": baseline, "typeseq": typeseq, "opseq": opseq}[scheme](problem).assignment

@@ -35,9 +35,9 @@ def baseline(problem: Problem) -> Solution:
 
 
 def typeseq(problem: Problem, accelerator: str | None = None) -> Solution:
-    """Each Conv that the accelerator (the last device, unless named) can run by itself is there, and the Relu after it.
+    """TypeSeq: Convs that the accelerator (by default the last device) can run alone go there, with the Relus after them.
 
-    The Relu reads nothing else; the accelerator runs it by itself or in a group. All other nodes are on the first other
+    Such a Relu reads nothing else; the accelerator runs it alone or in a group. All other nodes are on the first other
     device that can run them. No cost is looked at. Raises BadInput for an unknown device.
     """
     there = len(problem.devices) - 1 if accelerator is None else _device(problem, accelerator)
@@ -56,7 +56,7 @@ def typeseq(problem: Problem, accelerator: str | None = None) -> Solution:
 
 
 def opseq(problem: Problem) -> Solution:
-    """Each node on the device that takes least for it by itself; of equal ones the first."""
+    """OpSeq: each node on the device that takes least for the node alone; of equal devices the first."""
     return Solution(fastest_alone(problem), Outcome.FEASIBLE, reason=HEURISTIC)
 
 

@@ -63,7 +63,7 @@ class Annealing:
         )
 
     def _temperature(self, move: int) -> float:
-        """Of move 1, 2, ..."""
+        """Temperature of move 1, 2, ..."""
         return HOT * COOLING ** ((move - 1) // self.moves_per_temperature)
 
     def _follows(self, at_s: float, tried_s: float, temperature: float) -> bool:

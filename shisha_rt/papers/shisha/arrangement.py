@@ -57,7 +57,7 @@ class Space:
         )
 
     def arrangement(self, plan: Plan) -> Arrangement:
-        """Of a plan of at most `stage_count` stages: positions left over come last and are empty.
+        """Arrangement of a plan of at most `stage_count` stages: positions left over come last and are empty.
 
         Raises ValueError for a plan that is not plain.
         """

@@ -16,7 +16,7 @@ from shisha_rt.plan.measurement import Measurement
 
 @dataclass(frozen=True, slots=True)
 class RandomWalk:
-    """Its state is where it stands."""
+    """Random walk whose state is its present position."""
 
     space: Space
     rng: random.Random

@@ -19,7 +19,7 @@ S = TypeVar("S")
 
 
 class Rival(Protocol[S]):
-    """Where to look next. Frozen, but for its generator: what changes is in the state `S`."""
+    """A rival search. Frozen but for its random generator: what changes is in the state `S`."""
 
     def init(self) -> tuple[S, Proposal]:
         """The first plan to measure."""
@@ -38,7 +38,7 @@ class Limit:
     trial_time_s: float | None = None
 
     def reached(self, trials: int, trial_time_s: float) -> str | None:
-        """Which of the two was reached, in words."""
+        """Name of the limit that was reached, in words; None: neither was."""
         if self.trials is not None and trials >= self.trials:
             return f"the limit of {self.trials} trials is reached"
         if self.trial_time_s is not None and trial_time_s >= self.trial_time_s:

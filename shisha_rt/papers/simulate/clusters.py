@@ -91,7 +91,7 @@ class Host:
 
 
 def cluster(hosts: int, seed: int = 0, kinds: Sequence[HostKind] = HOST_KINDS) -> tuple[Host, ...]:
-    """So many hosts. Of two clusters of one seed the smaller one is the beginning of the larger."""
+    """Draw a cluster of so many hosts. Of two clusters of one seed the smaller is the beginning of the larger."""
     rng = random.Random(seed)
     layers_of = []
     for number in range(hosts):

@@ -41,13 +41,13 @@ class Work:
     gemm_bytes: int
 
     def time_s(self, flops: float, bandwidth_bytes_per_s: float) -> float:
-        """Both operators, one after the other."""
+        """Seconds of both operators, one after the other."""
         gemm_s = max(self.gemm_operations / flops, self.gemm_bytes / bandwidth_bytes_per_s)
         return self.im2col_bytes / bandwidth_bytes_per_s + gemm_s
 
 
 def work_of(graph: Graph, layer: Layer) -> Work:
-    """Of the layer's heavy operator. A kernel of one element needs no Im2Col: its input is the matrix already.
+    """Work of the layer's heavy operator. A kernel of one element needs no Im2Col: its input is the matrix already.
 
     A layer without a heavy operator does nothing.
     """

@@ -49,7 +49,7 @@ class Router:
 
 @dataclass(frozen=True, slots=True)
 class RouterLoad:
-    """For a frame: messages of the loop, parts, and bytes that the card takes in and sends out.
+    """Load of the router for a frame: messages of the loop, parts, and bytes that the card takes in and sends out.
 
     `slot_bytes`: of a frame's slot, tensors that pass between stages and what clients send and get.
     """
@@ -80,7 +80,9 @@ class RouterLoad:
 
 
 def router_load(plan: Plan, team_s: TeamSeconds, tensors: Sequence[CostTensor], remote: frozenset[str]) -> RouterLoad:
-    """Of a plan; `team_s` (stages, teams): how long each team is busy with a frame, by which frames are dealt.
+    """Router load of a plan.
+
+    `team_s` (stages, teams): how long each team is busy with a frame, by which frames are dealt.
 
     `remote`: the places on other hosts. Clients are on other hosts too.
     """

@@ -82,7 +82,7 @@ class Condensed:
 
 
 def condensed(parts: Sequence[Sequence[float]] | Floats) -> Condensed:
-    """At these parts (layers, devices), all above 0."""
+    """Condense the problem at these parts (layers, devices), all above 0."""
     at = np.asarray(parts, dtype=np.float64)
     exponents = at / at.sum(axis=1, keepdims=True)
     factors: Floats = np.prod(exponents**-exponents, axis=1)

@@ -75,7 +75,7 @@ class ShareVariables:
         self._exponents.value = wide.reshape(layers, -1)
 
     def log_totals(self, posynomials: Sequence[Sequence[Term]]) -> Any:
-        """Of each sum of terms, none of which is empty: zero is no posynomial."""
+        """Logarithms of sums of terms, none of which is empty: zero is no posynomial."""
         sizes = np.array([sum(len(posynomial.terms) for _, _, posynomial in terms) for terms in posynomials])
         logs = self.log_monomials([term for terms in posynomials for term in terms])
         first = np.cumsum(sizes) - sizes
@@ -89,7 +89,7 @@ class ShareVariables:
         return self._cvxpy.hstack(groups_of_size)[np.argsort(np.concatenate(rows))]
 
     def log_monomials(self, terms: Sequence[Term]) -> Any:
-        """Of all monomials of the terms, in their order. Steep ones are variables that are no less.
+        """Logarithms of all monomials of the terms, in their order. Steep monomials become variables that are no less.
 
         x^200 goes down to e^-1000 and more, where interior points are lost. So what is summed of it stays within a
         million of its value at the whole.

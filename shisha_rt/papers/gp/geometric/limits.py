@@ -35,7 +35,7 @@ class ResourceLimit:
     terms: tuple[Term, ...]
 
     def used(self, parts: Floats) -> float:
-        """As a multiple of the limit, by parts (layers, devices)."""
+        """Use of a resource as a multiple of its limit, for parts (layers, devices)."""
         return math.fsum(term.at({SHARE: float(parts[layer, device])}) for layer, device, term in self.terms)
 
     def unmet(self, parts: Floats) -> str:

@@ -115,7 +115,7 @@ def _used(problem: SplitProblem, layer: SplitLayer, shares: WholeShares) -> Floa
 
 
 def _over(problem: SplitProblem, used: Floats) -> float:
-    """By how much limits are broken, as multiples of them, by what each layer uses: (layers, limits of all devices)."""
+    """Excess over the limits, as multiples of them; `used`: what each layer uses, (layers, limits of all devices)."""
     together = np.array([device.one_for_all for device in problem.devices for _ in device.limits], dtype=bool)
     return float(_beyond(used[:, together].sum(axis=0)).sum() + _beyond(used[:, ~together]).sum())
 

@@ -17,7 +17,7 @@ Clock: TypeAlias = Callable[[], float]
 
 
 def no_clock() -> float:
-    """For those who do not ask how long a step took."""
+    """A clock for callers that do not ask how long a step took."""
     return 0.0
 
 

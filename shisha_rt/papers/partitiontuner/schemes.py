@@ -35,7 +35,9 @@ def baseline(problem: Problem) -> Solution:
 
 
 def typeseq(problem: Problem, accelerator: str | None = None) -> Solution:
-    """TypeSeq: Convs that the accelerator (by default the last device) can run alone go there, with the Relus after them.
+    """TypeSeq: Convs that the accelerator can run alone go there, with the Relus after them.
+
+    The accelerator is the last device, unless named.
 
     Such a Relu reads nothing else; the accelerator runs it alone or in a group. All other nodes are on the first other
     device that can run them. No cost is looked at. Raises BadInput for an unknown device.

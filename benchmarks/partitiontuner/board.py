@@ -13,7 +13,7 @@ from shisha_rt.machine.device import Device
 from shisha_rt.model.graph import Graph
 from shisha_rt.papers.partitiontuner.scheme_plans import scheme_plan
 from shisha_rt.placement.processors import ProcessorCosts, costs_of_devices
-from shisha_rt.planner.scheme_names import SchemeName
+from shisha_rt.planner.strategies import SchemeName
 
 BOARD: Final = "npu-board"
 MODELLED: Final = "modelled, device descriptions, without hand-overs"

@@ -23,7 +23,7 @@ from shisha_rt.papers.partitiontuner.forkjoin import forkjoin
 from shisha_rt.papers.partitiontuner.partition_problem import apart_problem
 from shisha_rt.papers.partitiontuner.scheme_plans import SchemePlan, scheme_plan
 from shisha_rt.placement.processors import ProcessorCosts
-from shisha_rt.planner.scheme_names import SCHEMES, SchemeName
+from shisha_rt.planner.strategies import SCHEMES, SchemeName
 
 OURS: Final[SchemeName] = "forkjoin"
 TITLES: Final[Mapping[SchemeName, str]] = {**PUBLISHED, OURS: "ours"}

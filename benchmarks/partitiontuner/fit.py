@@ -22,7 +22,7 @@ from benchmarks.report.results import Row, save_csv, show
 from shisha_rt.model.graph import Graph
 from shisha_rt.model.reader.onnx_reader import read_model
 from shisha_rt.model.zoo import zoo_path
-from shisha_rt.planner.scheme_names import SchemeName
+from shisha_rt.planner.strategies import SchemeName
 
 _TO: Final[Mapping[str, str]] = MappingProxyType(
     {

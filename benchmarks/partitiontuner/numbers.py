@@ -24,7 +24,7 @@ from shisha_rt.papers.partitiontuner.partition_problem import whole_problem
 from shisha_rt.papers.partitiontuner.schemes import opseq, typeseq
 from shisha_rt.placement.problem import Problem
 from shisha_rt.placement.solution import Solution
-from shisha_rt.planner.scheme_names import SchemeName
+from shisha_rt.planner.strategies import SchemeName
 
 GROUPED: Final = "resnext50"
 """What a multiply-add in many groups takes follows from it alone."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from shisha_rt.planner.scheme_names import SchemeName
+from shisha_rt.planner.strategies import SchemeName
 
 SCHEMES: Final[Mapping[SchemeName, str]] = MappingProxyType(
     {"baseline": "CPU alone", "typeseq": "TypeSeq", "opseq": "OpSeq", "partitiontuner": "PartitionTuner"}

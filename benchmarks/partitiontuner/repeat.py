@@ -41,7 +41,7 @@ from shisha_rt.costs.costs import HANDOVER_S
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine
 from shisha_rt.machine.machine import Machine
 from shisha_rt.papers.partitiontuner.measured_processors import processor_costs
-from shisha_rt.planner.scheme_names import SCHEMES
+from shisha_rt.planner.strategies import SCHEMES
 
 ROUNDS: Final = 5
 _ALL_NETWORKS: Final = ",".join(NETWORKS)

@@ -32,8 +32,8 @@ from shisha_rt.plan.plan import Plan
 from shisha_rt.planner.exact import exact_plan
 from shisha_rt.planner.loop import Result, run
 from shisha_rt.planner.seed import seed
-from shisha_rt.planner.strategies import RivalName
-from shisha_rt.planner.tune import DEFAULT_ALPHA, DEFAULT_HEURISTIC, Heuristic, shisha
+from shisha_rt.planner.strategies import DEFAULT_ALPHA, RivalName
+from shisha_rt.planner.tune import DEFAULT_HEURISTIC, Heuristic, shisha
 
 SYNTHNET, RESNET, YOLO, YOLO_HEADS = "SynthNet", "ResNet-50", "YOLOv3", "YOLOv3 with heads"
 NETWORKS: Final[Mapping[str, str]] = MappingProxyType(

@@ -15,7 +15,7 @@ from typing import Final, Literal
 from benchmarks.report.results import Row
 from benchmarks.shisha.cases import RESNET, SYNTHNET, YOLO
 from benchmarks.shisha.searches import SHISHA
-from shisha_rt.planner.tune import DEFAULT_ALPHA
+from shisha_rt.planner.strategies import DEFAULT_ALPHA
 
 NEAR: Final = 0.15
 AS_GOOD: Final = 0.97

@@ -23,10 +23,19 @@ from shisha_rt.outcome import Outcome
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import OBJECTIVES, as_objective
 from shisha_rt.planner.loop import Result, run
-from shisha_rt.planner.scheme_names import PARTITIONS, SCHEMES
 from shisha_rt.planner.seed import Assign, seed
-from shisha_rt.planner.strategies import LIMITED, RIVALS, WITH_COPIES, WITHOUT_COSTS, StrategyName
-from shisha_rt.planner.tune import DEFAULT_ALPHA, DEFAULT_HEURISTIC, Balance, shisha
+from shisha_rt.planner.strategies import (
+    DEFAULT_ALPHA,
+    LIMITED,
+    PARTITIONS,
+    RIVALS,
+    SCHEMES,
+    WITH_COPIES,
+    WITHOUT_COSTS,
+    Balance,
+    StrategyName,
+)
+from shisha_rt.planner.tune import DEFAULT_HEURISTIC, shisha
 from shisha_rt.show.plan_answer import KnownSeconds, PlanAim, PlanAnswer, PlanProblem
 from shisha_rt.studies import study
 

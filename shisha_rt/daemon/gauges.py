@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from prometheus_client import Gauge
 
-from shisha_rt.core.tuning.placing import Placing
 from shisha_rt.daemon.host_share import RELEASED, HostShare
 from shisha_rt.daemon.shell import Shell
 from shisha_rt.machine.machine import Machine
 from shisha_rt.plan.plan import Plan
 from shisha_rt.process.budgets import Budgets
+
+if TYPE_CHECKING:
+    from shisha_rt.core.tuning.placing import Placing
 
 
 class Gauges:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 
 from shisha_rt.errors import BadInput
 from shisha_rt.machine.allotment import Allotting, CpuLimits
-from shisha_rt.machine.config.machine_file import check_runnable, load_machine
 from shisha_rt.machine.host.cgroups import ControlGroups, Throttling
 from shisha_rt.machine.host.cores import host_cores, usable_cores
 from shisha_rt.machine.host.cpu_use import CpuReading, read_cpu_use
@@ -51,6 +50,8 @@ def share_of(settings: Settings) -> HostShare:
     if settings.machine == THIS_MACHINE:
         own = own_cores(leases, this_limits())
         return HostShare(own.machine, leases, own.limits, own.shared)
+    from shisha_rt.machine.config.machine_file import check_runnable, load_machine  # most daemons read none
+
     machine = load_machine(settings.machine)
     check_runnable(machine)
     return HostShare(machine, leases, shared=leases.hold(core for place in machine.places for core in place.cores))

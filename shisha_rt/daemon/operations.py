@@ -22,14 +22,12 @@ from shisha_rt.daemon.front.gateway import Reply
 from shisha_rt.daemon.host_share import HostShare
 from shisha_rt.daemon.shell import Shell
 from shisha_rt.daemon.status import Status
-from shisha_rt.machine.config.machine_file import core_faults
-from shisha_rt.machine.machine import Machine
+from shisha_rt.machine.machine import Machine, core_faults
 from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.model.graph import Tensor
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import as_any_objective
-from shisha_rt.planner.scheme_names import SCHEMES
-from shisha_rt.planner.strategies import LIVE
+from shisha_rt.planner.strategies import LIVE, SCHEMES
 from shisha_rt.protocol import operations as ops
 from shisha_rt.protocol.limits import Limits
 from shisha_rt.protocol.request import OpRequest, Signature

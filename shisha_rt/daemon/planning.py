@@ -6,26 +6,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from shisha_rt.cache import cache_folder
 from shisha_rt.core.lifecycle.lifecycle import Lifecycle
 from shisha_rt.core.lifecycle.policy import Policy
-from shisha_rt.core.tuning import tuner_messages as tm
 from shisha_rt.core.tuning.best import BestPlans
 from shisha_rt.core.tuning.choice import Choice
 from shisha_rt.core.tuning.cores import Cores
-from shisha_rt.core.tuning.greedy_placement import GreedyPlacement
-from shisha_rt.core.tuning.placing import Placing
 from shisha_rt.core.tuning.run import SearchOptions
 from shisha_rt.core.tuning.state import Profiles
 from shisha_rt.core.tuning.tuning import Tuning
-from shisha_rt.costs.costs_file import costs_object
 from shisha_rt.daemon.prepared import PreparedModel
 from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.measure import plan_store
 from shisha_rt.measure.compiled import Compiled
-from shisha_rt.planner.tune import DEFAULT_ALPHA, DEFAULT_HEURISTIC
+from shisha_rt.planner.strategies import DEFAULT_ALPHA, DEFAULT_BALANCE
 
 _LEAST_STARTS: Final = 4
 
@@ -54,23 +48,16 @@ def first_cores(prepared: PreparedModel) -> Cores:
     choice.of_client, choice.scheme, choice.partial = planning.plan, planning.scheme, ready.partial
     options = None
     if planning.strategy != "seed":
-        options = SearchOptions(planning.strategy, DEFAULT_ALPHA, DEFAULT_HEURISTIC.balance)
+        options = SearchOptions(planning.strategy, DEFAULT_ALPHA, DEFAULT_BALANCE)
     tuning = Tuning(lifecycle, choice, options, warm_up=len(ready.compiled.each) * lifecycle.frames.slot_count + 2)
     placing = None
     if rules.devices:
+        from shisha_rt.core.tuning.greedy_placement import GreedyPlacement  # most daemons place no operators
+        from shisha_rt.core.tuning.placing import Placing
+
         at_once = GreedyPlacement(ready.operator_costs, ready.compiled.index.operators_of)
         placing = Placing(lifecycle, tuning, planning.solver, at_once)
     return Cores(lifecycle, tuning, placing)
-
-
-def told_first(prepared: PreparedModel) -> list[tm.ToTuner]:
-    """What a tuner has to hear before it searches."""
-    processors, costs = prepared.planning.processors, prepared.costs
-    if processors is not None:
-        return [tm.StoredProcessors(processors)]
-    if costs is None:
-        return []
-    return [tm.StoredCosts(msgspec.json.encode(costs_object(costs)), prepared.ready.compiled.needs)]
 
 
 def _policy(compiled: Compiled, slots: int) -> Policy:

@@ -12,6 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
+from shisha_rt.core.tuning import tuner_messages as tm
+from shisha_rt.costs.costs_file import costs_object
 from shisha_rt.costs.layer_costs import LayerCosts
 from shisha_rt.daemon.prepared import Planning, Preparation, PreparedModel
 from shisha_rt.daemon.settings import layer_kind, objective_of
@@ -88,7 +92,16 @@ def planned(ready: ModelOnMachine, planning: Planning, stored: LayerCosts | Plac
     )
     if isinstance(stored, LayerCosts) and searches and machine.time_scale == 1:
         prepared = replace(prepared, others_ratio=stored.others_ratio)
-    return replace(prepared, by_costs=_first_plans(prepared))
+    return replace(prepared, by_costs=_first_plans(prepared), told_first=_told_first(prepared))
+
+
+def _told_first(prepared: PreparedModel) -> tuple[tm.ToTuner, ...]:
+    processors, costs = prepared.planning.processors, prepared.costs
+    if processors is not None:
+        return (tm.StoredProcessors(msgspec.msgpack.encode(processors)),)
+    if costs is None:
+        return ()
+    return (tm.StoredCosts(msgspec.json.encode(costs_object(costs)), prepared.ready.compiled.needs),)
 
 
 def _first_plans(prepared: PreparedModel) -> dict[Objective, Plan]:

@@ -6,18 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from shisha_rt.core.tuning.tuner_messages import ToTuner
 from shisha_rt.costs.costs import Costs
 from shisha_rt.daemon.settings import Settings
 from shisha_rt.machine.machine import Machine
 from shisha_rt.measure.model_on_machine import ModelOnMachine
-from shisha_rt.placement.processors import ProcessorCosts
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import AnyObjective, Objective
-from shisha_rt.planner.scheme_names import SchemeName, as_scheme
+from shisha_rt.planner.strategies import SchemeName, as_scheme
 
 if TYPE_CHECKING:
     from shisha_rt.costs.layer_costs import LayerCosts
     from shisha_rt.placement.placed_costs import PlacedCosts
+    from shisha_rt.placement.processors import ProcessorCosts
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,8 @@ class PreparedModel:
 
     `costs`: of its layers, as trials measure them; None where they are not known yet, or not wanted. `by_costs`: the
     best plans by these, or the schedule of a scheme. `pacing`: by which `timing = "modelled"` paces. `others_ratio`:
-    the largest part of the cores that others took while something of the costs was measured.
+    the largest part of the cores that others took while something of the costs was measured. `told_first`: what a tuner
+    has to hear before it searches.
     """
 
     ready: ModelOnMachine
@@ -71,6 +73,7 @@ class PreparedModel:
     by_costs: Mapping[Objective, Plan] = field(default_factory=dict)
     pacing: LayerCosts | PlacedCosts | None = None
     others_ratio: float = 0.0
+    told_first: tuple[ToTuner, ...] = ()
 
     @property
     def without_weights(self) -> PreparedModel:

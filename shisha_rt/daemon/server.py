@@ -46,7 +46,7 @@ from shisha_rt.daemon.loop.signals import Signalled, signals
 from shisha_rt.daemon.loop.undisturbed import undisturbed
 from shisha_rt.daemon.metrics import Metrics
 from shisha_rt.daemon.operations import Operations
-from shisha_rt.daemon.planning import first_cores, largest_request_bytes, plans_file, told_first
+from shisha_rt.daemon.planning import first_cores, largest_request_bytes, plans_file
 from shisha_rt.daemon.prepared import PreparedModel
 from shisha_rt.daemon.service_manager import ServiceManager
 from shisha_rt.daemon.shell import Shell, Timing
@@ -133,7 +133,7 @@ class Daemon:
             supervisor = Supervisor(ready, arena, budgets, self._poller, self._far)
             self._closing.callback(supervisor.end_all)
             plan_writer = self._own(PlanWriter(None if planning.fresh else plans_file(), ready.compiled.key))
-            known = None if planning.strategy == "seed" else told_first(prepared)
+            known = None if planning.strategy == "seed" else prepared.told_first
             self._children = self._own(Children(self._poller, ready, plan_writer, planning.solver, known))
             instance = uuid.uuid4().hex
             self._sharing = self._own(Sharing(self.gateway.endpoint, instance, regions, self._poller))

@@ -17,8 +17,7 @@ from shisha_rt.model.input_sizes import LARGEST_SIZE
 from shisha_rt.model.layer_kinds import LAYER_KINDS, LayerKind
 from shisha_rt.placement.solver_names import STAGE_SOLVERS
 from shisha_rt.plan.rate import ANY_OBJECTIVES, AnyObjective, as_any_objective
-from shisha_rt.planner.scheme_names import SCHEMES
-from shisha_rt.planner.strategies import LIVE
+from shisha_rt.planner.strategies import LIVE, SCHEMES
 from shisha_rt.process.output_room import LEAST_OUTPUT_BYTES, MOST_OUTPUT_BYTES, OUTPUT_BYTES
 
 if TYPE_CHECKING:

@@ -1,10 +1,8 @@
-"""The strategies, by the names that users give them."""
+"""The strategies, by the names that users give them: a command's help names them all, and loads none."""
 
 from __future__ import annotations
 
 from typing import Final, Literal, get_args
-
-from shisha_rt.planner.scheme_names import SchemeName
 
 RivalName = Literal[
     "annealing",
@@ -21,6 +19,10 @@ LiveName = Literal["guided", "shisha"]
 LIVE: Final[tuple[LiveName, ...]] = get_args(LiveName)
 """How a live pipeline is tuned: by exact plans for costs that each trial corrects, or by Shisha's walk."""
 
+SchemeName = Literal["baseline", "typeseq", "opseq", "partitiontuner", "forkjoin"]
+SCHEMES: Final[tuple[SchemeName, ...]] = get_args(SchemeName)
+"""They schedule partitions of a network over places, for the least latency (see `scheme_plans`)."""
+
 StrategyName = Literal["seed", "exact", LiveName, RivalName, SchemeName]
 WITHOUT_COSTS: Final[tuple[StrategyName, ...]] = ("seed",)
 """They go by weights and ranks alone; all others need the costs of layers."""
@@ -29,3 +31,18 @@ LIMITED: Final[tuple[StrategyName, ...]] = ("exact", *RIVALS)
 
 WITH_COPIES: Final[tuple[StrategyName, ...]] = ("exact", "guided")
 """They know stages with copies, teams of places, and latency; all others plain chains and throughput."""
+PARTITIONS: Final = "schedules of partitions"
+"""What schemes look at."""
+
+Balance = Literal["nlfep", "nfep"]
+BALANCES: Final[tuple[Balance, ...]] = get_args(Balance)
+"""How Shisha's walk chooses who takes a layer (Shisha, 2022, Table 1)."""
+DEFAULT_BALANCE: Final[Balance] = "nlfep"
+"""That of heuristic H3 (Shisha, 2022, section 6.4)."""
+DEFAULT_ALPHA: Final = 10
+"""Moves without gain, after which Shisha's walk ends (Shisha, 2022, section 6.1)."""
+
+
+def as_scheme(strategy: str) -> SchemeName | None:
+    """The scheme of this name; None for a strategy that is no scheme."""
+    return next((scheme for scheme in SCHEMES if scheme == strategy), None)

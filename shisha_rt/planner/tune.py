@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Final, Literal, NamedTuple, get_args
+from typing import Final, NamedTuple
 
 from shisha_rt.errors import BadInput
 from shisha_rt.model.spans import starts_of
@@ -22,11 +22,7 @@ from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.planner.seed import Assign, Ranked
-
-Balance = Literal["nlfep", "nfep"]
-BALANCES: Final[tuple[Balance, ...]] = get_args(Balance)
-DEFAULT_ALPHA: Final = 10
-"""Section 6.1."""
+from shisha_rt.planner.strategies import DEFAULT_ALPHA, Balance
 
 
 class Heuristic(NamedTuple):

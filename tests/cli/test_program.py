@@ -20,7 +20,7 @@ from shisha_rt.measure.make_ready import make_ready
 from shisha_rt.papers.partitiontuner.measured_processors import processor_costs
 from shisha_rt.papers.partitiontuner.program import write_program
 from shisha_rt.papers.partitiontuner.scheme_plans import scheme_plan
-from shisha_rt.planner.scheme_names import SCHEMES
+from shisha_rt.planner.strategies import SCHEMES
 from shisha_rt.tensors import NUMPY_OF
 from stages.engines.evaluate import evaluate
 from tests.cli.conftest import Run

@@ -6,7 +6,7 @@ import pytest
 
 from shisha_rt.costs.link_speed import LinkSpeed, OneWay
 from shisha_rt.costs.links import HostLink
-from shisha_rt.daemon.fleet.far_links import FarLinks
+from shisha_rt.daemon.fleet.far_places import FarLinks
 
 FIRST = HostLink("a", OneWay(1e-3, 1e8), OneWay(2e-3, 2e8))
 SETTLED_S = 1.5

@@ -11,7 +11,7 @@ from shisha_rt.errors import BadInput
 from shisha_rt.machine.precision import PERMITTED
 from shisha_rt.placement.solver_names import STAGE_SOLVERS
 from shisha_rt.plan.rate import ANY_OBJECTIVES
-from shisha_rt.planner.scheme_names import SCHEMES
+from shisha_rt.planner.strategies import SCHEMES
 
 
 def _file(folder: Path, text: str) -> Path:

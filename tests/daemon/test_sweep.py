@@ -8,9 +8,8 @@ from typing import Final
 
 import pytest
 
-from shisha_rt.daemon.sweep import PIECE_BYTES, Sweep
+from shisha_rt.daemon.sweep import PIECE_BYTES, Sweep, passing_tensors
 from shisha_rt.model.index import Crossing, ModelIndex
-from shisha_rt.plan.passing import passing_tensors
 from shisha_rt.plan.plan import Plan
 from shisha_rt.process.arena import Arena
 from shisha_rt.process.layout import layout_of, layouts_of

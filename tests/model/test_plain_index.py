@@ -8,6 +8,7 @@ import pytest
 from onnx import helper
 
 from shisha_rt.cache import LIST_FILE
+from shisha_rt.daemon.sweep import passing_tensors
 from shisha_rt.measure import compile as compile_module
 from shisha_rt.measure.compile import compile_model
 from shisha_rt.model.graph import Graph, Operator, Tensor
@@ -16,7 +17,6 @@ from shisha_rt.model.layers import group_layers
 from shisha_rt.model.plain_index import plain_index
 from shisha_rt.model.reader.index_file import FILE_NAME
 from shisha_rt.model.split_index import with_splits
-from shisha_rt.plan.passing import passing_tensors
 from shisha_rt.plan.plan import Plan
 from shisha_rt.tensors import TensorSpec
 from tests.model.networks import network, weight, write

@@ -15,7 +15,8 @@ from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import PlanRules
 from shisha_rt.planner.loop import run
 from shisha_rt.planner.seed import seed
-from shisha_rt.planner.tune import BALANCES, HEURISTICS, Balance, shisha
+from shisha_rt.planner.strategies import BALANCES, Balance
+from shisha_rt.planner.tune import HEURISTICS, shisha
 from tests.planner.evaluators import ScriptedEvaluator, costs_of
 
 BACK = "the walk is back at a plan that it has measured"

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from shisha_rt.daemon.sweep import passing_tensors
 from shisha_rt.model.index import Crossing, ModelIndex
 from shisha_rt.model.spans import Span
-from shisha_rt.plan.passing import passing_tensors
 from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.process.arena import Arena, NoRoom
 from shisha_rt.process.board import MAX_DEVICES, Sign

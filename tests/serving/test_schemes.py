@@ -15,7 +15,7 @@ import pytest
 
 from shisha_rt.cli.app import main
 from shisha_rt.client import Client, FailedPrecondition
-from shisha_rt.planner.scheme_names import SCHEMES
+from shisha_rt.planner.strategies import SCHEMES
 from tests.serving.daemon_process import DaemonProcess, until
 from tests.serving.identity_model import frame_of, write_branching_identity_model
 from tests.serving.load import Load, assert_kept

@@ -22,8 +22,8 @@ from shisha_rt.plan.form import unfolded
 from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.plan.rate import OBJECTIVES, AnyObjective, Objective
 from shisha_rt.plan.verify import PlanRules
-from shisha_rt.planner.scheme_names import SchemeName
 from shisha_rt.planner.seed import seed
+from shisha_rt.planner.strategies import SchemeName
 
 _NONE: Final[Mapping[Objective, Plan]] = MappingProxyType({})
 

@@ -7,15 +7,17 @@ through random interleavings, who hears what is decided here, and not by callbac
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from shisha_rt.core.lifecycle import events as le
 from shisha_rt.core.lifecycle import instructions as do
 from shisha_rt.core.lifecycle.lifecycle import Lifecycle
 from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning.instructions import Decision
-from shisha_rt.core.tuning.placing import Placing
 from shisha_rt.core.tuning.tuning import Tuning
+
+if TYPE_CHECKING:
+    from shisha_rt.core.tuning.placing import Placing
 
 CoreEvent: TypeAlias = le.Event | ev.TuningEvent | ev.PlacingEvent
 Outward: TypeAlias = do.Instruction | Decision

@@ -12,7 +12,7 @@ from shisha_rt.plan.form import brief
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import Objective
-from shisha_rt.planner.scheme_names import SchemeName, as_scheme
+from shisha_rt.planner.strategies import SchemeName, as_scheme
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from shisha_rt.core.tuning.state import State
 from shisha_rt.plan.form import written
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
-from shisha_rt.planner.tune import DEFAULT_ALPHA, DEFAULT_HEURISTIC
+from shisha_rt.planner.strategies import DEFAULT_ALPHA, DEFAULT_BALANCE
 
 if TYPE_CHECKING:
     from shisha_rt.core.tuning.tuning import Tuning
@@ -94,7 +94,7 @@ def description(tuning: Tuning, now_s: float) -> dict[str, Any]:
         "state": tuning.doing(now_s),
         "strategy": "seed" if tuning.state is State.OFF else tuning.strategy,
         "alpha": options.alpha if options is not None else DEFAULT_ALPHA,
-        "balance": options.balance if options is not None else DEFAULT_HEURISTIC.balance,
+        "balance": options.balance if options is not None else DEFAULT_BALANCE,
         "objective": "auto" if tuning.choice.auto else tuning.choice.objective,
         "serves": tuning.choice.objective,
         "utilisation": tuning.following.utilisation,

@@ -6,7 +6,6 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from shisha_rt.placement.processors import ProcessorCosts
 from shisha_rt.plan.form import Brief
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.rate import Objective
@@ -24,9 +23,12 @@ class StoredCosts(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class StoredProcessors(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """What schemes of partitions go by, before anything has run. Sent once, at the start."""
+    """What schemes of partitions go by, before anything has run. Sent once, at the start.
 
-    costs: ProcessorCosts
+    `packed`: MessagePack of a `ProcessorCosts`, which a daemon hands on unread.
+    """
+
+    packed: bytes
 
 
 class PlaceNow(msgspec.Struct, frozen=True, array_like=True):

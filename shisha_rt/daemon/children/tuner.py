@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias, cast
 
+import msgspec
+
 from shisha_rt.core.tuning import tuner_messages as tm
 from shisha_rt.costs.alike import among
 from shisha_rt.costs.costs import Costs
@@ -23,8 +25,8 @@ from shisha_rt.plan.measurement import Measurement
 from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.guided import guided
 from shisha_rt.planner.loop import Tuner, run
-from shisha_rt.planner.scheme_names import SchemeName
-from shisha_rt.planner.tune import Balance, shisha
+from shisha_rt.planner.strategies import Balance, SchemeName
+from shisha_rt.planner.tune import shisha
 from shisha_rt.process.channel import Channel
 from shisha_rt.process.parent import die_with
 from shisha_rt.studies import study
@@ -84,8 +86,8 @@ def main(arguments: list[str]) -> int:
             match tm.TO_TUNER.decode(channel.wait()):
                 case tm.StoredCosts() as costs:
                     stored = _layers(costs)
-                case tm.StoredProcessors(costs=costs):
-                    stored = costs
+                case tm.StoredProcessors(packed=packed):
+                    stored = msgspec.msgpack.decode(packed, type=ProcessorCosts)
                 case tm.Begin() as begin:
                     pass
             continue

@@ -1,24 +1,62 @@
-"""The places of other hosts, as the daemon has them: which are there, and the far ends of their relays.
+"""The places of other hosts, as the daemon has them: which are there, the far ends of their relays, and their links.
 
 A relay is a worker like others (see `stages.far.relay`). Its far end is started, and told of, by the cluster process.
 """
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 from shisha_rt.core import event_log
 from shisha_rt.costs.link_speed import LinkSpeed
+from shisha_rt.costs.links import HostLink
 from shisha_rt.daemon.children.child_link import ChildLink
-from shisha_rt.daemon.fleet.far_links import FarLinks
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.hosts import messages as cm
 from shisha_rt.messages.worker import WorkerConfig
 
 if TYPE_CHECKING:
     from shisha_rt.hosts.joined import Joined
+
+_SETTLED_S: Final = 1.5  # since the last that was seen: links of several places change together
+_APART_S: Final = 5.0
+
+
+class FarLinks:
+    """`told`: by place, what planning goes by. `seen`: the last that its relay has measured."""
+
+    def __init__(self, links: Mapping[str, HostLink]) -> None:
+        self.told = dict(links)
+        self.seen: dict[str, LinkSpeed] = {}
+        self._new: dict[str, LinkSpeed] = {}
+        self._now = dict(links)
+        self._changed_s = math.inf
+        self._told_s = -math.inf
+
+    def note(self, place: str, host: str, seen: LinkSpeed, now_s: float) -> bool:
+        """A relay tells of its link as it begins, and whenever it has become another; whether it has."""
+        self.seen[place] = self._new[place] = seen
+        known = self._now.get(place)
+        if known is not None and known.host == host and not known.speed.is_unlike(seen):
+            return False
+        self._now[place] = HostLink(host, seen.there, seen.back)
+        self._changed_s = now_s
+        return True
+
+    def take_new(self) -> Sequence[tuple[str, LinkSpeed]]:
+        """What has been seen since it was asked last, by place."""
+        new, self._new = list(self._new.items()), {}
+        return new
+
+    def changed(self, now_s: float) -> Mapping[str, HostLink] | None:
+        """The links, if they are to be planned by anew; they count as told then."""
+        if now_s < max(self._changed_s + _SETTLED_S, self._told_s + _APART_S):
+            return None
+        self._changed_s, self._told_s, self.told = math.inf, now_s, dict(self._now)
+        return self.told
 
 
 class FarPlaces:

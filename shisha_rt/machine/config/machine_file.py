@@ -7,7 +7,7 @@ Reading never looks at this host: a file may describe another machine, to be pla
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -19,17 +19,12 @@ from shisha_rt.machine.config.shipped import shipped_configs
 from shisha_rt.machine.config.toml_file import parse_toml, read_text
 from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.machine.host.this_machine import THIS_MACHINE, this_machine
-from shisha_rt.machine.machine import MIN_SPEED, Machine, Memory, Place, Remote
+from shisha_rt.machine.machine import MIN_SPEED, Machine, Memory, Place, Remote, core_faults
 from shisha_rt.process.board import MAX_DEVICES
 
 RAY: Final = "ray"
 REMOTE_MEMORY: Final = "remote"
 """Under which places of other hosts have theirs, which is nothing to this one."""
-
-# The daemon, its clients and builds of new stages need the rest of a core: pinned speeds of 0.65 + 0.25 kept
-# their pace within 0.1%, 0.75 + 0.25 ran 12% slow.
-MAX_PINNED_SPEED_PER_CORE: Final = 0.85
-_ROUNDING: Final = 1e-9  # 0.65 + 0.2 is a little over 0.85 in binary
 
 _TIMINGS: Final = ("measured", "modelled")
 _WHAT: Final = "machine file"
@@ -204,27 +199,6 @@ def _place_faults(place: _Place, memories: list[str]) -> Iterator[str]:
     core_count = place.core_count or len(place.cores or ())
     if place.threads is not None and place.threads > core_count:
         yield f"threads = {place.threads}: expected at most its number of cores, {core_count}"
-
-
-def core_faults(places: Sequence[Place]) -> Iterator[str]:
-    """A core promised twice would make every figure taken on it wrong (see MAX_PINNED_SPEED_PER_CORE)."""
-    on_core: dict[int, list[Place]] = {}
-    for place in places:
-        for core in place.cores:
-            on_core.setdefault(core, []).append(place)
-    for core, sharers in sorted(on_core.items()):
-        unthrottled = [place.name for place in sharers if place.speed == 1 and not place.shared]
-        if unthrottled and len(sharers) > 1:
-            names = ", ".join(place.name for place in sharers)
-            yield (
-                f"core {core} is used by {names}, but {unthrottled[0]} has speed = 1 (unthrottled): "
-                "expected a core of its own, or shared = true"
-            )
-        pinned = {place.name: place.speed for place in sharers if place.speed < 1 and not place.shared}
-        total = sum(pinned.values())
-        if total > MAX_PINNED_SPEED_PER_CORE + _ROUNDING:
-            limit = f"expected at most {MAX_PINNED_SPEED_PER_CORE}"
-            yield f"core {core}: the speeds of {', '.join(pinned)} add up to {total:.4g}, {limit}"
 
 
 def _why_not_here(machine: Machine, available: Collection[int]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from shisha_rt.cli.plan import PlanOptions, model_on_machine
 from shisha_rt.errors import Failure
 from shisha_rt.outcome import Outcome
 from shisha_rt.papers.partitiontuner.scheme_answer import SchemeAnswer
-from shisha_rt.planner.scheme_names import PARTITIONS, as_scheme
+from shisha_rt.planner.strategies import PARTITIONS, as_scheme
 from shisha_rt.show.plan_answer import PlanAim, PlanAnswer, PlanProblem
 
 

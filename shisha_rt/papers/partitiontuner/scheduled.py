@@ -22,7 +22,7 @@ from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import latency_s
-from shisha_rt.planner.scheme_names import SchemeName
+from shisha_rt.planner.strategies import SchemeName
 
 MOST_TRIALS: Final = 8
 LEAST_GAIN: Final = 0.01

@@ -30,7 +30,7 @@ from shisha_rt.placement.processors import ProcessorCosts
 from shisha_rt.placement.schedule import schedule_of
 from shisha_rt.placement.solution import LeftSeconds, forever
 from shisha_rt.plan.plan import Plan
-from shisha_rt.planner.scheme_names import SchemeName
+from shisha_rt.planner.strategies import SchemeName
 
 
 @dataclass(frozen=True, slots=True)

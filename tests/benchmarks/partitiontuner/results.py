@@ -11,7 +11,7 @@ from shisha_rt.papers.partitiontuner.partition_plan import Foretold
 from shisha_rt.papers.partitiontuner.scheme_plans import SchemePlan
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import rate_of
-from shisha_rt.planner.scheme_names import SchemeName
+from shisha_rt.planner.strategies import SchemeName
 
 
 def result(

@@ -15,7 +15,7 @@ from shisha_rt.papers.partitiontuner.partition_plan import foretold, nodes_of_st
 from shisha_rt.papers.partitiontuner.partition_problem import apart_problem
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.schedule import schedule_of
-from shisha_rt.planner.scheme_names import SCHEMES
+from shisha_rt.planner.strategies import SCHEMES
 from tests.placement.random_processors import fork_join, random_processors
 
 

@@ -19,7 +19,8 @@ from shisha_rt.machine.device import Device
 from shisha_rt.model.spans import Span
 from shisha_rt.plan.form import Brief, brief, unfolded
 from shisha_rt.plan.plan import Plan
-from shisha_rt.planner.tune import Balance, ShishaTuner, shisha
+from shisha_rt.planner.strategies import Balance
+from shisha_rt.planner.tune import ShishaTuner, shisha
 from tests.core.lifecycle.random_plans import LAYERS, plain_plan
 
 DEVICES: Final = ("d0", "d1")

@@ -17,7 +17,7 @@ from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import rate_of
 from shisha_rt.planner.loop import Result, run
-from shisha_rt.planner.scheme_names import SCHEMES, SchemeName
+from shisha_rt.planner.strategies import SCHEMES, SchemeName
 from tests.drawn import chunks
 from tests.placement.random_processors import fork_join, random_processors, tangled
 

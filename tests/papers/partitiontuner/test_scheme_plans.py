@@ -16,7 +16,7 @@ from shisha_rt.papers.partitiontuner.scheme_plans import SchemePlan, scheme_plan
 from shisha_rt.placement.processors import Passed, ProcessorCosts
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import PlanRules
-from shisha_rt.planner.scheme_names import SCHEMES, SchemeName
+from shisha_rt.planner.strategies import SCHEMES, SchemeName
 from tests.drawn import chunks
 from tests.placement.figure_1 import figure_1
 from tests.placement.random_processors import fork_join, random_processors, tangled

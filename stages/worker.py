@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -240,32 +240,16 @@ class Worker:
             time.sleep(_HEARTBEAT_S)
 
 
-def _stage_builder(
-    config: WorkerConfig, indexes: Sequence[ModelIndex], arena: Arena
-) -> Callable[[messages.Prepare], BuiltStage]:
+_BuildStage: TypeAlias = Callable[[messages.Prepare], BuiltStage]
+
+
+def _stage_builder(config: WorkerConfig, indexes: Sequence[ModelIndex], arena: Arena) -> _BuildStage:
     """Stages along the placement that each order has; on a place without devices, cuts of the engine's own form.
 
     What only places with devices need would take as long to import as all the rest, in each of many workers.
     """
     if config.devices:
-        from stages.built.clean_model import CleanModel
-        from stages.built.placed import PlacedModel
-
-        placed = PlacedModel(
-            CleanModel(Path(config.model_folder), config.scales),
-            indexes[0],
-            config.devices,
-            config.threads,
-            lambda device: arena.device_speed(config.place_index, device),
-        )
-
-        def on_devices(order: messages.Prepare) -> BuiltStage:
-            if order.split is None:
-                return placed.stage(order.work, order.placement, order.threads, order.cores)
-            split = Split(*order.split)
-            return placed.split_stage(order.work, split, order.placement[0], order.threads, order.cores)
-
-        return on_devices
+        return _builder_on_devices(config, indexes[0], arena)
     shapes = [
         OptimisedModel(Path(folder), index, layout)
         for layout, (folder, index) in enumerate(zip(config.engine_folders, indexes, strict=True))
@@ -281,6 +265,27 @@ def _stage_builder(
         return split_segment(folder, indexes[0], order.work, Split(*order.split), threads, order.cores)
 
     return as_compiled
+
+
+def _builder_on_devices(config: WorkerConfig, index: ModelIndex, arena: Arena) -> _BuildStage:
+    from stages.built.clean_model import CleanModel
+    from stages.built.placed import PlacedModel
+
+    placed = PlacedModel(
+        CleanModel(Path(config.model_folder), config.scales),
+        index,
+        config.devices,
+        config.threads,
+        lambda device: arena.device_speed(config.place_index, device),
+    )
+
+    def build(order: messages.Prepare) -> BuiltStage:
+        if order.split is None:
+            return placed.stage(order.work, order.placement, order.threads, order.cores)
+        split = Split(*order.split)
+        return placed.split_stage(order.work, split, order.placement[0], order.threads, order.cores)
+
+    return build
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ def check_command(
     check_runnable(places)
     checked = check_model(resolve_model(model, progress), places, sizes, progress)
     given = [
-        part for name, texts in (("--dim", dim), ("--shape", shape)) for text in texts or () for part in (name, text)
+        word for name, texts in (("--dim", dim), ("--shape", shape)) for text in texts or () for word in (name, text)
     ]
     given += [] if machine == _THIS_MACHINE else ["--machine", machine]
     limits = this_limits()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
@@ -76,10 +77,14 @@ def new(asked: NewKeyOptions) -> None:
         files = {"public_file": str(public), "secret_file": str(secret)}
         print(json.dumps({"user": entry, "token": made, **files}))
         return
+    _tell(public, secret, made, entry)
+
+
+def _tell(public: Path, secret: Path, token: str | None, entry: Mapping[str, object]) -> None:
     print(f"{public}: the public key, to be handed on")
     print(f"{secret}: the secret key; it stays with its owner")
-    if made is not None:
-        print(f"token, shown this once: {made}")
+    if token is not None:
+        print(f"token, shown this once: {token}")
     print("\nFor the file of serve --access (a running daemon reads it again on SIGHUP):\n\n[[user]]")
     for key, value in entry.items():
         print(f"{key} = {json.dumps(value, ensure_ascii=False)}")

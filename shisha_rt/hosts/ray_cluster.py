@@ -34,12 +34,14 @@ def guard_local() -> None:
         os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
 
 
+_QUIET: Final = {"logging_level": "ERROR", "log_to_driver": False}
+
+
 def join_cluster(ray: Any, asked: cm.Reserve, give_up: Callable[[str], None]) -> None:
     """Raises Unable where nothing answers there, or something that is not as this process is.
 
     `give_up` is called, from another thread, where something listens and says nothing: Ray itself tries for minutes.
     """
-    quiet = {"logging_level": "ERROR", "log_to_driver": False}
     patience_s = _BEGINS_WITHIN_S if asked.address == LOCAL else _JOINS_WITHIN_S
     answered, turn = threading.Event(), threading.Lock()
 
@@ -53,28 +55,32 @@ def join_cluster(ray: Any, asked: cm.Reserve, give_up: Callable[[str], None]) ->
     late.start()
     try:
         if asked.address == LOCAL:
-            resources: dict[str, float] = {}
-            for place in asked.places:
-                for name, amount in place.resources.items():
-                    resources[name] = resources.get(name, 0.0) + amount
-            cpus = sum(place.cpus for place in asked.places)
-            ray.init(
-                address="local",
-                num_cpus=cpus,
-                resources=resources,
-                include_dashboard=False,
-                object_store_memory=_OBJECT_STORE_BYTES,
-                **quiet,
-            )
+            _begin_here(ray, asked)
         else:
             _knock(asked.address)
-            ray.init(address=asked.address, **quiet)
+            ray.init(address=asked.address, **_QUIET)
     except (OSError, RuntimeError, ValueError, AssertionError, ray.exceptions.RayError) as error:
         raise Unable(f"the Ray cluster at {asked.address}: {in_a_line(error)}") from None
     finally:
         with turn:
             answered.set()
         late.cancel()
+
+
+def _begin_here(ray: Any, asked: cm.Reserve) -> None:
+    """Begin a cluster of this host alone, with as much of everything as all places ask for together."""
+    resources: dict[str, float] = {}
+    for place in asked.places:
+        for name, amount in place.resources.items():
+            resources[name] = resources.get(name, 0.0) + amount
+    ray.init(
+        address="local",
+        num_cpus=sum(place.cpus for place in asked.places),
+        resources=resources,
+        include_dashboard=False,
+        object_store_memory=_OBJECT_STORE_BYTES,
+        **_QUIET,
+    )
 
 
 def _knock(address: str) -> None:

@@ -34,6 +34,13 @@ from shisha_rt.placement.build import check_capable
 log = logging.getLogger(__name__)
 
 
+def _check_calibration(of_int8: Sequence[Device], calibration: Path | None, machine: Machine) -> None:
+    for device in of_int8:
+        check_int8(device)
+    if calibration is not None and not of_int8:
+        raise BadInput(f"{calibration}: on {machine.source} no device of int8 runs: expected no calibration frames")
+
+
 def _check_several_shapes(machine: Machine, *, has_devices: bool) -> None:
     """Raises BadInput where what a frame takes is told by a formula or by bytes, which are another in each shape."""
     limited = any(memory.bandwidth_bytes_per_s is not None for memory in machine.memories)
@@ -90,10 +97,7 @@ def make_ready(
         _check_several_shapes(machine, has_devices=has_devices)
         return ModelOnMachine(compile_shapes(path, sizes, on_progress), machine, {}, teams)
     of_int8 = [device for place_devices in devices.values() for device in place_devices if device.precision == "int8"]
-    for device in of_int8:
-        check_int8(device)
-    if calibration is not None and not of_int8:
-        raise BadInput(f"{calibration}: on {machine.source} no device of int8 runs: expected no calibration frames")
+    _check_calibration(of_int8, calibration, machine)
     compiled = compile_model(path, sizes[0], on_progress, plain=has_devices, kind=kind)
     ready = ModelOnMachine(compiled, machine, {}, teams)
     if not has_devices:

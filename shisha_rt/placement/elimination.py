@@ -103,6 +103,25 @@ class Least(NamedTuple):
     values: list[int]
 
 
+def _buckets(
+    factors: Sequence[Factor], position: Sequence[int], variable_count: int
+) -> tuple[float, list[list[Factor]]]:
+    """Return the sum of the factors without variables, and the others by the first position that they have."""
+    least = 0.0
+    buckets: list[list[Factor]] = [[] for _ in range(variable_count)]
+    for scope, table in factors:
+        places = tuple([position[variable] for variable in scope])
+        if not places:
+            least += float(table)
+        elif len(places) == 1 or (len(places) == 2 and places[0] < places[1]):
+            buckets[places[0]].append((places, table))
+        else:
+            axes = sorted(range(len(places)), key=places.__getitem__)
+            places = tuple([places[axis] for axis in axes])
+            buckets[places[0]].append((places, table.transpose(axes)))
+    return least, buckets
+
+
 def minimise(
     sizes: Sequence[int],
     factors: Sequence[Factor],
@@ -117,19 +136,7 @@ def minimise(
     for place, variable in enumerate(order.variables):
         position[variable] = place
     # From here on a variable is its position, and axes ascend: the one to be eliminated always comes first.
-    buckets: list[list[Factor]] = [[] for _ in order.variables]
-    least = 0.0
-    for scope, table in factors:
-        places = tuple([position[variable] for variable in scope])
-        if not places:
-            least += float(table)
-        elif len(places) == 1 or (len(places) == 2 and places[0] < places[1]):
-            buckets[places[0]].append((places, table))
-        else:
-            axes = sorted(range(len(places)), key=places.__getitem__)
-            places = tuple([places[axis] for axis in axes])
-            buckets[places[0]].append((places, table.transpose(axes)))
-
+    least, buckets = _buckets(factors, position, len(order.variables))
     size = [sizes[variable] for variable in order.variables]
     for place, others in enumerate(order.neighbours):
         if should_stop():

@@ -174,13 +174,7 @@ def costs_of_devices(
     """
     places = tuple(costs)
     columns = [costs[place] for place in places]
-    for place, place_costs in costs.items():
-        if len(place_costs.devices) != 1:
-            names = ", ".join(device.name for device in place_costs.devices)
-            raise BadInput(
-                f"{machine.source}: place {place} has devices {names}; a schedule of partitions takes each place for "
-                "one processor, expected one device in each"
-            )
+    _check_one_device_each(machine, costs)
     speeds = [machine.place(place).speed for place in places]
     devices = [column.devices[0] for column in columns]
     hosts = [host_of(column.devices) for column in columns]
@@ -208,6 +202,16 @@ def costs_of_devices(
             if alone is not None and name in alone
         ),
     )
+
+
+def _check_one_device_each(machine: Machine, costs: Mapping[str, OperatorCosts]) -> None:
+    for place, place_costs in costs.items():
+        if len(place_costs.devices) != 1:
+            names = ", ".join(device.name for device in place_costs.devices)
+            raise BadInput(
+                f"{machine.source}: place {place} has devices {names}; a schedule of partitions takes each place for "
+                "one processor, expected one device in each"
+            )
 
 
 def _alone(place: int, measured: OperatorCosts, operator_costs: OperatorCosts, speed: float) -> Alone:

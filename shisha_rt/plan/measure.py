@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
-from shisha_rt.plan.rate import rate_of, stage_seconds
+from shisha_rt.plan.rate import Rate, rate_of, stage_seconds
 
 MIN_FRAMES: Final = 8
 """Fewer frames of a stage say too little of their own spread."""
@@ -32,6 +32,13 @@ _MIN_FRAMES_IN_BATCH: Final = 4  # fewer, and one stray frame is half of its bat
 
 StageFrames: TypeAlias = tuple[Sequence[int], Sequence[float]]
 """Of one stage, in the order in which they ran: the team (index) that ran each, and the seconds."""
+
+
+def _band(rate: Rate, noise_s: Sequence[float]) -> float:
+    """Return the noise of the noisiest pool that reaches the bottleneck with it, as a share of the bottleneck."""
+    bottleneck_s = rate.bottleneck_s
+    reaching_s = (noise for own, noise in zip(rate.period_s, noise_s, strict=True) if own + noise >= bottleneck_s)
+    return max(reaching_s) / bottleneck_s if bottleneck_s else 0.0
 
 
 def measure_window(
@@ -74,15 +81,12 @@ def measure_window(
     ]
     stage_s = tuple(map(stage_seconds, times_s))
     rate = rate_of(plan, times_s)
-    noise_s = _pool_noise_s(plan, pooled, stage_s)
     bottleneck_s = rate.bottleneck_s
-    reaching_s = (noise for own, noise in zip(rate.period_s, noise_s, strict=True) if own + noise >= bottleneck_s)
-    band = max(reaching_s) / bottleneck_s if bottleneck_s else 0.0
     if frames_per_s is None:
         frames_per_s = (min(counts) - 1) / took_s if took_s else math.inf
     return Measurement(
         stage_s,
-        max(band, band_floor),
+        max(_band(rate, _pool_noise_s(plan, pooled, stage_s)), band_floor),
         min(counts),
         took_s,
         rate=None if plain else rate,

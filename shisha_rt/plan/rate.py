@@ -135,19 +135,8 @@ def latency_s(plan: Plan, service_s: TeamSeconds) -> float:
     now_s, changed = 0.0, set(range(len(pools)))
     while True:
         for number in changed:  # in the others nothing has become ready, and no team idle
-            unable = []
-            while ready[number] and idle[number]:
-                index = heapq.heappop(ready[number])
-                stage = plan.stages[index]
-                teams = zip(service_s[index], itertools.count(), stage.teams)
-                seconds, _, team = min(candidate for candidate in teams if candidate[2] in idle[number])
-                if math.isfinite(seconds):
-                    idle[number].remove(team)
-                    heapq.heappush(running, (now_s + seconds, index, team))
-                else:
-                    unable.append(index)
-            for index in unable:
-                heapq.heappush(ready[number], index)
+            for seconds, index, team in _dealt(plan, service_s, ready[number], idle[number]):
+                heapq.heappush(running, (now_s + seconds, index, team))
         if not running:
             return now_s
         now_s, done, team = heapq.heappop(running)
@@ -158,3 +147,23 @@ def latency_s(plan: Plan, service_s: TeamSeconds) -> float:
             if not waits[index]:
                 heapq.heappush(ready[pool_of[index]], index)
                 changed.add(pool_of[index])
+
+
+def _dealt(plan: Plan, service_s: TeamSeconds, ready: list[int], idle: set[Team]) -> list[tuple[float, int, Team]]:
+    """Deal a pool's parts (stages: a heap) to its idle teams; return seconds, stage and team of each that begins.
+
+    A part that none of the idle teams can run stays.
+    """
+    begun, unable = [], []
+    while ready and idle:
+        index = heapq.heappop(ready)
+        teams = zip(service_s[index], itertools.count(), plan.stages[index].teams)
+        seconds, _, team = min(candidate for candidate in teams if candidate[2] in idle)
+        if math.isfinite(seconds):
+            idle.remove(team)
+            begun.append((seconds, index, team))
+        else:
+            unable.append(index)
+    for index in unable:
+        heapq.heappush(ready, index)
+    return begun

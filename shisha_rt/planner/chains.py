@@ -162,6 +162,20 @@ def _rate(seconds: float) -> float:
     return 1 / seconds if seconds else math.inf
 
 
+def _before(shares: Ints) -> Ints:
+    """(shares, kinds): the number of the share with one place of the kind less; the number of shares if none is it."""
+    number_of = {tuple(share): number for number, share in enumerate(shares.tolist())}
+    return np.array(
+        [
+            [
+                number_of.get((*share[:kind], share[kind] - 1, *share[kind + 1 :]), len(shares))
+                for kind in range(len(share))
+            ]
+            for share in shares.tolist()
+        ]
+    )
+
+
 def chains(
     model: StageCosts, goal: Goal, counts: Sequence[int] | None = None, seconds: StageSeconds | None = None
 ) -> Chains | None:
@@ -186,11 +200,6 @@ def chains(
     else:
         shares = np.eye(len(counts), dtype=np.int64)[[kind for kind, count in enumerate(counts) if count]]
         period_s = busy_s[[int(share.argmax()) for share in shares]]
-    number_of = {tuple(share): number for number, share in enumerate(shares.tolist())}
-    before = [
-        [number_of.get((*share[:kind], share[kind] - 1, *share[kind + 1 :]), len(shares)) for kind in range(len(share))]
-        for share in shares.tolist()
-    ]
     most = min(sum(counts), model.groups)
     return Chains(
         model=model,
@@ -201,7 +210,7 @@ def chains(
         seconds=seconds,
         rates=rates,
         shares=shares,
-        before=np.array(before),
+        before=_before(shares),
         period_s=np.ascontiguousarray(period_s.transpose(0, 2, 1)),
         grows=seconds.alone_s is busy_s,
     )

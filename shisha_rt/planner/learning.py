@@ -75,6 +75,20 @@ _TeamKind = tuple[int, int]
 """A kind of places as told, and how many of them."""
 
 
+def _by_place_and_team(
+    by_costs: TeamCosts, trials: Sequence[tuple[Plan, Measurement]]
+) -> tuple[dict[str, list[_Seen]], dict[_TeamKind, list[_Seen]]]:
+    """What was seen of each place by itself, and of each kind of teams; all of those that costs know are there."""
+    of_place: dict[str, list[_Seen]] = {place.name: [] for place in by_costs.costs.places}
+    of_team: dict[_TeamKind, list[_Seen]] = {kind: [] for kind in by_costs.time_s if kind[1] > 1}
+    for team, seen_once in _seen(by_costs, trials):
+        if len(team) == 1:
+            of_place[team[0]].append(seen_once)
+        else:
+            of_team.setdefault((by_costs.kind_of[team[0]], len(team)), []).append(seen_once)
+    return of_place, of_team
+
+
 def learnt(
     told_costs: Costs,
     trials: Sequence[tuple[Plan, Measurement]],
@@ -84,13 +98,7 @@ def learnt(
 ) -> Learnt:
     """From all trials. `few_enough` says of (kinds,) numbers of places whether plans can be made for so many kinds."""
     by_costs = team_costs(told_costs)
-    of_place: dict[str, list[_Seen]] = {place.name: [] for place in told_costs.places}
-    of_team: dict[_TeamKind, list[_Seen]] = {kind: [] for kind in by_costs.time_s if kind[1] > 1}
-    for team, seen_once in _seen(by_costs, trials):
-        if len(team) == 1:
-            of_place[team[0]].append(seen_once)
-        else:
-            of_team.setdefault((by_costs.kind_of[team[0]], len(team)), []).append(seen_once)
+    of_place, of_team = _by_place_and_team(by_costs, trials)
     time_s = np.stack([_able(told_costs.time_s[:, at], able) for at, able in enumerate(of_place.values())], axis=1)
     told_costs = replace(told_costs, time_s=time_s)
     team_s = {kind: _able(by_costs.time_s[kind], able) for kind, able in of_team.items() if kind in by_costs.time_s}

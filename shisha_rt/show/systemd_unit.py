@@ -69,14 +69,9 @@ class Unit:
 
     @property
     def text(self) -> str:
-        manage = "systemctl --user" if self.for_user else "systemctl"
-        folder = "~/.config/systemd/user" if self.for_user else "/etc/systemd/system"
         return "\n".join(
             [
-                f"# Made by: {self.made_by}",
-                f"# Keep it as {folder}/{self.name}.service; then:",
-                f"#   {manage} daemon-reload && {manage} enable --now {self.name}",
-                "",
+                *self._how_to(),
                 "[Unit]",
                 f"Description=shisha-rt: {self.about.replace('%', '%%')}",
                 "After=network.target",
@@ -112,6 +107,16 @@ class Unit:
                 "",
             ]
         )
+
+    def _how_to(self) -> list[str]:
+        manage = "systemctl --user" if self.for_user else "systemctl"
+        folder = "~/.config/systemd/user" if self.for_user else "/etc/systemd/system"
+        return [
+            f"# Made by: {self.made_by}",
+            f"# Keep it as {folder}/{self.name}.service; then:",
+            f"#   {manage} daemon-reload && {manage} enable --now {self.name}",
+            "",
+        ]
 
     def _identity(self) -> list[str]:
         if self.for_user:

@@ -44,9 +44,7 @@ class Web:
         self._counter = counter
         self._closing = contextlib.ExitStack()
         self._link: ChildLink[hm.ToHttp, hm.FromHttp] | None = None
-        users = None if admission.users is None else admission.users.users
-        client_keys, operator_keys = admission.http_keys or (None, None)
-        secure, open_to_all = addresses.certificate is not None, users is not None
+        secure, open_to_all = addresses.certificate is not None, admission.users is not None
         with contextlib.ExitStack() as undo:
             undo.callback(self._closing.close)
             at = (*addresses.http, addresses.metrics) if metrics else addresses.http
@@ -56,26 +54,7 @@ class Web:
                 self._closing.callback(listeners[-1].close)
             self.urls = [listener.url for listener in listeners[: len(addresses.http)]]
             self.metrics_page = f"{listeners[-1].url}/metrics" if metrics else None
-            greeting = hm.ServeHttp(
-                endpoint,
-                tuple(
-                    hm.Listener(
-                        listener.socket.fileno(),
-                        listener.address.path is not None,
-                        listener.address.beyond,
-                        listener.address is addresses.metrics,
-                    )
-                    for listener in listeners
-                ),
-                None if addresses.certificate is None else str(addresses.certificate),
-                None if addresses.key is None else str(addresses.key),
-                addresses.shared_memory,
-                users,
-                client_keys,
-                operator_keys,
-                metrics,
-            )
-            self._greeting = [greeting]
+            self._greeting = [_greeting(addresses, endpoint, admission, listeners, metrics)]
             if listeners:
                 codecs = hm.TO_HTTP, hm.FROM_HTTP
                 beside = [listener.socket.fileno() for listener in listeners]
@@ -121,3 +100,29 @@ def _said(message: hm.FromHttp) -> object:
 
 def _died(reason: str) -> object:
     return event_log.HttpEnded(reason=reason)
+
+
+def _greeting(
+    addresses: Addresses, endpoint: str, admission: AccessControl, listeners: Sequence[HttpListener], metrics: str
+) -> hm.ServeHttp:
+    """All that the process has to know before it serves."""
+    client_keys, operator_keys = admission.http_keys or (None, None)
+    return hm.ServeHttp(
+        endpoint,
+        tuple(
+            hm.Listener(
+                listener.socket.fileno(),
+                listener.address.path is not None,
+                listener.address.beyond,
+                listener.address is addresses.metrics,
+            )
+            for listener in listeners
+        ),
+        None if addresses.certificate is None else str(addresses.certificate),
+        None if addresses.key is None else str(addresses.key),
+        addresses.shared_memory,
+        None if admission.users is None else admission.users.users,
+        client_keys,
+        operator_keys,
+        metrics,
+    )

@@ -106,15 +106,23 @@ def profile_partitions(
             measure_all,
         )
     new, seconds = measured_here[0] if measured_here else (0, 0.0)
-    groups = list(costs.groups)
-    for partition, partition_key in id_of.items():
-        for device, time_s in zip(measured, known[partition_key], strict=True):
-            column = devices.index(device)
+    columns = [devices.index(device) for device in measured]
+    times_s = {partition: known[partition_key] for partition, partition_key in id_of.items()}
+    return PartitionProfile(_with_times(costs, columns, times_s), len(partitions), len(first_of), new, seconds)
+
+
+def _with_times(
+    costs: OperatorCosts, columns: Sequence[int], times_s: Mapping[_Partition, Sequence[float]]
+) -> OperatorCosts:
+    """The costs with what single operators and groups were measured to take on the devices of these columns."""
+    time_s, groups = costs.time_s.copy(), list(costs.groups)
+    for partition, seconds in times_s.items():
+        for column, taken_s in zip(columns, seconds, strict=True):
             if len(partition) == 1:
-                costs.time_s[partition[0], column] = time_s
-            elif math.isfinite(time_s):
-                groups.append(GroupCost(partition, column, time_s))
-    return PartitionProfile(replace(costs, groups=tuple(groups)), len(partitions), len(first_of), new, seconds)
+                time_s[partition[0], column] = taken_s
+            elif math.isfinite(taken_s):
+                groups.append(GroupCost(partition, column, taken_s))
+    return replace(costs, time_s=time_s, groups=tuple(groups))
 
 
 @dataclass(frozen=True, slots=True)

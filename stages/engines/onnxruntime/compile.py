@@ -12,7 +12,7 @@ which each session optimises its own cut, or runs it as it stands. Which of them
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -57,6 +57,10 @@ _AS_READ: Final[tuple[Form, ...]] = ("as_is", "unoptimised")
 """Of the forms those in which stages are cut from the cleaned graph."""
 
 
+def _passing(nodes: Sequence[NodeEnds], node_layers: Sequence[int], specs: Mapping[str, TensorSpec]) -> list[Crossing]:
+    return [Crossing(specs[name], made, read_by) for name, made, read_by in crossing_tensors(nodes, node_layers)]
+
+
 def compile_into(model_folder: Path, target: Path, form: Form) -> None:
     """Bring `model_folder`'s cleaned model into `form` in `target`: graph, weights, parts, index of its cuts."""
     graph = read_clean(model_folder)
@@ -76,11 +80,7 @@ def compile_into(model_folder: Path, target: Path, form: Form) -> None:
         (target / MODEL_FILE).write_bytes(optimised.SerializeToString())
         specs = _specs(optimised, graph, str(target), whole)
         nodes: list[NodeEnds] = [(reads(node), node.output) for node in optimised.graph.node]
-        passing = [
-            Crossing(specs[name], made, crossing_tensor)
-            for name, made, crossing_tensor in crossing_tensors(nodes, node_layers)
-        ]
-        legal_cuts, crossing = without_open(distinct_cuts(node_layers), passing)
+        legal_cuts, crossing = without_open(distinct_cuts(node_layers), _passing(nodes, node_layers, specs))
         index = ModelIndex(
             engine=engine,
             form=form,

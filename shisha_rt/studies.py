@@ -23,7 +23,7 @@ HOMES: Final[Mapping[str, str]] = MappingProxyType(
         "opseq": "partitiontuner.schemes",
         "partitiontuner": "partitiontuner.schemes",
         "typeseq": "partitiontuner.schemes",
-        "SchemeTuner": "partitiontuner.scheduled",
+        "scheme_tuner": "partitiontuner.scheduled",
         "processor_costs": "partitiontuner.measured_processors",
         "profile_partitions": "partitiontuner.partition_profile",
         "schedule_partitions": "partitiontuner.plan_partitions",

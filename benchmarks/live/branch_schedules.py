@@ -11,8 +11,8 @@ from benchmarks.report.results import Row
 from benchmarks.rigs.forced import Network, Taken, Told, forced
 from shisha_rt.papers.partitiontuner.partition_plan import foretold, plan_by_needs, plan_in_sections
 from shisha_rt.papers.partitiontuner.partition_problem import apart_problem
+from shisha_rt.papers.partitiontuner.processors import ProcessorCosts
 from shisha_rt.placement.branches import Items, Level, structure
-from shisha_rt.placement.processors import ProcessorCosts
 from shisha_rt.placement.schedule import schedule_of
 from shisha_rt.plan.plan import Plan
 

@@ -51,8 +51,8 @@ from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.measure.costs_of_model import layer_costs
 from shisha_rt.measure.told_costs import told_costs
 from shisha_rt.papers.partitiontuner.partition_plan import foretold
+from shisha_rt.papers.partitiontuner.processors import ProcessorCosts
 from shisha_rt.papers.partitiontuner.scheme_plans import SchemePlan, scheme_plan
-from shisha_rt.placement.processors import ProcessorCosts
 from shisha_rt.plan.plan import Plan
 
 MODELS: Final = "squeezenet,inception_v1,text_detector,text_recogniser,densenet121"

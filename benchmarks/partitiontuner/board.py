@@ -11,8 +11,8 @@ from shisha_rt.machine.config.device_files import devices_of
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.machine.device import Device
 from shisha_rt.model.graph import Graph
+from shisha_rt.papers.partitiontuner.processors import ProcessorCosts, costs_of_devices
 from shisha_rt.papers.partitiontuner.scheme_plans import scheme_plan
-from shisha_rt.placement.processors import ProcessorCosts, costs_of_devices
 from shisha_rt.planner.strategies import SchemeName
 
 BOARD: Final = "npu-board"

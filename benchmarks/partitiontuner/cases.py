@@ -21,8 +21,8 @@ from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.model.zoo import zoo_path
 from shisha_rt.papers.partitiontuner.forkjoin import forkjoin
 from shisha_rt.papers.partitiontuner.partition_problem import apart_problem
+from shisha_rt.papers.partitiontuner.processors import ProcessorCosts
 from shisha_rt.papers.partitiontuner.scheme_plans import SchemePlan, scheme_plan
-from shisha_rt.placement.processors import ProcessorCosts
 from shisha_rt.planner.strategies import SCHEMES, SchemeName
 
 OURS: Final[SchemeName] = "forkjoin"

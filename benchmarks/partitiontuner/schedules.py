@@ -26,9 +26,9 @@ from shisha_rt.papers.partitiontuner.forkjoin import forkjoin
 from shisha_rt.papers.partitiontuner.measured_processors import processor_costs
 from shisha_rt.papers.partitiontuner.partition_plan import foretold, plan_in_sections
 from shisha_rt.papers.partitiontuner.partition_problem import apart_problem
+from shisha_rt.papers.partitiontuner.processors import ProcessorCosts
 from shisha_rt.placement.branches import structure
 from shisha_rt.placement.problem import Problem
-from shisha_rt.placement.processors import ProcessorCosts
 from shisha_rt.placement.schedule import schedule_of
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import latency_s

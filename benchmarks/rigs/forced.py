@@ -25,7 +25,7 @@ from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.model.layer_kinds import LayerKind
 from shisha_rt.model.zoo import resolve_model
 from shisha_rt.papers.partitiontuner.measured_processors import processor_costs
-from shisha_rt.placement.processors import INPUT, ProcessorCosts, costs_of_devices
+from shisha_rt.papers.partitiontuner.processors import INPUT, ProcessorCosts, costs_of_devices
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import latency_s
 

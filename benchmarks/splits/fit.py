@@ -21,8 +21,8 @@ from shisha_rt.machine.config.device_files import devices_of
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.papers.gp.fits import CONVOLUTION_TERMS, Errors, Fit, Sample, fit_monomial, fit_posynomial
 from shisha_rt.papers.gp.of_device import INPUT_MAP, OUTPUT_MAP, split_device
-from shisha_rt.planner.shards.posynomial import Monomial, Posynomial
-from shisha_rt.planner.shards.problem import FEATURES
+from shisha_rt.papers.gp.posynomial import Monomial, Posynomial
+from shisha_rt.papers.gp.problem import FEATURES
 
 ENGINES: Final[Mapping[str, str]] = {"ort_serial": "ONNX Runtime", "openvino": "OpenVINO"}
 BOARD: Final = "tx2-cyclone"

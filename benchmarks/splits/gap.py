@@ -34,9 +34,11 @@ from shisha_rt.papers.gp.geometric.geometric import FULL_NETWORK_K, GeometricSpl
 from shisha_rt.papers.gp.geometric.rounding import best_rounding
 from shisha_rt.papers.gp.of_device import device_legs, split_device
 from shisha_rt.papers.gp.of_graph import ENGINE_BLOCK, split_layer_of
+from shisha_rt.papers.gp.problem import Shares, SplitLayer, SplitProblem, layer_cost
 from shisha_rt.papers.gp.rivals import RivalName, rival_split
-from shisha_rt.planner.shards.integer import BlockShares, split_layer
-from shisha_rt.planner.shards.problem import Execution, Shares, SplitLayer, SplitObjective, SplitProblem, layer_cost
+from shisha_rt.papers.gp.single_layer import split_layer
+from shisha_rt.planner.shards.integer import BlockShares
+from shisha_rt.planner.strategies import Execution, SplitObjective
 
 CASES: Final[Mapping[str, tuple[SplitObjective, Execution]]] = {
     "latency, in sequence": ("latency", "sequence"),

@@ -16,16 +16,8 @@ from shisha_rt.model.layers import group_layers
 from shisha_rt.model.reader.onnx_reader import read_model
 from shisha_rt.model.zoo import resolve_model
 from shisha_rt.papers.gp.of_device import split_device
-from shisha_rt.planner.shards.problem import (
-    FEATURES,
-    Execution,
-    SplitDevice,
-    SplitLayer,
-    SplitObjective,
-    SplitProblem,
-    SplitVariable,
-    layer_cost,
-)
+from shisha_rt.papers.gp.problem import FEATURES, SplitDevice, SplitLayer, SplitProblem, layer_cost
+from shisha_rt.planner.strategies import Execution, SplitObjective, SplitVariable
 
 BOARD: Final = "tx2-cyclone"
 NETWORKS: Final[Mapping[str, str]] = MappingProxyType(

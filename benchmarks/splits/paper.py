@@ -16,9 +16,10 @@ from benchmarks.splits.single_layer import LayerTrace, layer_traces, trace_row, 
 from shisha_rt.papers.gp.chain import unfused
 from shisha_rt.papers.gp.geometric.geometric import FULL_NETWORK_K, GeometricSplit, geometric_split
 from shisha_rt.papers.gp.geometric.tightening import TighteningRule
+from shisha_rt.papers.gp.problem import SplitProblem, layer_cost
 from shisha_rt.papers.gp.rivals import RivalName, rival_split
-from shisha_rt.planner.shards.integer import split_layer
-from shisha_rt.planner.shards.problem import Execution, SplitObjective, SplitProblem, layer_cost
+from shisha_rt.papers.gp.single_layer import split_layer
+from shisha_rt.planner.strategies import Execution, SplitObjective
 
 PRINTED: Final[Mapping[str, str]] = {"AlexNet": "3.1 - 5.7", "VGG-16": "2.8 - 6.4", "ResNet-18": "2.8 - 6.3"}
 """Table 1: speed-ups of layers over the CPU alone."""

@@ -16,9 +16,9 @@ from shisha_rt.papers.gp.geometric.condensation import condensed, share_costs
 from shisha_rt.papers.gp.geometric.geometric import GeometricSplit, geometric_split
 from shisha_rt.papers.gp.geometric.program import PenalisedProgram
 from shisha_rt.papers.gp.geometric.tightening import TighteningRule
-from shisha_rt.planner.shards.integer import split_layer
-from shisha_rt.planner.shards.posynomial import Monomial, Posynomial
-from shisha_rt.planner.shards.problem import SplitDevice, SplitLayer, SplitProblem, layer_cost
+from shisha_rt.papers.gp.posynomial import Monomial, Posynomial
+from shisha_rt.papers.gp.problem import SplitDevice, SplitLayer, SplitProblem, layer_cost
+from shisha_rt.papers.gp.single_layer import split_layer
 
 LAYER: Final = SplitLayer("conv", {"H": 112.0, "W": 112.0, "C": 16.0, "k": 1.0, "N": 32.0, "s": 1.0}, "C")
 """Figure 3's."""

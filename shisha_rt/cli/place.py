@@ -24,7 +24,7 @@ from shisha_rt.placement.problem_file import parse_problem
 from shisha_rt.placement.schedule_form import schedule_object
 from shisha_rt.placement.solution import Solution
 from shisha_rt.placement.solver_names import SolverName
-from shisha_rt.planner.shards.problem import Execution, SplitMethod, SplitObjective, SplitVariable
+from shisha_rt.planner.strategies import Execution, SplitMethod, SplitObjective, SplitVariable
 from shisha_rt.studies import study
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ that is what it computes; what its tensors take on the way there and back is sai
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
@@ -91,6 +91,14 @@ class Costs:
         by_host = {link.host: link for link in self.links}
         return {place.name: by_host[place.host] for place in self.places if place.host in by_host}
 
+    def weight_bytes(self, first: int, last: int) -> int:
+        """Bytes of the weights of layers `first` to `last` (inclusive)."""
+        return sum(layer.weight_bytes for layer in self.layers[first : last + 1])
+
+    def live_bytes(self, first: int, last: int) -> int:
+        """Most bytes that are live while one of layers `first` to `last` (inclusive) runs."""
+        return max(layer.live_bytes for layer in self.layers[first : last + 1])
+
     @cached_property
     def entry_s(self) -> Floats:
         """(layers,): what a run of layers pays to begin there: the cut before it; nan where that is not legal."""
@@ -134,15 +142,7 @@ def stage_service_s(costs: Costs, first: int, last: int, place: int) -> float:
 
 def stage_bytes(costs: Costs, first: int, last: int) -> int:
     """The memory a stage needs: all its weights, and the most that is live at one of its layers."""
-    return bytes_of(costs.layers[first : last + 1])
-
-
-def bytes_of(layers: Sequence[CostLayer]) -> int:
-    """Memory of a stage of these layers (at least one), in whatever order they run.
-
-    All weights, and the most live bytes.
-    """
-    return sum(layer.weight_bytes for layer in layers) + max(layer.live_bytes for layer in layers)
+    return costs.weight_bytes(first, last) + costs.live_bytes(first, last)
 
 
 def why_infeasible(costs: Costs, first: int, last: int, place: int) -> str | None:

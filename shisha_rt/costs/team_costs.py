@@ -179,16 +179,15 @@ class TeamCosts:
 
     def _need_bytes(self, plan: Plan, indices: tuple[int, ...]) -> int:
         stages = [plan.stages[index] for index in indices]
-        live_bytes = max(self.costs.layers[layer].live_bytes for stage in stages for layer in stage.layers)
+        live_bytes = max(self.costs.live_bytes(first, last) for stage in stages for first, last in stage.work)
         return sum(map(self._weight_bytes, stages)) + live_bytes
 
     def _weight_bytes(self, stage: Stage) -> int:
-        layers = self.costs.layers
-        whole = sum(layers[layer].weight_bytes for layer in stage.layers)
+        whole = sum(self.costs.weight_bytes(first, last) for first, last in stage.work)
         if stage.split is None:
             return whole
         first, last = stage.split.span
-        span_bytes = sum(layer.weight_bytes for layer in layers[first : last + 1])
+        span_bytes = self.costs.weight_bytes(first, last)
         return whole - span_bytes + shard_bytes(stage.split, span_bytes)
 
 

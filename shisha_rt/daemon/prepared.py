@@ -17,8 +17,8 @@ from shisha_rt.planner.strategies import SchemeName, as_scheme
 
 if TYPE_CHECKING:
     from shisha_rt.costs.layer_costs import LayerCosts
+    from shisha_rt.papers.partitiontuner.processors import ProcessorCosts
     from shisha_rt.placement.placed_costs import PlacedCosts
-    from shisha_rt.placement.processors import ProcessorCosts
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,13 @@ DEFAULT_BALANCE: Final[Balance] = "nlfep"
 DEFAULT_ALPHA: Final = 10
 """Moves without gain, after which Shisha's walk ends (Shisha, 2022, section 6.1)."""
 
+SplitMethod = Literal["integer", "geometric", "greedy", "balanced", "proportional", "communication"]
+SplitVariable = Literal["C", "N", "H"]
+SplitObjective = Literal["latency", "energy"]
+"""How a layer is shared among devices, of which of its features they get shares, and what is to be small (GP)."""
+Execution = Literal["sequence", "parallel"]
+"""Whether the devices of a layer compute one after the other (GP, Eq. 7) or side by side. Energy is the same."""
+
 
 def as_scheme(strategy: str) -> SchemeName | None:
     """The scheme of this name; None for a strategy that is no scheme."""

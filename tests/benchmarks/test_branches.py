@@ -24,10 +24,10 @@ from benchmarks.report import results
 from benchmarks.report.results import Spread, read_csv, save_csv
 from benchmarks.rigs.forced import Taken, Told, critical_s, stages_on_the_way, two_places
 from shisha_rt.papers.partitiontuner.partition_plan import foretold
-from shisha_rt.placement.processors import ProcessorCosts
+from shisha_rt.papers.partitiontuner.processors import ProcessorCosts
 from shisha_rt.plan.plan import Plan, Stage
+from tests.papers.partitiontuner.random_processors import fork_join, random_processors, tangled
 from tests.papers.partitiontuner.test_scheme_plans import rules
-from tests.placement.random_processors import fork_join, random_processors, tangled
 
 FORK = Plan(
     tuple(

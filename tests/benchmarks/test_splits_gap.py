@@ -8,8 +8,8 @@ from benchmarks.splits.gap import AGAIN, CASES, GEOMETRIC, Found, layer_found, s
 from shisha_rt.outcome import Outcome
 from shisha_rt.papers.gp.chain import Chain
 from shisha_rt.papers.gp.geometric.geometric import GeometricSplit
-from shisha_rt.planner.shards.posynomial import Monomial, Posynomial
-from shisha_rt.planner.shards.problem import SplitDevice, SplitLayer, SplitProblem
+from shisha_rt.papers.gp.posynomial import Monomial, Posynomial
+from shisha_rt.papers.gp.problem import SplitDevice, SplitLayer, SplitProblem
 
 FEATURES = {"H": 112.0, "W": 112.0, "C": 3.0, "k": 1.0, "N": 16.0, "s": 1.0}
 

@@ -12,20 +12,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias, cast
 
-import msgspec
-
 from shisha_rt.core.tuning import tuner_messages as tm
 from shisha_rt.costs.alike import among
 from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.costs_file import parse_costs
-from shisha_rt.placement.processors import ProcessorCosts
 from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.form import brief, unfolded
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.guided import guided
 from shisha_rt.planner.loop import Tuner, run
-from shisha_rt.planner.strategies import Balance, SchemeName
+from shisha_rt.planner.strategies import Balance
 from shisha_rt.planner.tune import shisha
 from shisha_rt.process.channel import Channel
 from shisha_rt.process.parent import die_with
@@ -39,7 +36,7 @@ class _Layers(NamedTuple):
     needs: tuple[frozenset[int], ...]
 
 
-_Stored: TypeAlias = _Layers | ProcessorCosts
+_Stored: TypeAlias = _Layers | tm.StoredProcessors
 
 
 class _BrokenOff(Exception):
@@ -86,8 +83,8 @@ def main(arguments: list[str]) -> int:
             match tm.TO_TUNER.decode(channel.wait()):
                 case tm.StoredCosts() as costs:
                     stored = _layers(costs)
-                case tm.StoredProcessors(packed=packed):
-                    stored = msgspec.msgpack.decode(packed, type=ProcessorCosts)
+                case tm.StoredProcessors() as stored:
+                    pass
                 case tm.Begin() as begin:
                     pass
             continue
@@ -109,11 +106,8 @@ def _search(begin: tm.Begin, stored: _Stored | None, channel: Channel) -> tm.Fin
 
 
 def _tuner_of(begin: tm.Begin, stored: _Stored | None) -> Tuner[Any]:
-    if isinstance(stored, ProcessorCosts):  # the daemon schedules partitions, by some scheme
-        scheme = cast(SchemeName, begin.strategy)
-        return cast(
-            Tuner[Any], study("SchemeTuner")(scheme, _processors_now(stored, begin.places), unfolded(begin.start))
-        )
+    if isinstance(stored, tm.StoredProcessors):  # the daemon schedules partitions, by some scheme
+        return cast(Tuner[Any], study("scheme_tuner")(stored, begin))
     if begin.strategy == "guided":
         assert stored is not None  # else the daemon has no such strategy
         costs, start = _costs_now(stored.costs, begin.places), unfolded(begin.start)
@@ -126,14 +120,6 @@ def _tuner_of(begin: tm.Begin, stored: _Stored | None) -> Tuner[Any]:
         legal_cuts=begin.legal_cuts,
         order=begin.order,
     )
-
-
-def _processors_now(stored: ProcessorCosts, places: Sequence[tm.PlaceNow]) -> ProcessorCosts:
-    """Return the stored costs of the places that can be used, at the speeds that they have now."""
-    left = stored.on([place.name for place in places])
-    slower = {place.name: place.slower for place in places}
-    factors = [slower[name] for name in left.places]
-    return left.scaled([factors] * len(left.spans))
 
 
 def _costs_now(stored: Costs, places: Sequence[tm.PlaceNow]) -> Costs:

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
-from shisha_rt.planner.shards.posynomial import Posynomial
-from shisha_rt.planner.shards.problem import ROUNDING, SplitDevice, SplitLayer, SplitProblem
+from shisha_rt.papers.gp.posynomial import Posynomial
+from shisha_rt.papers.gp.problem import ROUNDING, SplitDevice, SplitLayer, SplitProblem
 
 Mode: TypeAlias = Literal["whole", "split", "pair", "tiles", "fetched"]
 

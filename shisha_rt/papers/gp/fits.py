@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shisha_rt.errors import BadInput
-from shisha_rt.planner.shards.posynomial import Monomial, Posynomial
+from shisha_rt.papers.gp.posynomial import Monomial, Posynomial
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 

@@ -30,13 +30,13 @@ from shisha_rt.papers.gp.chain import (
     step_cost,
     unfused,
 )
+from shisha_rt.papers.gp.posynomial import Posynomial
+from shisha_rt.papers.gp.problem import ROUNDING, SplitDevice, SplitLayer, SplitProblem
 from shisha_rt.papers.gp.room import too_little_room
 from shisha_rt.papers.gp.shared import SharedOptions, SharedRun, network_limits, shared_options
 from shisha_rt.papers.gp.shortest_path import MOST_WAYS, Stretch, cost_of, least_taken, least_way
-from shisha_rt.planner.shards.integer import execution_of
-from shisha_rt.planner.shards.posynomial import Posynomial
-from shisha_rt.planner.shards.problem import ROUNDING, SplitDevice, SplitLayer, SplitProblem
-from shisha_rt.planner.shards.tables import CostTables, along, spent
+from shisha_rt.papers.gp.single_layer import execution_of
+from shisha_rt.papers.gp.tables import CostTables, along, spent
 
 _MODES: Final[tuple[Mode, ...]] = ("whole", "split", "pair", "tiles")
 

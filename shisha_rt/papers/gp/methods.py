@@ -11,10 +11,11 @@ from shisha_rt.outcome import Outcome
 from shisha_rt.papers.gp.chain import Chain, Step, StepCost, chain_faults, step_costs, unfused
 from shisha_rt.papers.gp.fused import NetworkSplit, split_network
 from shisha_rt.papers.gp.geometric.geometric import geometric_split
+from shisha_rt.papers.gp.problem import SplitDevice, SplitProblem, layer_cost
 from shisha_rt.papers.gp.rivals import rival_split
 from shisha_rt.papers.gp.room import too_little_room
-from shisha_rt.planner.shards.integer import split_layer
-from shisha_rt.planner.shards.problem import SplitDevice, SplitMethod, SplitProblem, SplitVariable, layer_cost
+from shisha_rt.papers.gp.single_layer import split_layer
+from shisha_rt.planner.strategies import SplitMethod, SplitVariable
 
 
 def split_by(method: SplitMethod, chain: Chain) -> NetworkSplit:

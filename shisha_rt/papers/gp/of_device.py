@@ -18,8 +18,9 @@ from shisha_rt.errors import BadInput
 from shisha_rt.machine.device import ELEMENT_BYTES, Device, Family, Transfer
 from shisha_rt.model.dimensions import Dimension
 from shisha_rt.papers.gp.chain import Legs
-from shisha_rt.planner.shards.posynomial import Monomial, Posynomial
-from shisha_rt.planner.shards.problem import SplitDevice, SplitObjective, SplitVariable
+from shisha_rt.papers.gp.posynomial import Monomial, Posynomial
+from shisha_rt.papers.gp.problem import SplitDevice
+from shisha_rt.planner.strategies import SplitObjective, SplitVariable
 
 _ROWS: Final = Posynomial((Monomial(1.0, {"H": 1.0, "W": 1.0}),))
 _INNER: Final = Posynomial((Monomial(1.0, {"C": 1.0, "k": 2.0}),))

@@ -13,7 +13,8 @@ from shisha_rt.model.graph import Graph, Operator
 from shisha_rt.model.heavy import HEAVY, operand_shapes
 from shisha_rt.model.layers import Layer
 from shisha_rt.model.spans import ends
-from shisha_rt.planner.shards.problem import SplitLayer, SplitVariable
+from shisha_rt.papers.gp.problem import SplitLayer
+from shisha_rt.planner.strategies import SplitVariable
 
 ENGINE_BLOCK = 16
 """Channels: shares in multiples of it need no copy, whatever format an engine keeps tensors in."""

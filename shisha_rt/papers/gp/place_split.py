@@ -47,8 +47,8 @@ def _split_model(
     from shisha_rt.papers.gp.methods import layer_shares, split_in_parts
     from shisha_rt.papers.gp.of_device import device_legs, split_block, split_device
     from shisha_rt.papers.gp.of_graph import split_layer_of
+    from shisha_rt.papers.gp.problem import SplitLayer, SplitProblem
     from shisha_rt.papers.gp.split_answer import SplitAnswer, SplitRow
-    from shisha_rt.planner.shards.problem import SplitLayer, SplitProblem
 
     devices, where = _devices(machine, place)
     its_devices = tuple(split_device(device, wanted.objective) for device in devices)

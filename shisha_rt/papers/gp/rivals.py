@@ -26,11 +26,11 @@ from shisha_rt.papers.gp.chain import (
     unfused,
 )
 from shisha_rt.papers.gp.fused import NetworkSplit, shared_run, split_network
+from shisha_rt.papers.gp.problem import SplitLayer, SplitProblem
 from shisha_rt.papers.gp.room import room, too_little_room
 from shisha_rt.papers.gp.shared import SharedRun
 from shisha_rt.papers.gp.shortest_path import Stretch, least_way
-from shisha_rt.planner.shards.problem import SplitLayer, SplitProblem
-from shisha_rt.planner.shards.tables import CostTables, along, spent
+from shisha_rt.papers.gp.tables import CostTables, along, spent
 
 RivalName: TypeAlias = Literal["greedy", "balanced", "proportional", "communication", "step"]
 

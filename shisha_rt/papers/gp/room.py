@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from shisha_rt.arrays import Bools, Floats
-from shisha_rt.planner.shards.problem import ROUNDING, SplitDevice, SplitLayer, SplitProblem
-from shisha_rt.planner.shards.tables import along
+from shisha_rt.papers.gp.problem import ROUNDING, SplitDevice, SplitLayer, SplitProblem
+from shisha_rt.papers.gp.tables import along
 
 Taken = Mapping[str, float]
 """Of each resource of a device, by other layers."""

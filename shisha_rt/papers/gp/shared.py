@@ -14,10 +14,11 @@ from typing import Final
 import numpy as np
 
 from shisha_rt.arrays import Bools, Floats, Ints
+from shisha_rt.papers.gp.problem import SplitProblem
 from shisha_rt.papers.gp.shortest_path import undominated
+from shisha_rt.papers.gp.tables import CostTables
 from shisha_rt.planner.shards.integer import best_blocks, least_by_blocks, together_of
-from shisha_rt.planner.shards.problem import Execution, SplitProblem
-from shisha_rt.planner.shards.tables import CostTables
+from shisha_rt.planner.strategies import Execution
 
 _MOST_OPTIONS: Final = 1 << 21
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from shisha_rt.arrays import Floats, Ints
 from shisha_rt.outcome import Outcome
-from shisha_rt.planner.shards.problem import ROUNDING
+from shisha_rt.papers.gp.problem import ROUNDING
 
 MOST_WAYS: Final = 4000
 """To one point: beyond them those of the best prospects are kept, and nothing is proven."""

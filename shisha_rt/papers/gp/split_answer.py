@@ -10,7 +10,8 @@ from typing import Final
 
 from shisha_rt.papers.gp.fused import NetworkSplit
 from shisha_rt.papers.gp.methods import LayerShare, alone_on_each
-from shisha_rt.planner.shards.problem import SplitMethod, SplitProblem
+from shisha_rt.papers.gp.problem import SplitProblem
+from shisha_rt.planner.strategies import SplitMethod
 from shisha_rt.show.lines import shortened
 from shisha_rt.show.picture import milliseconds, work_in_words
 

@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterator
 
 from shisha_rt.papers.partitiontuner.partition_plan import foretold, partition_stage
-from shisha_rt.placement.processors import INPUT, ProcessorCosts
+from shisha_rt.papers.partitiontuner.processors import INPUT, ProcessorCosts
 from shisha_rt.placement.solution import LeftSeconds, forever
 from shisha_rt.plan.plan import Plan
 

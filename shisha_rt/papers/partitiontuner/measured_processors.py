@@ -14,8 +14,8 @@ from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.measure.told_costs import told_costs
 from shisha_rt.papers.partitiontuner.partition_ids import operator_ids, partition_id
 from shisha_rt.papers.partitiontuner.partition_profile import profile_partitions
+from shisha_rt.papers.partitiontuner.processors import ProcessorCosts, costs_of_devices, costs_of_layers
 from shisha_rt.placement.operator_groups import parse_patterns
-from shisha_rt.placement.processors import ProcessorCosts, costs_of_devices, costs_of_layers
 
 
 @dataclass(frozen=True, slots=True)

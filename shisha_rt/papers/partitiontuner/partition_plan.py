@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from shisha_rt.model.spans import Span
-from shisha_rt.placement.processors import ProcessorCosts
+from shisha_rt.papers.partitiontuner.processors import ProcessorCosts
 from shisha_rt.placement.schedule import Partition, Schedule, Section
 from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.plan.rate import Rate, latency_s, rate_of

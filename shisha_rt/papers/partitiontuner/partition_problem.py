@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from shisha_rt.papers.partitiontuner.processors import INPUT, Passed, ProcessorCosts
 from shisha_rt.placement.problem import Group, Node, Problem, ProblemTensor
-from shisha_rt.placement.processors import INPUT, Passed, ProcessorCosts
 
 
 def whole_problem(costs: ProcessorCosts) -> Problem:

@@ -13,12 +13,16 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Final
+from typing import Final, cast
 
+import msgspec
+
+from shisha_rt.core.tuning import tuner_messages as tm
 from shisha_rt.papers.partitiontuner.partition_plan import foretold, nodes_of_stage
+from shisha_rt.papers.partitiontuner.processors import ProcessorCosts
 from shisha_rt.papers.partitiontuner.scheme_plans import SchemePlan, scheme_plan
-from shisha_rt.placement.processors import ProcessorCosts
 from shisha_rt.plan.evaluator import Proposal
+from shisha_rt.plan.form import unfolded
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import latency_s
@@ -70,6 +74,16 @@ class SchemeTuner:
                 best, why, final=True, lower_bound_s=None if scheduled is None else scheduled.lower_bound_s
             )
         return replace(state, at=scheduled.plan), _proposal(scheduled, f"{self.scheme} by the corrected costs")
+
+
+def scheme_tuner(stored: tm.StoredProcessors, begin: tm.Begin) -> SchemeTuner:
+    """Tuner of the scheme that the daemon asks for, by the stored costs of the places at the speeds they have now."""
+    costs = msgspec.msgpack.decode(stored.packed, type=ProcessorCosts).on([place.name for place in begin.places])
+    slower = {place.name: place.slower for place in begin.places}
+    factors = [slower[name] for name in costs.places]
+    return SchemeTuner(
+        cast(SchemeName, begin.strategy), costs.scaled([factors] * len(costs.spans)), unfolded(begin.start)
+    )
 
 
 def _proposal(scheduled: SchemePlan, why: str) -> Proposal:

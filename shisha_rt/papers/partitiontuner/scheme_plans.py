@@ -22,11 +22,11 @@ from shisha_rt.papers.partitiontuner.partition_plan import (
     plan_in_sections,
 )
 from shisha_rt.papers.partitiontuner.partition_problem import apart_problem, whole_problem
+from shisha_rt.papers.partitiontuner.processors import ProcessorCosts
 from shisha_rt.papers.partitiontuner.schemes import baseline, opseq, partitiontuner, typeseq
 from shisha_rt.placement.branches import branches
 from shisha_rt.placement.narrowing import least_node_s
 from shisha_rt.placement.problem import Problem
-from shisha_rt.placement.processors import ProcessorCosts
 from shisha_rt.placement.schedule import schedule_of
 from shisha_rt.placement.solution import LeftSeconds, forever
 from shisha_rt.plan.plan import Plan

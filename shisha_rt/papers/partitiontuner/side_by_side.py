@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from shisha_rt.costs.costs import Costs
+from shisha_rt.papers.partitiontuner.processors import ProcessorCosts, costs_of_layers
 from shisha_rt.papers.partitiontuner.scheme_plans import SchemePlan, scheme_plan
-from shisha_rt.placement.processors import ProcessorCosts, costs_of_layers
 
 _MOST_BRANCHES: Final = 4
 """Places that branches are spread over."""

@@ -114,7 +114,7 @@ class _Room:
 
     def _bytes(self, costs: Costs) -> Floats:
         """(positions, positions): the weights of a stage, and the most that is live; rows have all of their layers'."""
-        whole = np.array([*(_weight_bytes(costs, piece) for piece in self.pieces), 0.0])
+        whole = np.array([*(costs.weight_bytes(piece.first, piece.last) for piece in self.pieces), 0.0])
         rows = np.array([*(piece.way is not None and piece.way.axis == "rows" for piece in self.pieces), False])
         sums = _sums(whole[:-1] * [piece.share for piece in self.pieces])
         rows, whole = rows[self.before], whole[self.before]
@@ -125,7 +125,7 @@ class _Room:
             entry=np.zeros(len(whole)),
             sums=sums,
         )
-        live = np.array([max(layer.live_bytes for layer in costs.layers[x.first : x.last + 1]) for x in self.pieces])
+        live = np.array([costs.live_bytes(piece.first, piece.last) for piece in self.pieces])
         most = np.zeros_like(held)
         most[:-1, 1:] = np.maximum.accumulate(np.triu(np.tile(live, (len(live), 1))), axis=1)
         return np.asarray(np.rint(held) + most)
@@ -155,7 +155,3 @@ def _entry_s(costs: Costs, piece: Piece) -> float:
     """Infinite where nothing can be cut."""
     entry_s = float(costs.entry_s[piece.first])
     return math.inf if math.isnan(entry_s) else entry_s
-
-
-def _weight_bytes(costs: Costs, piece: Piece) -> int:
-    return sum(layer.weight_bytes for layer in costs.layers[piece.first : piece.last + 1])

@@ -16,8 +16,7 @@ from typing import Final
 import numpy as np
 
 from shisha_rt.arrays import Floats
-from shisha_rt.planner.shards.problem import Execution, SplitLayer, SplitProblem
-from shisha_rt.planner.shards.tables import layer_tables
+from shisha_rt.planner.strategies import Execution
 
 _SAME: Final = 1 + 1e-9
 """Costs that differ by less are the same, added up in another order."""
@@ -76,18 +75,6 @@ def best_blocks(
         return None
     blocks = tuple(whole.shape[1] - 1 if d == alone else 0 for d in range(len(whole)))
     return BlockShares(blocks, None if odd is None else alone, alone_value, alone, alone_value)
-
-
-def execution_of(problem: SplitProblem) -> Execution:
-    """Energy is a sum, whoever computes when."""
-    return "sequence" if problem.objective == "energy" else problem.execution
-
-
-def split_layer(problem: SplitProblem, layer: SplitLayer) -> tuple[tuple[int, ...], BlockShares] | None:
-    """The best shares of one layer (devices,) in units, and what they are of. None: none fit."""
-    tables = layer_tables(problem, layer)
-    blocks = best_blocks(tables.whole, execution_of(problem), tables.odd)
-    return None if blocks is None else (blocks.units(layer.block, layer.units), blocks)
 
 
 def _most(lanes: Sequence[Floats]) -> float:

@@ -112,14 +112,14 @@ def shared(pieces: Sequence[Piece], layers: Floats) -> Floats:
 
 def _layer(costs: Costs, piece: Piece) -> CostLayer:
     layers = costs.layers[piece.first : piece.last + 1]
-    weight_bytes = sum(layer.weight_bytes for layer in layers)
+    weight_bytes = costs.weight_bytes(piece.first, piece.last)
     if piece.way is not None:  # so that several pieces together have what is theirs to the byte
         weight_bytes = weight_bytes * piece.end // piece.way.units - weight_bytes * piece.begin // piece.way.units
     return CostLayer(
         layers[0].name,
         piece.share * sum(layer.weight for layer in layers),
         weight_bytes,
-        max(layer.live_bytes for layer in layers),
+        costs.live_bytes(piece.first, piece.last),
     )
 
 

@@ -22,7 +22,7 @@ from typing import Final
 import numpy as np
 
 from shisha_rt.costs.alike import among, kinds_of
-from shisha_rt.costs.costs import HANDOVER_S, Costs, bytes_of
+from shisha_rt.costs.costs import HANDOVER_S, Costs, stage_bytes
 from shisha_rt.costs.team_costs import TeamCosts, team_costs
 from shisha_rt.model.split import MOST_SUMMED, Splittable
 from shisha_rt.outcome import Outcome
@@ -166,7 +166,7 @@ def _fastest(costs: Costs, whole: PlanSolution, goal: Goal) -> PlanSolution:
 
 def _has_room(costs: Costs, way: Splittable) -> bool:
     """Whether some place has the memory for its layers, whole."""
-    needed = bytes_of(costs.layers[way.first : way.last + 1])
+    needed = stage_bytes(costs, way.first, way.last)
     return any(place.memory_bytes is None or needed <= place.memory_bytes for place in costs.places)
 
 
@@ -199,7 +199,7 @@ def _ways(costs: Costs, seconds: Sequence[float]) -> list[Splittable]:
     most_bytes = [math.inf if place.memory_bytes is None else place.memory_bytes for place in costs.places]
 
     def rank(way: Splittable) -> tuple[int, bool, bool, int]:
-        held = sum(layer.weight_bytes for layer in costs.layers[way.first : way.last + 1])
+        held = costs.weight_bytes(way.first, way.last)
         return way.last - way.first, way.axis == "rows" and held > max(most_bytes), way.summed, axes.index(way.axis)
 
     splittables: list[Splittable] = []

@@ -61,8 +61,8 @@ def spread(costs: Costs, way: Splittable, goal: Goal) -> Plan | None:
 def _starts(costs: Costs, way: Splittable) -> Iterator[tuple[int, ...]]:
     """Shares in proportion to memory; and as much of it as there is room for on one place, the rest on the others."""
     yield _by_room(costs, way)
-    span_bytes = sum(layer.weight_bytes for layer in costs.layers[way.first : way.last + 1])
-    span_live = max(layer.live_bytes for layer in costs.layers[way.first : way.last + 1])
+    span_bytes = costs.weight_bytes(way.first, way.last)
+    span_live = costs.live_bytes(way.first, way.last)
     for index, place in enumerate(costs.places[:_MOST_STARTS]):
         if place.memory_bytes is not None and len(costs.places) > 1:
             room = max(0, place.memory_bytes - span_live) / max(1, span_bytes)
@@ -97,7 +97,7 @@ def _without(costs: Costs, way: Splittable, units: tuple[int, ...]) -> Costs:
 
 
 def _held(costs: Costs, way: Splittable, units: tuple[int, ...]) -> tuple[int, ...]:
-    span_bytes = sum(layer.weight_bytes for layer in costs.layers[way.first : way.last + 1])
+    span_bytes = costs.weight_bytes(way.first, way.last)
     return tuple(_shard_bytes(way, count, span_bytes) for count in units)
 
 
@@ -114,8 +114,8 @@ def _one(way: Splittable, units: int) -> Split:
 def _shares(predicted: TeamCosts, way: Splittable, rest: Plan, block: int) -> tuple[int, ...] | None:
     """(places,): units beside the rest's stages, so that the place which has most to do has least."""
     costs = predicted.costs
-    span_bytes = sum(layer.weight_bytes for layer in costs.layers[way.first : way.last + 1])
-    span_live = max(layer.live_bytes for layer in costs.layers[way.first : way.last + 1])
+    span_bytes = costs.weight_bytes(way.first, way.last)
+    span_live = costs.live_bytes(way.first, way.last)
     odd = way.units % block
     lanes: list[list[list[float]]] = [[], []]
     for place in costs.places:

@@ -16,7 +16,7 @@ from shisha_rt.papers.partitiontuner.partition_problem import apart_problem
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.schedule import schedule_of
 from shisha_rt.planner.strategies import SCHEMES
-from tests.placement.random_processors import fork_join, random_processors
+from tests.papers.partitiontuner.random_processors import fork_join, random_processors
 
 
 def test_random_schedules_can_run_and_run_all() -> None:

@@ -18,8 +18,8 @@ from shisha_rt.papers.gp.fits import (
     fit_posynomial,
     non_negative_least_squares,
 )
-from shisha_rt.planner.shards.posynomial import Monomial, Posynomial
-from shisha_rt.planner.shards.problem import FEATURES
+from shisha_rt.papers.gp.posynomial import Monomial, Posynomial
+from shisha_rt.papers.gp.problem import FEATURES
 
 Value = Callable[[Mapping[str, float]], float]
 

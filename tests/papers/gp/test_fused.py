@@ -12,18 +12,11 @@ import pytest
 from shisha_rt.outcome import Outcome
 from shisha_rt.papers.gp.chain import Chain, Legs, Step, chain_cost, chain_faults, parts, rows_of, runs_from, step_costs
 from shisha_rt.papers.gp.fused import fused_split, split_network
-from shisha_rt.planner.shards.posynomial import Monomial, Posynomial
-from shisha_rt.planner.shards.problem import (
-    Execution,
-    SplitDevice,
-    SplitLayer,
-    SplitObjective,
-    SplitProblem,
-    faults,
-    layer_cost,
-)
+from shisha_rt.papers.gp.posynomial import Monomial, Posynomial
+from shisha_rt.papers.gp.problem import SplitDevice, SplitLayer, SplitProblem, faults, layer_cost
+from shisha_rt.planner.strategies import Execution, SplitObjective
 from tests.drawn import chunks
-from tests.planner.shards.random_splits import block_shares, random_device, random_posynomial, random_split_problem
+from tests.papers.gp.random_splits import block_shares, random_device, random_posynomial, random_split_problem
 
 
 def random_chain(rng: random.Random, *, one_for_all: bool) -> Chain:

@@ -17,8 +17,9 @@ from shisha_rt.papers.gp.geometric.geometric import FULL_NETWORK_K, GeometricSpl
 from shisha_rt.papers.gp.geometric.program import PenalisedProgram
 from shisha_rt.papers.gp.geometric.rounding import best_rounding, roundings
 from shisha_rt.papers.gp.geometric.tightening import TighteningRule
-from shisha_rt.planner.shards.posynomial import Monomial, Posynomial
-from shisha_rt.planner.shards.problem import Execution, SplitDevice, SplitLayer, SplitProblem, faults, layer_cost
+from shisha_rt.papers.gp.posynomial import Monomial, Posynomial
+from shisha_rt.papers.gp.problem import SplitDevice, SplitLayer, SplitProblem, faults, layer_cost
+from shisha_rt.planner.strategies import Execution
 from tests.drawn import chunks
 
 COARSE = TighteningRule(step=1 / 8)

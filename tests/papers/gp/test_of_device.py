@@ -16,7 +16,7 @@ from shisha_rt.machine.config.shipped import shipped_configs
 from shisha_rt.machine.device import Device, Family, Multiple, Term
 from shisha_rt.model.graph import Graph
 from shisha_rt.papers.gp.of_device import split_block, split_device
-from shisha_rt.planner.shards.problem import SplitLayer, SplitProblem, faults, layer_cost
+from shisha_rt.papers.gp.problem import SplitLayer, SplitProblem, faults, layer_cost
 from tests.model.single_operator import single_operator
 
 MACHINE = load_machine("tx2-cyclone")

@@ -15,7 +15,8 @@ from shisha_rt.model.graph import Graph
 from shisha_rt.model.layers import group_layers
 from shisha_rt.model.reader.onnx_reader import read_model
 from shisha_rt.papers.gp.of_graph import feeds_only, split_layer_of
-from shisha_rt.planner.shards.problem import SplitLayer, SplitVariable
+from shisha_rt.papers.gp.problem import SplitLayer
+from shisha_rt.planner.strategies import SplitVariable
 from tests.model.networks import network, weight, write
 
 

@@ -11,11 +11,11 @@ import pytest
 from shisha_rt.outcome import Outcome
 from shisha_rt.papers.gp.chain import Chain, Legs, chain_faults, step_costs, unfused
 from shisha_rt.papers.gp.fused import fused_split, split_network
+from shisha_rt.papers.gp.posynomial import Monomial, Posynomial
+from shisha_rt.papers.gp.problem import SplitDevice, SplitLayer, SplitProblem
 from shisha_rt.papers.gp.rivals import RivalName, rival_split
-from shisha_rt.planner.shards.posynomial import Monomial, Posynomial
-from shisha_rt.planner.shards.problem import SplitDevice, SplitLayer, SplitProblem
+from tests.papers.gp.random_splits import random_split_problem
 from tests.papers.gp.test_fused import random_chain
-from tests.planner.shards.random_splits import random_split_problem
 
 MACS = {"H": 1.0, "W": 1.0, "C": 1.0, "k": 2.0, "N": 1.0}
 ROOM = Posynomial((Monomial(1.0, {"C": 1.0, "N": 1.0}),))

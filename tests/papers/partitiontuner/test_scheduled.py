@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from shisha_rt.papers.partitiontuner.partition_plan import foretold
+from shisha_rt.papers.partitiontuner.processors import ProcessorCosts
 from shisha_rt.papers.partitiontuner.scheduled import MOST_TRIALS, SchemeTuner, corrected
 from shisha_rt.papers.partitiontuner.scheme_plans import scheme_plan
-from shisha_rt.placement.processors import ProcessorCosts
 from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
@@ -19,7 +19,7 @@ from shisha_rt.plan.rate import rate_of
 from shisha_rt.planner.loop import Result, run
 from shisha_rt.planner.strategies import SCHEMES, SchemeName
 from tests.drawn import chunks
-from tests.placement.random_processors import fork_join, random_processors, tangled
+from tests.papers.partitiontuner.random_processors import fork_join, random_processors, tangled
 
 
 @dataclass

@@ -12,14 +12,14 @@ from shisha_rt.costs.operator_costs import GroupCost
 from shisha_rt.papers.partitiontuner.listed import listed
 from shisha_rt.papers.partitiontuner.partition_plan import foretold, nodes_of_stage, plan_by_needs
 from shisha_rt.papers.partitiontuner.partition_problem import apart_problem, whole_problem
+from shisha_rt.papers.partitiontuner.processors import Passed, ProcessorCosts
 from shisha_rt.papers.partitiontuner.scheme_plans import SchemePlan, scheme_plan
-from shisha_rt.placement.processors import Passed, ProcessorCosts
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import PlanRules
 from shisha_rt.planner.strategies import SCHEMES, SchemeName
 from tests.drawn import chunks
+from tests.papers.partitiontuner.random_processors import fork_join, random_processors, tangled
 from tests.placement.figure_1 import figure_1
-from tests.placement.random_processors import fork_join, random_processors, tangled
 
 FREE = (0.0, 0.0)
 

@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 
 from shisha_rt.arrays import Floats
-from shisha_rt.planner.shards.posynomial import Monomial, Posynomial
-from shisha_rt.planner.shards.problem import SplitDevice, SplitLayer, SplitProblem
+from shisha_rt.papers.gp.posynomial import Monomial, Posynomial
+from shisha_rt.papers.gp.problem import SplitDevice, SplitLayer, SplitProblem
 
 SHARE: Final = "x"
 

@@ -17,8 +17,8 @@ import numpy as np
 from shisha_rt.arrays import Floats
 from shisha_rt.errors import BadInput
 from shisha_rt.papers.gp.geometric.condensation import SHARE
-from shisha_rt.planner.shards.posynomial import Posynomial
-from shisha_rt.planner.shards.problem import SplitProblem
+from shisha_rt.papers.gp.posynomial import Posynomial
+from shisha_rt.papers.gp.problem import SplitProblem
 
 _STEEP: Final = 8
 """Powers from which on a term becomes a variable of its own."""

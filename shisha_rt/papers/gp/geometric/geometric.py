@@ -18,7 +18,7 @@ from shisha_rt.papers.gp.geometric.limits import unmet_limits
 from shisha_rt.papers.gp.geometric.program import PenalisedProgram
 from shisha_rt.papers.gp.geometric.rounding import Rounded, best_rounding
 from shisha_rt.papers.gp.geometric.tightening import Clock, TighteningRule, TighteningStep, no_clock, tightened
-from shisha_rt.planner.shards.problem import SplitProblem
+from shisha_rt.papers.gp.problem import SplitProblem
 
 FULL_NETWORK_K: Final = 100
 """The paper's, for layers that may be fused (Eq. 14)."""

@@ -14,7 +14,7 @@ import numpy as np
 from shisha_rt.arrays import Floats
 from shisha_rt.papers.gp.geometric.condensation import SHARE, condensed, of_share
 from shisha_rt.papers.gp.geometric.convex import ShareVariables, Term, is_solved, solver, status_of
-from shisha_rt.planner.shards.problem import SplitDevice, SplitProblem
+from shisha_rt.papers.gp.problem import SplitDevice, SplitProblem
 
 _ROUNDS: Final = 30
 """Of condensing again, in search of shares that meet the limits."""

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from shisha_rt.arrays import Floats
-from shisha_rt.planner.shards.problem import ROUNDING, SplitLayer, SplitProblem, faults, layer_cost
+from shisha_rt.papers.gp.problem import ROUNDING, SplitLayer, SplitProblem, faults, layer_cost
 
 _MOST: Final = 4096
 """Roundings of a layer that are looked at."""

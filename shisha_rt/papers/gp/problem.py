@@ -10,20 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import Final, TypeAlias
 
-from shisha_rt.planner.shards.posynomial import Posynomial
+from shisha_rt.papers.gp.posynomial import Posynomial
+from shisha_rt.planner.strategies import Execution, SplitObjective, SplitVariable
 
 FEATURES: Final = ("H", "W", "C", "k", "N", "s")
 
 ROUNDING: Final = 1e-9
 """What a limit may be passed by, relative: sums come out otherwise in another order."""
-
-SplitMethod: TypeAlias = Literal["integer", "geometric", "greedy", "balanced", "proportional", "communication"]
-SplitVariable: TypeAlias = Literal["C", "N", "H"]
-SplitObjective: TypeAlias = Literal["latency", "energy"]
-Execution: TypeAlias = Literal["sequence", "parallel"]
-"""Whether the devices of a layer compute one after the other (GP, Eq. 7) or side by side. Energy is the same."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from shisha_rt.planner.shards.integer import best_blocks, split_layer
-from shisha_rt.planner.shards.posynomial import Monomial, Posynomial
-from shisha_rt.planner.shards.problem import SplitDevice, SplitLayer, SplitProblem, faults, layer_cost
+from shisha_rt.papers.gp.posynomial import Monomial, Posynomial
+from shisha_rt.papers.gp.problem import SplitDevice, SplitLayer, SplitProblem, faults, layer_cost
+from shisha_rt.papers.gp.single_layer import split_layer
+from shisha_rt.planner.shards.integer import best_blocks
 from tests.drawn import chunks
-from tests.planner.shards.random_splits import block_shares, random_split_problem
+from tests.papers.gp.random_splits import block_shares, random_split_problem
 
 
 @pytest.mark.parametrize("seeds", chunks(500, 10, short=40))

@@ -5,15 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from shisha_rt.planner.shards.posynomial import Monomial, Posynomial
-from shisha_rt.planner.shards.problem import (
-    Execution,
-    SplitDevice,
-    SplitLayer,
-    SplitObjective,
-    SplitProblem,
-    SplitVariable,
-)
+from shisha_rt.papers.gp.posynomial import Monomial, Posynomial
+from shisha_rt.papers.gp.problem import SplitDevice, SplitLayer, SplitProblem
+from shisha_rt.planner.strategies import Execution, SplitObjective, SplitVariable
 
 
 def random_posynomial(rng: random.Random, least: float, most: float) -> Posynomial:

@@ -6,7 +6,7 @@ import math
 import random
 
 from shisha_rt.costs.operator_costs import GroupCost
-from shisha_rt.placement.processors import INPUT, Passed, ProcessorCosts
+from shisha_rt.papers.partitiontuner.processors import INPUT, Passed, ProcessorCosts
 
 Edge = tuple[int, int]
 

@@ -15,7 +15,7 @@ from shisha_rt.machine.machine import Machine, Memory, Place
 from shisha_rt.model.graph import Graph, Operator, Tensor
 from shisha_rt.model.spans import Span
 from shisha_rt.papers.partitiontuner.partition_problem import whole_problem
-from shisha_rt.placement.processors import costs_of_devices
+from shisha_rt.papers.partitiontuner.processors import costs_of_devices
 from shisha_rt.placement.segment_times import segment_times_s
 from shisha_rt.placement.segments import segment
 from tests.placement.test_segment_times import ADDER, FAR, HOST, graph

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from shisha_rt.arrays import Floats
-from shisha_rt.planner.shards.posynomial import Posynomial
-from shisha_rt.planner.shards.problem import ROUNDING, SplitDevice, SplitLayer, SplitProblem
+from shisha_rt.papers.gp.posynomial import Posynomial
+from shisha_rt.papers.gp.problem import ROUNDING, SplitDevice, SplitLayer, SplitProblem
 
 
 @dataclass(frozen=True, slots=True)

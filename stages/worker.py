@@ -12,7 +12,6 @@ import ctypes
 import gc
 import os
 import select
-import signal
 import sys
 import threading
 import time
@@ -34,7 +33,7 @@ from shisha_rt.process.arena import Arena, NoRoom
 from shisha_rt.process.channel import Channel, ChannelBroken
 from shisha_rt.process.layout import layouts_of
 from shisha_rt.process.lent import LentFault, read_lent, write_lent
-from shisha_rt.process.parent import die_with
+from shisha_rt.process.parent import belong_to
 from stages.built_stage import BuiltStage
 from stages.emulate.place import EmulatedPlace, Started
 from stages.engines.onnxruntime.segment import OptimisedModel
@@ -49,9 +48,7 @@ _SWITCH_S: Final = 0.0002  # a builder at work keeps the interpreter for so long
 
 def main(arguments: list[str]) -> int:
     config = msgspec.json.decode(arguments[0], type=WorkerConfig)
-    die_with(config.parent_pid)
-    for number in (signal.SIGINT, signal.SIGTERM):  # both may reach the whole group; only the daemon acts on them
-        signal.signal(number, signal.SIG_IGN)
+    belong_to(config.parent_pid)
     if config.devices:
         from stages.engines.device_session import load_engines
 

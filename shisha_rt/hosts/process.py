@@ -13,7 +13,6 @@ import contextlib
 import os
 import queue
 import select
-import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -34,7 +33,7 @@ from shisha_rt.hosts.probe import probe
 from shisha_rt.hosts.ray_cluster import LOCAL, Unable, guard_local, in_a_line, join_cluster, living_nodes
 from shisha_rt.hosts.sender import ModelSender, SentPiece
 from shisha_rt.process.channel import Channel, ChannelBroken
-from shisha_rt.process.parent import die_with
+from shisha_rt.process.parent import ignore_signals, line_to_parent
 
 _RESERVED_WITHIN_S: Final = 10.0
 _FIRST_DELAY_S: Final = 0.2
@@ -43,10 +42,7 @@ _CALLS_AT_ONCE: Final = 8
 
 
 def main(arguments: list[str]) -> int:
-    channel_fd, parent = arguments
-    die_with(int(parent))
-    _ignore_signals()
-    channel = Channel.inherited(int(channel_fd))
+    channel = line_to_parent(arguments)
     asked = cm.TO_CLUSTER.decode(channel.wait())
     assert isinstance(asked, cm.Reserve)
     try:
@@ -59,12 +55,6 @@ def main(arguments: list[str]) -> int:
         cluster.run()
     cluster.close()
     return 0
-
-
-def _ignore_signals() -> None:
-    """Ignore SIGINT and SIGTERM, which may reach the whole group: only the daemon acts on them."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
 
 
 @dataclass(slots=True)
@@ -106,7 +96,7 @@ class Cluster:
         self._all_there = self._shipped = False
         self._tell(f"joining the Ray cluster ({asked.address})")
         join_cluster(ray, asked, self._give_up)
-        _ignore_signals()  # Ray has its own ways with them
+        ignore_signals()  # Ray has its own ways with them
         self._hosted = {place.place: _Hosted(place, bundle) for bundle, place in enumerate(asked.places)}
         try:
             self._group = self._reserve(asked)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+from collections.abc import Sequence
 from typing import Final
+
+from shisha_rt.process.channel import Channel
 
 _PR_SET_PDEATHSIG: Final = 1
 _libc: Final = ctypes.CDLL(None, use_errno=True)  # loaded here, as a process just forked had better load nothing
@@ -18,3 +21,22 @@ def die_with(parent_pid: int, number: int = signal.SIGKILL) -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent_pid:  # it died before we could ask
         os._exit(1)
+
+
+def ignore_signals() -> None:
+    """Ignore SIGINT and SIGTERM: they may reach the whole group, and only the parent acts on them."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def belong_to(parent_pid: int) -> None:
+    """End with the parent, and otherwise only by its will."""
+    die_with(parent_pid)
+    ignore_signals()
+
+
+def line_to_parent(arguments: Sequence[str]) -> Channel:
+    """The channel of a child that was started as `python -m MODULE CHANNEL PARENT`, which from now on belongs to it."""
+    channel_fd, parent_pid = map(int, arguments)
+    belong_to(parent_pid)
+    return Channel.inherited(channel_fd)

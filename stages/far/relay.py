@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import signal
 import sys
 import time
 from collections import deque
@@ -30,7 +29,7 @@ from shisha_rt.process.arena import Arena, NoRoom
 from shisha_rt.process.channel import Channel, ChannelBroken
 from shisha_rt.process.layout import layouts_of
 from shisha_rt.process.lent import LentFault, read_lent, write_lent
-from shisha_rt.process.parent import die_with
+from shisha_rt.process.parent import belong_to
 from stages.engines.onnxruntime.parts import Boundaries, read_parts
 from stages.far import messages as far
 from stages.far.carrier import Carried, CarrierBroken
@@ -46,9 +45,7 @@ _PACED_S: Final = 1.0
 
 def main(arguments: list[str]) -> int:
     config = msgspec.json.decode(arguments[0], type=WorkerConfig)
-    die_with(config.parent_pid)
-    for number in (signal.SIGINT, signal.SIGTERM):  # both may reach the whole group; only the daemon acts on them
-        signal.signal(number, signal.SIG_IGN)
+    belong_to(config.parent_pid)
     relay = Relay(config)
     try:
         relay.run()

@@ -7,7 +7,6 @@ come back; so what has been solved is kept.
 from __future__ import annotations
 
 import math
-import signal
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,8 +34,7 @@ from shisha_rt.placement.solver_names import StageSolver
 from shisha_rt.placement.stage_problem import place_stage
 from shisha_rt.plan.form import BriefStage
 from shisha_rt.plan.plan import team_name
-from shisha_rt.process.channel import Channel
-from shisha_rt.process.parent import die_with
+from shisha_rt.process.parent import line_to_parent
 
 KEPT_STAGES: Final = 1024
 """Solved stages that are kept, the least recently used forgotten first: ratios change without end."""
@@ -155,11 +153,7 @@ def _kind(name: str, first: Mapping[str, str]) -> tuple[str, int]:
 
 
 def main(arguments: list[str]) -> int:
-    channel_fd, parent = arguments
-    die_with(int(parent))
-    for number in (signal.SIGINT, signal.SIGTERM):  # both may reach the whole group; only the daemon acts on them
-        signal.signal(number, signal.SIG_IGN)
-    channel = Channel.inherited(int(channel_fd))
+    channel = line_to_parent(arguments)
     columns: list[pm.DeviceCosts] = []
     placer: Placer | None = None
     while True:

@@ -18,19 +18,15 @@ from shisha_rt.daemon.prepared import PreparedModel
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import Objective
-from shisha_rt.process.channel import Channel
-from shisha_rt.process.parent import die_with
+from shisha_rt.process.parent import line_to_parent
 
 _NICENESS: Final = 10
 """While it plans ahead, workers start."""
 
 
 def main(arguments: list[str]) -> int:
-    channel_fd, parent = arguments
-    die_with(int(parent))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it reaches the whole group, and the daemon ends this process
+    channel = line_to_parent(arguments)
     signal.signal(signal.SIGTERM, _end)  # whatever was begun is put away
-    channel = Channel.inherited(int(channel_fd))
     asked, level, style = pickle.loads(channel.wait())
     logging.basicConfig(level=level, format=style)
 

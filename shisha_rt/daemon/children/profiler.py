@@ -9,7 +9,6 @@ took 20 s beside full cores, where 36 take 9 s without.
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 from pathlib import Path
@@ -29,19 +28,14 @@ from shisha_rt.measure.profile import profile_model, teams_to_measure
 from shisha_rt.measure.shapes import as_one
 from shisha_rt.measure.told_costs import plans_by_costs, told_costs
 from shisha_rt.plan.form import brief
-from shisha_rt.process.channel import Channel
-from shisha_rt.process.parent import die_with
+from shisha_rt.process.parent import line_to_parent
 
 _NICENESS: Final = 10
 
 
 def main(arguments: list[str]) -> int:
-    channel_fd, parent = arguments
-    die_with(int(parent))
-    for number in (signal.SIGINT, signal.SIGTERM):  # both may reach the whole group; only the daemon acts on them
-        signal.signal(number, signal.SIG_IGN)
+    channel = line_to_parent(arguments)
     os.nice(_NICENESS)
-    channel = Channel.inherited(int(channel_fd))
     asked = fm.TO_PROFILER.decode(channel.wait())
     try:
         answer: fm.FromProfiler = _profiled(asked)

@@ -6,7 +6,6 @@ daemon serves. The daemon may break a run off, or begin another, at any time.
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,7 +24,7 @@ from shisha_rt.planner.loop import Tuner, run
 from shisha_rt.planner.strategies import Balance
 from shisha_rt.planner.tune import shisha
 from shisha_rt.process.channel import Channel
-from shisha_rt.process.parent import die_with
+from shisha_rt.process.parent import line_to_parent
 from shisha_rt.studies import study
 
 
@@ -71,11 +70,7 @@ class _LiveEvaluator:
 
 
 def main(arguments: list[str]) -> int:
-    channel_fd, parent = arguments
-    die_with(int(parent))
-    for number in (signal.SIGINT, signal.SIGTERM):  # both may reach the whole group; only the daemon acts on them
-        signal.signal(number, signal.SIG_IGN)
-    channel = Channel.inherited(int(channel_fd))
+    channel = line_to_parent(arguments)
     stored: _Stored | None = None
     begin: tm.Begin | None = None
     while True:

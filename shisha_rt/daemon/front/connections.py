@@ -31,7 +31,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import zmq
-from zmq.utils.monitor import parse_monitor_message
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +49,8 @@ _ESTABLISHED: Final = 1
 _AT_ONCE: Final = struct.pack("ii", 1, 0)
 _RECEIVED: Final = struct.Struct("=Q")
 _RECEIVED_AT: Final = 128  # tcpi_bytes_received in the kernel's struct tcp_info
+_MONITOR_EVENT: Final = struct.Struct("=Hi")
+"""As zmq_socket_monitor(3) has it: the event, and its value. pyzmq's own reader of it brings asyncio along."""
 _BROKEN_OFF: Final = frozenset({zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL, zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL})
 
 
@@ -219,16 +220,16 @@ class Connections:
     def _take_events(self, now_s: float) -> None:
         while True:
             try:
-                event = parse_monitor_message(self._monitor.recv_multipart(zmq.DONTWAIT))
+                told, _endpoint = self._monitor.recv_multipart(zmq.DONTWAIT)
             except zmq.Again:
                 return
-            if event["event"] in _BROKEN_OFF:
+            event, fd = _MONITOR_EVENT.unpack(told)
+            if event in _BROKEN_OFF:
                 if self._broken_off is not None:
                     self._broken_off()
                 continue
-            fd = int(event["value"])
             self._forget(fd)
-            if event["event"] == zmq.EVENT_ACCEPTED:
+            if event == zmq.EVENT_ACCEPTED:
                 end = _duplicate(fd)
                 if end is not None:
                     self._by_fd[fd] = Connection(end, now_s, self._number)

@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol
 from benchmarks.rigs.child_process import say
 from benchmarks.rigs.stage_rig import random_inputs
 from shisha_rt.daemon.front.addresses import Addresses
-from shisha_rt.daemon.front.requests import FrameAnswer
+from shisha_rt.daemon.front.requests import Ticket
 from shisha_rt.daemon.prepare import planned
 from shisha_rt.daemon.prepared import Planning
 from shisha_rt.daemon.server import Daemon
@@ -100,7 +100,7 @@ class Generator:
         request = InferRequest(next(self._ids), "generated", None, None, tensors, self._outputs, size_bytes)
         self._shell.submit("generator", request, self._answered)
 
-    def _answered(self, answer: FrameAnswer) -> None:
+    def _answered(self, answer: Ticket) -> None:
         burst = self._burst
         assert burst is not None
         if answer.code is not None:

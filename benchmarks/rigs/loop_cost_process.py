@@ -22,7 +22,7 @@ from shisha_rt.core.lifecycle.lifecycle import Lifecycle
 from shisha_rt.core.tuning.tuning import Tuning
 from shisha_rt.daemon.counting import Counting
 from shisha_rt.daemon.fleet.link import WorkerLink
-from shisha_rt.daemon.fleet.telemetry import StageWindow
+from shisha_rt.daemon.fleet.telemetry import Telemetry
 from shisha_rt.daemon.front.addresses import Addresses
 from shisha_rt.daemon.front.gateway import Gateway, Reply
 from shisha_rt.daemon.front.outbox import Outbox
@@ -56,7 +56,7 @@ TIMED: Final = (
     Timed(Gateway, "_take", "requests: parsed, checked"),
     Timed(Gateway, "tend", "answers and connections tended"),
     Timed(Shell, "submit", "requests: handed in"),
-    Timed(Requests, "submit", "requests: handed in"),
+    Timed(Requests, "arrived", "requests: handed in"),
     Timed(Requests, "fill", "slots filled"),
     Timed(Lifecycle, "handle", "lifecycle"),
     Timed(Frames, "arrived", "lifecycle: admission"),
@@ -64,14 +64,13 @@ TIMED: Final = (
     Timed(Dealing, "dispatch", "lifecycle: dealing"),
     Timed(WorkerLink, "send", "parts sent to workers"),
     Timed(WorkerLink, "read", "replies: read"),
-    Timed(Shell, "take", "replies: taken"),
+    Timed(Shell, "_part_done", "replies: taken"),
     Timed(Shell, "post", "instructions carried out"),
-    Timed(Counting, "part_done", "metrics, telemetry"),
     Timed(Counting, "answered", "metrics, telemetry"),
-    Timed(StageWindow, "add", "metrics, telemetry"),
+    Timed(Telemetry, "took", "metrics, telemetry"),
     Timed(Tuning, "handle", "tuning"),
     Timed(Requests, "collect", "answers: collected"),
-    Timed(Requests, "answer", "answers: made"),
+    Timed(Requests, "end", "answers: made"),
     Timed(Reply, "frame", "answers: encoded"),
     Timed(Outbox, "send", "answers: sent"),
     Timed(Daemon, "_look", "looks at all, gauges"),

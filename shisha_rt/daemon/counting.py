@@ -9,7 +9,7 @@ from typing import Final
 
 from shisha_rt.core.lifecycle.streams import Streams
 from shisha_rt.core.tuning.events import FramesCounted
-from shisha_rt.daemon.front.requests import FrameAnswer
+from shisha_rt.daemon.front.requests import Ticket
 from shisha_rt.daemon.metrics import Metrics
 from shisha_rt.daemon.plain_metrics import PlainSeries
 from shisha_rt.plan.plan import Plan
@@ -39,7 +39,7 @@ class Counting:
         self._latency = metrics.histogram("shisha_frame_latency_seconds").labels()
         self._latencies = PlainSeries(LATENCIES_S)
 
-    def answered(self, answer: FrameAnswer) -> None:
+    def answered(self, answer: Ticket) -> None:
         self.last_ms = time.time_ns() // 1_000_000
         if answer.code is not None:
             self.outcomes[answer.code.value] += 1
@@ -69,14 +69,16 @@ class Counting:
         arrived = self.outcomes.total() + streams.undelivered
         return FramesCounted(arrived, streams.met, self.outcomes["OK"], self.latency_s, streams.undelivered)
 
-    def part_done(self, stage: int, place: str, service_s: float, dropped_s: float) -> None:
-        """`dropped_s`: lateness that an emulated place has given up making up for."""
+    def service(self, stage: int, place: str) -> PlainSeries:
+        """The histogram of what a stage's parts take on a place."""
         service = self._services.get((stage, place))
         if service is None:
             service = self._services[stage, place] = self._service.labels(stage, place)
-        service.observe(service_s)
-        if dropped_s:
-            self.metrics.counter("shisha_pacing_dropped_seconds").labels(place).inc(dropped_s)
+        return service
+
+    def dropped(self, place: str, seconds: float) -> None:
+        """An emulated place has given up making up for so much lateness."""
+        self.metrics.counter("shisha_pacing_dropped_seconds").labels(place).inc(seconds)
 
     def plan_ended(self, others: Iterable[Plan]) -> None:
         """Beyond so many, the oldest series of stages that no other plan has on that place are dropped."""

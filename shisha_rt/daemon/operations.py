@@ -6,14 +6,14 @@ Each is a function from typed arguments to the fields of its answer; a `WireErro
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from shisha_rt import __version__
 from shisha_rt.core import event_log
 from shisha_rt.core.codes import Code, WireError
-from shisha_rt.core.lifecycle.events import Drain, PlaceDown, PlaceUp
+from shisha_rt.core.lifecycle.events import Drain, FrameCancelled, PlaceDown, PlaceUp
 from shisha_rt.core.lifecycle.instructions import Settled
 from shisha_rt.core.tuning.events import MachineChanged, OptionsSet, PauseAsked, PlaceReturned, SearchAsked
 from shisha_rt.core.tuning.state import Profiles, State
@@ -77,18 +77,24 @@ class Operations:
             "tuner_set": self._tuner_set,
         }
 
-    def answer(self, client: Hashable, request: OpRequest, reply: Reply) -> None:
+    def answer(self, request: OpRequest, reply: Reply) -> None:
         """Answer one operation: at once, but for `plan_set`, which answers when its plan is settled."""
         try:
             match request.arguments:
                 case ops.Cancel(target=target):
-                    reply.fields({"cancelled": self._shell.cancel(client, target)})
+                    reply.fields({"cancelled": self._cancel(reply.frame_of(target))})
                 case ops.PlanSet() as arguments:
                     self._plan_set(arguments.plan, reply)
                 case arguments:
                     reply.fields(self._answers[request.op](arguments))
         except WireError as error:
             reply.error(error.code, error.message)
+
+    def _cancel(self, frame: int | None) -> bool:
+        """Whether there is such a frame: its answer, CANCELLED, is still to come, in its turn."""
+        if frame is not None:
+            self._shell.post(FrameCancelled(frame), "a client cancels")
+        return frame is not None
 
     def drain(self) -> None:
         """Admit nothing more."""

@@ -14,8 +14,8 @@ import os
 import resource
 import time
 import uuid
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import psutil
 import zmq
@@ -156,6 +156,7 @@ class Daemon:
         self._status = status = Status(self.shell, ready, instance, self._share)
         self._gauges = Gauges(self.shell, budgets, self._share)
         self._operations = Operations(self.shell, status, ready, limits, self._sharing.path, self._share)
+        self._hears = self._what_comes()
 
     def _own(self, part: ClosableT) -> ClosableT:
         """The same; it is closed with the daemon, before those that it was made after."""
@@ -201,7 +202,7 @@ class Daemon:
         return self._stop_at_s < math.inf
 
     def _serve(self, on_ready: Callable[[], None], turn: Callable[[], None]) -> None:
-        shell, lifecycle = self.shell, self.shell.cores.lifecycle
+        shell, lifecycle, hears = self.shell, self.shell.cores.lifecycle, self._hears
         ready, look_at_s = False, 0.0
         shell.post(Tick(), "start")
         wait_s = 0.0
@@ -212,7 +213,7 @@ class Daemon:
                 self._look(now_s)
             else:
                 for event in self._poller.poll(wait_s):
-                    self._take(event)
+                    hears[type(event)](event)
                 now_s = time.monotonic()
             wake_s = lifecycle.next_wake_s()
             if wake_s is not None and wake_s <= now_s:
@@ -236,26 +237,31 @@ class Daemon:
             self._stop_at_s = min(self._stop_at_s, now_s + _LAST_ANSWERS_S)
         return now_s >= self._stop_at_s
 
+    def _what_comes(self) -> Mapping[type, Callable[[Any], object]]:
+        """All that the loop hears of, by type: requests, signals and the like here, and what the shell hears."""
+        return {
+            **self.shell.hears,
+            Arrived: self._arrived,
+            Signalled: lambda e: self._read_access() if e.read_again else self.stop(),
+            HttpCounted: self.web.count,
+            RegionsLeft: lambda _: self.shell.take_back_regions(),
+            ProfilerSaid: self._profiler_said,
+        }
+
+    def _arrived(self, arrived: Arrived) -> None:
+        request, reply = arrived.request, arrived.reply
+        if isinstance(request, InferRequest):
+            reply.of_frame = self.shell.submit(arrived.client, request, reply.frame)
+        else:
+            self._operations.answer(request, reply)
+
+    def _profiler_said(self, said: ProfilerSaid) -> None:
+        if isinstance(said.message, ModelProfiled):
+            self._recalibration.measured(said.message.others_ratio, complete=not said.message.left_out)
+        self.shell.hears[ProfilerSaid](said)
+
     def _take(self, event: object) -> None:
-        match event:
-            case Arrived(client=client, request=request, reply=reply):
-                if isinstance(request, InferRequest):
-                    self.shell.submit(client, request, reply.frame)
-                else:
-                    self._operations.answer(client, request, reply)
-            case Signalled(read_again=True):
-                self._read_access()
-            case Signalled():
-                self.stop()
-            case HttpCounted():
-                self.web.count(event)
-            case RegionsLeft():
-                self.shell.take_back_regions()
-            case ProfilerSaid(message=ModelProfiled() as profiled):
-                self._recalibration.measured(profiled.others_ratio, complete=not profiled.left_out)
-                self.shell.take(event)
-            case _:
-                self.shell.take(event)
+        self._hears[type(event)](event)
 
     def _read_access(self) -> None:
         try:
@@ -284,7 +290,7 @@ class Daemon:
             *self.web.look(),
             *self._far.look(),
         ):
-            shell.take(event)
+            self._take(event)
         if shell.cores.tuning.choice.profiles is Profiles.KNOWN and self._far.links.changed(now_s):
             self._profile()  # nothing is measured again, but planned by what links are like now
         shell.post(Look(), "the clock")
@@ -326,7 +332,7 @@ class Daemon:
     def _profile(self, *, renew: bool = False) -> None:
         replicate = self.shell.cores.tuning.choice.replicate
         for event in self._children.profile(self._far.links.told, replicate=replicate, renew=renew):
-            self.shell.take(event)
+            self._take(event)
 
     def _check_start(self, on_ready: Callable[[], None]) -> bool:
         """Ready with the first live plan; a place that cannot be brought up at the start ends the daemon."""

@@ -20,14 +20,13 @@ from shisha_rt.core.tuning import events as te
 from shisha_rt.core.tuning import instructions as td
 from shisha_rt.core.tuning.cores import CoreEvent, Cores
 from shisha_rt.core.tuning.profiler_messages import NotProfiled
-from shisha_rt.core.tuning.shape_mix import ShapeMix
 from shisha_rt.daemon.children.children import Children
 from shisha_rt.daemon.counting import Counting
 from shisha_rt.daemon.event_log import EventLog
 from shisha_rt.daemon.fleet.supervisor import Supervisor
 from shisha_rt.daemon.fleet.telemetry import Telemetry
 from shisha_rt.daemon.front.regions import Regions
-from shisha_rt.daemon.front.requests import AnswerTo, Requests
+from shisha_rt.daemon.front.requests import AnswerTo, Requests, Ticket
 from shisha_rt.daemon.metrics import Metrics
 from shisha_rt.daemon.proposals import Proposals
 from shisha_rt.daemon.sweep import Sweep
@@ -71,21 +70,52 @@ class Shell:
         self.counting = Counting(metrics)
         self.requests = Requests(arena, regions)
         self.journal = EventLog()
-        self.telemetry = Telemetry(mixed=len(indexes) > 1)
+        self.telemetry = Telemetry(self.counting, scale=timing.scale, shapes=len(indexes))
         self.proposals = Proposals()
         self._timing = timing
-        self._mix = ShapeMix(len(indexes))
         self._cause = "start"
         self._events: deque[tuple[CoreEvent, str]] = deque()
         self._handling = False
         self._alone: tuple[int, float] | None = None
-        self._carry_out = self._table(children)
+        self.hears = self._what_comes()
+        self._carry_out = self._what_to_do(children)
 
-    def _table(self, children: Children) -> Mapping[type, Callable[[Any], object]]:
+    def _what_comes(self) -> Mapping[type, Callable[[Any], object]]:
+        """What workers and children say or what becomes of them, by type: each is dispatched once, by the loop."""
+        return {
+            messages.Done: self._part_done,
+            messages.Failed: self._part_failed,
+            messages.Ready: self._worker_ready,
+            messages.Prepared: self._prepared,
+            messages.PrepareFailed: self._prepare_failed,
+            ev.WorkerGone: self._worker_gone,
+            ev.WorkerHung: lambda e: self.post(e, f"worker {e.incarnation} hangs"),
+            messages.Hail: lambda e: self.supervisor.far.hailed(e.incarnation, e.public_key),
+            messages.LinkSeen: self._link_seen,
+            cm.FarStarted: lambda e: self._send(e.incarnation, messages.Connect(e.endpoint, e.public_key)),
+            cm.FarFailed: self._far_failed,
+            cm.PlaceThere: self._place_there,
+            cm.PlaceLost: lambda e: self.write(records.HostLost(place=e.place, reason=e.reason), "the cluster"),
+            cm.Lacking: lambda e: log.warning("the cluster lacks something: %s", e.reason),
+            **dict.fromkeys(
+                (cm.AllThere, cm.Shipped, cm.Told, cm.MeasuredThere), lambda e: log.info("the cluster: %s", e)
+            ),
+            records.ClusterEnded: lambda e: self.write(e, "the end of the cluster process"),
+            records.ProfilerEnded: lambda e: self.write(e, "the profiler's end"),
+            records.HttpEnded: lambda e: self.write(e, "the end of the HTTP process"),
+            te.PlannedAhead: lambda e: self.post(e, "the preparation"),
+            te.TunerSaid: lambda e: self.post(e, "the tuner"),
+            te.TunerDied: lambda e: self.post(e, "the tuner's end"),
+            te.ProfilerSaid: self._profiled,
+            te.PlacerSaid: lambda e: self.post(e, "the placer"),
+            te.PlacerDied: lambda e: self.post(e, "the placer's end"),
+        }
+
+    def _what_to_do(self, children: Children) -> Mapping[type, Callable[[Any], object]]:
         return {
             do.Refuse: self._answer,
             do.Fill: self._fill,
-            do.ReadLent: self.requests.read_lent,
+            do.ReadLent: lambda i: self.requests.read_lent(i.ticket, i.slot),
             do.RunPart: self._run,
             do.Collect: self._collect,
             do.Deliver: self._answer,
@@ -134,17 +164,11 @@ class Shell:
         finally:
             self._handling = False
 
-    def submit(self, client: Hashable, request: InferRequest, answer_to: AnswerTo) -> None:
-        """A validated request; `answer_to` is called exactly once, now (a refusal) or later."""
-        arrived = self.requests.submit(client, request, answer_to, time.monotonic())
+    def submit(self, client: Hashable, request: InferRequest, answer_to: AnswerTo) -> int:
+        """A validated request; `answer_to` is called exactly once, now (a refusal) or later. Returns its frame."""
+        arrived = self.requests.arrived(client, request, answer_to, time.monotonic())
         self.post(arrived, "a frame came")
-
-    def cancel(self, client: Hashable, request_id: str) -> bool:
-        """Whether there was such a frame."""
-        cancelled = self.requests.cancel(client, request_id)
-        if cancelled is not None:
-            self.post(cancelled, "a client cancels")
-        return cancelled is not None
+        return arrived.frame
 
     def propose(self, plan: Plan, cause: str, settled: Callable[[do.Settled], None]) -> None:
         """A client's plan; `settled` is called once, when it is live, refused or dropped."""
@@ -159,73 +183,36 @@ class Shell:
         if worker is not None:
             self._send(worker.incarnation, messages.Repace(at_once=place in places.down))
 
-    def take(self, event: object) -> None:
-        """Something that a worker or a child has said, or that became of it."""
-        match event:
-            case messages.Done():
-                self._part_done(event)
-            case messages.Failed(part=part, reason=reason):
-                cause = f"worker {part.incarnation} failed"
-                if self.requests.waits(part.frame):  # else nobody is told, and what the frame lent may be gone
-                    self.write(self._part_raised(part, reason), cause)
-                self.post(ev.PartFailed(part, reason), cause)
-            case messages.Ready(incarnation=incarnation):
-                self.supervisor.is_ready(incarnation)
-                self.post(ev.WorkerReady(incarnation), f"worker {incarnation} is ready")
-            case messages.Prepared(epoch=epoch, stage=stage, incarnation=incarnation):
-                self._note_prepared(event)
-                cause = f"worker {incarnation} is prepared for stage {stage} of epoch {epoch}"
-                self.post(ev.StagePrepared(epoch, stage, incarnation), cause)
-            case messages.PrepareFailed() as failed:
-                cause = f"worker {failed.incarnation} cannot prepare stage {failed.stage} of epoch {failed.epoch}"
-                bad = failed.bad_machine
-                self.post(ev.StageFailed(failed.epoch, failed.stage, failed.incarnation, failed.reason, bad), cause)
-            case ev.WorkerGone():
-                self._worker_gone(event)
-            case ev.WorkerHung(incarnation=incarnation):
-                self.post(event, f"worker {incarnation} hangs")
-            case messages.Hail(incarnation=incarnation, public_key=near_key):
-                self.supervisor.far.hailed(incarnation, near_key)
-            case messages.LinkSeen():
-                self._link_seen(event)
-            case cm.FarStarted(incarnation=incarnation, endpoint=endpoint, public_key=far_key):
-                self._send(incarnation, messages.Connect(endpoint, far_key))
-            case cm.FarFailed(incarnation=incarnation, reason=reason):
-                self._far_failed(incarnation, reason)
-            case cm.PlaceThere(place=place, host=host):
-                self.write(records.HostCame(place=place, host=host), "the cluster")
-                self.post(ev.PlaceReachable(place), "the cluster")
-            case cm.PlaceLost(place=place, reason=reason):
-                self.write(records.HostLost(place=place, reason=reason), "the cluster")
-            case cm.Lacking(reason=reason):
-                log.warning("the cluster lacks something: %s", reason)
-            case cm.AllThere() | cm.Shipped() | cm.Told() | cm.MeasuredThere():
-                log.info("the cluster: %s", event)
-            case records.ClusterEnded():
-                self.write(event, "the end of the cluster process")
-            case te.PlannedAhead():
-                self.post(event, "the preparation")
-            case te.TunerSaid() | te.TunerDied():
-                self.post(event, "the tuner" if isinstance(event, te.TunerSaid) else "the tuner's end")
-            case te.ProfilerSaid():
-                self._profiled(event)
-            case records.ProfilerEnded():
-                self.write(event, "the profiler's end")
-            case records.HttpEnded():
-                self.write(event, "the end of the HTTP process")
-            case te.PlacerSaid() | te.PlacerDied():
-                self.post(event, "the placer" if isinstance(event, te.PlacerSaid) else "the placer's end")
-            case _:
-                raise TypeError(f"{event}: not an event")
+    def _part_failed(self, failed: messages.Failed) -> None:
+        part, cause = failed.part, f"worker {failed.part.incarnation} failed"
+        frame = self.cores.lifecycle.frames.by_number.get(part.frame)
+        if frame is not None and not frame.delivered:  # else nobody is told, and what the frame lent may be gone
+            self.write(self._part_raised(part, failed.reason), cause)
+        self.post(ev.PartFailed(part, failed.reason), cause)
 
-    def _far_failed(self, incarnation: int, reason: str) -> None:
+    def _worker_ready(self, ready: messages.Ready) -> None:
+        self.supervisor.is_ready(ready.incarnation)
+        self.post(ev.WorkerReady(ready.incarnation), f"worker {ready.incarnation} is ready")
+
+    def _prepare_failed(self, failed: messages.PrepareFailed) -> None:
+        cause = f"worker {failed.incarnation} cannot prepare stage {failed.stage} of epoch {failed.epoch}"
+        bad = failed.bad_machine
+        self.post(ev.StageFailed(failed.epoch, failed.stage, failed.incarnation, failed.reason, bad), cause)
+
+    def _place_there(self, there: cm.PlaceThere) -> None:
+        self.write(records.HostCame(place=there.place, host=there.host), "the cluster")
+        self.post(ev.PlaceReachable(there.place), "the cluster")
+
+    def _far_failed(self, failed: cm.FarFailed) -> None:
         """Handle the failure of a far end.
 
         A relay that has been connected says itself how the far end ended: it knows what was computed.
         """
+        incarnation = failed.incarnation
         process = self.supervisor.processes.get(incarnation)
         if process is not None and not process.ready:
-            self.post(ev.WorkerHung(incarnation, f"its far end: {reason}"), f"worker {incarnation} has no far end")
+            hung = ev.WorkerHung(incarnation, f"its far end: {failed.reason}")
+            self.post(hung, f"worker {incarnation} has no far end")
 
     def _link_seen(self, seen: messages.LinkSeen) -> None:
         place = self.supervisor.place_of(seen.incarnation)
@@ -246,24 +233,23 @@ class Shell:
         return records.PartRaised(frame=part.frame, stage=part.stage, epoch=part.epoch, reason=reason, place=place)
 
     def _part_done(self, done: messages.Done) -> None:
-        part, scale = done.part, self._timing.scale
+        part = done.part
         worker = self.cores.lifecycle.places.workers.get(part.incarnation)
-        if worker is not None and part in worker.out:  # else it is late, or comes again
-            alike = self._mix.ratio(self.requests.layout_in(part.slot))
-            service_s = done.service_s / scale
-            window = self.telemetry.window(part.epoch, part.stage, worker.place)
-            window.add(service_s * alike, done.cpu_s * alike, done.waited_s / scale, done.segments_s)
-            self.counting.part_done(part.stage, worker.place, service_s, done.dropped_s)
-            self.requests.spent(part.frame, done.service_s)
+        frame = None if worker is None else worker.out.get(part)
+        if worker is not None and frame is not None:  # else it is late, or comes again
+            service_s = self.telemetry.took(done, worker.place, frame.ticket)
             if self.cores.measuring:
-                taken = te.PartTaken(part.epoch, part.stage, worker.place, service_s * alike, done.segments_s)
+                taken = te.PartTaken(part.epoch, part.stage, worker.place, service_s, done.segments_s)
                 self.post(taken, "a part was computed")
         self.post(ev.PartDone(part, done.service_s), "a part was computed")
 
-    def _note_prepared(self, message: messages.Prepared) -> None:
-        worker = self.cores.lifecycle.places.workers.get(message.incarnation)
-        if worker is not None and (message.epoch, message.stage) in worker.loading:  # else it has been dropped
-            self.telemetry.window(message.epoch, message.stage, worker.place).note_built(message)
+    def _prepared(self, said: messages.Prepared) -> None:
+        epoch, stage, incarnation = said.epoch, said.stage, said.incarnation
+        worker = self.cores.lifecycle.places.workers.get(incarnation)
+        if worker is not None and (epoch, stage) in worker.loading:  # else it has been dropped
+            self.telemetry.window(epoch, stage, worker.place).note_built(said)
+        cause = f"worker {incarnation} is prepared for stage {stage} of epoch {epoch}"
+        self.post(ev.StagePrepared(epoch, stage, incarnation), cause)
 
     def _worker_gone(self, gone: ev.WorkerGone) -> None:
         cause = f"worker {gone.incarnation} ended"
@@ -296,26 +282,27 @@ class Shell:
 
     def _fill(self, instruction: do.Fill) -> None:
         """A frame that gets the only slot in use meets no other, as long as none is admitted before it is done."""
-        self.requests.fill(instruction)
+        self.requests.fill(instruction.ticket, instruction.slot)
         frames = self.cores.lifecycle.frames
         alone = len(frames.free_slots) == frames.slot_count - 1
         self._alone = (instruction.frame, time.monotonic()) if alone else None
 
     def _collect(self, instruction: do.Collect) -> None:
-        self.requests.collect(instruction)
+        ticket: Ticket = instruction.ticket
+        self.requests.collect(ticket, instruction)
         if self._alone is not None and self._alone[0] == instruction.frame:
-            alike = self._mix.ratio(self.requests.layout_in(instruction.slot))
-            latency_s = (time.monotonic() - self._alone[1]) / self._timing.scale * alike
+            latency_s = self.telemetry.alone_s(ticket, time.monotonic() - self._alone[1])
             self.post(te.FrameAlone(instruction.epoch, latency_s), "a frame was by itself")
 
     def _run(self, instruction: do.RunPart) -> None:
         d = instruction.descriptor
-        layout = self.requests.layout_in(d.slot)
+        ticket: Ticket = instruction.ticket
+        layout = ticket.request.layout
         ready_ns = int(instruction.ready_s * 1e9)
         if not (instruction.reads or instruction.writes):
             self._send(d.incarnation, messages.Run(d, layout, ready_ns))
             return
-        reads, writes = self.requests.lent(d.frame, reads=instruction.reads, writes=instruction.writes)
+        reads, writes = ticket.reads if instruction.reads else (), ticket.writes if instruction.writes else ()
         for piece in (*reads, *writes):
             fd = self.requests.regions.fd(piece.region)
             self._note_hung(self.supervisor.link.lend(d.incarnation, piece.region, fd))
@@ -380,11 +367,11 @@ class Shell:
         self.counting.plan_ended(epochs.plans)
 
     def _answer(self, instruction: do.Deliver | do.Refuse) -> None:
-        answer, answer_to = self.requests.answer(instruction, time.monotonic())
-        self.counting.answered(answer)
-        if answer.code is None:
-            self._mix.came(answer.request.layout, answer.compute_s)
-        answer_to(answer)
+        ticket = self.requests.end(instruction, time.monotonic())
+        self.counting.answered(ticket)
+        if ticket.code is None:
+            self.telemetry.answered(ticket)
+        ticket.answer_to(ticket)
         if self.requests.regions.left:
             self.take_back_regions()
 

@@ -17,7 +17,7 @@ def chain(shift: int) -> Plan:
 def run_once(counting: Counting, plan: Plan) -> None:
     for i, stage in enumerate(plan.stages):
         for lead in stage.leads:
-            counting.part_done(i, lead, 0.01, 0.0)
+            counting.service(i, lead).observe(0.01)
 
 
 def counted(counting: Counting) -> dict[tuple[str, str], float]:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from shisha_rt.core.codes import Code
-from shisha_rt.core.lifecycle.instructions import Collect, Deliver, Fill
+from shisha_rt.core.lifecycle.instructions import Collect, Deliver
 from shisha_rt.daemon.front.regions import Regions
-from shisha_rt.daemon.front.requests import FrameAnswer, Requests
+from shisha_rt.daemon.front.requests import Requests, Ticket
 from shisha_rt.model.index import ModelIndex
 from shisha_rt.process.arena import Arena
 from shisha_rt.process.layout import layout_of
@@ -37,20 +37,19 @@ def arena() -> Iterator[Arena]:
     arena.close()
 
 
-def answer_of(arena: Arena, outputs: tuple[str, ...], rows: int) -> FrameAnswer:
+def answer_of(arena: Arena, outputs: tuple[str, ...], rows: int) -> Ticket:
     """Of a frame whose stage doubles x and finds so many rows."""
     requests = Requests(arena, Regions(16, 1 << 20))
     request = InferRequest("7", None, None, None, {"x": memoryview(bytes(range(4)))}, outputs, 4)
-    frame = requests.submit("client", request, lambda _: None, now_s=1.0).frame
-    requests.fill(Fill(frame, SLOT))
+    ticket = requests.arrived("client", request, lambda _: None, now_s=1.0).ticket
+    requests.fill(ticket, SLOT)
     x, found, y = (arena.layout.regions[name] for name in ("x", "found", "y"))
     arena.view(SLOT, y)[...] = 2 * arena.view(SLOT, x)
     arena.set_shape(SLOT, found, (rows, 2))
     if rows * 8 <= found.room_bytes:
         arena.view(SLOT, found)[...] = rows
-    requests.collect(Collect(frame, SLOT, epoch=3))
-    answer, _ = requests.answer(Deliver(frame, None, ""), now_s=2.0)
-    return answer
+    requests.collect(ticket, Collect(ticket.frame, SLOT, epoch=3))
+    return requests.end(Deliver(ticket.frame, None, "", ticket), now_s=2.0)
 
 
 @pytest.mark.parametrize("rows", [0, 1, 128])

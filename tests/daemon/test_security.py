@@ -115,7 +115,7 @@ def test_control_needs_an_operator(guarded: Guarded, caplog: pytest.LogCaptureFi
     guarded.ask(client, "look", "status")
     guarded.ask(boss, "steer", "tuner_set", pause=True)
     guarded.until(lambda: len(guarded.arrived) == 2)
-    assert not guarded.gateway.waiting - {(one.client, one.request.id) for one in guarded.arrived}
+    assert not guarded.gateway.waiting.keys() - {(one.client, one.request.id) for one in guarded.arrived}
 
 
 def test_a_key_is_looked_up_at_each_message_and_not_at_the_handshake_only(guarded: Guarded) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from shisha_rt.core.codes import Code
 from shisha_rt.daemon.front.addresses import Addresses
-from shisha_rt.daemon.front.requests import AnswerTo, FrameAnswer
+from shisha_rt.daemon.front.requests import AnswerTo, Ticket
 from shisha_rt.daemon.prepare import planned
 from shisha_rt.daemon.prepared import Planning
 from shisha_rt.daemon.server import Daemon
@@ -40,7 +40,7 @@ def submit(daemon: Daemon, count: int, answer_to: AnswerTo) -> None:
 
 
 def test_a_fault_of_its_own_is_told_to_whoever_waits(daemon: Daemon) -> None:
-    answers: list[FrameAnswer] = []
+    answers: list[Ticket] = []
 
     def fail_while_frames_wait() -> None:
         if daemon.shell.cores.lifecycle.live is not None:
@@ -66,7 +66,7 @@ def test_a_part_counts_once_however_often_its_worker_tells_of_it(daemon: Daemon)
         (part,) = (part for worker in shell.cores.lifecycle.places.workers.values() for part in worker.out)
         window = shell.telemetry.window(live[0], 0, "a")
         for service_s in (0.25, 99.0, 99.0):
-            shell.take(Done(part, service_s, 0.0, 0.0, 0.0))
+            shell.hears[Done](Done(part, service_s, 0.0, 0.0, 0.0))
             counted.append((window.frames, window.service_s[-1]))
         raise Fault
 

@@ -159,7 +159,8 @@ class Dealing:
         # Whoever begins or ends a frame alone copies what its client lends: into the slot once, before anyone reads it,
         # and out of it when all else is done.
         reads = frame.unread and stage in epoch.first
-        self._emit(do.RunPart(part, ready_s, reads, frame.lent_out and epoch.last == (stage,)))
+        writes = frame.lent_out and epoch.last == (stage,)
+        self._emit(do.RunPart(part, ready_s, reads, writes, frame.ticket))
 
     def take_back(self, part: Descriptor, service_s: float = 0.0) -> Frame | None:
         """The frame whose outstanding part this is, or None for a late or unknown reply."""

@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
 from shisha_rt.plan.plan import Plan
+
+Ticket: TypeAlias = Any
+"""What the shell keeps of a frame in flight: the lifecycle carries it from its arrival to its answer, unread."""
 
 
 class Descriptor(NamedTuple):
@@ -44,6 +47,7 @@ class FrameArrived(Struct, frozen=True, gc=False):
     deadline_s: float | None = None
     lent_in: bool = False
     lent_out: bool = False
+    ticket: Ticket = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,10 +73,16 @@ class Frames:
         stream = streams.of(event)
         refusal = _DRAINING if self.draining else streams.refusal(event, stream)
         if refusal is not None:
-            self._emit(do.Refuse(event.frame, *refusal))
+            self._emit(do.Refuse(event.frame, *refusal, event.ticket))
             return
         frame = Frame(
-            event.frame, stream, event.size_bytes, event.deadline_s, unread=event.lent_in, lent_out=event.lent_out
+            event.frame,
+            stream,
+            event.size_bytes,
+            event.deadline_s,
+            unread=event.lent_in,
+            lent_out=event.lent_out,
+            ticket=event.ticket,
         )
         self.by_number[frame.number] = frame
         streams.accept(frame, event.sequence)
@@ -93,7 +99,7 @@ class Frames:
             frame.slot = self.free_slots.pop()
             self._step(frame, "admit")
             self.streams.waits_no_more(frame)
-            self._emit(do.Fill(frame.number, frame.slot))
+            self._emit(do.Fill(frame.number, frame.slot, frame.ticket))
             self._enlist(frame, epoch, now)
 
     # --- parts ------------------------------------------------------------------------------------------------
@@ -104,7 +110,7 @@ class Frames:
         epoch.frames.add(frame.number)
         if frame.unread and len(epoch.first) > 1:
             assert frame.slot is not None
-            self._emit(do.ReadLent(frame.number, frame.slot))
+            self._emit(do.ReadLent(frame.number, frame.slot, frame.ticket))
             frame.unread = False
         for stage in epoch.first:
             self._dealing.queue(frame, stage, now)
@@ -160,7 +166,7 @@ class Frames:
 
     def _finish(self, frame: Frame, epoch: Epoch) -> None:
         assert frame.slot is not None
-        self._emit(do.Collect(frame.number, frame.slot, epoch.number, written=len(epoch.last) == 1))
+        self._emit(do.Collect(frame.number, frame.slot, epoch.number, len(epoch.last) == 1, frame.ticket))
         self._step(frame, "finish")
         self._free(frame)
         self._answer(frame)
@@ -258,7 +264,8 @@ class Frames:
     def _deliver(self, frame: Frame) -> None:
         frame.delivered = True
         self.streams.delivered(frame)
-        self._emit(do.Deliver(frame.number, *(frame.error or ())))
+        code, message = frame.error or (None, "")
+        self._emit(do.Deliver(frame.number, code, message, frame.ticket))
         self._forget(frame)
 
     def _free(self, frame: Frame) -> None:

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from shisha_rt.core.codes import Code
-from shisha_rt.core.lifecycle.events import Descriptor, Owner
+from shisha_rt.core.lifecycle.events import Descriptor, Owner, Ticket
 from shisha_rt.plan.plan import Plan, Team
 
 
@@ -23,6 +23,7 @@ class Refuse:
     frame: int
     code: Code
     message: str
+    ticket: Ticket = None
 
 
 class Fill(Struct, frozen=True, gc=False):
@@ -30,6 +31,7 @@ class Fill(Struct, frozen=True, gc=False):
 
     frame: int
     slot: int
+    ticket: Ticket = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,7 @@ class ReadLent:
 
     frame: int
     slot: int
+    ticket: Ticket = None
 
 
 class RunPart(Struct, frozen=True, gc=False):
@@ -51,6 +54,7 @@ class RunPart(Struct, frozen=True, gc=False):
     ready_s: float
     reads: bool = False
     writes: bool = False
+    ticket: Ticket = None
 
 
 class Collect(Struct, frozen=True, gc=False):
@@ -63,6 +67,7 @@ class Collect(Struct, frozen=True, gc=False):
     slot: int
     epoch: int
     written: bool = False
+    ticket: Ticket = None
 
 
 class Deliver(Struct, frozen=True, gc=False):
@@ -71,6 +76,7 @@ class Deliver(Struct, frozen=True, gc=False):
     frame: int
     code: Code | None = None
     message: str = ""
+    ticket: Ticket = None
 
 
 @dataclass(frozen=True, slots=True)

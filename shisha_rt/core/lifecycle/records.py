@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from shisha_rt.core.codes import Code
-from shisha_rt.core.lifecycle.events import Descriptor, PlanProposed
+from shisha_rt.core.lifecycle.events import Descriptor, PlanProposed, Ticket
 from shisha_rt.core.lifecycle.tables import EpochPhase, FramePhase, PlacePhase
 from shisha_rt.plan.plan import Plan
 
@@ -39,6 +39,7 @@ class Frame:
     unread: bool = False
     lent_out: bool = False
     delivered: bool = False
+    ticket: Ticket = None
     error: tuple[Code, str] | None = None
 
     @property

@@ -1,4 +1,8 @@
-"""How long the parts of frames took lately, per epoch, stage and place: what status, metrics and the watch go by."""
+"""How long the parts of frames took: told once, and kept for all who go by it.
+
+Windows of the last ones, per epoch, stage and place, are what status, gauges and the watch go by; histograms have all;
+the frame's own sum is part of its answer; and of frames of several shapes the mix says how they compare.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,11 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Final
 
-from shisha_rt.messages.worker import Prepared
+from shisha_rt.core.tuning.shape_mix import ShapeMix
+from shisha_rt.daemon.counting import Counting
+from shisha_rt.daemon.front.requests import Ticket
+from shisha_rt.daemon.plain_metrics import PlainSeries
+from shisha_rt.messages.worker import Done, Prepared
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import Rate, rate_of
 
@@ -24,7 +32,7 @@ _BUILT: Final = ("frame_bytes", "private_bytes", "build_s", "difference")
 @dataclass(slots=True)
 class StageWindow:
     """The last frames of one stage of one epoch on one team, and what its worker said when it was built: the first
-    time that it ran, to warm up, took `warm_s`.
+    time that it ran, to warm up, took `warm_s`. `all_s`: the histogram of all that ran there.
 
     `segments` is (frames, segments) seconds, empty unless the stage's operators are placed on devices.
     """
@@ -36,6 +44,7 @@ class StageWindow:
     frames: int = 0
     built: dict[str, float | int | None] = field(default_factory=lambda: dict.fromkeys(_BUILT))
     warm_s: float = 0.0
+    all_s: PlainSeries | None = None
     _medians: dict[str, tuple[int, float | None]] = field(default_factory=dict)  # each with the frames there were then
 
     def add(self, service_s: float, cpu_s: float, waited_s: float, segments_s: tuple[float, ...] = ()) -> None:
@@ -96,12 +105,43 @@ class StageWindow:
 class Telemetry:
     """Windows by epoch, stage and the place of a team's lead; an epoch's are dropped when it ends.
 
-    `mixed`: frames are of several shapes, and told of as if each were the average one (see `core.tuning.shape_mix`).
+    `scale`: by which all times of the machine are stretched. Frames of several `shapes` are told of as if each were the
+    average one (see `core.tuning.shape_mix`).
     """
 
-    def __init__(self, *, mixed: bool = False) -> None:
-        self._mixed = mixed
+    def __init__(self, counting: Counting, *, scale: float = 1.0, shapes: int = 1) -> None:
+        self._counting = counting
+        self._scale = scale
+        self._mix = ShapeMix(shapes) if shapes > 1 else None
         self._windows: dict[tuple[int, int, str], StageWindow] = {}
+
+    def took(self, done: Done, place: str, ticket: Ticket) -> float:
+        """A part of this frame has been computed. Returns its seconds, as of the average frame."""
+        part = done.part
+        window = self._windows.get((part.epoch, part.stage, place)) or self.window(part.epoch, part.stage, place)
+        service_s = done.service_s / self._scale
+        if window.all_s is None:
+            window.all_s = self._counting.service(part.stage, place)
+        window.all_s.observe(service_s)
+        ticket.compute_s += done.service_s
+        if done.dropped_s:
+            self._counting.dropped(place, done.dropped_s)
+        cpu_s = done.cpu_s
+        if self._mix is not None:
+            ratio = self._mix.ratio(ticket.request.layout)
+            service_s, cpu_s = service_s * ratio, cpu_s * ratio
+        window.add(service_s, cpu_s, done.waited_s / self._scale, done.segments_s)
+        return service_s
+
+    def alone_s(self, ticket: Ticket, seconds: float) -> float:
+        """Seconds that a frame took by itself, as of the average frame."""
+        ratio = 1.0 if self._mix is None else self._mix.ratio(ticket.request.layout)
+        return seconds / self._scale * ratio
+
+    def answered(self, ticket: Ticket) -> None:
+        """A frame's parts have all been computed."""
+        if self._mix is not None:
+            self._mix.came(ticket.request.layout, ticket.compute_s)
 
     def window(self, epoch: int, stage: int, place: str) -> StageWindow:
         window = self._windows.get((epoch, stage, place))
@@ -138,7 +178,7 @@ class Telemetry:
         for index, stage in enumerate(plan.stages):
             for lead in stage.leads:
                 window = self.window(epoch, index, lead)
-                least_s = window.warm_s if self._mixed else 0.0
+                least_s = window.warm_s if self._mix is not None else 0.0
                 seconds_of[lead] = max(seconds_of.get(lead, 0.0), least_s, window.median_service_s or window.warm_s)
         return seconds_of
 

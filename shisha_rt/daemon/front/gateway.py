@@ -19,7 +19,7 @@ from shisha_rt.daemon.front.endpoint import any_port
 from shisha_rt.daemon.front.ipc_socket import IpcSocket
 from shisha_rt.daemon.front.outbox import Outbox
 from shisha_rt.daemon.front.regions import Regions
-from shisha_rt.daemon.front.requests import FrameAnswer, Output
+from shisha_rt.daemon.front.requests import Output, Ticket
 from shisha_rt.daemon.front.security import Security
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.errors import BadInput
@@ -39,15 +39,21 @@ _UNREAD_ANSWERS: Final = 4
 
 
 class Reply:
-    """Where one answer goes: a client, its envelope, and the request's id."""
+    """Where one answer goes: a client, its envelope, and the request's id. `of_frame`: the frame's number, of one."""
 
-    __slots__ = ("_client", "_envelope", "_gateway", "request_id")
+    __slots__ = ("_client", "_envelope", "_gateway", "of_frame", "request_id")
 
     def __init__(self, gateway: Gateway, client: Hashable, envelope: Sequence[bytes], request_id: str | None) -> None:
         self._gateway = gateway
         self._client = client
         self._envelope = envelope
         self.request_id = request_id
+        self.of_frame: int | None = None
+
+    def frame_of(self, request_id: str) -> int | None:
+        """The number of the frame that this client waits for under that id; None if there is none."""
+        other = self._gateway.waiting.get((self._client, request_id))
+        return None if other is None else other.of_frame
 
     def fields(self, fields: Mapping[str, object]) -> None:
         assert self.request_id is not None
@@ -56,7 +62,7 @@ class Reply:
     def error(self, code: Code, message: str) -> None:
         self._send(encode_error(self.request_id, code, message))
 
-    def frame(self, answer: FrameAnswer) -> None:
+    def frame(self, answer: Ticket) -> None:
         if answer.code is not None:
             self.error(answer.code, answer.message)
             return
@@ -73,7 +79,7 @@ class Reply:
         self._send(header, *[output.data for output in answer.outputs if output.lent is None])
 
     def _send(self, *parts: bytes) -> None:
-        self._gateway.waiting.discard((self._client, self.request_id))
+        self._gateway.waiting.pop((self._client, self.request_id), None)
         self._gateway.outbox.send(self._client, [*self._envelope, *parts])
 
 
@@ -86,7 +92,7 @@ class Arrived(Struct, frozen=True):
 
 
 class Gateway:
-    """Binds the public endpoint. `waiting`: the clients' ids that are still to be answered. `regions`: what they lend.
+    """Binds the public endpoint. `waiting`: the replies still to be given, by client and id. `regions`: what they lend.
 
     `count` is called with the name of the counter of what has gone wrong. `security`: who may come; None: everybody
     who can connect, and may do everything.
@@ -137,7 +143,7 @@ class Gateway:
         self._undeliverable = partial(count, "shisha_answers_undeliverable")
         unread_bytes = max(_UNREAD_BYTES, _UNREAD_ANSWERS * limits.max_answer_bytes)
         self.outbox = Outbox(self.socket, unread_bytes, self._undeliverable, self.connections.is_open)
-        self.waiting: set[tuple[Hashable, str | None]] = set()
+        self.waiting: dict[tuple[Hashable, str | None], Reply] = {}
 
     def watch(self, poller: Poller) -> None:
         """Have `poller` tell of requests, handshakes, and connections that come and go."""
@@ -208,8 +214,8 @@ class Gateway:
         except WireError as error:
             self._refuse(client, envelope, error)
             return None
-        self.waiting.add((client, request.id))
-        return Arrived(client, request, Reply(self, client, envelope, request.id))
+        reply = self.waiting[client, request.id] = Reply(self, client, envelope, request.id)
+        return Arrived(client, request, reply)
 
     def _refuse(self, client: Hashable, envelope: Sequence[bytes], error: WireError) -> None:
         """Not by a `Reply`: the id may be that of a request that goes on waiting."""

@@ -222,8 +222,8 @@ class Daemon:
             if not ready:
                 ready = self._check_start(on_ready)
             turn()
-            wake_s = min(look_at_s, self.gateway.tend(now_s), math.inf if wake_s is None else wake_s)
-            wait_s = 0.0 if shell.sweep.some() else max(0.0, wake_s - now_s)
+            wake_s = min(look_at_s, self.gateway.tend(now_s), look_at_s if wake_s is None else wake_s)
+            wait_s = 0.0 if shell.sweep.any_left and shell.sweep.some() else max(0.0, wake_s - now_s)
 
     def _is_over(self) -> bool:
         """Whether what was in flight is answered, or nobody waits for that any longer.

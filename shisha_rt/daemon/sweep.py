@@ -41,6 +41,10 @@ class Sweep:
         for tensor in self.passing(plan):
             self._slots.pop(tensor, None)
 
+    @property
+    def any_left(self) -> bool:
+        return bool(self._slots)
+
     def some(self) -> bool:
         """Give back a piece. Returns whether there is more."""
         left_bytes = PIECE_BYTES

@@ -90,6 +90,15 @@ class InferAnswerHeader(Struct, frozen=True):
     parameters: AnswerParameters
 
 
+class _WrittenAnswer(Struct, frozen=True):
+    """An `InferAnswerHeader` on its way out, with its outputs in JSON already."""
+
+    id: str
+    model_name: str
+    outputs: msgspec.Raw
+    parameters: AnswerParameters
+
+
 class ErrorBody(Struct, frozen=True):
     code: str
     message: str
@@ -138,10 +147,15 @@ def encode_operation(op: str, request_id: str, arguments: Mapping[str, object] |
     return _ENCODER.encode({"op": op, "id": request_id, **(arguments or {})})
 
 
+def encode_outputs(outputs: Sequence[TensorHeader]) -> msgspec.Raw:
+    """Outputs as the header of a result has them: the same for every frame, unless shapes vary or clients lend room."""
+    return msgspec.Raw(_ENCODER.encode(outputs))
+
+
 def encode_infer_answer(
     request_id: str,
     model_name: str,
-    outputs: Sequence[TensorHeader],
+    outputs: Sequence[TensorHeader] | msgspec.Raw,
     *,
     epoch: int,
     frame: int,
@@ -149,9 +163,10 @@ def encode_infer_answer(
     compute_ms: float,
     sequence: int | None = None,
 ) -> bytes:
-    """The header of a result whose raw parts follow in the order of `outputs`."""
+    """The header of a result; its raw parts follow in the order of `outputs` (or of what `encode_outputs` made)."""
+    written = outputs if isinstance(outputs, msgspec.Raw) else encode_outputs(outputs)
     parameters = AnswerParameters(epoch, frame, queue_ms, compute_ms, sequence)
-    return _ENCODER.encode(InferAnswerHeader(request_id, model_name, tuple(outputs), parameters))
+    return _ENCODER.encode(_WrittenAnswer(request_id, model_name, written, parameters))
 
 
 def encode_answer(request_id: str, fields: Mapping[str, object]) -> bytes:

@@ -7,12 +7,14 @@ part is large they track the small ones, too. Shell.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import zmq
 
 _NOW: Final = int(zmq.DONTWAIT)  # enums take microseconds to combine
 _MORE: Final = int(zmq.DONTWAIT | zmq.SNDMORE)
+_send: Final[Any] = zmq.backend.Socket.send
+"""What `zmq.Socket.send` calls, without its look for options of sockets that are not used here."""
 _SHARE_FROM_BYTES: Final = 64 << 10  # below this, copying is cheaper than having the buffer tracked
 
 
@@ -31,6 +33,7 @@ def send_parts(socket: zmq.Socket[bytes], parts: Sequence[bytes | bytearray | me
 
     Large parts are sent from where they lie, unless they are to be copied: then they may change once this has returned.
     """
-    last = len(parts) - 1
-    for i, part in enumerate(parts):
-        socket.send(part, _NOW if i == last else _MORE, copy or len(part) < _SHARE_FROM_BYTES)
+    *first, last = parts
+    for part in first:
+        _send(socket, part, _MORE, copy or len(part) < _SHARE_FROM_BYTES)
+    _send(socket, last, _NOW, copy or len(last) < _SHARE_FROM_BYTES)

@@ -33,20 +33,21 @@ class Signature:
     """What a model takes and gives, in the model's own order.
 
     `shapes`: where it is served in several shapes, its inputs in each of them, in the order of layouts. The axes of
-    `inputs` and `outputs` that are not the same in all are open. `usual`: name, shape and datatype of each input, as
-    nearly every request has them; None where there are several shapes. `sizes`: in bytes, as in `each`.
+    `inputs` and `outputs` that are not the same in all are open. `usual`: name, shape, datatype and bytes of each
+    input, as nearly every request has them; None where there are several shapes. `sizes`: in bytes, as in `each`.
     """
 
     model_name: str
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     shapes: tuple[tuple[Tensor, ...], ...] = ()
-    usual: list[tuple[str, tuple[int, ...], str]] | None = field(init=False, repr=False, compare=False)
+    usual: list[tuple[str, tuple[int, ...], str, int]] | None = field(init=False, repr=False, compare=False)
     sizes: list[list[int]] = field(init=False, repr=False, compare=False)
     output_names: tuple[str, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        usual = None if self.shapes else [(tensor.name, tensor.shape, tensor.datatype) for tensor in self.inputs]
+        inputs = [(tensor.name, tensor.shape, tensor.datatype, tensor.size_bytes) for tensor in self.inputs]
+        usual = None if self.shapes else inputs
         object.__setattr__(self, "usual", usual)
         object.__setattr__(self, "sizes", [[tensor.size_bytes for tensor in tensors] for tensors in self.each])
         object.__setattr__(self, "output_names", tuple(tensor.name for tensor in self.outputs))
@@ -248,15 +249,15 @@ def _read_tensors(
     headers: Sequence[TensorHeader], raw: Sequence[Buffer], signature: Signature
 ) -> tuple[int, dict[str, memoryview], dict[str, Lent]]:
     """The number of their shape, and the tensors in the model's order: those that came, and those that are lent."""
+    usual = _usual_tensors(headers, raw, signature)
+    if usual is not None:
+        return 0, usual, {}
     are_lent = [header.parameters.shared_memory_region is not None for header in headers]
     if len(raw) + sum(are_lent) != len(headers):
         in_memory = f", {sum(are_lent)} of them in shared memory" if any(are_lent) else ""
         had = f"{len(raw)} raw parts for {len(headers)} inputs{in_memory}"
         _refuse(f"message: {had}; expected one for each, in their order")
-    if [(header.name, header.shape, header.datatype) for header in headers] == signature.usual:
-        layout, order = 0, list(range(len(headers)))
-    else:
-        layout, order = _in_order(headers, signature)
+    layout, order = _in_order(headers, signature)
     parts = iter(raw)
     part_of = [None if is_lent else next(parts) for is_lent in are_lent]
     tensors: dict[str, memoryview] = {}
@@ -273,6 +274,26 @@ def _read_tensors(
                 _refuse_size(i, header, part, size_bytes)
             tensors[header.name] = memoryview(part)
     return layout, tensors, lent
+
+
+def _usual_tensors(
+    headers: Sequence[TensorHeader], raw: Sequence[Buffer], signature: Signature
+) -> dict[str, memoryview] | None:
+    """The tensors of a request as nearly every one is: all inputs in the model's order, and in parts of their own.
+
+    None for any other, which has to be looked at closely.
+    """
+    if signature.usual is None or not len(headers) == len(raw) == len(signature.usual):
+        return None
+    tensors: dict[str, memoryview] = {}
+    for header, part, (name, shape, datatype, size_bytes) in zip(headers, raw, signature.usual, strict=True):
+        if header.name != name or header.shape != shape or header.datatype != datatype:
+            return None
+        data = header.parameters
+        if data.shared_memory_region is not None or not data.binary_data_size == len(part) == size_bytes:
+            return None
+        tensors[name] = memoryview(part)
+    return tensors
 
 
 def _in_order(headers: Sequence[TensorHeader], signature: Signature) -> tuple[int, list[int]]:

@@ -52,7 +52,7 @@ class Frames:
         self.draining = False
         self.stale_replies = 0
         self.replayed = 0
-        self._deadlines = Deadlines(2 * policy.max_in_flight, self._is_decided)
+        self.deadlines = Deadlines(2 * policy.max_in_flight, self._is_decided)
         self._epochs = epochs
         self._dealing = dealing
         self._policy = policy
@@ -62,9 +62,6 @@ class Frames:
     def queued(self, epoch: int) -> Mapping[int, int]:
         """Map each stage of `epoch` to the number of parts that wait for a worker or are with one."""
         return self._dealing.queued(epoch)
-
-    def next_wake_s(self) -> float | None:
-        return self._deadlines.next_s()
 
     # --- arriving, being admitted to a slot -------------------------------------------------------------------
 
@@ -87,7 +84,7 @@ class Frames:
         self.by_number[frame.number] = frame
         streams.accept(frame, event.sequence)
         if frame.deadline_s is not None:
-            self._deadlines.note(frame.deadline_s, frame.number)
+            self.deadlines.note(frame.deadline_s, frame.number)
 
     def admit(self, now: float) -> None:
         """Fill free slots, one frame of each client in turn, and of each of its streams."""
@@ -219,7 +216,7 @@ class Frames:
             self._abandon(self.by_number[event.frame], Code.CANCELLED, "cancelled by its client")
 
     def expire(self, now: float) -> None:
-        for number in self._deadlines.passed(now):
+        for number in self.deadlines.passed(now):
             self._abandon(self.by_number[number], Code.DEADLINE_EXCEEDED, "the frame's deadline has passed")
 
     def drain(self) -> None:

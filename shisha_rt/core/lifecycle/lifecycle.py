@@ -73,23 +73,26 @@ class Lifecycle:
         """Apply one event; the instructions are to be carried out in their order before the next event."""
         kind = type(event)
         calm = self._calm and kind in _OF_FRAMES
-        self.frames.expire(now_s)
+        if self.frames.deadlines.are_due(now_s):
+            self.frames.expire(now_s)
         if not calm:
             self.places.tick(now_s)
             self.epochs.tick(now_s)
         self._apply[kind](event, now_s)
-        if calm:
-            self.frames.admit(now_s)
-            self.dealing.dispatch()
-        else:
+        if not calm:
             self._pump(now_s)
+        else:
+            if self.frames.free_slots:
+                self.frames.admit(now_s)
+            if self.places.roomy:
+                self.dealing.dispatch()
         done = self.instructions[:]
         self.instructions.clear()
         return done
 
     def next_wake_s(self) -> float | None:
         """When `Tick` is due at the latest, if nothing else happens."""
-        deadline_s = self.frames.next_wake_s()
+        deadline_s = self.frames.deadlines.next_s()
         if self._calm:
             return deadline_s
         times = [] if deadline_s is None else [deadline_s]

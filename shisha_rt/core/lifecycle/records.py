@@ -7,14 +7,16 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+import msgspec
+from msgspec import Struct
+
 from shisha_rt.core.codes import Code
 from shisha_rt.core.lifecycle.events import Descriptor, PlanProposed, Ticket
 from shisha_rt.core.lifecycle.tables import EpochPhase, FramePhase, PlacePhase
 from shisha_rt.plan.plan import Plan
 
 
-@dataclass(slots=True, eq=False)
-class Frame:
+class Frame(Struct, eq=False):
     """An accepted request until it is both answered and out of its slot.
 
     `done` are the stages of `epoch` that are, `out` its parts that are with a worker, by stage. `attempt`: how often
@@ -31,8 +33,8 @@ class Frame:
     slot: int | None = None
     epoch: Epoch | None = None
     attempt: int = 0
-    done: set[int] = field(default_factory=set)
-    out: dict[int, Descriptor] = field(default_factory=dict)
+    done: set[int] = msgspec.field(default_factory=set)
+    out: dict[int, Descriptor] = msgspec.field(default_factory=dict)
     deaths: int = 0
     died_on: str | None = None
     excused: frozenset[Descriptor] = frozenset()

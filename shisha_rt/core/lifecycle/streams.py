@@ -150,6 +150,10 @@ class Deadlines:
             self._heap = [entry for entry in self._heap if not self._is_decided(entry[1])]
             heapq.heapify(self._heap)
 
+    def are_due(self, now: float) -> bool:
+        """Whether a deadline has passed, if only of a frame that is decided."""
+        return bool(self._heap) and self._heap[0][0] <= now
+
     def passed(self, now: float) -> list[int]:
         """The undecided frames whose deadline has passed; each is told once."""
         passed_numbers: list[int] = []

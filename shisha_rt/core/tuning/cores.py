@@ -58,6 +58,7 @@ class Cores:
             le.PlanNotPlaced,
         )
         self._for_us: frozenset[type] = frozenset(ours)
+        self._handle_frames: Callable[[Any, float], list[Any]] = lifecycle.handle
 
     def handle(self, event: CoreEvent, now_s: float) -> list[Outward]:
         """Apply one event and all that follows from it; the rest is to be carried out in its order, before the next.
@@ -65,6 +66,8 @@ class Cores:
         What was proposed and how proposals ended is among it, too: clients wait for that, and the journal has it.
         """
         outward = self._hear(event, now_s)
+        if self._for_us.isdisjoint(map(type, outward)):  # of frames alone, nearly always
+            return outward
         for said in outward:  # it grows
             if type(said) in self._for_us:
                 outward += self._hear(said, now_s)
@@ -78,5 +81,5 @@ class Cores:
     def _hear(self, event: Any, now_s: float) -> list[Outward]:
         heard_by = self._heard_by.get(type(event))
         if heard_by is None:
-            return [*self.lifecycle.handle(event, now_s)]
+            return self._handle_frames(event, now_s)
         return [said for handle in heard_by for said in handle(event, now_s)]

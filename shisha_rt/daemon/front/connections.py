@@ -173,6 +173,10 @@ class Connections:
         self._look_s = 0.0
         return ()
 
+    def rest(self, now_s: float) -> bool:
+        """Whether no look is due, and nobody is on the way out."""
+        return now_s < self._look_s and not self._leaving
+
     def wake_s(self) -> float:
         """When the next look is due."""
         return self._look_s if self._by_fd or not self._look_s else math.inf

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 import zmq
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from shisha_rt.core.codes import Code, WireError
 from shisha_rt.daemon.front.connections import Connection, Connections
@@ -24,7 +24,14 @@ from shisha_rt.daemon.front.security import Security
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.errors import BadInput
 from shisha_rt.protocol.access import AccessList
-from shisha_rt.protocol.header import TensorData, TensorHeader, encode_answer, encode_error, encode_infer_answer
+from shisha_rt.protocol.header import (
+    TensorData,
+    TensorHeader,
+    encode_answer,
+    encode_error,
+    encode_infer_answer,
+    encode_outputs,
+)
 from shisha_rt.protocol.limits import Limits
 from shisha_rt.protocol.multipart import receive_parts
 from shisha_rt.protocol.request import InferRequest, OpRequest, Signature, parse, split_envelope
@@ -36,6 +43,8 @@ _QUEUED_BYTES: Final = 2 << 20
 _UNREAD_BYTES: Final = 32 << 20
 _UNREAD_ANSWERS: Final = 4
 """Kept for a client in any case, however large they are."""
+_MOST_WRITTEN: Final = 64
+"""Choices of outputs, whose headers are kept in JSON."""
 
 
 class Reply:
@@ -69,11 +78,11 @@ class Reply:
         header = encode_infer_answer(
             answer.request.id,
             self._gateway.signature.model_name,
-            [_header(output) for output in answer.outputs],
+            self._gateway.written_outputs(answer),
             epoch=answer.epoch,
             frame=answer.frame,
-            queue_ms=round(answer.queue_s * 1e3, 3),
-            compute_ms=round(answer.compute_s * 1e3, 3),
+            queue_ms=_in_ms(answer.queue_s),
+            compute_ms=_in_ms(answer.compute_s),
             sequence=answer.request.sequence,
         )
         self._send(header, *[output.data for output in answer.outputs if output.lent is None])
@@ -144,6 +153,18 @@ class Gateway:
         unread_bytes = max(_UNREAD_BYTES, _UNREAD_ANSWERS * limits.max_answer_bytes)
         self.outbox = Outbox(self.socket, unread_bytes, self._undeliverable, self.connections.is_open)
         self.waiting: dict[tuple[Hashable, str | None], Reply] = {}
+        self._written: dict[tuple[int, tuple[str, ...]], Raw] = {}  # by layout and names
+
+    def written_outputs(self, answer: Ticket) -> Raw:
+        """The outputs of an answer as its header has them; written once where they are the same for every frame."""
+        key = answer.request.layout, answer.request.outputs
+        written = None if answer.request.lent_out else self._written.get(key)
+        if written is None:
+            written = encode_outputs([_header(output) for output in answer.outputs])
+            vary = any(output.lent is not None or output.tensor.open_axes for output in answer.outputs)
+            if not vary and len(self._written) < _MOST_WRITTEN:
+                self._written[key] = written
+        return written
 
     def watch(self, poller: Poller) -> None:
         """Have `poller` tell of requests, handshakes, and connections that come and go."""
@@ -182,6 +203,8 @@ class Gateway:
 
         Returns when there is something to do next, if nothing comes.
         """
+        if self.outbox.empty and self.connections.rest(now_s):
+            return self.connections.wake_s()
         self.outbox.flush(now_s)
         self.connections.look(now_s)
         self.connections.see_off(now_s, self._awaiting)
@@ -232,6 +255,11 @@ class Gateway:
             self._security.close()
         if self._ipc is not None:
             self._ipc.close()
+
+
+def _in_ms(seconds: float) -> float:
+    """Milliseconds, to the microsecond."""
+    return int(seconds * 1e6 + 0.5) / 1e3
 
 
 def _header(output: Output) -> TensorHeader:

@@ -57,13 +57,17 @@ class Poller:
         Waits for at most `wait_s` if there is nothing. Sockets and all else have a share of the turn each. All that one
         wait has told of is read before the next, if in several turns: so nobody is left out.
         """
-        asked = False
+        asked, many = False, True
         for socket, read in self._sockets.values():
             if _has_come(socket):
                 asked, wait_s = True, 0.0
                 yield from _share(read())
         share_ends_s = math.inf
-        while self._ready or self._wait(wait_s):
+        while True:
+            if not self._ready:  # a wait that told of one alone is seldom followed by another's at once
+                if not (many and self._wait(wait_s)):
+                    return
+                many = len(self._ready) > 1
             share_ends_s = min(share_ends_s, time.monotonic() + _SHARE_S)
             wait_s = 0.0
             fd = self._ready.popleft()

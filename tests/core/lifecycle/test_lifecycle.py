@@ -72,7 +72,7 @@ def test_what_is_remembered_of_decided_frames_is_bounded() -> None:
             for part in list(worker.out):
                 daemon.feed(ev.PartDone(part))
     assert not daemon.lifecycle.frames.by_number
-    assert len(daemon.lifecycle.frames._deadlines._heap) <= 2 * 8
+    assert len(daemon.lifecycle.frames.deadlines._heap) <= 2 * 8
 
 
 def test_the_longest_idle_stream_is_forgotten_beyond_a_bound_but_no_busy_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -251,7 +251,7 @@ def _read_tensors(
     """The number of their shape, and the tensors in the model's order: those that came, and those that are lent."""
     usual = _usual_tensors(headers, raw, signature)
     if usual is not None:
-        return 0, usual, {}
+        return 0, *usual
     are_lent = [header.parameters.shared_memory_region is not None for header in headers]
     if len(raw) + sum(are_lent) != len(headers):
         in_memory = f", {sum(are_lent)} of them in shared memory" if any(are_lent) else ""
@@ -278,22 +278,28 @@ def _read_tensors(
 
 def _usual_tensors(
     headers: Sequence[TensorHeader], raw: Sequence[Buffer], signature: Signature
-) -> dict[str, memoryview] | None:
-    """The tensors of a request as nearly every one is: all inputs in the model's order, and in parts of their own.
+) -> tuple[dict[str, memoryview], dict[str, Lent]] | None:
+    """The tensors of a request as nearly every one is: all inputs in the model's order, each in a part or lent.
 
     None for any other, which has to be looked at closely.
     """
-    if signature.usual is None or not len(headers) == len(raw) == len(signature.usual):
+    if signature.usual is None or len(headers) != len(signature.usual):
         return None
     tensors: dict[str, memoryview] = {}
-    for header, part, (name, shape, datatype, size_bytes) in zip(headers, raw, signature.usual, strict=True):
+    lent: dict[str, Lent] = {}
+    for header, (name, shape, datatype, size_bytes) in zip(headers, signature.usual, strict=True):
         if header.name != name or header.shape != shape or header.datatype != datatype:
             return None
         data = header.parameters
-        if data.shared_memory_region is not None or not data.binary_data_size == len(part) == size_bytes:
+        if data.shared_memory_region is not None:
+            if data.shared_memory_byte_size != size_bytes or data.binary_data_size is not None:
+                return None
+            lent[name] = Lent(data.shared_memory_region, size_bytes, data.shared_memory_offset)
+        elif len(tensors) < len(raw) and data.binary_data_size == len(raw[len(tensors)]) == size_bytes:
+            tensors[name] = memoryview(raw[len(tensors)])
+        else:
             return None
-        tensors[name] = memoryview(part)
-    return tensors
+    return (tensors, lent) if len(tensors) == len(raw) else None
 
 
 def _in_order(headers: Sequence[TensorHeader], signature: Signature) -> tuple[int, list[int]]:
@@ -327,10 +333,11 @@ def _layout(shapes: Sequence[tuple[int, ...]], signature: Signature) -> int:
 
 def _check_kind(i: int, header: TensorHeader, tensor: Tensor) -> None:
     """`tensor` stands for all shapes."""
-    where = _at("inputs", i, tensor.name)
     if header.datatype != tensor.datatype:
+        where = _at("inputs", i, tensor.name)
         _refuse(f"{where}: datatype {_shown(header.datatype)}; expected {tensor.datatype}")
     if not tensor.open_axes and header.shape != tensor.shape:
+        where = _at("inputs", i, tensor.name)
         _refuse(f"{where}: shape {_shown(list(header.shape))}; expected {list(tensor.shape)}")
 
 

@@ -279,7 +279,7 @@ def _problem_of_model(asked: PlanOptions, aim: PlanAim) -> PlanProblem:
             from shisha_rt.costs.split_costs import SplitCosts
 
             ways, known_shares = priced_splits(ready)
-            costs = replace(costs, splits=SplitCosts(tuple(ways), told=known_shares))
+            costs = replace(costs, splits=SplitCosts(tuple(ways), shard_times=known_shares))
     except BadInput:
         if asked.strategy not in WITHOUT_COSTS:
             raise

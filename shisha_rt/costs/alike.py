@@ -42,7 +42,7 @@ def among(costs: Costs, places: Sequence[str], slower: Sequence[float]) -> Costs
     times_of = dict(zip(places, slower, strict=True))
     alike_shares = {
         (span, axis, place): shares.stretched(times_of[place])
-        for (span, axis, place), shares in costs.splits.told.items()
+        for (span, axis, place), shares in costs.splits.shard_times.items()
         if place in times_of
     }
     as_told = {column for column, times in zip(columns, slower, strict=True) if times == 1}
@@ -57,7 +57,7 @@ def among(costs: Costs, places: Sequence[str], slower: Sequence[float]) -> Costs
             for team, alike in zip(costs.teams, members, strict=True)
             if len(alike) >= len(team.places)
         ),
-        splits=replace(costs.splits, told=alike_shares),
+        splits=replace(costs.splits, shard_times=alike_shares),
         links=tuple(link for link in costs.links if any(costs.places[at].host == link.host for at in columns)),
     )
 

@@ -68,7 +68,7 @@ class _Split(msgspec.Struct, forbid_unknown_fields=True):
     summed: bool = False
     joined: bool = False
     join_part: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
-    told: dict[str, _ShardTime] = {}
+    shard_times: dict[str, _ShardTime] = msgspec.field(name="told", default_factory=dict)
 
     @property
     def way(self) -> Splittable:
@@ -106,7 +106,9 @@ def parse_costs(text: bytes | str, source: str) -> Costs:
         transfer_s=_floats([0.0] * (len(file.layers) - 1) if file.transfer_s is None else file.transfer_s),
         teams=tuple(CostTeam(tuple(x.places), _floats(x.time_s)) for x in file.teams),
         mixed=file.mixed,
-        splits=SplitCosts(tuple(split.way for split in file.splits), file.shard_s, told=_told(file.splits)),
+        splits=SplitCosts(
+            tuple(split.way for split in file.splits), file.shard_s, shard_times=_shard_times(file.splits)
+        ),
         tensors=tuple(x.tensor for x in file.tensors),
         links=tuple(x.link for x in file.links),
     )
@@ -170,13 +172,13 @@ def _check_teams(costs: Costs, source: str) -> None:
             raise BadInput(f"{where} are those of teams[{other}]: expected each team once")
 
 
-def _told(splits: Iterable[_Split]) -> dict[PricedSplit, ShardTime]:
+def _shard_times(splits: Iterable[_Split]) -> dict[PricedSplit, ShardTime]:
     return {
         ((split.first, split.last), split.axis, place): ShardTime(
             shares.base_s, shares.unit_s, shares.most, math.inf if shares.join_s is None else shares.join_s
         )
         for split in splits
-        for place, shares in split.told.items()
+        for place, shares in split.shard_times.items()
     }
 
 
@@ -195,7 +197,7 @@ def _check_splits(costs: Costs, source: str) -> None:
             )
         if way.block >= way.units:
             raise BadInput(f"{where}.block = {way.block}: expected less than units = {way.units}")
-        for _, _, place in [key for key in costs.splits.told if key[:2] == ((way.first, way.last), way.axis)]:
+        for _, _, place in [key for key in costs.splits.shard_times if key[:2] == ((way.first, way.last), way.axis)]:
             if all(place != known.name for known in costs.places):
                 raise BadInput(f"{where}.told: {place!r}, expected places of the file")
         other = seen.setdefault((way.first, way.last, way.axis), i)
@@ -239,7 +241,7 @@ def _place_object(place: CostPlace) -> dict[str, Any]:
 def _splits_object(splits: SplitCosts) -> dict[str, Any]:
     keys = ("first", "last", "axis", "units", "block", "summed", "joined", "join_part")
     by_way: dict[tuple[Span, Axis], dict[str, object]] = {}
-    for (span, axis, place), shares in splits.told.items():
+    for (span, axis, place), shares in splits.shard_times.items():
         join_s = shares.join_s if math.isfinite(shares.join_s) else None
         by_way.setdefault((span, axis), {})[place] = asdict(shares) | {"join_s": join_s}
     ways = [

@@ -48,17 +48,17 @@ class ShardTime:
 class SplitCosts:
     """`ways` to split layers. A shard takes `overhead_s` beyond its share of the layers, and `factor` times all that.
 
-    `told`: times of shards known otherwise, as by the formulas of a described device; `factor` counts there too.
+    `shard_times`: times of shards known otherwise, as by the formulas of a described device; `factor` counts there too.
     """
 
     ways: tuple[Splittable, ...] = ()
     overhead_s: float = SHARD_S
     factor: float = 1.0
-    told: Mapping[PricedSplit, ShardTime] = field(default_factory=dict)
+    shard_times: Mapping[PricedSplit, ShardTime] = field(default_factory=dict)
 
     def shard_s(self, split: Split, span_s: float, entry_s: float, place: str) -> float:
         """Seconds of the shard of `split` whose layers take `span_s` whole, and `entry_s` to be entered."""
-        shard_time = self.told.get((split.span, split.axis, place))
+        shard_time = self.shard_times.get((split.span, split.axis, place))
         if shard_time is not None:
             return self.factor * shard_time.at(split.shares[split.part])
         return self.factor * (
@@ -67,7 +67,7 @@ class SplitCosts:
 
     def join_s(self, span: Span, axis: Axis, span_s: float, place: str) -> float:
         """Seconds of the join behind the shards, without the layers behind it; the layers take `span_s` whole."""
-        shard_time = self.told.get((span, axis, place))
+        shard_time = self.shard_times.get((span, axis, place))
         if shard_time is not None:
             return shard_time.join_s
         left_s = span_s - self._shared_s(span, axis, span_s)

@@ -331,7 +331,7 @@ class Daemon:
 
     def _profile(self, *, renew: bool = False) -> None:
         replicate = self.shell.cores.tuning.choice.replicate
-        for event in self._children.profile(self._far.links.told, replicate=replicate, renew=renew):
+        for event in self._children.profile(self._far.links.planned_by, replicate=replicate, renew=renew):
             self._take(event)
 
     def _check_start(self, on_ready: Callable[[], None]) -> bool:

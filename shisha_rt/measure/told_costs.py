@@ -37,7 +37,7 @@ def told_costs(
     costs = stored.costs()
     teams = tuple(replace(team, time_s=team.time_s / time_scale) for team in costs.teams)
     shares = {key: shard_time.stretched(1 / time_scale) for key, shard_time in (shard_times or {}).items()}
-    ways = SplitCosts(tuple(splits), SHARD_S / time_scale, told=shares)
+    ways = SplitCosts(tuple(splits), SHARD_S / time_scale, shard_times=shares)
     return replace(costs, time_s=costs.time_s / time_scale, teams=teams, splits=ways)
 
 

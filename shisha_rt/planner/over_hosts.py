@@ -49,16 +49,16 @@ class _Spread:
     There and back: seconds of the link that a frame needs.
     """
 
-    told: TeamCosts
+    by_costs: TeamCosts
     holds: dict[str, str]
     carried: dict[str, Floats]
 
     def alike(self, place: str) -> list[str]:
-        kind_of, costs = self.told.kind_of, self.told.costs
+        kind_of, costs = self.by_costs.kind_of, self.by_costs.costs
         return [other.name for other in costs.places if kind_of[other.name] == kind_of[place]]
 
     def host(self, place: str) -> str:
-        return self.told.costs.link_of[place].host
+        return self.by_costs.costs.link_of[place].host
 
     def slowest_with(self, place: str, more: Floats) -> float:
         return float((self.carried[self.host(place)] + more).max())

@@ -62,12 +62,14 @@ def test_what_is_told_of_shards_comes_first() -> None:
         ((1, 1), "inputs", "p0"): ShardTime(0.0, 1.0, 6, 0.75),
         ((1, 1), "inputs", "p1"): ShardTime(1.0, 1.0, 2),
     }
-    costs = replace(COSTS, splits=replace(COSTS.splits, told=told))
+    costs = replace(COSTS, splits=replace(COSTS.splits, shard_times=told))
     assert [s for (s,) in team_costs(costs).team_s(SUMS)] == [1.0, 6.0, 3.0, 5.0]
     slowed = among(costs, ["p0", "p1"], [1.0, 2.0])
     assert [s for (s,) in team_costs(slowed).team_s(SUMS)] == [1.0, 6.0, 6.0, 5.0]
-    assert set(among(costs, ["p0"], [1.0]).splits.told) == {((1, 1), "inputs", "p0")}
-    crowded = replace(costs, splits=replace(costs.splits, told={((1, 1), "inputs", "p1"): ShardTime(1.0, 1.0, 1)}))
+    assert set(among(costs, ["p0"], [1.0]).splits.shard_times) == {((1, 1), "inputs", "p0")}
+    crowded = replace(
+        costs, splits=replace(costs.splits, shard_times={((1, 1), "inputs", "p1"): ShardTime(1.0, 1.0, 1)})
+    )
     assert team_costs(crowded).team_s(SUMS)[2] == (math.inf,)
 
 

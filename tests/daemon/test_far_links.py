@@ -27,7 +27,7 @@ def links() -> FarLinks:
 
 
 def test_nothing_is_new_before_anything_is_seen(links: FarLinks) -> None:
-    assert links.told == {"far1": FIRST}
+    assert links.planned_by == {"far1": FIRST}
     assert links.seen == {}
     assert list(links.take_new()) == []
     assert links.changed(1e9) is None
@@ -45,9 +45,9 @@ def test_what_is_seen_is_taken_once_and_kept(links: FarLinks) -> None:
 def test_links_are_told_of_once_they_have_settled(links: FarLinks) -> None:
     links.note("far1", "a", seen(3e-3), 10)
     assert links.changed(10 + 0.99 * SETTLED_S) is None
-    assert links.told == {"far1": FIRST}
+    assert links.planned_by == {"far1": FIRST}
     assert links.changed(10 + SETTLED_S) == {"far1": link("a", 3e-3)}
-    assert links.told == {"far1": link("a", 3e-3)}
+    assert links.planned_by == {"far1": link("a", 3e-3)}
     assert links.changed(1e9) is None, "they count as told"
 
 
@@ -91,7 +91,7 @@ def test_what_is_told_does_not_change_under_who_has_it(links: FarLinks) -> None:
     links.note("far1", "a", seen(3e-3), 0)
     told = links.changed(10)
     links.note("far1", "a", seen(9e-3), 11)
-    assert told == links.told == {"far1": link("a", 3e-3)}
+    assert told == links.planned_by == {"far1": link("a", 3e-3)}
 
 
 def test_a_link_that_is_much_the_same_is_no_news(links: FarLinks) -> None:

@@ -26,10 +26,10 @@ _APART_S: Final = 5.0
 
 
 class FarLinks:
-    """`told`: by place, what planning goes by. `seen`: the last that its relay has measured."""
+    """`planned_by`: by place, what planning goes by. `seen`: the last that its relay has measured."""
 
     def __init__(self, links: Mapping[str, HostLink]) -> None:
-        self.told = dict(links)
+        self.planned_by = dict(links)
         self.seen: dict[str, LinkSpeed] = {}
         self._new: dict[str, LinkSpeed] = {}
         self._now = dict(links)
@@ -55,8 +55,8 @@ class FarLinks:
         """The links, if they are to be planned by anew; they count as told then."""
         if now_s < max(self._changed_s + _SETTLED_S, self._told_s + _APART_S):
             return None
-        self._changed_s, self._told_s, self.told = math.inf, now_s, dict(self._now)
-        return self.told
+        self._changed_s, self._told_s, self.planned_by = math.inf, now_s, dict(self._now)
+        return self.planned_by
 
 
 class FarPlaces:

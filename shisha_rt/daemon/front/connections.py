@@ -224,10 +224,10 @@ class Connections:
     def _take_events(self, now_s: float) -> None:
         while True:
             try:
-                told, _endpoint = self._monitor.recv_multipart(zmq.DONTWAIT)
+                message, _endpoint = self._monitor.recv_multipart(zmq.DONTWAIT)
             except zmq.Again:
                 return
-            event, fd = _MONITOR_EVENT.unpack(told)
+            event, fd = _MONITOR_EVENT.unpack(message)
             if event in _BROKEN_OFF:
                 if self._broken_off is not None:
                     self._broken_off()

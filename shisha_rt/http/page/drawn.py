@@ -47,6 +47,6 @@ def drawn(status: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def told(event: Mapping[str, Any]) -> dict[str, Any]:
+def event_line(event: Mapping[str, Any]) -> dict[str, Any]:
     """An event with its line in words; without what would only fill a feed."""
     return {key: value for key, value in event.items() if key not in _LEFT_OUT} | {"words": in_words(event)}

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from shisha_rt.http.page.drawn import drawn, told
+from shisha_rt.http.page.drawn import drawn, event_line
 from shisha_rt.http.page.history import History, Reading
 from shisha_rt.protocol.exceptions import ShishaError
 
@@ -118,7 +118,7 @@ class Watching:
             page = await self._client.call("events", since=self._next_event, timeout_s=_PATIENCE_S)
             if not page["events"]:
                 break
-            self.events.extend((event["event"], msgspec.json.encode(told(event))) for event in page["events"])
+            self.events.extend((event["event"], msgspec.json.encode(event_line(event))) for event in page["events"])
             self._next_event = page["next"]
         said = {**status, "uptime_s": 0}
         if said != self._said:

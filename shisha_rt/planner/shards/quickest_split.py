@@ -155,7 +155,7 @@ def _tables(team_costs: TeamCosts, way: Splittable, places: Sequence[str], units
             return team_costs.span_s((place,), *span) if units else 0.0
         return team_costs.shard_s(Split(span, way.axis, (units, way.units - units), 0), (place,))
 
-    if team_costs.costs.splits.told:
+    if team_costs.costs.splits.shard_times:
         return [[seconds(place, count) for count in units] for place in places]
     first = {team_costs.kind_of[place]: place for place in places}
     of_kind = {kind: [seconds(place, count) for count in units] for kind, place in first.items()}

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from shisha_rt.client.link import ENDPOINT, PROBE_S, TIMEOUT_S, Context, Link, Patience
-from shisha_rt.protocol.conversation import Fields, Outcome, Outgoing, Settled, Stages, stages_of
+from shisha_rt.protocol.conversation import Fields, Outcome, Outgoing, RequestOutcome, Stages, stages_of
 from shisha_rt.protocol.exceptions import FailedPrecondition, ShishaError
 from shisha_rt.protocol.frame_tensors import Answer, Array, Inputs, Shape
 from shisha_rt.protocol.keys import SecretKey, ServerKey
@@ -265,7 +265,7 @@ class AsyncClient:
     def _collect(self) -> None:
         self._settle(self._link.drain())
 
-    def _settle(self, settled: Sequence[Settled]) -> None:
+    def _settle(self, settled: Sequence[RequestOutcome]) -> None:
         for request_id, outcome in settled:
             future = self._waiting.get(request_id)
             if future is not None and not future.done():

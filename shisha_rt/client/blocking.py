@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from shisha_rt.client.link import ENDPOINT, PROBE_S, TIMEOUT_S, Context, Link, Patience
-from shisha_rt.protocol.conversation import Fields, Outcome, Outgoing, Settled, Stages, stages_of
+from shisha_rt.protocol.conversation import Fields, Outcome, Outgoing, RequestOutcome, Stages, stages_of
 from shisha_rt.protocol.exceptions import (
     FailedPrecondition,
     ShishaError,
@@ -214,7 +214,7 @@ class Client:
             if outcome is None:
                 self._abandon(request_id)
 
-    def _settle(self, settled: Sequence[Settled] | None) -> None:
+    def _settle(self, settled: Sequence[RequestOutcome] | None) -> None:
         if settled:
             self._settled.update(settled)
 

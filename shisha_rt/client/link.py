@@ -26,7 +26,7 @@ from zmq.utils.monitor import parse_monitor_message
 
 from shisha_rt.client.lent_memory import LentMemory
 from shisha_rt.errors import BadInput
-from shisha_rt.protocol.conversation import Conversation, Outgoing, Settled
+from shisha_rt.protocol.conversation import Conversation, Outgoing, RequestOutcome
 from shisha_rt.protocol.exceptions import (
     FailedPrecondition,
     InvalidArgument,
@@ -181,7 +181,7 @@ class Link:
             return False
         return True
 
-    def wait(self, timeout_s: float, *, to_send: bool = False) -> list[Settled] | None:
+    def wait(self, timeout_s: float, *, to_send: bool = False) -> list[RequestOutcome] | None:
         """Wait for something to come, or with `to_send` until a request may be taken; None if it has not come to that.
 
         Of what has come one message is read: there is no cheaper way to know of the next one than to wait for it.
@@ -196,15 +196,15 @@ class Link:
             return self.drain()
         return self._read() if events[0][1] & _POLLIN else []
 
-    def look(self) -> list[Settled]:
+    def look(self) -> list[RequestOutcome]:
         """What has come, and above all whether the connection is the same; unless that has just been looked at."""
         return [] if time.monotonic() < self._looked_s + _LOOKED_S else self.drain()
 
-    def drain(self) -> list[Settled]:
+    def drain(self) -> list[RequestOutcome]:
         """Read all that has come, and say what it settled."""
         if self.closed:
             return self.conversation.lose("the client was closed")
-        settled: list[Settled] = []
+        settled: list[RequestOutcome] = []
         while _is_readable(self.socket):
             settled += self._read()
         while _is_readable(self.watch):
@@ -230,7 +230,7 @@ class Link:
             self.socket.connect(self.endpoint)
         self._barred = _Barred(self.endpoint, self._keys)
 
-    def _read(self) -> list[Settled]:
+    def _read(self) -> list[RequestOutcome]:
         """The message that is there."""
         settled = self.conversation.receive([frame.buffer for frame in receive_parts(self.socket)])
         if self.conversation.in_doubt:

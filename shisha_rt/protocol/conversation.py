@@ -48,7 +48,7 @@ def stages_of(plan: Stages) -> list[Mapping[str, Any]]:
 
 Fields: TypeAlias = dict[str, Any]
 Outcome: TypeAlias = Answer | Fields | ShishaError
-Settled: TypeAlias = tuple[str, Outcome]
+RequestOutcome: TypeAlias = tuple[str, Outcome]
 """A request's id and its one outcome."""
 
 
@@ -202,7 +202,7 @@ class Conversation:
             self._abandoned[request_id] = waiting.lent
         return self.ask("cancel", {"target": request_id})
 
-    def receive(self, parts: Sequence[Buffer]) -> list[Settled]:
+    def receive(self, parts: Sequence[Buffer]) -> list[RequestOutcome]:
         """What one message settles: nothing, its request, or with a changed instance all that was in flight."""
         result: InferAnswerHeader | None = None
         head: AnswerHead | InferAnswerHeader
@@ -230,11 +230,11 @@ class Conversation:
         self.in_doubt |= bool(lent) and any(isinstance(outcome, InvalidArgument) for _, outcome in settled)
         return settled
 
-    def _settle(self, op: str, head: AnswerHead | InferAnswerHeader, parts: Sequence[Buffer]) -> list[Settled]:
+    def _settle(self, op: str, head: AnswerHead | InferAnswerHeader, parts: Sequence[Buffer]) -> list[RequestOutcome]:
         """Settle a request by an answer that is not a result."""
         assert head.id is not None
         outcome: Outcome
-        lost: list[Settled] = []
+        lost: list[RequestOutcome] = []
         if isinstance(head, AnswerHead) and head.error is not None:
             outcome = error_of(head.error.code, head.error.message, head.id)
         else:
@@ -247,9 +247,9 @@ class Conversation:
                 outcome = Internal("the daemon's answer does not follow the protocol", head.id)
         return lost if op == _PROBE else [*lost, (head.id, outcome)]
 
-    def lose(self, reason: str) -> list[Settled]:
+    def lose(self, reason: str) -> list[RequestOutcome]:
         """The daemon that had the requests in flight is gone: each ends `Unavailable`."""
-        lost: list[Settled] = [
+        lost: list[RequestOutcome] = [
             (request_id, Unavailable(reason, request_id))
             for request_id, waiting in self._in_flight.items()
             if waiting.op != _PROBE
@@ -281,7 +281,7 @@ class Conversation:
                 del self._frozen[id(array)]
                 array.flags.writeable = True
 
-    def _learn(self, op: str, fields: Fields) -> list[Settled]:
+    def _learn(self, op: str, fields: Fields) -> list[RequestOutcome]:
         if op == _MODEL_METADATA:
             metadata = msgspec.convert(fields, _ModelMetadata)
             if any(tensor.datatype not in NUMPY_OF for tensor in metadata.inputs):

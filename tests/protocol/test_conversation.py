@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from shisha_rt.core.codes import Code
 from shisha_rt.model.graph import Tensor
 from shisha_rt.plan.plan import Plan
-from shisha_rt.protocol.conversation import Conversation, Outgoing, Settled, stages_of
+from shisha_rt.protocol.conversation import Conversation, Outgoing, RequestOutcome, stages_of
 from shisha_rt.protocol.exceptions import Internal, InvalidArgument, ShishaError, Unavailable, error_of
 from shisha_rt.protocol.frame_tensors import Answer, arrays_of
 from shisha_rt.protocol.header import TensorData, TensorHeader, encode_answer, encode_error, encode_infer_answer
@@ -45,7 +45,7 @@ def send(conversation: Conversation, outgoing: Outgoing) -> str:
     return outgoing.id
 
 
-def answer(conversation: Conversation, request_id: str, fields: dict[str, Any]) -> list[Settled]:
+def answer(conversation: Conversation, request_id: str, fields: dict[str, Any]) -> list[RequestOutcome]:
     return conversation.receive([encode_answer(request_id, fields)])
 
 
@@ -58,7 +58,7 @@ def result(request_id: str) -> list[bytes]:
     return [header, np.int64(7).tobytes()]
 
 
-def outcome_of(settled: Sequence[Settled], request_id: str) -> Any:
+def outcome_of(settled: Sequence[RequestOutcome], request_id: str) -> Any:
     ((settled_id, outcome),) = settled
     assert settled_id == request_id
     return outcome

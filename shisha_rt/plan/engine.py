@@ -1,0 +1,18 @@
+"""Engines that a stage can be computed by, as plans, messages and options name them. Pure."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, TypeAlias, get_args
+
+EngineName: TypeAlias = Literal["onnxruntime", "openvino"]
+ENGINES: Final[tuple[EngineName, ...]] = get_args(EngineName)
+AnyEngine: TypeAlias = Literal["auto", "onnxruntime", "openvino"]
+ANY_ENGINES: Final[tuple[AnyEngine, ...]] = get_args(AnyEngine)
+"""What a daemon may be asked for; `auto`: the one that is fastest here, as measured."""
+
+StageEngine: TypeAlias = Literal["onnxruntime", "onnxruntime-spin", "openvino"]
+"""How a stage is computed. `onnxruntime-spin`: by ONNX Runtime, whose threads wait for each other without going to
+sleep, for a bounded time."""
+STAGE_ENGINES: Final[tuple[StageEngine, ...]] = get_args(StageEngine)
+DEFAULT_ENGINE: Final[StageEngine] = "onnxruntime"
+"""The one whose form of the model is cut into stages; of any other a stage is the whole network."""

@@ -22,7 +22,7 @@ FAR_SLOWER: Final = 1.5
 
 
 class EngineTime(Struct, frozen=True):
-    """Seconds of one frame, the median over `runs`, on so many `threads`: by the clock, and of all threads' CPU time."""
+    """Seconds of one frame on so many `threads`, the median over `runs`: by the clock, and of all threads' CPU time."""
 
     threads: int
     wall_s: float
@@ -68,9 +68,9 @@ def why_not(trial: EngineTrial) -> str:
     if not trial.runs or trial.reason:
         return trial.reason or "it does not run the network"
     if trial.difference is not None and trial.difference > MOST_APART:
-        return f"its answers differ by {trial.difference:.2g} of an output's largest value, at most {MOST_APART:g} may be"
+        return f"answers differ by {trial.difference:.2g} of an output's largest value, at most {MOST_APART:g} may be"
     if trial.unlike is not None and trial.unlike > MOST_UNLIKE:
-        return f"{trial.unlike:.2%} of its whole numbers are others, at most {MOST_UNLIKE:.2%} may be"
+        return f"{trial.unlike:.2%} of an output's whole numbers differ, at most {MOST_UNLIKE:.2%} may"
     return ""
 
 

@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from benchmarks.__main__ import app as benchmarks_app
-from benchmarks.report.readme import with_results
+from benchmarks.report.readme import TABLES, with_results
 from benchmarks.report.results import RESULTS
 from shisha_rt.cli.app import app
 from shisha_rt.cli.keys import keys
@@ -112,7 +112,8 @@ def test_commands_that_a_page_shows_have_these_options(page: Path) -> None:
     wrong = []
     for benchmark, name, arguments in COMMAND.findall(page.read_text(encoding="utf-8")):
         command = BENCHMARKS.get(name) if benchmark else COMMANDS.get(name)
-        known = {"--help"} if command is None else {o for p in command.params for o in (*p.opts, *p.secondary_opts)}
+        params = [] if command is None else command.params
+        known = {"--help"} | {o for p in params for o in (*p.opts, *p.secondary_opts)}
         if name == "service":  # which hands them on
             known |= {o for p in COMMANDS["serve"].params for o in (*p.opts, *p.secondary_opts)}
         if name == "keys":  # which has commands of its own
@@ -122,7 +123,15 @@ def test_commands_that_a_page_shows_have_these_options(page: Path) -> None:
     assert wrong == []
 
 
-def test_the_readme_has_the_results_that_are_kept() -> None:
+@pytest.mark.parametrize("name", TABLES)
+def test_pages_have_the_results_that_are_kept(name: str) -> None:
     """Else: python -m benchmarks readme."""
+    assert with_results(name, RESULTS) == (ROOT / name).read_text(encoding="utf-8")
+
+
+def test_the_readme_is_read_in_minutes() -> None:
+    """A front page, not a lab notebook: what is beyond it has a page of its own."""
     page = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert with_results(page, RESULTS) == page
+    assert len(page.splitlines()) <= 150
+    prose = re.sub(r"^(?: {4}|\||<!--).*$", "", EXAMPLE.sub("", page), flags=re.MULTILINE)
+    assert len(re.sub(r"\]\([^)]*\)", "]", prose).split()) <= 1000

@@ -1,13 +1,14 @@
-"""The README's tables, of the daemon against engines and servers, of branches and hosts: `python -m benchmarks readme`.
+"""Tables of results in the README and in pages of docs: `python -m benchmarks readme` writes them.
 
 Nobody copies figures by hand, so none is left standing there when its file has been taken again; a test compares.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import geometric_mean
 from types import MappingProxyType
 from typing import Final
 
@@ -17,6 +18,7 @@ from benchmarks.report.results import RESULTS, read_csv
 from shisha_rt.errors import BadInput
 
 BEGIN: Final = "<!-- python -m benchmarks readme -->"
+BEGIN_RIVALS: Final = "<!-- python -m benchmarks readme: rivals -->"
 BEGIN_RACE: Final = "<!-- python -m benchmarks readme: race -->"
 BEGIN_BRANCHES: Final = "<!-- python -m benchmarks readme: branches -->"
 BEGIN_HOSTS: Final = "<!-- python -m benchmarks readme: hosts -->"
@@ -163,6 +165,35 @@ def race_table(folder: Path, result: str = "race") -> str:
     return "\n".join([*lines, "", f"From {_made_by(folder, result)}, {about.get('cpu', 'an unknown host')}."])
 
 
+def rivals_table(folder: Path) -> str:
+    """Markdown: a row for each network, the daemon beside the best of all engines and servers, the winner in bold.
+
+    Below it on how many networks the daemon won, and the geometric mean of its rate over the best rival's.
+    """
+    if not (folder / "race.csv").exists():
+        return "Not measured yet."
+    by_model: dict[str, dict[str, dict[str, str]]] = {}
+    for row in read_csv(folder / "race.csv"):
+        by_model.setdefault(row["model"], {})[row["side"]] = row
+    lines = ["| | shisha-rt | the best rival | rate over the best rival's |", "|---|---|---|---|"]
+    rates = []
+    for model, rows in by_model.items():
+        daemon = rows["daemon_shared"]
+        rival = min((side for side in rows if not side.startswith("daemon")), key=lambda side: float(rows[side]["ms"]))
+        kind = "engine" if daemon["best engine"] == rival else "server"
+        mine_ms, best_ms = float(daemon["ms"]), float(rows[rival]["ms"])
+        rates.append(best_ms / mine_ms)
+        mine, best = f"{mine_ms:.2f} ms", f"{best_ms:.2f} ms"
+        mine, best = (f"**{mine}**", best) if mine_ms < best_ms else (mine, f"**{best}**")
+        rate = Column("", "race", f"best {kind} / it").cell(daemon)
+        lines.append(f"| {TITLES.get(model, model)} | {mine} | {best}, {RACERS[rival]} | {rate} |")
+    won = sum(rate > 1 for rate in rates)
+    summary = f"Faster than every rival on {won} of {len(rates)} networks; {geometric_mean(rates):.2f} in the geometric"
+    about = header(folder / "race.csv")
+    host = f"{about.get('cpu', 'an unknown host')}, {about.get('cores', 'unknown')} cores"
+    return "\n".join([*lines, "", f"{summary} mean.", f"From {_made_by(folder, 'race')}, {host}."])
+
+
 HOST_SIDES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "daemon_shared": "daemon, its client",
@@ -203,19 +234,30 @@ def with_table(page: str, table: str, mark: str = BEGIN) -> str:
     before, begin, rest = page.partition(mark)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise BadInput(f"README.md: has no {mark} ... {END}, expected a table of results between them")
+        raise BadInput(f"no {mark} ... {END}, expected a table of results between them")
     return f"{before}{mark}\n{table}\n{END}{after}"
 
 
-def with_results(page: str, folder: Path) -> str:
-    """The page with all tables. Raises BadInput as `with_table` does."""
-    page = with_table(page, engines_table(folder))
-    page = with_table(page, race_table(folder), BEGIN_RACE)
-    page = with_table(page, branches_table(folder), BEGIN_BRANCHES)
-    return with_table(page, hosts_table(folder), BEGIN_HOSTS)
+TABLES: Final[Mapping[str, Mapping[str, Callable[[Path], str]]]] = MappingProxyType(
+    {
+        "README.md": {BEGIN_RIVALS: rivals_table},
+        "docs/performance.md": {BEGIN_RACE: race_table, BEGIN: engines_table, BEGIN_BRANCHES: branches_table},
+        "docs/cluster.md": {BEGIN_HOSTS: hosts_table},
+    }
+)
+"""The pages that have tables of results, and what stands between which marks."""
+
+
+def with_results(name: str, folder: Path) -> str:
+    """A page of `TABLES` as it is to be, with all its tables. Raises BadInput as `with_table` does."""
+    page = (ROOT / name).read_text(encoding="utf-8")
+    up = "../" * name.count("/")
+    for mark, table in TABLES[name].items():
+        page = with_table(page, table(folder).replace("](benchmarks/", f"]({up}benchmarks/"), mark)
+    return page
 
 
 def readme() -> None:
-    """Write the results that are kept into the README's tables."""
-    page = ROOT / "README.md"
-    page.write_text(with_results(page.read_text(encoding="utf-8"), RESULTS), encoding="utf-8")
+    """Write the results that are kept into the tables of the README and of the pages of docs."""
+    for name in TABLES:
+        (ROOT / name).write_text(with_results(name, RESULTS), encoding="utf-8")

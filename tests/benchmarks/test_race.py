@@ -11,7 +11,7 @@ import pytest
 from benchmarks.live.race import Raced, wanted_sides
 from benchmarks.live.race_aims import Standing, aims, mean_rows
 from benchmarks.report import results
-from benchmarks.report.readme import race_table
+from benchmarks.report.readme import race_table, rivals_table
 from benchmarks.report.results import Spread, save_csv
 from benchmarks.rigs.asking import ANSWERED, REFUSED, Asking
 from benchmarks.rigs.contest import SIDES, Reading
@@ -112,6 +112,17 @@ def test_the_readme_has_the_race_that_is_kept(tmp_path: Path, monkeypatch: pytes
     assert row.startswith("| SqueezeNet | 5.00 | 4.00 | **1.00** | 6.00 | 20.00 | 0.20 (0.15 to 0.23), OpenVINO")
     assert row.endswith("| 1.25 (1.23 to 1.38), Mosec |")
     assert "commit c, A." in source
+
+
+def test_the_front_page_has_the_best_rival_of_any_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "RESULTS", tmp_path)
+    assert rivals_table(tmp_path) == "Not measured yet."
+    made_by = {"commit": "c", "date": "2026-01-02 03:04 UTC", "cpu": "A", "cores": "2 usable of 2"}
+    save_csv("race", [RACED.row(side) for side in RACED.sides], made_by)
+    _, _, row, _, summary, source = rivals_table(tmp_path).splitlines()
+    assert row == "| SqueezeNet | 5.00 ms | **1.00 ms**, OpenVINO, two copies | 0.20 (0.15 to 0.23) |"
+    assert summary == "Faster than every rival on 0 of 1 networks; 0.20 in the geometric mean."
+    assert source.endswith("commit c, A, 2 usable of 2 cores.")
 
 
 def test_sides_are_chosen_by_name_and_by_kind() -> None:

@@ -73,6 +73,12 @@ class InferHeader(Struct, frozen=True, kw_only=True, omit_defaults=True):
     outputs: tuple[RequestedOutput, ...] | None = None
 
 
+class RequestHead(Struct, frozen=True):
+    """What every request has, whatever it asks for: enough to answer it."""
+
+    id: str
+
+
 class AnswerParameters(Struct, frozen=True, omit_defaults=True):
     """`epoch` and `frame` say which plan made the answer and which frame of the daemon's it was."""
 

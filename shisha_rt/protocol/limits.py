@@ -16,6 +16,8 @@ MAX_INTEGER: Final = 2**63 - 1
 MAX_DEADLINE_MS: Final = 86_400_000.0
 """A day. Beyond it a deadline says nothing that leaving it out does not."""
 MAX_STAGES: Final = 1024
+REFUSED_BYTES: Final = 1 << 20
+"""A part that is over the limit by no more than this is read and refused; a larger one ends its connection unread."""
 MAX_EVENTS: Final = 10_000
 """Events in one answer; they may be fewer, see `next` in it."""
 

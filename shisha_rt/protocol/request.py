@@ -18,13 +18,22 @@ import msgspec
 from shisha_rt.core.codes import Code, WireError
 from shisha_rt.model.graph import Graph, Tensor
 from shisha_rt.model.input_sizes import shapes_in_words
-from shisha_rt.protocol.header import Buffer, InferHeader, InferParameters, RequestedOutput, TensorData, TensorHeader
-from shisha_rt.protocol.limits import MAX_NAME_LENGTH, Limits
+from shisha_rt.protocol.header import (
+    Buffer,
+    InferHeader,
+    InferParameters,
+    RequestedOutput,
+    RequestHead,
+    TensorData,
+    TensorHeader,
+)
+from shisha_rt.protocol.limits import MAX_NAME_LENGTH, REFUSED_BYTES, Limits
 from shisha_rt.protocol.operations import INFER, OPERATIONS, Arguments, OfModel
 
 _Part = TypeVar("_Part", bytes, bytearray, memoryview, Buffer)
 _Header = TypeVar("_Header")
 _FRAME: Final = msgspec.json.Decoder(InferHeader)
+_ID: Final = msgspec.json.Decoder(RequestHead)
 _NO_PARAMETERS: Final = InferParameters()
 
 
@@ -158,13 +167,27 @@ def parse(parts: Sequence[Buffer], signature: Signature, limits: Limits) -> Infe
 def _check_parts(parts: Sequence[Buffer], limits: Limits) -> None:
     if not parts:
         _refuse("message: it is empty; expected a JSON header, then raw tensors")
-    if len(parts) > limits.max_parts:
-        _refuse(f"message: {len(parts)} parts; expected at most {limits.max_parts}")
-    if len(parts[0]) > limits.max_header_bytes:
-        _refuse(f"header: {len(parts[0])} bytes; expected at most {limits.max_header_bytes}")
     size_bytes = sum(map(len, parts))
-    if size_bytes > limits.max_message_bytes:
-        _refuse(f"message: {size_bytes} bytes; expected at most {limits.max_message_bytes}")
+    if len(parts) > limits.max_parts:
+        too_much = f"message: {len(parts)} parts; expected at most {limits.max_parts}"
+    elif len(parts[0]) > limits.max_header_bytes:
+        too_much = f"header: {len(parts[0])} bytes; expected at most {limits.max_header_bytes}"
+    elif size_bytes > limits.max_message_bytes:
+        too_much = f"message: {size_bytes} bytes; expected at most {limits.max_message_bytes}"
+    else:
+        return
+    raise WireError(Code.INVALID_ARGUMENT, too_much, _id_alone(parts[0]))
+
+
+def _id_alone(header: Buffer) -> str | None:
+    """The id of a request that is refused for its size, of whose header nothing else is read."""
+    if len(header) > REFUSED_BYTES:  # a millisecond's work
+        return None
+    try:
+        request_id = _ID.decode(header).id
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    return request_id if len(request_id) <= MAX_NAME_LENGTH else None
 
 
 def _frame_header(header: Buffer) -> InferHeader | None:

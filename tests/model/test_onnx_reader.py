@@ -130,6 +130,13 @@ def with_input_of_no_shape() -> onnx.ModelProto:
     return model
 
 
+def with_input_twice() -> onnx.ModelProto:
+    """Of unlike ranks, the second open."""
+    model = relu()
+    model.graph.input.append(helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, "k", 3]))
+    return model
+
+
 def with_sparse_weight() -> onnx.ModelProto:
     model = relu()
     values = numpy_helper.from_array(np.ones(1, np.float32), "thin")
@@ -175,6 +182,7 @@ def of_type(element: int) -> onnx.ModelProto:
         pytest.param(with_domain("ai.onnx", 18), ["2 opset versions of domain 'ai.onnx'"], id="two-opsets"),
         pytest.param(relu((1, 0)), ["'x' has size 0 in dimension 1", "expected 1 or more"], id="size-0"),
         pytest.param(relu((0, 3)), ["'x' has size 0 in dimension 0", "expected 1 or more"], id="batch-0"),
+        pytest.param(with_input_twice(), ["input 'x' is listed 2 times"], id="input-twice"),
         pytest.param(with_sparse_weight(), ["'thin'", "sparse"], id="sparse"),
         pytest.param(with_short_weight(), ["'w'", "expected 2048 bytes, not 12"], id="short-weight"),
         pytest.param(with_input_of_no_shape(), ["'x'", "no shape"], id="no-rank"),

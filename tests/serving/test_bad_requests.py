@@ -16,6 +16,7 @@ import pytest
 import zmq
 
 from shisha_rt.client import Client
+from shisha_rt.protocol.limits import REFUSED_BYTES
 from tests.serving.daemon_process import PATIENCE_MS, PATIENCE_S, DaemonProcess, machine_file, until
 from tests.serving.identity_model import NAME, SHAPE, frame_of, write_identity_model
 from tests.serving.load import Load, assert_kept
@@ -113,7 +114,7 @@ def test_the_wrong_number_of_bytes_or_parts(socket: zmq.Socket[bytes]) -> None:
         send(socket, "7", *raw)
         refusal(socket, "7")
     send(socket, "7", *[b""] * 100)
-    assert "parts" in refusal(socket, None)
+    assert "parts" in refusal(socket, "7")
 
 
 @pytest.mark.parametrize(
@@ -203,7 +204,7 @@ def test_a_message_that_is_too_large_costs_only_its_sender(daemon: DaemonProcess
         load.wait_for_answers(10)
         with connect(daemon) as socket:
             monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
-            send(socket, "1", bytes(largest + 1))
+            send(socket, "1", bytes(largest + REFUSED_BYTES + 1))
             assert monitor.poll(PATIENCE_MS), "the daemon kept the connection"
             socket.disable_monitor()
             monitor.close()
@@ -214,7 +215,21 @@ def test_a_message_that_is_too_large_costs_only_its_sender(daemon: DaemonProcess
 def test_many_parts_of_a_size_that_is_allowed(socket: zmq.Socket[bytes], daemon: DaemonProcess) -> None:
     largest = daemon.control.metadata()["server"]["max_message_bytes"]
     send(socket, "7", *[bytes(largest // 2)] * 3)
-    assert "bytes" in refusal(socket, None)
+    assert "bytes" in refusal(socket, "7")
+
+
+def test_a_request_over_a_limit_is_refused_by_its_id_and_the_others_of_its_connection_are_answered(
+    socket: zmq.Socket[bytes], daemon: DaemonProcess
+) -> None:
+    largest = daemon.control.metadata()["server"]["max_message_bytes"]
+    send(socket, "before")
+    send(socket, "raw", bytes(largest + 1))
+    send(socket, "header", parameters={"stream": "s" * (largest + 1)})
+    send(socket, "after")
+    answers = {answer["id"]: answer for answer in (receive(socket) for _ in range(4))}
+    assert {"before", "after"} == {name for name, answer in answers.items() if "outputs" in answer}
+    assert answers["raw"]["error"]["message"].endswith(f"bytes; expected at most {largest}")
+    assert answers["header"]["error"]["message"].startswith("header: ")
 
 
 # --- while frames wait: their only worker is stopped until everything has been said -------------------------------

@@ -32,7 +32,7 @@ from shisha_rt.protocol.header import (
     encode_infer_answer,
     encode_outputs,
 )
-from shisha_rt.protocol.limits import Limits
+from shisha_rt.protocol.limits import REFUSED_BYTES, Limits
 from shisha_rt.protocol.multipart import receive_parts
 from shisha_rt.protocol.request import InferRequest, OpRequest, Signature, parse, split_envelope
 
@@ -129,14 +129,14 @@ class Gateway:
         for option, value in (
             (zmq.LINGER, 0),
             (zmq.ROUTER_MANDATORY, 1),
-            (zmq.MAXMSGSIZE, limits.max_message_bytes),
+            (zmq.MAXMSGSIZE, limits.max_message_bytes + REFUSED_BYTES),
             (zmq.RCVHWM, queued),
             (zmq.SNDHWM, _queued(limits.max_answer_bytes)),
             (zmq.IPV6, "[" in endpoint),
         ):
             self.socket.setsockopt(option, value)
-        # Those that wait, and one that is coming; their framing is small beside the header's bytes.
-        allowed_bytes = (queued + 1) * (limits.max_message_bytes + limits.max_header_bytes)
+        # Those that wait, and one that is coming; their framing is small beside the header's bytes. One is to be refused.
+        allowed_bytes = (queued + 1) * (limits.max_message_bytes + limits.max_header_bytes) + REFUSED_BYTES
         cut_off = partial(count, "shisha_connections_cut")
         broken_off = None if security is None else security.broken_off
         self.connections = Connections(self.socket, allowed_bytes, cut_off, broken_off)

@@ -317,11 +317,13 @@ def _check_ends(model: onnx.ModelProto, path: Path) -> None:
     for value in (*inputs, *model.graph.output):
         _datatype(value, str(path))
     given = {value.name for value in inputs}
-    for name, count in Counter(value.name for value in model.graph.output).items():
-        if name in given:
-            raise BadInput(f"{path}: output {name!r} is an input, too; expected one that an operator makes")
-        if count > 1:
-            raise BadInput(f"{path}: output {name!r} is listed {count} times; expected each once")
+    for kind, values in (("input", inputs), ("output", model.graph.output)):
+        for name, count in Counter(value.name for value in values).items():
+            if count > 1:
+                raise BadInput(f"{path}: {kind} {name!r} is listed {count} times; expected each once")
+    for value in model.graph.output:
+        if value.name in given:
+            raise BadInput(f"{path}: output {value.name!r} is an input, too; expected one that an operator makes")
 
 
 # The graph

@@ -121,6 +121,7 @@ class Daemon:
             metrics_inside = metrics.serve_inside() if addresses.metrics.beyond else ""
             metrics_page = "" if metrics_inside else metrics.serve(addresses.metrics)
             self._poller = self._own(Poller())
+            self._preparer = preparer
             if preparer is not None:
                 self._own(preparer).watch(self._poller)
             self.gateway.watch(self._poller)
@@ -291,6 +292,8 @@ class Daemon:
             *self._far.look(),
         ):
             self._take(event)
+        if self._preparer is not None:
+            self._preparer.look()
         if shell.cores.tuning.choice.profiles is Profiles.KNOWN and self._far.links.changed(now_s):
             self._profile()  # nothing is measured again, but planned by what links are like now
         shell.post(Look(), "the clock")

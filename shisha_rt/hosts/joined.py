@@ -19,6 +19,7 @@ from shisha_rt.machine.machine import Machine
 from shisha_rt.messages.calibration import Calibrated, CalibrationJob
 from shisha_rt.process.channel import Channel, ChannelBroken
 from shisha_rt.process.child import Child, start_child
+from shisha_rt.process.pulse import Pulse
 
 _SENDS_EVERY_S: Final = 0.1
 
@@ -32,6 +33,7 @@ class Joined:
 
     def __init__(self, address: str, machine: Machine, tell: Callable[[str], None]) -> None:
         self.line = _start()
+        self._pulse = Pulse(self.line[0].popen.pid)
         self.places: dict[str, cm.PlaceThere] = {}
         self.lost: set[str] = set()
         self._all_there = False
@@ -102,6 +104,8 @@ class Joined:
                 channel.flush()
             except (ChannelBroken, msgspec.MsgspecError):
                 raise self._ended() from None
+            if self._pulse.look(channel.beats) is not None:
+                raise self._ended()
             select.select([channel.fileno(), child.pidfd], [], [], _SENDS_EVERY_S)
 
     def _ended(self) -> Failure:

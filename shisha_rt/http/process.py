@@ -22,7 +22,7 @@ from shisha_rt.http.connection import KEEP_ALIVE_S, HttpConnection
 from shisha_rt.http.guard import Guard
 from shisha_rt.http.metrics import metrics_application
 from shisha_rt.process.channel import Channel, ChannelBroken
-from shisha_rt.process.parent import die_with
+from shisha_rt.process.parent import die_with, show_life
 from shisha_rt.protocol.access import AccessList
 
 _MOST_CONNECTIONS: Final = 512
@@ -122,7 +122,9 @@ def _server(guarded: Guard, listener: Listener, settings: ServeHttp) -> _Server:
 
 
 async def _serve(fd: int) -> None:
-    await _Process(Channel(socket.socket(fileno=fd), blocking=False)).run()
+    channel = Channel(socket.socket(fileno=fd), blocking=False)
+    show_life(channel)
+    await _Process(channel).run()
 
 
 def main() -> None:

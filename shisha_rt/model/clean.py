@@ -243,7 +243,13 @@ def _can_take(conv: onnx.NodeProto, norm: onnx.NodeProto, net: Net) -> bool:
         return False
     if _attribute(norm, "training_mode", 0) or not _attribute(norm, "spatial", 1) or any(norm.output[1:]):
         return False
-    return all(name in net.constants for name in (*conv.input[1:], *norm.input[1:]) if name)
+    if not all(name in net.constants for name in (*conv.input[1:], *norm.input[1:]) if name):
+        return False
+    weight_dims = net.constants[conv.input[1]].dims
+    if len(weight_dims) < 3 or len(norm.input) < 5:
+        return False
+    filters = weight_dims[0] if conv.op_type == "Conv" else weight_dims[1] * _attribute(conv, "group", 1)
+    return all(list(net.constants[name].dims) == [filters] for name in (*conv.input[2:], *norm.input[1:5]) if name)
 
 
 def _fold_into(conv: onnx.NodeProto, norm: onnx.NodeProto, net: Net) -> None:

@@ -64,13 +64,22 @@ def described_shapes(model: onnx.ModelProto, seen: Mapping[str, SeenTensor], *, 
     inference cannot do is left to `seen`.
     """
     while True:
-        graph = onnx.shape_inference.infer_shapes(model, check_type=strict, strict_mode=strict, data_prop=True).graph
+        graph = _inferred(model, strict=strict)
         static, open_ones = _found_out(graph, seen)
         if not static:
             break
         _state(model.graph, static)  # what is static after all may tell inference the rest
     _state(graph, open_ones)
     return graph
+
+
+def _inferred(model: onnx.ModelProto, *, strict: bool) -> onnx.GraphProto:
+    try:
+        return onnx.shape_inference.infer_shapes(model, check_type=strict, strict_mode=strict, data_prop=True).graph
+    except onnx.shape_inference.InferenceError:
+        raise
+    except (ValueError, TypeError, RuntimeError) as error:  # such as a type that is none, of a constant
+        raise onnx.shape_inference.InferenceError(str(error)) from error
 
 
 def _state(graph: onnx.GraphProto, values: Mapping[str, onnx.ValueInfoProto]) -> None:

@@ -9,6 +9,9 @@ A message may have any size up to `LARGEST_BYTES`. A small one is a datagram as 
 buffer is refused, and one over the reader's is cut silently, so a larger message lies in a memfd, and the datagram is
 its size with that descriptor beside it. The memfd is sealed, so that what the reader has checked is what it reads. A
 small message may have a descriptor of its own beside it; then an empty size stands before it.
+
+A process may also give signs of life by its line (`Channel.beat`), at any time and from any thread: the other end
+counts them, and passes none on.
 """
 
 from __future__ import annotations
@@ -37,6 +40,9 @@ _CUT: Final = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
 _WAITING: Final = int(socket.MSG_CMSG_CLOEXEC)
 _NOW: Final = int(socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
 GONE: Final = "the other end is gone"
+BEAT: Final = b"\xc1"
+"""A sign of life. No message is this byte alone: in msgpack it means nothing, and pickles are longer."""
+BEAT_EVERY_S: Final = 1.0
 
 
 class ChannelBroken(Exception):
@@ -59,7 +65,7 @@ class _Large:
 class Channel:
     """One end, of one thread. `open` until it breaks or the other end is seen to be gone: then nothing more is sent.
 
-    What the other end had sent before it went can still be received.
+    What the other end had sent before it went can still be received. `beats`: how many signs of life it has given.
     """
 
     def __init__(self, end: socket.socket, *, blocking: bool, max_waiting_bytes: int = MAX_WAITING_BYTES) -> None:
@@ -74,6 +80,7 @@ class Channel:
         self._reason = GONE
         self._beside: deque[int] = deque()
         self.open = True
+        self.beats = 0
 
     @classmethod
     def pair(cls, *, max_waiting_bytes: int = MAX_WAITING_BYTES) -> tuple[Channel, socket.socket]:
@@ -108,6 +115,16 @@ class Channel:
             self._put_off(data)
         except OSError as error:
             raise self._not_sent(error) from None
+
+    def beat(self) -> bool:
+        """Give a sign of life, where there is room for one. Returns whether anybody may be there to notice."""
+        try:
+            self._end.send(BEAT, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return True
 
     @property
     def waiting(self) -> bool:
@@ -188,24 +205,29 @@ class Channel:
                 return None
             except ConnectionResetError:  # it went without reading all of ours; what it had sent is still there
                 continue
-            return self._message(size, beside, said)
+            data = self._message(size, beside, said)
+            if data is not BEAT:
+                return data
 
     def wait(self) -> bytes:
         """The next message, waited for: a child's end only. Raises EOFError if the other end is gone, ChannelBroken."""
         while True:
             try:
                 size, beside, said, _ = self._end.recvmsg_into(self._buffers, _ONE_FD, _WAITING)
-                break
             except ConnectionResetError:
                 continue
-        data = self._message(size, beside, said)
-        if data is None:
-            raise EOFError
-        return data
+            data = self._message(size, beside, said)
+            if data is None:
+                raise EOFError
+            if data is not BEAT:
+                return data
 
     def _message(self, size: int, beside: Sequence[tuple[int, int, Any]], said: int) -> bytes | None:
-        """The one that a datagram is or tells of; None at the end of all messages."""
+        """The one that a datagram is or tells of, or BEAT; None at the end of all messages."""
         if not beside and not said & _CUT:
+            if size == 1 and self._buffer[0] == BEAT[0]:
+                self.beats += 1
+                return BEAT
             if size:
                 return self._view[:size].tobytes()
             self._break(GONE)

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
+import math
+import os
+import select
 import signal
 import subprocess
 import tempfile
-import threading
+import time
 from collections.abc import Callable
 from typing import Final
 
 from shisha_rt.errors import Failure
-from shisha_rt.process.child import last_line, start_child
+from shisha_rt.process.child import Child, last_line, start_child
+from shisha_rt.process.pulse import JOB_SILENCE_S, Pulse
 
 _OWN_FAULT: Final = f"{Failure.__module__}.{Failure.__qualname__}: "
 """How the last line of a traceback begins where a job itself has put what is wrong in words."""
+_LOOK_EVERY_S: Final = 0.25
+_PIPE_BYTES: Final = 1 << 16
 
 
 class JobFailed(Failure):
-    """`status` is the job's exit status, or minus the signal that ended it; None: it had no end within its time.
+    """`status` is the job's exit status, or minus the signal that ended it; None: it came to no end in time, or hung.
 
     `reason` says it in one line.
     """
@@ -26,7 +31,7 @@ class JobFailed(Failure):
     def __init__(self, failed: str, status: int | None, last_said: str) -> None:
         self.status = status
         said = last_said.removeprefix(_OWN_FAULT)
-        self.reason = how_ended(status) if status is None or status < 0 or not said else said
+        self.reason = said if said and (status is None or status >= 0) else how_ended(status)
         super().__init__(f"{failed}: {self.reason}")
 
 
@@ -60,25 +65,37 @@ def run_job(
         child = start_child(
             module, *arguments, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr, ended_by=signal.SIGKILL
         )
-        out_of_time = threading.Event()
-
-        def end() -> None:
-            out_of_time.set()
-            with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
-                signal.pidfd_send_signal(child.pidfd, signal.SIGKILL)
-
-        timer = threading.Timer(limit_s if limit_s is not None else threading.TIMEOUT_MAX, end)
         try:
-            timer.start()  # a signal's exception may come in the midst of it
-            assert child.popen.stdout is not None  # a pipe was asked for
-            for line in child.popen.stdout:
-                if hear is not None:
-                    hear(line)
-            status = child.popen.wait()
+            broken_off = _listen(child, hear, math.inf if limit_s is None else time.monotonic() + limit_s)
         finally:
-            timer.cancel()
-            if timer.is_alive():
-                timer.join()
-            child.end()
+            status = child.end()
+        if broken_off is not None:
+            raise JobFailed(failed, None, broken_off)
         if status != 0:
-            raise JobFailed(failed, None if out_of_time.is_set() else status, last_line(stderr))
+            raise JobFailed(failed, status, last_line(stderr))
+
+
+def _listen(child: Child, hear: Callable[[bytes], None] | None, until_s: float) -> str | None:
+    """Pass on the lines that a job says, until it has ended. Returns why it is to be broken off, or None."""
+    assert child.popen.stdout is not None  # a pipe was asked for
+    stdout, pulse, begun = child.popen.stdout.fileno(), Pulse(child.popen.pid, JOB_SILENCE_S), b""
+    watched = [stdout, child.pidfd]
+    while watched:
+        can_be_read = select.select(watched, [], [], _LOOK_EVERY_S)[0]
+        if stdout in can_be_read:
+            data = os.read(stdout, _PIPE_BYTES)
+            *lines, begun = (begun + data).split(b"\n")
+            lines = [line + b"\n" for line in lines]
+            if not data:
+                watched.remove(stdout)
+                lines = [begun] if begun else []
+            if hear is not None:
+                for line in lines:
+                    hear(line)
+        if child.pidfd in can_be_read and stdout not in watched:
+            watched.remove(child.pidfd)
+        elif time.monotonic() >= until_s:
+            return how_ended(None)
+        elif (hangs := pulse.look()) is not None:
+            return hangs
+    return None

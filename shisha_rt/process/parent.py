@@ -5,10 +5,12 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import threading
+import time
 from collections.abc import Sequence
 from typing import Final
 
-from shisha_rt.process.channel import Channel
+from shisha_rt.process.channel import BEAT_EVERY_S, Channel
 
 _PR_SET_PDEATHSIG: Final = 1
 _libc: Final = ctypes.CDLL(None, use_errno=True)  # loaded here, as a process just forked had better load nothing
@@ -39,4 +41,16 @@ def line_to_parent(arguments: Sequence[str]) -> Channel:
     """The channel of a child that was started as `python -m MODULE CHANNEL PARENT`, which from now on belongs to it."""
     channel_fd, parent_pid = map(int, arguments)
     belong_to(parent_pid)
-    return Channel.inherited(channel_fd)
+    channel = Channel.inherited(channel_fd)
+    show_life(channel)
+    return channel
+
+
+def show_life(channel: Channel) -> None:
+    """Give signs of life from now on, whatever this thread does: see `process.pulse`."""
+
+    def beat() -> None:
+        while channel.beat():
+            time.sleep(BEAT_EVERY_S)
+
+    threading.Thread(target=beat, name="signs of life", daemon=True).start()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -19,6 +21,7 @@ from shisha_rt.daemon.children.child_link import ChildLink
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.process.channel import Channel
 from shisha_rt.process.codec import Codec
+from shisha_rt.process.pulse import Pulse
 
 ECHO = """
 import os, sys
@@ -205,6 +208,44 @@ def test_a_process_that_had_lived_for_a_while_is_followed_at_once(start: Callabl
         child.kill()
         child.heard.clear()
     assert child.deaths == ["killed by signal 9"] * 2
+
+
+def test_a_process_that_is_stopped_is_ended_and_followed(start: Callable[..., Child]) -> None:
+    """One that was stopped in the midst of a search was waited for without end."""
+    child = start(["hello"])
+    child.until(lambda: len(child.heard) == 2)
+    (pid,) = (message for message in child.heard if isinstance(message, int))
+    os.kill(pid, signal.SIGSTOP)
+    child.until(lambda: bool(child.deaths))
+    assert not psutil.pid_exists(pid)
+    assert child.deaths[0].startswith("it hangs: no sign of life for ")
+    child.heard.clear()
+    assert child.until_heard(2)[1:] == ["hello"]
+
+
+def test_a_process_that_waits_for_something_else_lives_by_its_signs_and_by_no_other(tmp_path: Path) -> None:
+    """Its main thread reads no messages; without its signs it counts as hung."""
+    script = tmp_path / "waits.py"
+    script.write_text(
+        "import sys, threading\nfrom shisha_rt.process.parent import line_to_parent\n"
+        "channel = line_to_parent(sys.argv[1:])\nthreading.Event().wait()"
+    )
+    channel, theirs = Channel.pair()
+    fd = theirs.fileno()
+    with subprocess.Popen([sys.executable, script, str(fd), str(os.getpid())], pass_fds=[fd]) as process:
+        theirs.close()
+        try:
+            said, silent, end_s = Pulse(process.pid), Pulse(process.pid), time.monotonic() + 60
+            while (hangs := silent.look()) is None:
+                assert time.monotonic() < end_s
+                assert channel.take() is None
+                assert said.look(channel.beats) is None
+                time.sleep(0.2)
+            assert channel.beats > 3
+            assert hangs.startswith("it hangs: no sign of life for ")
+        finally:
+            process.kill()
+    channel.close()
 
 
 def test_a_process_that_cannot_start_says_so_by_its_exit_status(start: Callable[..., Child], clock: Clock) -> None:

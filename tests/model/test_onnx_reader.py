@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -137,6 +137,23 @@ def with_input_twice() -> onnx.ModelProto:
     return model
 
 
+def with_branch_of_no_type() -> onnx.ModelProto:
+    branches = [
+        helper.make_graph([make_node(op, ["x"], ["b"])], op, [], [helper.make_tensor_value_info("b", element, [1, 3])])
+        for op, element in (("Relu", TensorProto.FLOAT), ("Neg", 127))
+    ]
+    choice = make_node("If", ["c"], ["y"], then_branch=branches[0], else_branch=branches[1])
+    nodes = [make_node("ReduceSum", ["x"], ["s"], keepdims=0), make_node("Greater", ["s", "zero"], ["c"]), choice]
+    return network(nodes, {"x": [1, 3]}, {"y": [1, 3]}, {"zero": np.zeros((), np.float32)})
+
+
+def normalised(filters: int, weight_dims: Sequence[int] = (4, 2, 1, 1)) -> onnx.ModelProto:
+    """A Conv of 4 filters, by default, with a normalisation of `filters` behind it."""
+    nodes = [make_node("Conv", ["x", "w"], ["c"]), make_node("BatchNormalization", ["c", "s", "s", "s", "s"], ["y"])]
+    weights = {"w": weight(*weight_dims), "s": np.ones(filters, np.float32)}
+    return network(nodes, {"x": [1, "channels", 5, 5]}, {"y": None}, weights)
+
+
 def with_sparse_weight() -> onnx.ModelProto:
     model = relu()
     values = numpy_helper.from_array(np.ones(1, np.float32), "thin")
@@ -182,6 +199,8 @@ def of_type(element: int) -> onnx.ModelProto:
         pytest.param(with_domain("ai.onnx", 18), ["2 opset versions of domain 'ai.onnx'"], id="two-opsets"),
         pytest.param(relu((1, 0)), ["'x' has size 0 in dimension 1", "expected 1 or more"], id="size-0"),
         pytest.param(relu((0, 3)), ["'x' has size 0 in dimension 0", "expected 1 or more"], id="batch-0"),
+        pytest.param(with_branch_of_no_type(), ["not a valid ONNX model", "127"], id="no-such-type"),
+        pytest.param(normalised(4, ()), ["'channels'"], id="scalar-filter"),
         pytest.param(with_input_twice(), ["input 'x' is listed 2 times"], id="input-twice"),
         pytest.param(with_sparse_weight(), ["'thin'", "sparse"], id="sparse"),
         pytest.param(with_short_weight(), ["'w'", "expected 2048 bytes, not 12"], id="short-weight"),
@@ -223,6 +242,11 @@ def test_bad_model_is_refused(model: onnx.ModelProto, words: list[str], tmp_path
     message = refusal(write(model, tmp_path))
     for word in words:
         assert word in message
+
+
+def test_a_normalisation_of_other_than_the_filters_is_refused(tmp_path: Path) -> None:
+    message = refusal(write(normalised(3), tmp_path), {"channels": 2})
+    assert "not a valid ONNX model" in message or "the engine cannot run it" in message
 
 
 def test_the_newest_versions_that_are_named_are_taken(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import psutil
@@ -89,17 +88,22 @@ def test_a_job_ends_with_the_process_that_waits_for_it(tmp_path: Path) -> None:
             job.kill()
 
 
-def test_an_interrupt_as_its_limit_is_set_ends_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was left behind, and a thread that waits for ever with it, which the process then never ended for."""
+def test_an_interrupt_ends_it_too() -> None:
+    def interrupt(_number: int, _frame: object) -> None:
+        raise SystemExit(0)
 
-    class Interrupted(threading.Timer):
-        def start(self) -> None:
-            super().start()
-            raise SystemExit(0)
-
-    monkeypatch.setattr(threading, "Timer", Interrupted)
-    before = {*threading.enumerate()}
-    with pytest.raises(SystemExit):
-        run_job("endless", failed="it failed")
-    assert {*threading.enumerate()} <= before
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with pytest.raises(SystemExit):
+            run_job("endless", failed="it failed", hear=lambda _: signal.raise_signal(signal.SIGALRM))
+    finally:
+        signal.signal(signal.SIGALRM, before)
     assert not [child for child in psutil.Process().children() if "endless" in child.cmdline()]
+
+
+def test_a_job_that_is_stopped_is_ended(tmp_path: Path) -> None:
+    """Whoever waited for it waited for ever, and held the lock under which one at a time is measured on a host."""
+    (tmp_path / "stops.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)")
+    with pytest.raises(JobFailed, match=r"^it failed: it hangs: no sign of life for \d+ s$") as failure:
+        run_job("stops", failed="it failed")
+    assert failure.value.status is None

@@ -197,6 +197,20 @@ def test_a_tuner_that_is_killed_is_started_again(client: Client, daemon: DaemonP
     assert began["run"] == ended["run"] == tuner(client)["run"]
 
 
+def test_a_tuner_that_is_stopped_is_ended_and_the_search_goes_on(client: Client, daemon: DaemonProcess) -> None:
+    """It stayed in its search for good, and to restart that changed nothing."""
+    before = len(events(client, "tuner_died"))
+    client.call("tuner_set", restart=True)
+    with Load(daemon.endpoint) as load:
+        await_trials(client, 1, load)
+        os.kill(tuner_pid(daemon), signal.SIGSTOP)
+        client.call("tuner_set", restart=True)
+        until(lambda: len(events(client, "tuner_died")) == before + 1, "its end")
+        await_state(client, "watching")
+    assert_kept(load)
+    assert events(client, "tuner_died")[before]["reason"].startswith("it hangs: no sign of life for ")
+
+
 def tuner_pid(daemon: DaemonProcess) -> int:
     (process,) = (
         child for child in psutil.Process(daemon.pid).children() if "shisha_rt.daemon.children.tuner" in child.cmdline()

@@ -1,7 +1,8 @@
 """A process in which the daemon has something thought out, and the line to it.
 
 A process that dies is started again: at once if it had lived for a while, else after a delay that doubles. What is
-sent meanwhile is lost, as it is with the process; whoever is told of the death begins anew.
+sent meanwhile is lost, as it is with the process; whoever is told of the death begins anew. One that hangs
+(`process/pulse.py`) is ended, and what it held is free then.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.process.channel import GONE, Channel, ChannelBroken
 from shisha_rt.process.child import Child, start_child
 from shisha_rt.process.codec import Codec
+from shisha_rt.process.pulse import Pulse
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +63,7 @@ class ChildLink(Generic[ToT, FromT]):
         self._greeting = greeting
         self._delay_s = 0.0
         self._line: tuple[Child, Channel] | None = None
+        self._pulse: Pulse | None = None
         self._started_s = self._again_at_s = 0.0
         self._reason: str | None = None
         self._idle = idle
@@ -87,6 +90,7 @@ class ChildLink(Generic[ToT, FromT]):
     def _watch(self, child: Child, channel: Channel) -> None:
         self._started_s = time.monotonic()
         self._line = child, channel
+        self._pulse = Pulse(child.popen.pid)
         self._poller.watch(channel.fileno(), self._hear)
         self._poller.watch(child.pidfd, self._ended)
 
@@ -146,10 +150,16 @@ class ChildLink(Generic[ToT, FromT]):
         yield from self.look()
 
     def look(self) -> Iterator[object]:
-        """Every so often: send what waits; start the process again that has died, when it is time to."""
+        """Every so often: send what waits; end the process if it hangs; start it again when it is time to."""
         if self._line is not None:
-            if self._line[1].waiting and self._line[1].open:
+            child, channel = self._line
+            if channel.waiting and channel.open:
                 self._or_kill(Channel.flush)
+            assert self._pulse is not None
+            hangs = self._pulse.look(channel.beats)
+            if hangs is not None:
+                self._reason = hangs
+                child.popen.kill()
         elif not self._idle and time.monotonic() >= self._again_at_s:
             reason, self._reason = self._reason, None
             assert reason is not None  # it has died

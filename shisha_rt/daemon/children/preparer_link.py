@@ -14,6 +14,7 @@ from shisha_rt.errors import Failure
 from shisha_rt.process.channel import Channel, ChannelBroken
 from shisha_rt.process.child import start_child
 from shisha_rt.process.job import how_ended
+from shisha_rt.process.pulse import Pulse
 
 if TYPE_CHECKING:  # what it is started from has not loaded these yet
     from shisha_rt.core.tuning.events import PlannedAhead
@@ -22,12 +23,13 @@ if TYPE_CHECKING:  # what it is started from has not loaded these yet
 
 _MODULE: Final = "shisha_rt.daemon.children.preparer"
 _ENDS_WITHIN_S: Final = 5.0
+_LOOK_EVERY_S: Final = 0.5
 
 
 class PreparerLink:
     """Started at once, as it takes a second to load; then `ask`, `wait`, and `watch` for the plans made ahead.
 
-    `close` in any case.
+    `look` every so often meanwhile, and `close` in any case.
     """
 
     def __init__(self) -> None:
@@ -42,6 +44,7 @@ class PreparerLink:
             raise
         finally:
             theirs.close()
+        self._pulse = Pulse(self._child.popen.pid)
 
     def ask(self, asked: Preparation, log: tuple[int, str]) -> None:
         """Begin. `log`: level and format of what the process logs to the standard error that is the daemon's, too."""
@@ -65,8 +68,12 @@ class PreparerLink:
                     message: str | Exception | PreparedModel = pickle.loads(data)
                     return message
                 self._channel.flush()
+            hangs = self._pulse.look(self._channel.beats)
+            if hangs is not None:
+                raise Failure(f"the process that prepares the model was ended: {hangs}")
             if self._channel.open:
-                select.select([self._channel.fileno()], [self._channel.fileno()] if self._channel.waiting else [], [])
+                fd = self._channel.fileno()
+                select.select([fd], [fd] if self._channel.waiting else [], [], _LOOK_EVERY_S)
         raise Failure(f"the process that prepares the model has died: {how_ended(self._child.popen.wait())}")
 
     def watch(self, poller: Poller) -> None:
@@ -74,6 +81,11 @@ class PreparerLink:
         self._poller = poller
         poller.watch(self._channel.fileno(), self._hear)
         poller.watch(self._child.pidfd, self._gone)
+
+    def look(self) -> None:
+        """End the process if it hangs: what it would have planned ahead is planned when it is wanted."""
+        if not self._closed and self._pulse.look(self._channel.beats) is not None:
+            self._child.popen.kill()
 
     def _hear(self) -> Iterator[PlannedAhead]:
         from shisha_rt.core.tuning.events import PlannedAhead  # the daemon has it by now

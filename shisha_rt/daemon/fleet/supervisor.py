@@ -17,7 +17,6 @@ import time
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -32,7 +31,8 @@ from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.messages.worker import FAR_END_GONE, FromWorker, WorkerConfig
 from shisha_rt.process.arena import Arena
 from shisha_rt.process.budgets import Budgets
-from shisha_rt.process.child import Child, start_child, stat_fields, wants_core
+from shisha_rt.process.child import Child, start_child, wants_core
+from shisha_rt.process.pulse import cpu_ticks
 
 log = logging.getLogger(__name__)
 
@@ -201,7 +201,7 @@ class Supervisor:
         starved = functools.partial(wants_core, process.pid)
         if not process.ready:
             patience = self.far_patience if self._ready.machine.place(process.place).remote else self.patience
-            return process.watch.look_at_start(_cpu_ticks(process.pid), seen_s, patience, starved)
+            return process.watch.look_at_start(cpu_ticks(process.pid), seen_s, patience, starved)
         sign = self._arena.sign(self._index[process.place])
         return process.watch.look(sign, now_ns, seen_s, usual_s, self.patience, starved, has_parts=has_parts)
 
@@ -211,14 +211,6 @@ class Supervisor:
             process.child.popen.kill()
         for process in list(self.processes.values()):
             deque(self._bury(process), maxlen=0)
-
-
-def _cpu_ticks(pid: int) -> int:
-    """What the process has computed so far, in the kernel's ticks."""
-    try:
-        return sum(map(int, stat_fields(Path(f"/proc/{pid}/stat"))[11:13]))
-    except OSError:  # it has just ended
-        return -1
 
 
 def _cause(status: int, last_lines: deque[str]) -> str:

@@ -135,7 +135,7 @@ class Gateway:
             (zmq.IPV6, "[" in endpoint),
         ):
             self.socket.setsockopt(option, value)
-        # Those that wait, and one that is coming; their framing is small beside the header's bytes. One is to be refused.
+        # Those that wait, and one that is coming, if only to be refused; framing is small beside the header's bytes.
         allowed_bytes = (queued + 1) * (limits.max_message_bytes + limits.max_header_bytes) + REFUSED_BYTES
         cut_off = partial(count, "shisha_connections_cut")
         broken_off = None if security is None else security.broken_off

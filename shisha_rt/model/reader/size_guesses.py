@@ -90,7 +90,7 @@ def _told_by_weights(model: onnx.ModelProto, tensor: str) -> dict[int, int]:
         if not node.input or node.input[0] != tensor or len(node.input) < 2 or node.input[1] not in weights:
             continue
         shape = weights[node.input[1]]
-        if node.op_type == "Conv":
+        if node.op_type == "Conv" and len(shape) > 1:
             group = next((attribute.i for attribute in node.attribute if attribute.name == "group"), 1)
             return {1: shape[1] * group}
         if node.op_type == "MatMul" and len(shape) > 1:

@@ -1,0 +1,66 @@
+"""Whether a child of ours goes on: one rule for all but workers, which sign the board (`daemon/fleet/watch.py`).
+
+A child with a line to its parent says so every second, from a thread of its own. It also lives while it computes, or
+wants to: a solver may keep the interpreter for long, and a child that starts says nothing yet. One that does none of
+this for `SILENCE_S` hangs. A job has no line, and may wait for processes of its own, which give way to all others: it
+hangs when it is silent for `JOB_SILENCE_S`, or stopped.
+
+Time counts only as far as the parent was there to see it.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Final
+
+from shisha_rt.process.child import stat_fields, wants_core
+
+SILENCE_S: Final = 5.0
+JOB_SILENCE_S: Final = 300.0
+_SEEN_S: Final = 1.0
+"""A look counts for at most this long: whoever looks later than that was stopped himself."""
+
+
+class Pulse:
+    """What has been seen of one child since it was started, by its process id."""
+
+    def __init__(self, pid: int, silence_s: float = SILENCE_S) -> None:
+        self._pid = pid
+        self._patience_s = silence_s
+        self._beats = 0
+        self._cpu_ticks = 0
+        self._silent_s = 0.0
+        self._look_s = time.monotonic()
+
+    def look(self, beats: int = 0) -> str | None:
+        """Why it counts as hung, or None. `beats`: how many signs of life its line has brought so far."""
+        now_s = time.monotonic()
+        self._silent_s += min(now_s - self._look_s, _SEEN_S)
+        self._look_s = now_s
+        if beats != self._beats:
+            self._beats, self._silent_s = beats, 0.0
+        if self._silent_s < SILENCE_S:
+            return None
+        ticks = cpu_ticks(self._pid)
+        if ticks != self._cpu_ticks or wants_core(self._pid):
+            self._cpu_ticks, self._silent_s = ticks, 0.0
+            return None
+        if self._silent_s < self._patience_s and not _is_stopped(self._pid):
+            return None
+        return f"it hangs: no sign of life for {self._silent_s:.0f} s"
+
+
+def cpu_ticks(pid: int) -> int:
+    """What a process has computed so far, in the kernel's ticks; -1 if it has just ended."""
+    try:
+        return sum(map(int, stat_fields(Path(f"/proc/{pid}/stat"))[11:13]))
+    except OSError:
+        return -1
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        return stat_fields(Path(f"/proc/{pid}/stat"))[0] == "T"
+    except OSError:
+        return False

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from shisha_rt.cli.layers import form_in_words, short
 from shisha_rt.cli.options import Dims, Json, MachineFile, ManyShapes, Model, parse_dims, parse_shapes, progress
 from shisha_rt.machine.host.this_machine import host_in_words, host_object
+from shisha_rt.model.batches import batches_in_words
 from shisha_rt.model.input_sizes import InputSizes
 
 if TYPE_CHECKING:
@@ -122,6 +123,11 @@ def _as_object(checked: Checked, machine: Machine, host: Host, following: Sequen
             "least": _passing(costs[0]) if costs else None,
             "most": _passing(costs[-1]) if costs else None,
         },
+        "batches": {
+            "one_frame_at_a_time": [
+                {"layer": layer, "reason": reason} for layer, reason in enumerate(index.mixing) if reason
+            ],
+        },
         "openvino": None
         if second is None
         else {"runs": second.runs, "difference": second.difference, "reason": second.reason},
@@ -178,6 +184,7 @@ def _rows(checked: Checked, machine: Machine, host: Host) -> Iterator[tuple[str,
     if costs:
         passing = f"; {_at(costs[0])} at the least, {_at(costs[-1])} at the most"
     yield "cuts", [f"{len(costs)} of {len(compiled.layers) - 1} legal{passing}"]
+    yield "batches", [batches_in_words(index.mixing)]
     yield "openvino", [_second_in_words(checked.second)]
     if checked.odd:
         yield "odd", checked.odd

@@ -30,7 +30,8 @@ def layers(
     A layer is one heavy operator (Conv, ConvTranspose, Gemm, MatMul) with the light ones that need it and
     no later one; or, where the places of a machine have devices, each operator (--layers operators). Its
     weight is Eq. 1 of Shisha; macs are multiply-adds; in and out are the bytes of all tensors that live at
-    the cut before and after it. Where the engine has compiled MODEL before, it says in which form.
+    the cut before and after it. Last, which layers may compute several frames in one run (see serve --batch), and
+    why others may not. Where the engine has compiled MODEL before, it says in which form.
 
     \b
     Examples:
@@ -40,20 +41,30 @@ def layers(
       shisha-rt layers zoo:resnet50 --json | jq '.layers[].weight'
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     from shisha_rt.measure.compile import compiled_form
-    from shisha_rt.model.layers import group_layers
+    from shisha_rt.model.batches import batches_in_words, follow_batch, layers_in_batches
+    from shisha_rt.model.free_batch import integers_of
+    from shisha_rt.model.layers import group_layers, layer_of_operator
     from shisha_rt.model.reader.onnx_reader import read_model
     from shisha_rt.model.zoo import resolve_model
 
     read = read_model(resolve_model(model, progress), parse_sizes(dim, shape))
     layers_read = group_layers(read.graph, kind)
     form = compiled_form(read) if kind == "heavy" else None
+    followed = follow_batch(read.graph, integers_of(read.proto.graph))
+    mixing = layers_in_batches(read.graph, layer_of_operator(layers_read), len(layers_read), followed).mixing
     if as_json:
         rows = [{key: getattr(layer, key) for key in _KEYS} for layer in layers_read]
-        print(json.dumps({"model": read.name, "layers": rows} | ({} if form is None else {"form": form})))
+        layers_object: dict[str, object] = {"model": read.name, "layers": rows, "one_frame_at_a_time": _named(mixing)}
+        print(json.dumps(layers_object | ({} if form is None else {"form": form})))
     else:
         _print_table(read.name, layers_read)
+        print(f"batches: {batches_in_words(mixing)}")
         if form is not None:
             print(f"compiled: {form_in_words(form)}")
+
+
+def _named(mixing: Sequence[str]) -> list[dict[str, object]]:
+    return [{"layer": layer, "reason": reason} for layer, reason in enumerate(mixing) if reason]
 
 
 def form_in_words(form: Form) -> str:

@@ -22,6 +22,8 @@ import onnx
 from shisha_rt.cache import cache_folder, fault_in, publish
 from shisha_rt.errors import Failure
 from shisha_rt.measure.compiled import Compiled
+from shisha_rt.model.batches import follow_batch
+from shisha_rt.model.free_batch import integers_of
 from shisha_rt.model.graph import ModelGraph
 from shisha_rt.model.index import FORM_COST, INDEX_VERSION, Form
 from shisha_rt.model.input_sizes import ANY_SIZES, InputSizes
@@ -30,7 +32,7 @@ from shisha_rt.model.layers import group_layers
 from shisha_rt.model.plain_index import plain_index
 from shisha_rt.model.reader import index_file
 from shisha_rt.model.reader.onnx_reader import Model, read_model, read_saved
-from shisha_rt.model.split_index import with_splits
+from shisha_rt.model.split_index import with_batches, with_splits
 from shisha_rt.process.job import JobFailed, run_job
 
 log = logging.getLogger(__name__)
@@ -74,7 +76,9 @@ def compile_model(
     def make_ready(model_folder: Path) -> None:
         def build(target: Path) -> None:
             if plain:
-                index_file.write_index(with_splits(plain_index(model.graph, layers), model.graph, layers), target)
+                index = with_splits(plain_index(model.graph, layers), model.graph, layers)
+                followed = follow_batch(model.graph, integers_of(model.proto.graph))
+                index_file.write_index(with_batches(index, model.graph, followed), target)
             else:
                 tell(f"optimising {model.name} (once; kept for the next start)")
                 _first_that_runs(model.name, model_folder, target)

@@ -20,7 +20,7 @@ from shisha_rt.model.split import KeptWhole, Splittable
 from shisha_rt.tensors import TensorSpec
 
 NO_LAYER: Final = -1
-INDEX_VERSION: Final = 10  # raise it when an index, or what lies beside it, comes to say something else of a model
+INDEX_VERSION: Final = 11  # raise it when an index, or what lies beside it, comes to say something else of a model
 
 Form = Literal["prepacked", "external", "as_is", "unoptimised"]
 """What stages are cut from: the optimised graph, its weights prepacked or as they are; or the cleaned graph, which each
@@ -59,6 +59,10 @@ class ModelIndex(msgspec.Struct, frozen=True):
     legal cut parts; any other is never in the arena. `splits`: how groups of layers may be split; `kept_whole`: which
     may not, and why. `inner`: rooms for what shards make and no layer hands on, sums of their own among them.
 
+    `batch_axes`: by tensor, the axis along which those of several frames may follow each other in memory.
+    `mixing` (layers,): why a layer computes one frame at a time, empty where it need not; `tied`: layers that compute
+    several together in one stage or not at all; `whole`: why no request may have several frames, empty if it may.
+
     `input_readers` (inputs,): the layers that read each, ascending; `output_makers` (outputs,): the layer that makes
     each, `NO_LAYER` for an input that is handed on as it is.
     """
@@ -76,6 +80,10 @@ class ModelIndex(msgspec.Struct, frozen=True):
     inner: tuple[TensorSpec, ...] = ()
     input_readers: tuple[tuple[int, ...], ...] = ()
     output_makers: tuple[int, ...] = ()
+    batch_axes: dict[str, int] = {}
+    mixing: tuple[str, ...] = ()
+    tied: tuple[tuple[int, ...], ...] = ()
+    whole: str = "it was not looked at"
 
     @property
     def tensors(self) -> tuple[TensorSpec, ...]:

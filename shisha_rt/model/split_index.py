@@ -1,4 +1,7 @@
-"""How a model's layers may be split, and the rooms that shards need beyond those of tensors that cross cuts."""
+"""What an index says beyond layers and cuts: how layers may be split, and which compute several frames in one run.
+
+Shards need rooms beyond those of tensors that cross cuts.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
+from shisha_rt.model.batches import FollowedBatch, layers_in_batches, lies_apart
 from shisha_rt.model.graph import Graph
 from shisha_rt.model.index import ModelIndex
 from shisha_rt.model.layers import Layer
@@ -27,3 +31,11 @@ def with_splits(index: ModelIndex, graph: Graph, layers: Sequence[Layer]) -> Mod
             rooms = split.rooms(name, MOST_SUMMED)
             inner |= {room: structs.replace(spec, name=room) for room in rooms if room not in known}
     return structs.replace(index, splits=splits, kept_whole=kept_whole, inner=tuple(inner.values()))
+
+
+def with_batches(index: ModelIndex, graph: Graph, followed: FollowedBatch) -> ModelIndex:
+    """`index` with what is known of several frames in one run; `graph` as above, `followed` what was found in it."""
+    layers = layers_in_batches(graph, index.node_layers, index.layer_count, followed)
+    axes = {spec.name: followed.axes[spec.name] for spec in index.tensors if spec.name in followed.axes}
+    apart = {name: axis for name, axis in axes.items() if lies_apart(graph, name, axis)}
+    return structs.replace(index, batch_axes=apart, mixing=layers.mixing, tied=layers.tied, whole=layers.whole)

@@ -50,6 +50,7 @@ def test_an_everyday_network(run: Run, tiny_model: Path) -> None:
         "places": ["fast0", "slow0"],
         "devices": [],
         "form": "prepacked",
+        "batches": {"one_frame_at_a_time": []},
         "odd": [],
         "next": [
             f"{serve}  # the least time of each frame while few come, the most frames a second while many do",

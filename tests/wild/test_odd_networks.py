@@ -17,6 +17,7 @@ import pytest
 
 from shisha_rt.errors import BadInput
 from shisha_rt.measure.compiled import Compiled
+from shisha_rt.model.batches import why_not_together
 from shisha_rt.model.index import Form
 from shisha_rt.model.layers import group_layers
 from shisha_rt.model.reader import one_run
@@ -108,6 +109,38 @@ def compiled_here(path: Path, forms: Sequence[Form]) -> Iterator[Compiled]:
         yield Compiled(model, group_layers(model.graph), read_index(folder), model_folder, folder)
 
 
+def check_together(compiled: Compiled, frames: Sequence[Arrays], work: Sequence[Span]) -> bool:
+    """A run of all frames makes of each what one of it alone makes. False for layers that mix frames."""
+    index = compiled.index
+    if why_not_together(work, index.mixing, index.tied):
+        return False
+    segment = OptimisedModel(compiled.engine_folder, index).segment_of_many(work, threads=1)
+    ends = (*segment.inputs, *segment.outputs)
+
+    def run(inputs: Sequence[Arrays]) -> list[Arrays]:
+        arrays = {}
+        for spec in ends:
+            shape = list(spec.shape)
+            shape[index.batch_axes[spec.name]] *= len(inputs)
+            arrays[spec.name] = np.zeros(shape, NUMPY_OF[spec.datatype])
+        for spec in segment.inputs:
+            for number, frame in enumerate(inputs):
+                arrays[spec.name].reshape(len(inputs), -1)[number] = frame[spec.name].reshape(-1)
+        segment.bind_to(arrays)()
+        return [
+            {spec.name: arrays[spec.name].reshape(len(inputs), -1)[number] for spec in segment.outputs}
+            for number in range(len(inputs))
+        ]
+
+    given = [{spec.name: made_up(spec, seed) for spec in segment.inputs} for seed in range(len(frames))]
+    for number, (together, one) in enumerate(zip(run(given), given, strict=True)):
+        for name, value in run([one])[0].items():
+            rounding = 1e-2 if value.dtype == np.float16 else 1e-5
+            what = f"{name} of frame {number} under {work} of {index.form}"
+            np.testing.assert_allclose(together[name], value, rtol=rounding, atol=rounding, err_msg=what)
+    return True
+
+
 def check_served(path: Path, *forms: Form) -> None:
     unread = {"unused": np.zeros(2, np.int64)} if "unused" in {v.name for v in onnx.load(path).graph.input} else {}
     for compiled in compiled_here(path, forms):
@@ -116,6 +149,8 @@ def check_served(path: Path, *forms: Form) -> None:
         assert compiled.legal_cuts
         assert [spec.name for spec in compiled.index.outputs] == list(expected[0])
         for stages in plans(compiled, random.Random(0)):
+            for work in stages:
+                check_together(compiled, frames, work)
             for number, (found, right) in enumerate(zip(in_stages(compiled, frames, stages), expected, strict=True)):
                 for name, value in right.items():
                     what = f"{name} of frame {number} under {stages} of {compiled.index.form}"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from shisha_rt.model.dimensions import tensor_of
+from shisha_rt.model.elementwise import BROADCAST
 from shisha_rt.model.graph import Graph, Operator
 from shisha_rt.model.shards.blocked import BLOCK, NCHWC
 from shisha_rt.model.shards.shards import Slice
@@ -24,16 +25,6 @@ PRODUCTS: Final = frozenset({"FusedGemm", "FusedMatMul", "Gemm", "MatMul"})
 _POOLING: Final = frozenset({"AveragePool", "LpPool", "MaxPool"})
 _GLOBAL_POOLING: Final = frozenset({"GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool"})
 _RESHAPING: Final = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
-# fmt: off
-_BROADCAST: Final = frozenset({
-    "Abs", "Acos", "Acosh", "Add", "And", "Asin", "Asinh", "Atan", "Atanh", "BiasGelu", "Cast", "Ceil", "Celu",
-    "Clip", "Cos", "Cosh", "Div", "Elu", "Equal", "Erf", "Exp", "FastGelu", "Floor", "Gelu", "Greater",
-    "GreaterOrEqual", "HardSigmoid", "HardSwish", "Identity", "IsInf", "IsNaN", "LeakyRelu", "Less", "LessOrEqual",
-    "Log", "Max", "Mean", "Min", "Mish", "Mod", "Mul", "Neg", "Not", "Or", "Pow", "PRelu", "QuickGelu", "Reciprocal",
-    "Relu", "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Sub", "Sum",
-    "Swish", "Tan", "Tanh", "ThresholdedRelu", "Where", "Xor",
-})
-# fmt: on
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +69,7 @@ def needs_of(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
         return Needs((Slice(axis, wanted.first, wanted.count),))
     if kind in ("ReorderInput", "ReorderOutput"):
         return _reordering(graph, operator, wanted)
-    return Needs(broadcast(graph, operator, wanted)) if kind in _BROADCAST else None
+    return Needs(broadcast(graph, operator, wanted)) if kind in BROADCAST else None
 
 
 def carried(graph: Graph, operator: Operator, position: int, axis: int, unit: int) -> tuple[int, int] | None:

@@ -28,12 +28,16 @@ def take_apart(model: onnx.ModelProto, index: ModelIndex) -> Parts:
         for constant in graph.initializer
     }
     ends = {spec.name: _value_info(spec) for spec in index.tensors}
+    of_many = {spec.name: _of_many(spec, index.batch_axes[spec.name]) for spec in index.tensors
+               if spec.name in index.batch_axes}  # fmt: skip
     return Parts(
         header=header.SerializeToString(),
         nodes=tuple(nodes),
         constants=constants,
         inputs={name: _part(onnx.GraphProto(input=[value])) for name, value in ends.items()},
         outputs={name: _part(onnx.GraphProto(output=[value])) for name, value in ends.items()},
+        inputs_of_many={name: _part(onnx.GraphProto(input=[value])) for name, value in of_many.items()},
+        outputs_of_many={name: _part(onnx.GraphProto(output=[value])) for name, value in of_many.items()},
     )
 
 
@@ -51,6 +55,13 @@ def _value_info(spec: TensorSpec) -> onnx.ValueInfoProto:
     """Without a shape where it depends on the data: the engine says so each time that it meets another."""
     element = onnx.helper.np_dtype_to_tensor_dtype(NUMPY_OF[spec.datatype])
     return onnx.helper.make_tensor_value_info(spec.name, element, None if spec.open_axes else spec.shape)
+
+
+def _of_many(spec: TensorSpec, axis: int) -> onnx.ValueInfoProto:
+    """Of any number of frames; equal names mean equal sizes to the engine."""
+    element = onnx.helper.np_dtype_to_tensor_dtype(NUMPY_OF[spec.datatype])
+    shape = [f"{size} frames" if position == axis else size for position, size in enumerate(spec.shape)]
+    return onnx.helper.make_tensor_value_info(spec.name, element, shape)
 
 
 def _size_bytes(constant: onnx.TensorProto) -> int:

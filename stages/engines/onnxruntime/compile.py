@@ -21,7 +21,9 @@ import onnx
 import onnxruntime as ort
 from msgspec import structs
 
+from shisha_rt.model.batches import follow_batch
 from shisha_rt.model.compared import compared_values
+from shisha_rt.model.free_batch import free_batch, integers_of
 from shisha_rt.model.graph import Graph
 from shisha_rt.model.index import (
     Crossing,
@@ -39,7 +41,7 @@ from shisha_rt.model.open_shapes import follows_values
 from shisha_rt.model.plain_index import plain_index, spec_of
 from shisha_rt.model.reader import index_file
 from shisha_rt.model.reader.onnx_reader import CLEAN_FILE, read_clean
-from shisha_rt.model.split_index import with_splits
+from shisha_rt.model.split_index import with_batches, with_splits
 from shisha_rt.model.subgraphs import reads
 from shisha_rt.tensors import NAME_OF, TensorSpec
 from stages.engines.onnxruntime.align import align_weights
@@ -97,11 +99,14 @@ def compile_into(model_folder: Path, target: Path, form: Form) -> None:
     if form not in _AS_READ:
         tensors = {spec.name: spec for spec in index.inputs} | specs
     write_tensors(tensors.values(), target)
-    index = with_splits(index, graph if form in _AS_READ else optimised_graph(optimised, tensors), layers)
+    cut_graph = graph if form in _AS_READ else optimised_graph(optimised, tensors)
+    followed = follow_batch(cut_graph, integers_of(optimised.graph))
+    index = with_batches(with_splits(index, cut_graph, layers), cut_graph, followed)
     if whole:
         inputs = tuple(structs.replace(spec, made_up=whole.get(spec.name, 0)) for spec in index.inputs)
         index = structs.replace(index, inputs=inputs)
     index_file.write_index(index, target)
+    free_batch(optimised.graph, followed.reshaped, {name: spec.shape for name, spec in tensors.items()})
     write_parts(take_apart(optimised, index), target)
 
 

@@ -35,13 +35,17 @@ class ConstantPart(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Parts(msgspec.Struct, frozen=True):
-    """`header`: what every segment begins with. `inputs` and `outputs`: each tensor as an end of a segment."""
+    """`header`: what every segment begins with. `inputs` and `outputs`: each tensor as an end of a segment; those
+    `of_many`: of one that computes any number of frames together.
+    """
 
     header: bytes
     nodes: tuple[NodePart, ...]
     constants: dict[str, ConstantPart]
     inputs: dict[str, bytes]
     outputs: dict[str, bytes]
+    inputs_of_many: dict[str, bytes]
+    outputs_of_many: dict[str, bytes]
 
 
 class Boundaries:

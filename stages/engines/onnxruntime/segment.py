@@ -10,7 +10,8 @@ compared here instead. An output whose shape depends on the data comes in memory
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +24,7 @@ from shisha_rt.process.layout import Region
 from shisha_rt.tensors import NUMPY_OF, TensorSpec, size_bytes
 from stages.engines.onnxruntime.options import as_built_options, optimising_options
 from stages.engines.onnxruntime.parts import Boundaries, read_parts
+from stages.engines.session import Array, Bound
 from stages.jobs.noise import run_on_something
 
 _HERE: Final = "cpu"
@@ -44,25 +46,61 @@ class OptimisedModel:
 
     def segment(self, work: Sequence[Span], threads: int, cores: Sequence[int] = ()) -> OptimisedSegment:
         """Build one or more runs of layers as one session; `cores` as in `base_options`."""
+        return OptimisedSegment(*self._session(work, threads, cores, many=False), self._layout)
+
+    def segment_of_many(self, work: Sequence[Span], threads: int, cores: Sequence[int] = ()) -> SegmentOfMany:
+        """The same for any number of frames in one run; of layers that may (see `model.batches`)."""
+        return SegmentOfMany(*self._session(work, threads, cores, many=True))
+
+    def _session(
+        self, work: Sequence[Span], threads: int, cores: Sequence[int], *, many: bool
+    ) -> tuple[ort.InferenceSession, list[TensorSpec], list[TensorSpec], int]:
+        """With its inputs, its outputs and the bytes of its weights."""
         parts = self._parts
         layers = {layer for first, last in work for layer in range(first, last + 1)}
         here = [node for node in parts.nodes if node.layer in layers]
         read = dict.fromkeys(name for node in here for name in node.reads)
         constants = [parts.constants[name] for name in read if name in parts.constants]
         inputs, outputs = ([self._specs[name] for name in names] for names in self._boundaries.of(work))
+        of_many = parts.inputs_of_many, parts.outputs_of_many
+        end_parts = of_many if many else (parts.inputs, parts.outputs)
         model = (
             parts.header,
             *(node.part for node in here),
             *(constant.part for constant in constants),
-            *(parts.inputs[spec.name] for spec in inputs),
-            *(parts.outputs[spec.name] for spec in outputs),
+            *(end_parts[0][spec.name] for spec in inputs),
+            *(end_parts[1][spec.name] for spec in outputs),
         )
         session = ort.InferenceSession(
             b"".join(model), self._options(threads, self._folder, cores), providers=["CPUExecutionProvider"]
         )
-        return OptimisedSegment(
-            session, inputs, outputs, sum(constant.size_bytes for constant in constants), self._layout
-        )
+        return session, inputs, outputs, sum(constant.size_bytes for constant in constants)
+
+
+class SegmentOfMany:
+    """A built stage on arrays of several frames."""
+
+    def __init__(
+        self, session: ort.InferenceSession, inputs: list[TensorSpec], outputs: list[TensorSpec], weight_bytes: int
+    ) -> None:
+        self.inputs = inputs
+        self.outputs = outputs
+        self._session = session
+
+    def bind_to(self, arrays: Mapping[str, Array]) -> Bound:
+        """A function that reads its inputs from `arrays`, by name, and writes its outputs there."""
+        binding = self._session.io_binding()
+        for spec in self.inputs:
+            binding.bind_input(*_array(spec, arrays[spec.name]))
+        for spec in self.outputs:
+            binding.bind_output(*_array(spec, arrays[spec.name]))
+        return partial(self._session.run_with_iobinding, binding)
+
+
+def _array(spec: TensorSpec, array: Array) -> tuple[object, ...]:
+    if array.dtype != NUMPY_OF[spec.datatype] or not array.flags.c_contiguous:
+        raise ValueError(f"tensor {spec.name!r} is {spec.datatype}, row-major; its array is {array.dtype}")
+    return spec.name, _HERE, 0, array.dtype.type, array.shape, array.ctypes.data
 
 
 class OptimisedSegment:

@@ -1,0 +1,598 @@
+"""Which operators compute several frames in one run, each frame's results as if it were alone.
+
+Every tensor of a frame has a **batch axis**, along which those of several frames follow each other: axis 0 of each
+input, and from there as operators carry it. With n frames that axis is n times as long, with the frames apart in it;
+all others stay. A tensor without one is the same for all frames: it follows from constants. What an operator does to
+the axis is said here by type; one that mixes frames (a reduction over the axis, a scale of all that it reads), or that
+is not known here, computes one frame at a time, and behind it the axis begins anew.
+
+Shapes that a model states are those of one frame. The only ones that an operator reads as values, and that may have to
+change, are those of Reshape: -1 in the batch axis fits any number of frames (`free_batch`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, TypeAlias
+
+from shisha_rt.model.dimensions import tensor_of
+from shisha_rt.model.elementwise import BROADCAST
+from shisha_rt.model.graph import Graph, Operator
+from shisha_rt.model.spans import Span
+
+Integers: TypeAlias = Mapping[str, tuple[int, ...]]
+"""Values of small constants of whole numbers, by name."""
+Axes: TypeAlias = tuple["int | None", ...]
+"""Batch axis of each of an operator's tensors; None for one that is the same for all frames, or absent."""
+
+_MOST_NAMED: Final = 8
+_TO_THE_END: Final = 1 << 31  # of a Slice: at least so much means all there is
+
+
+class MixesFrames(Exception):
+    """An operator computes one frame at a time; one line says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedBatch:
+    """`axes`: by tensor of run time, its batch axis; absent where it is the same for all frames.
+
+    `mixing`: by operator (index) that computes one frame at a time, why. `reshaped`: Reshape operators, each with the
+    axis in which the shape that it is given has to be -1.
+    """
+
+    axes: Mapping[str, int]
+    mixing: Mapping[int, str]
+    reshaped: Mapping[int, int]
+
+
+def follow_batch(graph: Graph, integers: Integers) -> FollowedBatch:
+    """`integers`: values of the constants that operators read as axes, starts and ends."""
+    axes = {tensor.name: 0 for tensor in graph.inputs}
+    mixing: dict[int, str] = {}
+    reshaped: dict[int, int] = {}
+    for number, operator in enumerate(graph.operators):
+        read = tuple(axes.get(name) if name else None for name in operator.inputs)
+        try:
+            _check_tensors(graph, operator, axes)
+            made = _carried(_Ends(graph, operator, read, integers))
+        except MixesFrames as reason:
+            mixing[number] = f"{operator.op_type}: {reason}"
+            made = (0,) * len(operator.outputs)
+        for name, axis in zip(operator.outputs, made, strict=False):
+            if name and axis is not None:
+                axes[name] = axis
+        if operator.op_type == "Reshape" and number not in mixing and made[0] is not None:
+            reshaped[number] = made[0]
+    return FollowedBatch(axes, mixing, reshaped)
+
+
+def lies_apart(graph: Graph, name: str, axis: int) -> bool:
+    """Whether frames of a tensor, one behind the other in memory, are the tensor of all of them."""
+    shape = graph.tensors[name].shape
+    return axis < len(shape) and math.prod(shape[:axis]) == 1
+
+
+@dataclass(frozen=True, slots=True)
+class LayersInBatches:
+    """(layers,) `mixing`: why a layer computes one frame at a time; empty where it need not.
+
+    `tied`: layers between which a tensor passes whose frames do not lie apart: a stage that computes several frames in
+    one run has all of a group, or none. `whole`: why a request of several frames cannot be taken apart into frames;
+    empty if it can.
+    """
+
+    mixing: tuple[str, ...]
+    tied: tuple[tuple[int, ...], ...]
+    whole: str
+
+
+def layers_in_batches(
+    graph: Graph, node_layers: Sequence[int], layer_count: int, followed: FollowedBatch
+) -> LayersInBatches:
+    """`graph` is the one that stages are cut from, `node_layers` (operators,) the layer of each."""
+    mixing = [""] * layer_count
+    for number, reason in followed.mixing.items():
+        mixing[node_layers[number]] = mixing[node_layers[number]] or reason
+    tied: list[tuple[int, ...]] = []
+    whole = next(filter(None, mixing), "")
+    handed_out = {tensor.name for tensor in graph.outputs}
+    for number, operator in enumerate(graph.operators):
+        for name in filter(None, operator.outputs):
+            axis, layer = followed.axes.get(name), node_layers[number]
+            if name in handed_out:
+                if axis is None or not lies_apart(graph, name, axis):
+                    mixing[layer] = mixing[layer] or f"output {name!r}: its frames do not lie apart"
+                if axis != 0:
+                    whole = whole or f"output {name!r}: its first axis does not go with the inputs'"
+            layers = {layer, *(node_layers[reader] for reader in graph.consumers.get(name, ()))}
+            if len(layers) > 1 and (axis is None or not lies_apart(graph, name, axis)):
+                tied.append(tuple(sorted(layers)))
+    made = {name for operator in graph.operators for name in operator.outputs}
+    if not whole and not handed_out <= made:
+        whole = "an output is an input as it is"
+    return LayersInBatches(tuple(mixing), tuple(dict.fromkeys(tied)), whole)
+
+
+def why_not_together(work: Sequence[Span], mixing: Sequence[str], tied: Sequence[Sequence[int]]) -> str:
+    """Why a stage of these layers computes one frame at a time; empty where it need not."""
+    layers = {layer for first, last in work for layer in range(first, last + 1)}
+    for layer in sorted(layers):
+        if mixing[layer]:
+            return f"layer {layer} computes one frame at a time ({mixing[layer]})"
+    for group in tied:
+        if not layers.isdisjoint(group) and not layers.issuperset(group):
+            return f"frames of what passes between layers {', '.join(map(str, group))} do not lie apart"
+    return ""
+
+
+def _check_tensors(graph: Graph, operator: Operator, axes: Mapping[str, int]) -> None:
+    for name in (*operator.inputs, *operator.outputs):
+        tensor = graph.tensors.get(name)
+        if tensor is not None and tensor.open_axes:
+            raise MixesFrames(f"the size of {name!r} depends on the data")
+    for name in operator.inputs:
+        if name in axes and axes[name] >= len(graph.tensors[name].shape):
+            raise MixesFrames(f"{name!r} has no axis for frames")
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """An operator with the batch axes of what it reads."""
+
+    graph: Graph
+    operator: Operator
+    axes: Axes
+    integers: Integers
+
+    def shape(self, position: int) -> tuple[int, ...]:
+        name = self.operator.inputs[position]
+        return tensor_of(self.graph, name).shape if name else ()
+
+    def made_shape(self, position: int = 0) -> tuple[int, ...]:
+        return self.graph.tensors[self.operator.outputs[position]].shape
+
+    def has(self, position: int) -> bool:
+        return position < len(self.operator.inputs) and bool(self.operator.inputs[position])
+
+    def number(self, name: str, default: int) -> int:
+        value = self.operator.attributes.get(name, default)
+        assert isinstance(value, int), f"ONNX defines `{name}` as an integer"
+        return value
+
+    def listed(self, name: str, position: int | None) -> tuple[int, ...] | None:
+        """Whole numbers of an attribute or, in later versions, of an input; None if neither is there."""
+        value = self.operator.attributes.get(name)
+        if isinstance(value, tuple):
+            return value
+        if position is None or not self.has(position):
+            return None
+        given = self.integers.get(self.operator.inputs[position])
+        if given is None:
+            raise MixesFrames(f"its {name} are not known beforehand")
+        return given
+
+    def all_outputs(self, axis: int | None) -> Axes:
+        return (axis,) * len(self.operator.outputs)
+
+    def shared_but(self, *positions: int) -> None:
+        """Raises MixesFrames where another input than these goes with the frame."""
+        for position, axis in enumerate(self.axes):
+            if axis is not None and position not in positions:
+                raise MixesFrames(f"{self.operator.inputs[position]!r} goes with the frame, expected a constant")
+
+    def along(self, position: int = 0) -> int:
+        """The batch axis of an input that has to have one."""
+        axis = self.axes[position] if position < len(self.axes) else None
+        if axis is None:
+            raise MixesFrames(f"{self.operator.inputs[position]!r} is the same for all frames, which the rest is not")
+        return axis
+
+
+def _carried(ends: _Ends) -> Axes:
+    """Batch axes of what an operator makes. Raises MixesFrames."""
+    if all(axis is None for axis in ends.axes):
+        return ends.all_outputs(None)
+    kind = ends.operator.op_type
+    rule = _BROADCASTING if kind in BROADCAST else _RULES.get(kind)
+    if rule is None:
+        raise MixesFrames(_WHY_NOT.get(kind, "it is not known to keep frames apart"))
+    made = rule(ends)
+    for position, (name, axis) in enumerate(zip(ends.operator.outputs, made, strict=False)):
+        if name and axis is not None and axis >= len(ends.made_shape(position)):
+            raise MixesFrames(f"{name!r} has no axis for frames")
+    return made
+
+
+def _broadcast(ends: _Ends) -> Axes:
+    return ends.all_outputs(_broadcast_axis(ends, range(len(ends.axes))))
+
+
+def _broadcast_axis(ends: _Ends, positions: Sequence[int]) -> int:
+    """Axis of what the inputs at these positions are broadcast to; frames are in one place, from the end, in each."""
+    made = ends.made_shape()
+    from_end = {len(ends.shape(p)) - axis for p in positions if (axis := ends.axes[p]) is not None}
+    if len(from_end) != 1:
+        raise MixesFrames("frames are along different axes of what it reads")
+    (place,) = from_end
+    axis = len(made) - place
+    for position in positions:
+        shape = ends.shape(position) if ends.has(position) else ()
+        size = shape[-place] if len(shape) >= place else 1
+        if ends.axes[position] is None and size != 1:
+            raise MixesFrames("a constant differs along the axis of frames")
+        if ends.axes[position] is not None and size != made[axis]:
+            raise MixesFrames("frames are stretched along their axis")
+    return axis
+
+
+def _first_axis(*others: int) -> Callable[[_Ends], Axes]:
+    """Rule of operators that keep frames apart along axis 0; `others`: further inputs that go with the frame."""
+
+    def rule(ends: _Ends) -> Axes:
+        ends.shared_but(0, *others)
+        for position in (0, *others):
+            if ends.has(position) and ends.along(position) != 0:
+                raise MixesFrames("frames are not along its first axis")
+        for output, name in enumerate(ends.operator.outputs):
+            if name and ends.made_shape(output)[:1] != ends.shape(0)[:1]:
+                raise MixesFrames("its output's first axis is not its input's")
+        return ends.all_outputs(0)
+
+    return rule
+
+
+def _pool(ends: _Ends) -> Axes:
+    if len(ends.operator.outputs) > 1 and ends.operator.outputs[1]:
+        raise MixesFrames("its indices count over all frames")
+    return _first_axis()(ends)
+
+
+def _resize(ends: _Ends) -> Axes:
+    if ends.has(3):
+        raise MixesFrames("it is told the size of all frames together")
+    return _first_axis()(ends)
+
+
+def _batch_normalisation(ends: _Ends) -> Axes:
+    if ends.number("training_mode", 0):
+        raise MixesFrames("it normalises over all frames")
+    return _first_axis()(ends)
+
+
+def _product(ends: _Ends) -> Axes:
+    return _matrix_product(ends, 0, 1)
+
+
+def _quantised_product(ends: _Ends) -> Axes:
+    return _matrix_product(ends, 0, 3)
+
+
+def _matrix_product(ends: _Ends, left: int, right: int) -> Axes:
+    """Rows and leading dimensions may be of frames, what is summed over may not."""
+    if any(ends.operator.attributes.get(name, 0) for name in ("transBatchA", "transBatchB")):
+        raise MixesFrames("it transposes leading dimensions")
+    ends.shared_but(left, right)
+    a, b, made = ends.shape(left), ends.shape(right), ends.made_shape()
+    of_a, of_b = ends.axes[left], ends.axes[right]
+    if len(a) < 2:
+        raise MixesFrames("its first operand is a vector")
+    if of_b is None:
+        assert of_a is not None
+        summed = len(a) - (2 if ends.number("transA", 0) else 1)
+        if of_a == summed:
+            raise MixesFrames("it sums over the axis of frames")
+        if of_a < len(a) - 2:
+            place = len(a) - of_a
+            if len(b) >= place and b[-place] != 1:
+                raise MixesFrames("a constant differs along the axis of frames")
+            return (of_a,) if len(b) == 1 else (len(made) - place,)
+        return (of_a,) if len(b) == 1 else (len(made) - 2,)
+    place = len(b) - of_b
+    if place < 3 or (of_a is not None and len(a) - of_a != place):
+        raise MixesFrames("frames are along different axes of what it reads")
+    if of_a is None and len(a) >= place and a[-place] != 1:
+        raise MixesFrames("a constant differs along the axis of frames")
+    if (of_a is not None and a[of_a] != b[of_b]) or made[-place] != b[of_b]:
+        raise MixesFrames("frames are stretched along their axis")
+    return (len(made) - place,)
+
+
+def _gemm(ends: _Ends) -> Axes:
+    added = 6 if ends.operator.op_type == "QGemm" else 2
+    ends.shared_but(0, added)
+    if ends.along(0) != (1 if ends.number("transA", 0) else 0):
+        raise MixesFrames("it sums over the axis of frames")
+    if ends.has(added):
+        shape, axis = ends.shape(added), ends.axes[added]
+        rows = shape[0] if len(shape) > 1 else 1
+        if axis is None and rows != 1:
+            raise MixesFrames("a constant differs along the axis of frames")
+        if axis is not None and (axis != 0 or len(shape) != 2 or rows != ends.made_shape()[0]):
+            raise MixesFrames("frames are along different axes of what it reads")
+    return (0,)
+
+
+def _normalised_from(default: int) -> Callable[[_Ends], Axes]:
+    """Rule of operators that read along an axis and, in some versions, all behind it."""
+
+    def rule(ends: _Ends) -> Axes:
+        ends.shared_but(0)
+        rank, batch = len(ends.shape(0)), ends.along(0)
+        if batch >= ends.number("axis", default) % max(rank, 1):
+            raise MixesFrames("it normalises over the axis of frames")
+        return ends.all_outputs(batch)
+
+    return rule
+
+
+def _one_axis(default: int) -> Callable[[_Ends], Axes]:
+    """Rule of operators that read along one axis and keep all."""
+
+    def rule(ends: _Ends) -> Axes:
+        ends.shared_but(0)
+        batch = ends.along(0)
+        if batch == ends.number("axis", default) % len(ends.shape(0)):
+            raise MixesFrames("it reads along the axis of frames")
+        return ends.all_outputs(batch)
+
+    return rule
+
+
+def _skip_normalisation(ends: _Ends) -> Axes:
+    ends.shared_but(0, 1)
+    if ends.along(0) != ends.along(1) or ends.shape(0) != ends.shape(1) or ends.along(0) == len(ends.shape(0)) - 1:
+        raise MixesFrames("frames are along different axes of what it reads")
+    return tuple(ends.along(0) if name else None for name in ends.operator.outputs)
+
+
+def _reduction(ends: _Ends) -> Axes:
+    """Over one axis (ArgMax) or several."""
+    ends.shared_but(0)
+    batch, rank = ends.along(0), len(ends.shape(0))
+    if ends.operator.op_type in ("ArgMax", "ArgMin"):
+        reduced = {ends.number("axis", 0) % rank}
+    else:
+        listed = ends.listed("axes", 1)
+        if not listed:
+            if ends.number("noop_with_empty_axes", 0):
+                return (batch,)
+            raise MixesFrames("it reduces all axes")
+        reduced = {axis % rank for axis in listed}
+    if batch in reduced:
+        raise MixesFrames("it reduces the axis of frames")
+    return (batch if ends.number("keepdims", 1) else batch - sum(axis < batch for axis in reduced),)
+
+
+def _transpose(ends: _Ends) -> Axes:
+    perm = ends.operator.attributes.get("perm", ())
+    order = perm if isinstance(perm, tuple) and perm else tuple(reversed(range(len(ends.shape(0)))))
+    return (order.index(ends.along(0)),)
+
+
+def _reshape(ends: _Ends) -> Axes:
+    """Where as many elements come before it frames stay apart; of several such places, in the first."""
+    ends.shared_but(0)
+    if not (ends.has(1) and ends.operator.inputs[1] in ends.graph.constants):
+        raise MixesFrames("its shape is not known beforehand")
+    batch, shape, made = ends.along(0), ends.shape(0), ends.made_shape()
+    if 0 in (*shape, *made):
+        raise MixesFrames("it has no elements")
+    if made[: batch + 1] == shape[: batch + 1]:
+        return (batch,)
+    before = math.prod(shape[:batch])
+    places = [axis for axis in range(len(made)) if math.prod(made[:axis]) == before]
+    if not places:
+        raise MixesFrames("it moves elements across the axis of frames")
+    return (places[0],)
+
+
+def _flatten(ends: _Ends) -> Axes:
+    shape, batch = ends.shape(0), ends.along(0)
+    axis = ends.number("axis", 1)
+    axis = axis + len(shape) if axis < 0 else axis
+    start = 0 if batch < axis else axis
+    if math.prod(shape[start:batch]) != 1:
+        raise MixesFrames("it moves elements across the axis of frames")
+    return (0 if batch < axis else 1,)
+
+
+def _squeeze(ends: _Ends) -> Axes:
+    batch, rank = ends.along(0), len(ends.shape(0))
+    listed = ends.listed("axes", 1)
+    if not listed:
+        raise MixesFrames("it drops every axis of one")
+    dropped = {axis % rank for axis in listed}
+    if batch in dropped:
+        raise MixesFrames("it drops the axis of frames")
+    return (batch - sum(axis < batch for axis in dropped),)
+
+
+def _unsqueeze(ends: _Ends) -> Axes:
+    rank = len(ends.made_shape())
+    added = {axis % rank for axis in ends.listed("axes", 1) or ()}
+    kept = [axis for axis in range(rank) if axis not in added]
+    return (kept[ends.along(0)],)
+
+
+def _concat(ends: _Ends) -> Axes:
+    return _joined(ends, range(len(ends.axes)))
+
+
+def _quantised_concat(ends: _Ends) -> Axes:
+    return _joined(ends, range(2, len(ends.axes), 3))
+
+
+def _joined(ends: _Ends, positions: Sequence[int]) -> Axes:
+    ends.shared_but(*positions)
+    axes = {ends.along(position) for position in positions}
+    if len(axes) != 1:
+        raise MixesFrames("frames are along different axes of what it reads")
+    (batch,) = axes
+    if batch == ends.number("axis", 1) % len(ends.made_shape()):
+        raise MixesFrames("it joins along the axis of frames")
+    return (batch,)
+
+
+def _slice(ends: _Ends) -> Axes:
+    ends.shared_but(0)
+    batch, rank = ends.along(0), len(ends.shape(0))
+    starts, to = ends.listed("starts", 1), ends.listed("ends", 2)
+    steps = ends.listed("steps", 4) or (1,) * len(starts or ())
+    axes = ends.listed("axes", 3) or tuple(range(len(starts or ())))
+    for axis, start, end, step in zip(axes, starts or (), to or (), steps, strict=True):
+        if axis % rank == batch and (start != 0 or step != 1 or end < _TO_THE_END - 1):
+            raise MixesFrames("it cuts the axis of frames")
+    return (batch,)
+
+
+def _gather(ends: _Ends) -> Axes:
+    data, indices = ends.axes[:2]
+    axis = ends.number("axis", 0) % len(ends.shape(0))
+    if data is None:
+        return (axis + ends.along(1),)
+    if indices is not None:
+        raise MixesFrames("both its data and its indices go with the frame")
+    if data == axis:
+        raise MixesFrames("it reads along the axis of frames")
+    return (data if data < axis else data - 1 + len(ends.shape(1)),)
+
+
+def _gather_elements(ends: _Ends) -> Axes:
+    ends.shared_but(0, 1)
+    if ends.along(0) != ends.along(1) or ends.along(0) == ends.number("axis", 0) % len(ends.shape(0)):
+        raise MixesFrames("it reads along the axis of frames")
+    return (ends.along(0),)
+
+
+def _same_size(ends: _Ends) -> Axes:
+    """Pad, Tile: nothing is added along the axis of frames."""
+    ends.shared_but(0)
+    batch = ends.along(0)
+    if ends.made_shape()[batch] != ends.shape(0)[batch]:
+        raise MixesFrames("it adds along the axis of frames")
+    return (batch,)
+
+
+def _expand(ends: _Ends) -> Axes:
+    ends.shared_but(0)
+    made, place = ends.made_shape(), len(ends.shape(0)) - ends.along(0)
+    if made[-place] != 1:
+        raise MixesFrames("it is told the size of all frames together")
+    return (len(made) - place,)
+
+
+def _quantise(ends: _Ends) -> Axes:
+    ends.shared_but(0)
+    batch, rank = ends.along(0), len(ends.shape(0))
+    if math.prod(ends.shape(1)) > 1 and rank and batch == ends.number("axis", 1) % rank:
+        raise MixesFrames("a constant differs along the axis of frames")
+    return (batch,)
+
+
+def _quantised_binary(ends: _Ends) -> Axes:
+    ends.shared_but(0, 3)
+    return (_broadcast_axis(ends, (0, 3)),)
+
+
+def _recurrent(ends: _Ends) -> Axes:
+    """Sequences first, frames second."""
+    ends.shared_but(0, 4, 5, 6)
+    if ends.number("layout", 0) or ends.along(0) != 1:
+        raise MixesFrames("frames are not along its second axis")
+    for position, expected in ((4, 0), (5, 1), (6, 1)):
+        if ends.has(position) and ends.along(position) != expected:
+            raise MixesFrames("frames are along different axes of what it reads")
+    return tuple((2, 1, 1)[position] for position, _ in enumerate(ends.operator.outputs))
+
+
+def _attention(ends: _Ends) -> Axes:
+    """Fused attention: frames are along the first axis of all that is no weight."""
+    others = tuple(position for position, axis in enumerate(ends.axes) if axis is not None and position)
+    if ends.operator.op_type in ("Attention", "QAttention") and set(others) - {3}:
+        raise MixesFrames("it keeps a state")
+    if ends.operator.op_type == "Attention" and ends.has(3) and ends.axes[3] is None:
+        raise MixesFrames("its mask is the same for all frames, expected one of each")
+    return _first_axis(*others)(ends)
+
+
+def _embedding(ends: _Ends) -> Axes:
+    others = tuple(position for position, axis in enumerate(ends.axes) if axis is not None and position)
+    ends.along(0)
+    if any(ends.axes[position] != 0 for position in (0, *others)):
+        raise MixesFrames("frames are not along its first axis")
+    return ends.all_outputs(0)
+
+
+_BROADCASTING: Final = _broadcast
+_RULES: Final[Mapping[str, Callable[[_Ends], Axes]]] = MappingProxyType(
+    {
+        **dict.fromkeys(("Conv", "FusedConv", "NhwcFusedConv"), _first_axis(3)),
+        **dict.fromkeys(("ConvInteger", "ConvTranspose", "QLinearConv", "NhwcConv"), _first_axis()),
+        **dict.fromkeys(("DepthToSpace", "SpaceToDepth", "LRN", "InstanceNormalization", "GroupNormalization"),
+                        _first_axis()),
+        **dict.fromkeys(("GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool", "AveragePool", "LpPool"), _first_axis()),
+        **dict.fromkeys(("QLinearAveragePool", "QLinearGlobalAveragePool"), _first_axis()),
+        **dict.fromkeys(("ReorderInput", "ReorderOutput"), _first_axis()),
+        **dict.fromkeys(("MaxPool", "NhwcMaxPool"), _pool),
+        **dict.fromkeys(("Resize", "Upsample"), _resize),
+        "BatchNormalization": _batch_normalisation,
+        "GridSample": _first_axis(1),
+        "DeformConv": _first_axis(2, 4),
+        **dict.fromkeys(("MatMul", "FusedMatMul", "MatMulInteger", "MatMulIntegerToFloat"), _product),
+        "QLinearMatMul": _quantised_product,
+        **dict.fromkeys(("Gemm", "FusedGemm", "QGemm"), _gemm),
+        **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), _normalised_from(1)),
+        **dict.fromkeys(("LayerNormalization", "SimplifiedLayerNormalization", "RMSNormalization"),
+                        _normalised_from(-1)),
+        "SkipLayerNormalization": _skip_normalisation,
+        **dict.fromkeys(("LpNormalization", "TopK"), _one_axis(-1)),
+        **dict.fromkeys(("Split",), _one_axis(0)),
+        **dict.fromkeys(("ArgMax", "ArgMin", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax",
+                         "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare"), _reduction),
+        "Transpose": _transpose,
+        "Reshape": _reshape,
+        "Flatten": _flatten,
+        "Squeeze": _squeeze,
+        "Unsqueeze": _unsqueeze,
+        "Concat": _concat,
+        "QLinearConcat": _quantised_concat,
+        "Slice": _slice,
+        "Gather": _gather,
+        "GatherElements": _gather_elements,
+        **dict.fromkeys(("Pad", "Tile"), _same_size),
+        "Expand": _expand,
+        **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _quantise),
+        **dict.fromkeys(("QLinearAdd", "QLinearMul"), _quantised_binary),
+        **dict.fromkeys(("QLinearLeakyRelu", "QLinearSigmoid"), _same_size),
+        "Dropout": _same_size,
+        **dict.fromkeys(("GRU", "LSTM", "RNN"), _recurrent),
+        **dict.fromkeys(("Attention", "MultiHeadAttention", "QAttention"), _attention),
+        "EmbedLayerNormalization": _embedding,
+    }
+)  # fmt: skip
+_WHY_NOT: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        **dict.fromkeys(("DynamicQuantizeLinear", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM"),
+                        "its scale is of all frames together"),
+        **dict.fromkeys(("If", "Loop", "Scan"), "what it runs depends on the data"),
+        **dict.fromkeys(("NonMaxSuppression", "NonZero", "Unique", "Compress"), "its size depends on the data"),
+        **dict.fromkeys(("Shape", "Size"), "it reads the size of all frames together"),
+    }
+)  # fmt: skip
+
+
+def batches_in_words(mixing: Sequence[str]) -> str:
+    """Which layers compute several frames in one run, and of one that does not, why."""
+    alone = [layer for layer, reason in enumerate(mixing) if reason]
+    if not alone:
+        return "every layer may compute several frames in one run"
+    named = ", ".join(map(str, alone[:_MOST_NAMED])) + (", ..." if len(alone) > _MOST_NAMED else "")
+    which = f"layers {named}" if len(alone) < len(mixing) else "all layers"
+    return (
+        f"{len(mixing) - len(alone)} of {len(mixing)} layers may compute several frames in one run, not {which}: "
+        + (mixing[alone[0]])
+    )

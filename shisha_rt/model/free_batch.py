@@ -1,0 +1,42 @@
+"""A model's nodes for any number of frames, where `batches` says that they keep those apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from shisha_rt.model.batches import Integers
+from shisha_rt.model.names import unused_name
+
+_MOST_INTEGERS: Final = 64  # of axes, starts and the like there is one for each axis of a tensor
+
+
+def integers_of(graph: onnx.GraphProto) -> Integers:
+    """Values of the small constants of whole numbers that lie in the model itself."""
+    return {
+        constant.name: tuple(numpy_helper.to_array(constant).reshape(-1).tolist())
+        for constant in graph.initializer
+        if constant.data_type in (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
+        and constant.data_location != onnx.TensorProto.EXTERNAL
+        and sum(constant.dims) <= _MOST_INTEGERS
+    }
+
+
+def free_batch(graph: onnx.GraphProto, reshaped: Mapping[int, int], shapes: Mapping[str, Sequence[int]]) -> None:
+    """Have each Reshape (node's index) of `reshaped` leave the size of that axis of its output open, in place.
+
+    `shapes`: of what they make of one frame. For one frame they do what they did.
+    """
+    taken = {constant.name for constant in graph.initializer}
+    for number, axis in reshaped.items():
+        node = graph.node[number]
+        shape = np.array(shapes[node.output[0]], np.int64)
+        shape[axis] = -1
+        name = unused_name(f"{node.output[0]}:frames", taken)
+        taken.add(name)
+        graph.initializer.append(numpy_helper.from_array(shape, name))
+        node.input[1] = name

@@ -1,13 +1,118 @@
-"""The two ways in which a command can end other than well.
+"""Errors: a stable name for each kind, and the two exceptions in which a command ends other than well.
 
-`BadInput` is the user's to mend: one line that says what, where and what was expected (exit status 2).
-`Failure` is ours or the machine's: the input was fine and the work still did not succeed (exit status 1). Pure.
+A kind is for programs, which may go by its name, and for people, who find what it means, its cause and its remedy
+under that name in docs/troubleshooting.md. Names stay; messages, one line each for people, may change. Pure.
 """
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Self
+
+
+class Code(StrEnum):
+    """gRPC's codes, so that nobody has to learn new ones: what whoever asked may do next.
+
+    Mend the request (INVALID_ARGUMENT, NOT_FOUND, UNIMPLEMENTED), send less at once (RESOURCE_EXHAUSTED), wait
+    (UNAVAILABLE, FAILED_PRECONDITION), or report it (INTERNAL).
+    """
+
+    INVALID_ARGUMENT = "INVALID_ARGUMENT"
+    NOT_FOUND = "NOT_FOUND"
+    RESOURCE_EXHAUSTED = "RESOURCE_EXHAUSTED"
+    DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
+    CANCELLED = "CANCELLED"
+    FAILED_PRECONDITION = "FAILED_PRECONDITION"
+    PERMISSION_DENIED = "PERMISSION_DENIED"
+    UNIMPLEMENTED = "UNIMPLEMENTED"
+    UNAVAILABLE = "UNAVAILABLE"
+    INTERNAL = "INTERNAL"
+
+
+class Error(StrEnum):
+    """The kinds of errors. Each has one gRPC code."""
+
+    code: Code
+
+    def __new__(cls, name: str, code: Code) -> Self:
+        kind = str.__new__(cls, name)
+        kind._value_ = name
+        kind.code = code
+        return kind
+
+    # Of anything that was given, and of work that did not succeed, where no kind below says more.
+    BAD_INPUT = "bad_input", Code.INVALID_ARGUMENT
+    FAILED = "failed", Code.INTERNAL
+
+    # A request.
+    MALFORMED_REQUEST = "malformed_request", Code.INVALID_ARGUMENT
+    REQUEST_TOO_LARGE = "request_too_large", Code.INVALID_ARGUMENT
+    OLD_ZMTP = "old_zmtp", Code.INVALID_ARGUMENT
+    ID_IN_USE = "id_in_use", Code.INVALID_ARGUMENT
+    UNKNOWN_OPERATION = "unknown_operation", Code.UNIMPLEMENTED
+    UNKNOWN_MODEL = "unknown_model", Code.NOT_FOUND
+    UNKNOWN_TENSOR = "unknown_tensor", Code.INVALID_ARGUMENT
+    MISSING_TENSOR = "missing_tensor", Code.INVALID_ARGUMENT
+    REPEATED_TENSOR = "repeated_tensor", Code.INVALID_ARGUMENT
+    WRONG_DATATYPE = "wrong_datatype", Code.INVALID_ARGUMENT
+    WRONG_SHAPE = "wrong_shape", Code.INVALID_ARGUMENT
+    WRONG_SIZE = "wrong_size", Code.INVALID_ARGUMENT
+    OUT_OF_SEQUENCE = "out_of_sequence", Code.INVALID_ARGUMENT
+
+    # Memory that a client shares.
+    UNKNOWN_REGION = "unknown_region", Code.INVALID_ARGUMENT
+    REGION_TOO_SMALL = "region_too_small", Code.INVALID_ARGUMENT
+    REGION_REFUSED = "region_refused", Code.RESOURCE_EXHAUSTED
+    SECOND_REGION = "second_region", Code.FAILED_PRECONDITION
+    REGION_FAILED = "region_failed", Code.INTERNAL
+
+    # A frame that was accepted, or would have been at another time.
+    TOO_MANY_FRAMES = "too_many_frames", Code.RESOURCE_EXHAUSTED
+    TOO_MANY_BYTES = "too_many_bytes", Code.RESOURCE_EXHAUSTED
+    DEADLINE_PASSED = "deadline_passed", Code.DEADLINE_EXCEEDED
+    CANCELLED = "cancelled", Code.CANCELLED
+    OUTPUT_TOO_LARGE = "output_too_large", Code.INTERNAL
+    TASK_FAILED = "task_failed", Code.INTERNAL
+    WORKER_DIED = "worker_died", Code.INTERNAL
+
+    # The daemon.
+    NOT_READY = "not_ready", Code.FAILED_PRECONDITION
+    DRAINING = "draining", Code.UNAVAILABLE
+    STOPPED = "stopped", Code.UNAVAILABLE
+    RECEIVER_GONE = "receiver_gone", Code.UNAVAILABLE
+
+    # What operators ask for.
+    UNKNOWN_PLACE = "unknown_place", Code.NOT_FOUND
+    PLACE_RELEASED = "place_released", Code.FAILED_PRECONDITION
+    LAST_PLACE = "last_place", Code.FAILED_PRECONDITION
+    UNKNOWN_DEVICE = "unknown_device", Code.NOT_FOUND
+    TOO_FAST = "too_fast", Code.INVALID_ARGUMENT
+    CORES_OVERBOOKED = "cores_overbooked", Code.FAILED_PRECONDITION
+    NO_TUNER = "no_tuner", Code.FAILED_PRECONDITION
+    UNKNOWN_STRATEGY = "unknown_strategy", Code.UNIMPLEMENTED
+    STRATEGY_UNFIT = "strategy_unfit", Code.FAILED_PRECONDITION
+    OBJECTIVE_UNFIT = "objective_unfit", Code.FAILED_PRECONDITION
+
+    # Who may come.
+    KEY_REVOKED = "key_revoked", Code.PERMISSION_DENIED
+    NOT_AN_OPERATOR = "not_an_operator", Code.PERMISSION_DENIED
+    OWN_ROUTING_ID = "own_routing_id", Code.INVALID_ARGUMENT
 
 
 class BadInput(ValueError):
-    """Something the user gave cannot be used; nothing has been changed."""
+    """Something the user gave cannot be used; nothing has been changed.
+
+    One line that says what, where and what was expected; a command's exit status is 2.
+    """
+
+    def __init__(self, message: str, kind: Error = Error.BAD_INPUT) -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 class Failure(RuntimeError):
-    """The input was fine, but the work did not succeed; the message carries the root cause."""
+    """The input was fine, but the work did not succeed; the message carries the root cause. Exit status 1."""
+
+    def __init__(self, message: str, kind: Error = Error.FAILED) -> None:
+        super().__init__(message)
+        self.kind = kind

@@ -103,7 +103,7 @@ class Generator:
     def _answered(self, answer: Ticket) -> None:
         burst = self._burst
         assert burst is not None
-        if answer.code is not None:
+        if answer.error is not None:
             raise RuntimeError(f"a generated frame was refused: {answer.message}")
         burst.answered += 1
         now_s = time.monotonic()

@@ -29,7 +29,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import DTypeLike
 
-from shisha_rt.core.codes import Code
+from shisha_rt.errors import Code
 from shisha_rt.protocol.frame_tensors import Array, Shape
 from shisha_rt.protocol.header import ErrorBody, TensorData
 

@@ -41,8 +41,8 @@ class Counting:
 
     def answered(self, answer: Ticket) -> None:
         self.last_ms = time.time_ns() // 1_000_000
-        if answer.code is not None:
-            self.outcomes[answer.code.value] += 1
+        if answer.error is not None:
+            self.outcomes[answer.error.code.value] += 1
             self.failed_s += answer.latency_s
             return
         self.outcomes["OK"] += 1

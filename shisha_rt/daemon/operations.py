@@ -1,6 +1,6 @@
 """What the daemon can be asked and told to do: every operation but `infer`.
 
-Each is a function from typed arguments to the fields of its answer; a `WireError` becomes the error answer.
+Each is a function from typed arguments to the fields of its answer; a `ShishaError` becomes the error answer.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from shisha_rt import __version__
 from shisha_rt.core import event_log
-from shisha_rt.core.codes import Code, WireError
 from shisha_rt.core.lifecycle.events import Drain, FrameCancelled, PlaceDown, PlaceUp
 from shisha_rt.core.lifecycle.instructions import Settled
 from shisha_rt.core.tuning.events import MachineChanged, OptionsSet, PauseAsked, PlaceReturned, SearchAsked
@@ -22,6 +21,7 @@ from shisha_rt.daemon.front.gateway import Reply
 from shisha_rt.daemon.host_share import HostShare
 from shisha_rt.daemon.shell import Shell
 from shisha_rt.daemon.status import Status
+from shisha_rt.errors import Error
 from shisha_rt.machine.machine import Machine, core_faults
 from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.model.graph import Tensor
@@ -29,6 +29,7 @@ from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import as_any_objective
 from shisha_rt.planner.strategies import LIVE, SCHEMES
 from shisha_rt.protocol import operations as ops
+from shisha_rt.protocol.exceptions import ShishaError, error_for
 from shisha_rt.protocol.limits import Limits
 from shisha_rt.protocol.request import OpRequest, Signature
 
@@ -87,8 +88,8 @@ class Operations:
                     self._plan_set(arguments.plan, reply)
                 case arguments:
                     reply.fields(self._answers[request.op](arguments))
-        except WireError as error:
-            reply.error(error.code, error.message)
+        except ShishaError as error:
+            reply.error(error)
 
     def _cancel(self, frame: int | None) -> bool:
         """Whether there is such a frame: its answer, CANCELLED, is still to come, in its turn."""
@@ -136,7 +137,7 @@ class Operations:
 
     def _plan_set(self, plan: Plan, reply: Reply) -> None:
         if self._shell.cores.lifecycle.frames.draining:
-            raise WireError(Code.UNAVAILABLE, "the daemon is draining and changes no plan")
+            raise error_for(Error.DRAINING, "the daemon is draining and changes no plan")
 
         def settled(end: Settled) -> None:
             reply.fields({"epoch": end.epoch, "outcome": end.ending.value, "reason": end.reason})
@@ -148,15 +149,15 @@ class Operations:
         places = self._shell.cores.lifecycle.places
         if name not in places.by_name:
             known = ", ".join(places.by_name)
-            raise WireError(Code.NOT_FOUND, f"place: the machine has no {name!r}; expected one of {known}")
+            raise error_for(Error.UNKNOWN_PLACE, f"place: the machine has no {name!r}; expected one of {known}")
         if arguments.speed is not None and arguments.device is not None:
             return self._set_device_speed(name, arguments.device, arguments.speed)
         if arguments.speed is not None:
             return self._set_speed(name, arguments.speed)
         if name in self._share.released:
-            raise WireError(Code.FAILED_PRECONDITION, f"place: {name!r} is released: {self._share.why}")
+            raise error_for(Error.PLACE_RELEASED, f"place: {name!r} is released: {self._share.why}")
         if arguments.down and places.available == (name,):
-            raise WireError(Code.FAILED_PRECONDITION, f"place: {name!r} is the last one left; bring another up first")
+            raise error_for(Error.LAST_PLACE, f"place: {name!r} is the last one left; bring another up first")
         if arguments.down:
             self._shell.write(event_log.PlaceTakenDown(place=name), cause)
             self._shell.post(PlaceDown(name), cause)
@@ -173,12 +174,12 @@ class Operations:
     def _set_speed(self, name: str, speed: float) -> Mapping[str, object]:
         """The worker goes by the new speed from its next frame on, and so does its successor."""
         if speed > 1:
-            raise WireError(Code.INVALID_ARGUMENT, f"speed: {speed:g} is faster than this host; expected at most 1")
+            raise error_for(Error.TOO_FAST, f"speed: {speed:g} is faster than this host; expected at most 1")
         shell, machine = self._shell, self._machine
         changed = machine.with_speed(name, speed, shell.cores.tuning.choice.filed.rank_at(name, speed))
         fault = next(core_faults(changed.places), None)
         if fault is not None:
-            raise WireError(Code.FAILED_PRECONDITION, f"speed: {fault}")
+            raise error_for(Error.CORES_OVERBOOKED, f"speed: {fault}")
         before = machine.place(name)
         shell.write(event_log.PlaceSpeed(place=name, speed=speed, before=before.speed), "place_set")
         shell.arena.set_speed(machine.places.index(before), speed)
@@ -195,9 +196,9 @@ class Operations:
         known = [device.name for device in self._devices.get(name, ())]
         if device not in known:
             expected = f"one of {', '.join(known)}" if known else "none: it has no devices"
-            raise WireError(Code.NOT_FOUND, f"device: place {name!r} has no {device!r}; expected {expected}")
+            raise error_for(Error.UNKNOWN_DEVICE, f"device: place {name!r} has no {device!r}; expected {expected}")
         if speed > 1:
-            raise WireError(Code.INVALID_ARGUMENT, f"speed: {speed:g} is faster than the device; expected at most 1")
+            raise error_for(Error.TOO_FAST, f"speed: {speed:g} is faster than the device; expected at most 1")
         self._shell.write(event_log.DeviceSpeed(place=name, device=device, speed=speed), "place_set")
         index = self._machine.places.index(self._machine.place(name))
         self._shell.arena.set_device_speed(index, known.index(device), speed)
@@ -219,18 +220,16 @@ class Operations:
     def _tuner_set(self, arguments: ops.TunerSet) -> Mapping[str, object]:
         shell, tuning, cause = self._shell, self._shell.cores.tuning, "tuner_set"
         if tuning.options is None:
-            raise WireError(Code.FAILED_PRECONDITION, "the daemon was started without a tuner (strategy seed)")
+            raise error_for(Error.NO_TUNER, "the daemon was started without a tuner (strategy seed)")
         asks = arguments.pause or arguments.resume or arguments.restart
         if asks and shell.cores.lifecycle.live is None:
-            raise WireError(Code.FAILED_PRECONDITION, "no plan is live yet; ask again when the daemon is ready")
+            raise error_for(Error.NOT_READY, "no plan is live yet; ask again when the daemon is ready")
         searches = arguments.restart or (arguments.resume and tuning.state is State.PAUSED)
         if arguments.strategy is not None or searches:
             self._check_strategy(arguments.strategy or tuning.strategy)
         objective = None if arguments.objective is None else as_any_objective(arguments.objective)
         if objective not in (None, "latency") and tuning.strategy in SCHEMES:
-            raise WireError(
-                Code.FAILED_PRECONDITION, f"objective: strategy {tuning.strategy!r} knows none but 'latency'"
-            )
+            raise error_for(Error.OBJECTIVE_UNFIT, f"objective: strategy {tuning.strategy!r} knows none but 'latency'")
         shell.post(OptionsSet(arguments.strategy, arguments.alpha, objective), cause)
         if arguments.pause:
             shell.post(PauseAsked("a client has paused it"), cause)
@@ -246,12 +245,12 @@ class Operations:
             expected = " or ".join(map(repr, known))
             if strategy in (*SCHEMES, *LIVE):
                 why = f"strategy: {strategy!r} is not one that this daemon was started for"
-                raise WireError(Code.FAILED_PRECONDITION, f"{why}; expected {expected}")
-            raise WireError(Code.UNIMPLEMENTED, f"strategy: {strategy!r} is not built yet; expected {expected}")
+                raise error_for(Error.STRATEGY_UNFIT, f"{why}; expected {expected}")
+            raise error_for(Error.UNKNOWN_STRATEGY, f"strategy: {strategy!r} is not built yet; expected {expected}")
         missing = _MISSING.get(self._shell.cores.tuning.choice.profiles)
         if strategy == "guided" and missing is not None:
-            raise WireError(
-                Code.FAILED_PRECONDITION, f"strategy: 'guided' needs measured costs, and {missing}; expected 'shisha'"
+            raise error_for(
+                Error.STRATEGY_UNFIT, f"strategy: 'guided' needs measured costs, and {missing}; expected 'shisha'"
             )
 
 

@@ -369,7 +369,7 @@ class Shell:
     def _answer(self, instruction: do.Deliver | do.Refuse) -> None:
         ticket = self.requests.end(instruction, time.monotonic())
         self.counting.answered(ticket)
-        if ticket.code is None:
+        if ticket.error is None:
             self.telemetry.answered(ticket)
         ticket.answer_to(ticket)
         if self.requests.regions.left:

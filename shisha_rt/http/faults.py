@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 from starlette.responses import Response
 
-from shisha_rt.core.codes import Code
+from shisha_rt.errors import Code
 from shisha_rt.protocol.exceptions import ShishaError
 
 STATUS_OF: Final[Mapping[Code, int]] = {

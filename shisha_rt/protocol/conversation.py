@@ -236,7 +236,7 @@ class Conversation:
         outcome: Outcome
         lost: list[RequestOutcome] = []
         if isinstance(head, AnswerHead) and head.error is not None:
-            outcome = error_of(head.error.code, head.error.message, head.id)
+            outcome = error_of(head.error.code, head.error.message, head.id, head.error.kind)
         else:
             try:
                 if op == INFER:

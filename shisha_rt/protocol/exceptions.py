@@ -1,24 +1,30 @@
-"""What a client's call can raise: one exception for each code, and `Timeout`.
+"""A request that brings no result: one exception for each gRPC code, and `Timeout`; made by `error_for` alone.
 
-All are `ShishaError`, so one `except` catches whatever the daemon or the way to it did, and nothing else.
+All are `ShishaError`, so one `except` catches whatever the daemon or the way to it did, and nothing else. The daemon
+raises them for requests that it refuses, and a client's call raises what their answers carry.
 """
 
 from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from shisha_rt.core.codes import Code
+from shisha_rt.errors import Code, Error
 
 
 class ShishaError(Exception):
-    """A request that brought no result. `request_id` is None where it failed before it was sent."""
+    """A request that brought no result.
+
+    `kind`: a name of `shisha_rt.errors.Error`, or one of a newer daemon's; empty from a daemon that has none.
+    `request_id` is None where it failed before it was sent, or its id could not be read.
+    """
 
     code: ClassVar[Code] = Code.INTERNAL
 
-    def __init__(self, message: str, request_id: str | None = None) -> None:
+    def __init__(self, message: str, request_id: str | None = None, kind: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.request_id = request_id
+        self.kind = kind
 
 
 class InvalidArgument(ShishaError):
@@ -90,7 +96,11 @@ _OF_CODE: Final[dict[str, type[ShishaError]]] = {
 }
 
 
-def error_of(code: str, message: str, request_id: str) -> ShishaError:
+def error_for(kind: Error, message: str, request_id: str | None = None) -> ShishaError:
+    return _OF_CODE[kind.code.value](message, request_id, kind)
+
+
+def error_of(code: str, message: str, request_id: str, kind: str = "") -> ShishaError:
     """The exception for an error answer. A code of a newer daemon becomes `Internal` that names it."""
-    kind = _OF_CODE.get(code)
-    return kind(message, request_id) if kind else Internal(f"{code}: {message}", request_id)
+    made = _OF_CODE.get(code)
+    return made(message, request_id, kind) if made else Internal(f"{code}: {message}", request_id, kind)

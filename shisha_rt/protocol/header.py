@@ -13,8 +13,8 @@ from typing import Annotated, Any, Final, TypeAlias
 import msgspec
 from msgspec import Meta, Struct
 
-from shisha_rt.core.codes import Code
 from shisha_rt.model.graph import Tensor
+from shisha_rt.protocol.exceptions import ShishaError
 from shisha_rt.protocol.limits import MAX_DEADLINE_MS, MAX_INTEGER, MAX_NAME_LENGTH
 from shisha_rt.protocol.operations import INFER
 
@@ -108,6 +108,7 @@ class _WrittenAnswer(Struct, frozen=True):
 class ErrorBody(Struct, frozen=True):
     code: str
     message: str
+    kind: str = ""
 
 
 class AnswerHead(Struct, frozen=True):
@@ -180,8 +181,12 @@ def encode_answer(request_id: str, fields: Mapping[str, object]) -> bytes:
     return _ENCODER.encode({"id": request_id, **fields})
 
 
-def encode_error(request_id: str | None, code: Code, message: str) -> bytes:
-    return _ENCODER.encode(_ErrorHeader(request_id, ErrorBody(code.value, message)))
+def error_body(error: ShishaError) -> ErrorBody:
+    return ErrorBody(error.code.value, error.message, error.kind)
+
+
+def encode_error(request_id: str | None, error: ShishaError) -> bytes:
+    return _ENCODER.encode(_ErrorHeader(request_id, error_body(error)))
 
 
 def decode_head(header: Buffer) -> AnswerHead:

@@ -1,8 +1,8 @@
-"""From the parts of a message to a request that can be trusted, or a `WireError` that says what is wrong. Pure.
+"""From the parts of a message to a request that can be trusted, or a `ShishaError` that says what is wrong. Pure.
 
 Nothing here allocates by what a client claims: a shape is compared with those that are served, never multiplied, and
 the size of every part is checked against that shape before anyone reads it. Whatever comes in, `parse` either returns
-or raises `WireError`, with the request's id as soon as that much could be read.
+or raises `ShishaError`, with the request's id as soon as that much could be read.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 import msgspec
 
-from shisha_rt.core.codes import Code, WireError
+from shisha_rt.errors import Error
 from shisha_rt.model.graph import Graph, Tensor
 from shisha_rt.model.input_sizes import shapes_in_words
+from shisha_rt.protocol.exceptions import ShishaError, error_for
 from shisha_rt.protocol.header import (
     Buffer,
     InferHeader,
@@ -145,7 +146,7 @@ def split_envelope(parts: Sequence[_Part]) -> tuple[bool, Sequence[_Part]]:
 
 
 def parse(parts: Sequence[Buffer], signature: Signature, limits: Limits) -> InferRequest | OpRequest:
-    """Read one request from its `parts`: header, then raw tensors. Raises `WireError`."""
+    """Read one request from its `parts`: header, then raw tensors. Raises `ShishaError`."""
     _check_parts(parts, limits)
     frame = _frame_header(parts[0])
     if frame is not None:
@@ -157,16 +158,19 @@ def parse(parts: Sequence[Buffer], signature: Signature, limits: Limits) -> Infe
         if op == INFER:
             return _read_infer(_convert(header, InferHeader), parts[1:], signature)
         if len(parts) > 1:
-            _refuse(f"message: {op} has no raw parts; expected the header alone, got {len(parts) - 1} more")
+            _refuse(
+                Error.MALFORMED_REQUEST,
+                f"message: {op} has no raw parts; expected the header alone, got {len(parts) - 1} more",
+            )
         return _read_operation(op, request_id, header, signature)
-    except WireError as error:
+    except ShishaError as error:
         error.request_id = request_id
         raise
 
 
 def _check_parts(parts: Sequence[Buffer], limits: Limits) -> None:
     if not parts:
-        _refuse("message: it is empty; expected a JSON header, then raw tensors")
+        _refuse(Error.MALFORMED_REQUEST, "message: it is empty; expected a JSON header, then raw tensors")
     size_bytes = sum(map(len, parts))
     if len(parts) > limits.max_parts:
         too_much = f"message: {len(parts)} parts; expected at most {limits.max_parts}"
@@ -176,7 +180,7 @@ def _check_parts(parts: Sequence[Buffer], limits: Limits) -> None:
         too_much = f"message: {size_bytes} bytes; expected at most {limits.max_message_bytes}"
     else:
         return
-    raise WireError(Code.INVALID_ARGUMENT, too_much, _id_alone(parts[0]))
+    raise error_for(Error.REQUEST_TOO_LARGE, too_much, _id_alone(parts[0]))
 
 
 def _id_alone(header: Buffer) -> str | None:
@@ -206,33 +210,36 @@ def _read_header(part: Buffer) -> dict[str, Any]:
     try:
         header = msgspec.json.decode(part)
     except UnicodeDecodeError:
-        _refuse("header: it is not UTF-8; expected a JSON object in UTF-8")
+        _refuse(Error.MALFORMED_REQUEST, "header: it is not UTF-8; expected a JSON object in UTF-8")
     except RecursionError:
-        _refuse("header: it is nested too deeply; expected one flat JSON object")
+        _refuse(Error.MALFORMED_REQUEST, "header: it is nested too deeply; expected one flat JSON object")
     except (msgspec.MsgspecError, ValueError):
-        _refuse("header: it is not JSON; expected one JSON object")
+        _refuse(Error.MALFORMED_REQUEST, "header: it is not JSON; expected one JSON object")
     if not isinstance(header, dict):
-        _refuse("header: it is JSON but no object; expected one JSON object")
+        _refuse(Error.MALFORMED_REQUEST, "header: it is JSON but no object; expected one JSON object")
     return header
 
 
 def _read_id(header: Mapping[str, Any]) -> str:
     request_id = header.get("id")
     if not isinstance(request_id, str):
-        _refuse("header at id: missing or not a string; expected a string that no other waiting request has")
+        _refuse(
+            Error.MALFORMED_REQUEST,
+            "header at id: missing or not a string; expected a string that no other waiting request has",
+        )
     if len(request_id) > MAX_NAME_LENGTH:
         message = f"header at id: {len(request_id)} characters; expected at most {MAX_NAME_LENGTH}"
-        raise WireError(Code.INVALID_ARGUMENT, message, request_id)
+        raise error_for(Error.REQUEST_TOO_LARGE, message, request_id)
     return request_id
 
 
 def _read_op(header: Mapping[str, Any]) -> str:
     op = header.get("op")
     if not isinstance(op, str):
-        _refuse("header at op: missing or not a string; expected 'infer' or another operation")
+        _refuse(Error.MALFORMED_REQUEST, "header at op: missing or not a string; expected 'infer' or another operation")
     if op != INFER and op not in OPERATIONS:
         expected = ", ".join((INFER, *OPERATIONS))
-        raise WireError(Code.UNIMPLEMENTED, f"header at op: {_shown(op)} is unknown; expected one of {expected}")
+        raise error_for(Error.UNKNOWN_OPERATION, f"header at op: {_shown(op)} is unknown; expected one of {expected}")
     return op
 
 
@@ -241,12 +248,14 @@ def _read_operation(op: str, request_id: str, header: Mapping[str, Any], signatu
     if nested is None:
         nested = {}
     if not isinstance(nested, dict):
-        _refuse("header at parameters: expected an object")
+        _refuse(Error.MALFORMED_REQUEST, "header at parameters: expected an object")
     kind = OPERATIONS[op]
     given: dict[str, Any] = {}
     for name in kind.__struct_fields__:
         if name in header and name in nested:
-            _refuse(f"header at {name}: given twice; expected it at the top level or in parameters")
+            _refuse(
+                Error.MALFORMED_REQUEST, f"header at {name}: given twice; expected it at the top level or in parameters"
+            )
         if name in header or name in nested:
             given[name] = header[name] if name in header else nested[name]
     arguments = _convert(given, kind)
@@ -260,7 +269,7 @@ def _read_infer(header: InferHeader, raw: Sequence[Buffer], signature: Signature
         _check_model(header.model_name, signature)
         layout, tensors, lent_in = _read_tensors(header.inputs, raw, signature)
         outputs, lent_out = _read_outputs(header.outputs, signature) if header.outputs else (signature.output_names, {})
-    except WireError as error:
+    except ShishaError as error:
         error.request_id = header.id
         raise
     parameters = header.parameters or _NO_PARAMETERS
@@ -279,7 +288,7 @@ def _read_tensors(
     if len(raw) + sum(are_lent) != len(headers):
         in_memory = f", {sum(are_lent)} of them in shared memory" if any(are_lent) else ""
         had = f"{len(raw)} raw parts for {len(headers)} inputs{in_memory}"
-        _refuse(f"message: {had}; expected one for each, in their order")
+        _refuse(Error.MALFORMED_REQUEST, f"message: {had}; expected one for each, in their order")
     layout, order = _in_order(headers, signature)
     parts = iter(raw)
     part_of = [None if is_lent else next(parts) for is_lent in are_lent]
@@ -291,7 +300,7 @@ def _read_tensors(
             lent[header.name] = _lent("inputs", i, header.name, header.parameters)
             if lent[header.name].size_bytes != size_bytes:
                 what = "shared_memory_byte_size is not that of its shape and datatype"
-                _refuse(f"{_at('inputs', i, header.name)}: {what}; expected {size_bytes}")
+                _refuse(Error.WRONG_SIZE, f"{_at('inputs', i, header.name)}: {what}; expected {size_bytes}")
         else:
             if not header.parameters.binary_data_size == len(part) == size_bytes:
                 _refuse_size(i, header, part, size_bytes)
@@ -332,14 +341,17 @@ def _in_order(headers: Sequence[TensorHeader], signature: Signature) -> tuple[in
     for i, header in enumerate(headers):
         where = f"inputs[{i}]"
         if header.name not in expected:
-            _refuse(f"{where}: the model has no input {_shown(header.name)}; expected {_names(expected)}")
+            _refuse(
+                Error.UNKNOWN_TENSOR,
+                f"{where}: the model has no input {_shown(header.name)}; expected {_names(expected)}",
+            )
         if header.name in indices:
-            _refuse(f"{where}: input {_shown(header.name)} is given twice; expected it once")
+            _refuse(Error.REPEATED_TENSOR, f"{where}: input {_shown(header.name)} is given twice; expected it once")
         _check_kind(i, header, expected[header.name])
         indices[header.name] = i
     missing = [name for name in expected if name not in indices]
     if missing:
-        _refuse(f"inputs: input {_shown(missing[0])} is missing; expected {_names(expected)}")
+        _refuse(Error.MISSING_TENSOR, f"inputs: input {_shown(missing[0])} is missing; expected {_names(expected)}")
     layout = _layout([headers[indices[name]].shape for name in expected], signature) if signature.shapes else 0
     return layout, [indices[name] for name in expected]
 
@@ -350,7 +362,7 @@ def _layout(shapes: Sequence[tuple[int, ...]], signature: Signature) -> int:
         names = (tensor.name for tensor in signature.inputs)
         given = _shown(shapes_in_words(dict(zip(names, shapes, strict=True))))
         served = signature.served.encode("ascii", "backslashreplace").decode()
-        _refuse(f"inputs: shapes {given} are not served; expected one of {served}")
+        _refuse(Error.WRONG_SHAPE, f"inputs: shapes {given} are not served; expected one of {served}")
     return layout
 
 
@@ -358,23 +370,28 @@ def _check_kind(i: int, header: TensorHeader, tensor: Tensor) -> None:
     """`tensor` stands for all shapes."""
     if header.datatype != tensor.datatype:
         where = _at("inputs", i, tensor.name)
-        _refuse(f"{where}: datatype {_shown(header.datatype)}; expected {tensor.datatype}")
+        _refuse(Error.WRONG_DATATYPE, f"{where}: datatype {_shown(header.datatype)}; expected {tensor.datatype}")
     if not tensor.open_axes and header.shape != tensor.shape:
         where = _at("inputs", i, tensor.name)
-        _refuse(f"{where}: shape {_shown(list(header.shape))}; expected {list(tensor.shape)}")
+        _refuse(Error.WRONG_SHAPE, f"{where}: shape {_shown(list(header.shape))}; expected {list(tensor.shape)}")
 
 
 def _refuse_size(i: int, header: TensorHeader, part: Buffer, size_bytes: int) -> NoReturn:
     where = _at("inputs", i, header.name)
     if header.parameters.binary_data_size != size_bytes:
-        _refuse(f"{where}: binary_data_size is not that of its shape and datatype; expected {size_bytes}")
-    _refuse(f"{where}: its raw part has {len(part)} bytes; expected {size_bytes}")
+        _refuse(
+            Error.WRONG_SIZE, f"{where}: binary_data_size is not that of its shape and datatype; expected {size_bytes}"
+        )
+    _refuse(Error.WRONG_SIZE, f"{where}: its raw part has {len(part)} bytes; expected {size_bytes}")
 
 
 def _lent(ends: str, i: int, name: str, said: TensorData) -> Lent:
     if said.shared_memory_byte_size is None or said.binary_data_size is not None:
         where = _at(ends, i, name)
-        _refuse(f"{where}: in shared memory it has shared_memory_byte_size, and no binary_data_size")
+        _refuse(
+            Error.MALFORMED_REQUEST,
+            f"{where}: in shared memory it has shared_memory_byte_size, and no binary_data_size",
+        )
     assert said.shared_memory_region is not None
     return Lent(said.shared_memory_region, said.shared_memory_byte_size, said.shared_memory_offset)
 
@@ -392,24 +409,30 @@ def _read_outputs(
     for i, output in enumerate(requested):
         tensor = tensors.get(output.name)
         if tensor is None:
-            _refuse(f"outputs[{i}]: the model has no output {_shown(output.name)}; expected {_names(tensors)}")
+            _refuse(
+                Error.UNKNOWN_TENSOR,
+                f"outputs[{i}]: the model has no output {_shown(output.name)}; expected {_names(tensors)}",
+            )
         if output.parameters.binary_data is not True:
-            _refuse(f"outputs[{i}]: binary_data is not true; expected true, as answers are always raw")
+            _refuse(
+                Error.MALFORMED_REQUEST,
+                f"outputs[{i}]: binary_data is not true; expected true, as answers are always raw",
+            )
         if output.parameters.shared_memory_region is not None:
             piece = lent[output.name] = _lent("outputs", i, output.name, output.parameters)
             if not tensor.open_axes and piece.size_bytes < tensor.size_bytes:
                 what = f"shared_memory_byte_size is {piece.size_bytes}; expected {tensor.size_bytes} or more"
-                _refuse(f"{_at('outputs', i, output.name)}: {what}")
+                _refuse(Error.REGION_TOO_SMALL, f"{_at('outputs', i, output.name)}: {what}")
     chosen = tuple(output.name for output in requested)
     if len(set(chosen)) != len(chosen):
-        _refuse("outputs: an output is given twice; expected each once")
+        _refuse(Error.REPEATED_TENSOR, "outputs: an output is given twice; expected each once")
     return chosen, lent
 
 
 def _check_model(name: str, signature: Signature) -> None:
     if name != signature.model_name:
         message = f"header at model_name: no model {_shown(name)}; expected {_shown(signature.model_name)}"
-        raise WireError(Code.NOT_FOUND, message)
+        raise error_for(Error.UNKNOWN_MODEL, message)
 
 
 def _convert(fields: Mapping[str, Any], kind: type[_Header]) -> _Header:
@@ -417,7 +440,7 @@ def _convert(fields: Mapping[str, Any], kind: type[_Header]) -> _Header:
     try:
         return msgspec.convert(fields, kind)
     except (msgspec.ValidationError, RecursionError) as error:
-        raise WireError(Code.INVALID_ARGUMENT, _in_our_words(error)) from None
+        raise error_for(Error.MALFORMED_REQUEST, _in_our_words(error)) from None
 
 
 _WHERE: Final = re.compile(r" - at `\$\.?(?P<path>.*)`$")
@@ -432,8 +455,8 @@ def _in_our_words(error: Exception) -> str:
     return f"{where}: {what[:1].lower()}{what[1:]}".replace("`", "").replace(" | null", "")
 
 
-def _refuse(message: str) -> NoReturn:
-    raise WireError(Code.INVALID_ARGUMENT, message)
+def _refuse(kind: Error, message: str) -> NoReturn:
+    raise error_for(kind, message)
 
 
 _SHOWN_CHARACTERS: Final = 80

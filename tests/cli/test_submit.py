@@ -13,7 +13,7 @@ import pytest
 
 from shisha_rt.cli.submit import Tally, save
 from shisha_rt.client import Answer
-from shisha_rt.core.codes import Code
+from shisha_rt.errors import Error
 from tests.cli.conftest import Run
 from tests.protocol.gateway import Frame, Gateway, Gone
 from tests.serving.daemon_process import DaemonProcess
@@ -95,7 +95,7 @@ class TestAGatewayWithAScript:
 
         def script(gateway: Gateway, frame: Frame) -> None:
             if next(counted) % 3 == 1:
-                gateway.fail(frame, Code.INTERNAL, "the stage\nburnt down")
+                gateway.fail(frame, Error.TASK_FAILED, "the stage\nburnt down")
             else:
                 gateway.answer(frame)
 

@@ -27,7 +27,7 @@ from shisha_rt.client import (
     Unavailable,
 )
 from shisha_rt.client.link import Context
-from shisha_rt.core.codes import Code
+from shisha_rt.errors import Code, Error
 from shisha_rt.plan.plan import Plan
 from shisha_rt.protocol.header import TensorHeader, encode_infer
 from shisha_rt.protocol.operations import Cancel, Events, PlanSet
@@ -67,7 +67,7 @@ def vanish(gateway: Gateway, frame: Frame) -> None:
 
 def odd_ones_fail(gateway: Gateway, frame: Frame) -> None:
     if frame.value % 2:
-        gateway.fail(frame, Code.RESOURCE_EXHAUSTED)
+        gateway.fail(frame, Error.TOO_MANY_FRAMES)
     else:
         gateway.answer(frame)
 
@@ -138,12 +138,12 @@ def test_arrays_that_are_not_contiguous_are_sent_right() -> None:
 
 def test_an_error_answer_becomes_the_exception_of_its_code() -> None:
     def too_late(gateway: Gateway, frame: Frame) -> None:
-        gateway.fail(frame, Code.DEADLINE_EXCEEDED, "after 5 ms")
+        gateway.fail(frame, Error.DEADLINE_PASSED, "after 5 ms")
 
     with Gateway(too_late) as gateway, Client(gateway.endpoint, timeout_s=LONG_S) as client:
         with pytest.raises(DeadlineExceeded, match="after 5 ms") as caught:
             client.infer(frame_of(1), deadline_s=0.005, request_id="mine")
-        assert caught.value.code is Code.DEADLINE_EXCEEDED
+        assert (caught.value.code, caught.value.kind) == (Code.DEADLINE_EXCEEDED, Error.DEADLINE_PASSED)
         assert caught.value.request_id == "mine"
         with pytest.raises(NotFound):
             client.call("model_metadata", model_name="another")

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from numpy.typing import DTypeLike
 
-from shisha_rt.core.codes import Code
+from shisha_rt.errors import Error
 from shisha_rt.model.graph import Tensor
 from shisha_rt.protocol.conversation import Conversation, Outgoing
-from shisha_rt.protocol.exceptions import Internal, InvalidArgument, Unavailable
+from shisha_rt.protocol.exceptions import Internal, InvalidArgument, Unavailable, error_for
 from shisha_rt.protocol.frame_tensors import LEAST_LENT_BYTES, Answer, Array, Shape
 from shisha_rt.protocol.header import TensorData, TensorHeader, encode_answer, encode_error, encode_infer_answer
 from shisha_rt.protocol.limits import Limits
@@ -206,7 +206,7 @@ def test_a_refusal_of_an_abandoned_frame_is_an_answer_too() -> None:
     shelf = Shelf()
     conversation = talking(shelf)
     conversation.abandon(sent(conversation, conversation.infer(inputs(), request_id="left")).id)
-    assert conversation.receive([encode_error("left", Code.CANCELLED, "")]) == []
+    assert conversation.receive([encode_error("left", error_for(Error.CANCELLED, ""))]) == []
     assert shelf.living == []
 
 
@@ -224,7 +224,7 @@ def test_an_array_is_read_only_for_as_long_as_it_is_lent() -> None:
         conversation.receive(result(outgoing))
     mine[...] = 3
     third = sent(conversation, conversation.infer(inputs(image=mine)))
-    conversation.receive([encode_error(third.id, Code.DEADLINE_EXCEEDED, "")])
+    conversation.receive([encode_error(third.id, error_for(Error.DEADLINE_PASSED, ""))])
     mine[...] = 4
     sent(conversation, conversation.infer(inputs(image=mine)))
     assert [type(outcome) for _, outcome in conversation.lose("gone")] == [Unavailable]
@@ -281,7 +281,7 @@ def test_a_daemon_that_refuses_what_is_lent_is_asked_whether_it_is_still_the_sam
     for room, doubts in ((9, True), (0, False)):
         conversation = talking(Shelf(room))
         outgoing = sent(conversation, conversation.infer(inputs()))
-        conversation.receive([encode_error(outgoing.id, Code.INVALID_ARGUMENT, "no region has that token")])
+        conversation.receive([encode_error(outgoing.id, error_for(Error.UNKNOWN_REGION, "no region has that token"))])
         assert conversation.in_doubt is doubts
         assert conversation.probe() is not None
         assert not conversation.in_doubt

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from shisha_rt.core.codes import Code
 from shisha_rt.core.lifecycle.instructions import Collect, Deliver
 from shisha_rt.daemon.front.regions import Regions
 from shisha_rt.daemon.front.requests import Requests, Ticket
+from shisha_rt.errors import Error
 from shisha_rt.model.index import ModelIndex
 from shisha_rt.process.arena import Arena
 from shisha_rt.process.layout import layout_of
@@ -55,7 +55,7 @@ def answer_of(arena: Arena, outputs: tuple[str, ...], rows: int) -> Ticket:
 @pytest.mark.parametrize("rows", [0, 1, 128])
 def test_an_answer_has_the_shape_that_came_out(arena: Arena, rows: int) -> None:
     answer = answer_of(arena, ("y", "found"), rows)
-    assert (answer.code, answer.epoch) == (None, 3)
+    assert (answer.error, answer.epoch) == (None, 3)
     y, found = answer.outputs
     assert (y.tensor.name, y.shape, y.data) == ("y", (4,), bytes((0, 2, 4, 6)))
     assert (found.tensor.name, found.shape) == ("found", (rows, 2))
@@ -64,8 +64,8 @@ def test_an_answer_has_the_shape_that_came_out(arena: Arena, rows: int) -> None:
 
 def test_an_output_without_room_is_the_error_of_who_asks_for_it(arena: Arena) -> None:
     answer = answer_of(arena, ("y", "found"), rows=129)
-    assert (answer.code, answer.outputs) == (Code.INTERNAL, ())
+    assert (answer.error, answer.outputs) == (Error.OUTPUT_TOO_LARGE, ())
     assert answer.message == (
         "output 'found': 1032 bytes (shape [129, 2]); expected at most 1024, which serve --max-output-bytes sets"
     )
-    assert answer_of(arena, ("y",), rows=129).code is None
+    assert answer_of(arena, ("y",), rows=129).error is None

@@ -14,8 +14,9 @@ from typing import Self
 import numpy as np
 import zmq
 
-from shisha_rt.core.codes import Code, WireError
+from shisha_rt.errors import Error
 from shisha_rt.model.graph import Tensor
+from shisha_rt.protocol.exceptions import ShishaError, error_for
 from shisha_rt.protocol.header import TensorHeader, encode_answer, encode_error, encode_infer_answer
 from shisha_rt.protocol.limits import Limits
 from shisha_rt.protocol.operations import Arguments, Cancel, Events, PlanSet
@@ -106,8 +107,8 @@ class Gateway:
         )
         self._socket.send_multipart([*frame.envelope, header, doubled.tobytes()])
 
-    def fail(self, frame: Frame, code: Code, message: str = "as the script says") -> None:
-        self.send(frame, encode_error(frame.request.id, code, message))
+    def fail(self, frame: Frame, kind: Error, message: str = "as the script says") -> None:
+        self.send(frame, encode_error(frame.request.id, error_for(kind, message)))
 
     def send(self, frame: Frame, *parts: bytes) -> None:
         self._socket.send_multipart([*frame.envelope, *parts])
@@ -132,8 +133,8 @@ class Gateway:
         envelope = [identity, b""] if has_delimiter else [identity]
         try:
             request = parse(parts, SIGNATURE, Limits())
-        except WireError as error:
-            self._socket.send_multipart([*envelope, encode_error(error.request_id, error.code, error.message)])
+        except ShishaError as error:
+            self._socket.send_multipart([*envelope, encode_error(error.request_id, error)])
             return
         if isinstance(request, InferRequest):
             self.script(self, Frame(envelope, request))

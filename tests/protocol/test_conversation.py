@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shisha_rt.core.codes import Code
+from shisha_rt.errors import Code, Error
 from shisha_rt.model.graph import Tensor
 from shisha_rt.plan.plan import Plan
 from shisha_rt.protocol.conversation import Conversation, Outgoing, RequestOutcome, stages_of
-from shisha_rt.protocol.exceptions import Internal, InvalidArgument, ShishaError, Unavailable, error_of
+from shisha_rt.protocol.exceptions import Internal, InvalidArgument, ShishaError, Unavailable, error_for, error_of
 from shisha_rt.protocol.frame_tensors import Answer, arrays_of
 from shisha_rt.protocol.header import TensorData, TensorHeader, encode_answer, encode_error, encode_infer_answer
 from shisha_rt.protocol.request import Signature
@@ -85,9 +85,10 @@ def test_what_was_not_sent_is_not_in_flight() -> None:
 def test_an_error_settles_its_request() -> None:
     conversation = introduced()
     request_id = send(conversation, frame(conversation))
-    outcome = outcome_of(conversation.receive([encode_error(request_id, Code.UNAVAILABLE, "draining")]), request_id)
+    answer = encode_error(request_id, error_for(Error.DRAINING, "draining"))
+    outcome = outcome_of(conversation.receive([answer]), request_id)
     assert isinstance(outcome, Unavailable)
-    assert (outcome.message, outcome.request_id) == ("draining", request_id)
+    assert (outcome.kind, outcome.message, outcome.request_id) == (Error.DRAINING, "draining", request_id)
 
 
 @pytest.mark.parametrize("code", Code)

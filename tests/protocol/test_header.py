@@ -7,8 +7,9 @@ import json
 import msgspec
 import pytest
 
-from shisha_rt.core.codes import Code
+from shisha_rt.errors import Error
 from shisha_rt.model.graph import Tensor
+from shisha_rt.protocol.exceptions import error_for
 from shisha_rt.protocol.header import (
     ErrorBody,
     InferParameters,
@@ -91,13 +92,13 @@ def test_an_answer_has_its_fields_beside_the_id() -> None:
 
 
 def test_an_error_is_read_back() -> None:
-    encoded = encode_error("7", Code.INVALID_ARGUMENT, "why")
-    assert encoded == b'{"id":"7","error":{"code":"INVALID_ARGUMENT","message":"why"}}'
-    assert decode_head(encoded).error == ErrorBody("INVALID_ARGUMENT", "why")
+    encoded = encode_error("7", error_for(Error.WRONG_SHAPE, "why"))
+    assert encoded == b'{"id":"7","error":{"code":"INVALID_ARGUMENT","message":"why","kind":"wrong_shape"}}'
+    assert decode_head(encoded).error == ErrorBody("INVALID_ARGUMENT", "why", "wrong_shape")
 
 
 def test_an_error_for_an_unreadable_id_says_null() -> None:
-    encoded = encode_error(None, Code.INVALID_ARGUMENT, "why")
+    encoded = encode_error(None, error_for(Error.WRONG_SHAPE, "why"))
     assert encoded.startswith(b'{"id":null,')
     assert decode_head(encoded).id is None
 

@@ -1,4 +1,4 @@
-"""Whatever comes in, `parse` returns a request or raises a `WireError` with one printable line."""
+"""Whatever comes in, `parse` returns a request or raises a `ShishaError` with one printable line."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from shisha_rt.core.codes import Code, WireError
+from shisha_rt.errors import Code, Error
 from shisha_rt.model.graph import Graph, Tensor
 from shisha_rt.plan.plan import Plan
+from shisha_rt.protocol.exceptions import ShishaError
 from shisha_rt.protocol.limits import Limits
 from shisha_rt.protocol.operations import (
     CONTROL_OPS,
@@ -56,8 +57,8 @@ def arguments_of(op: str, **fields: object) -> object:
     return request.arguments
 
 
-def refusal(call: Callable[[], object]) -> WireError:
-    with pytest.raises(WireError) as caught:
+def refusal(call: Callable[[], object]) -> ShishaError:
+    with pytest.raises(ShishaError) as caught:
         call()
     error = caught.value
     assert error.message.isprintable()
@@ -112,61 +113,65 @@ def test_what_kserve_knows_and_we_do_not_is_tolerated() -> None:
 
 
 HUGE = 10**4000
-BAD_FRAMES: list[tuple[str, dict[str, Any], Code]] = [
-    ("model_name", {"model_name": "another"}, Code.NOT_FOUND),
-    ("model_name", {"model_name": "an\nother\u2028" + "x" * 999}, Code.NOT_FOUND),
-    ("model_name", {"model_name": None}, Code.INVALID_ARGUMENT),
-    ("inputs", {"inputs": None}, Code.INVALID_ARGUMENT),
-    ("inputs", {"inputs": {}}, Code.INVALID_ARGUMENT),
-    ("2 raw parts for 0 inputs", {"inputs": []}, Code.INVALID_ARGUMENT),
-    ("2 raw parts for 1 inputs", {"inputs": [IMAGE]}, Code.INVALID_ARGUMENT),
-    ("2 raw parts for 3 inputs", {"inputs": [IMAGE, MASK, MASK]}, Code.INVALID_ARGUMENT),
-    ("inputs[0]", {"inputs": [3, MASK]}, Code.INVALID_ARGUMENT),
-    ("inputs[1]", {"inputs": [IMAGE, {**MASK, "name": "hat"}]}, Code.INVALID_ARGUMENT),
-    ("given twice", {"inputs": [IMAGE, IMAGE]}, Code.INVALID_ARGUMENT),
-    ("expected FP32", {"inputs": [{**IMAGE, "datatype": "FP64"}, MASK]}, Code.INVALID_ARGUMENT),
-    ("expected FP32", {"inputs": [{**IMAGE, "datatype": "fp32"}, MASK]}, Code.INVALID_ARGUMENT),
-    ("datatype", {"inputs": [{**IMAGE, "datatype": 32}, MASK]}, Code.INVALID_ARGUMENT),
-    ("expected [1, 2]", {"inputs": [{**IMAGE, "shape": [2, 1]}, MASK]}, Code.INVALID_ARGUMENT),
-    ("expected [1, 2]", {"inputs": [{**IMAGE, "shape": [2]}, MASK]}, Code.INVALID_ARGUMENT),
-    ("expected [1, 2]", {"inputs": [{**IMAGE, "shape": [-1, -2]}, MASK]}, Code.INVALID_ARGUMENT),
-    ("expected [1, 2]", {"inputs": [{**IMAGE, "shape": [HUGE // 10**3990, 2]}, MASK]}, Code.INVALID_ARGUMENT),
-    ("expected [1, 2]", {"inputs": [{**IMAGE, "shape": []}, MASK]}, Code.INVALID_ARGUMENT),
-    ("expected [1, 2]", {"inputs": [{**IMAGE, "shape": [1] * 900}, MASK]}, Code.INVALID_ARGUMENT),
-    ("inputs[0].shape[0]", {"inputs": [{**IMAGE, "shape": [True, 2]}, MASK]}, Code.INVALID_ARGUMENT),
-    ("inputs[0].shape[0]", {"inputs": [{**IMAGE, "shape": [1.5, 2]}, MASK]}, Code.INVALID_ARGUMENT),
-    ("binary_data_size", {"inputs": [{**IMAGE, "parameters": {}}, MASK]}, Code.INVALID_ARGUMENT),
-    ("parameters", {"inputs": [{**IMAGE, "parameters": None}, MASK]}, Code.INVALID_ARGUMENT),
-    ("expected 8", {"inputs": [{**IMAGE, "parameters": {"binary_data_size": 4}}, MASK]}, Code.INVALID_ARGUMENT),
-    ("binary_data_size", {"inputs": [{**IMAGE, "parameters": {"binary_data_size": -8}}, MASK]}, Code.INVALID_ARGUMENT),
-    ("binary_data_size", {"inputs": [{**IMAGE, "parameters": {"binary_data_size": "8"}}, MASK]}, Code.INVALID_ARGUMENT),
-    ("parameters", {"parameters": []}, Code.INVALID_ARGUMENT),
-    ("parameters.deadline_ms", {"parameters": {"deadline_ms": -1}}, Code.INVALID_ARGUMENT),
-    ("parameters.deadline_ms", {"parameters": {"deadline_ms": 1e300}}, Code.INVALID_ARGUMENT),
-    ("parameters.deadline_ms", {"parameters": {"deadline_ms": "soon"}}, Code.INVALID_ARGUMENT),
-    ("parameters.deadline_ms", {"parameters": {"deadline_ms": True}}, Code.INVALID_ARGUMENT),
-    ("parameters.sequence", {"parameters": {"sequence": -1}}, Code.INVALID_ARGUMENT),
-    ("parameters.sequence", {"parameters": {"sequence": 1.0}}, Code.INVALID_ARGUMENT),
-    ("parameters.sequence", {"parameters": {"sequence": True}}, Code.INVALID_ARGUMENT),
-    ("parameters.sequence", {"parameters": {"sequence": 2**63}}, Code.INVALID_ARGUMENT),
-    ("parameters.stream", {"parameters": {"stream": 3}}, Code.INVALID_ARGUMENT),
-    ("parameters.stream", {"parameters": {"stream": ""}}, Code.INVALID_ARGUMENT),
-    ("parameters.stream", {"parameters": {"stream": "s" * 257}}, Code.INVALID_ARGUMENT),
-    ("outputs[1]", {"outputs": [{"name": "box"}, {"name": "hat"}]}, Code.INVALID_ARGUMENT),
-    ("given twice", {"outputs": [{"name": "box"}, {"name": "box"}]}, Code.INVALID_ARGUMENT),
-    ("outputs[0]", {"outputs": ["box"]}, Code.INVALID_ARGUMENT),
-    ("raw", {"outputs": [{"name": "box", "parameters": {"binary_data": False}}]}, Code.INVALID_ARGUMENT),
-    ("op", {"op": None}, Code.INVALID_ARGUMENT),
-    ("op", {"op": ["infer"]}, Code.INVALID_ARGUMENT),
-    ("op", {"op": "explode"}, Code.UNIMPLEMENTED),
-    ("alone", {"op": "status"}, Code.INVALID_ARGUMENT),
+BAD_FRAMES: list[tuple[str, dict[str, Any], Error]] = [
+    ("model_name", {"model_name": "another"}, Error.UNKNOWN_MODEL),
+    ("model_name", {"model_name": "an\nother\u2028" + "x" * 999}, Error.UNKNOWN_MODEL),
+    ("model_name", {"model_name": None}, Error.MALFORMED_REQUEST),
+    ("inputs", {"inputs": None}, Error.MALFORMED_REQUEST),
+    ("inputs", {"inputs": {}}, Error.MALFORMED_REQUEST),
+    ("2 raw parts for 0 inputs", {"inputs": []}, Error.MALFORMED_REQUEST),
+    ("2 raw parts for 1 inputs", {"inputs": [IMAGE]}, Error.MALFORMED_REQUEST),
+    ("2 raw parts for 3 inputs", {"inputs": [IMAGE, MASK, MASK]}, Error.MALFORMED_REQUEST),
+    ("inputs[0]", {"inputs": [3, MASK]}, Error.MALFORMED_REQUEST),
+    ("inputs[1]", {"inputs": [IMAGE, {**MASK, "name": "hat"}]}, Error.UNKNOWN_TENSOR),
+    ("given twice", {"inputs": [IMAGE, IMAGE]}, Error.REPEATED_TENSOR),
+    ("expected FP32", {"inputs": [{**IMAGE, "datatype": "FP64"}, MASK]}, Error.WRONG_DATATYPE),
+    ("expected FP32", {"inputs": [{**IMAGE, "datatype": "fp32"}, MASK]}, Error.WRONG_DATATYPE),
+    ("datatype", {"inputs": [{**IMAGE, "datatype": 32}, MASK]}, Error.MALFORMED_REQUEST),
+    ("expected [1, 2]", {"inputs": [{**IMAGE, "shape": [2, 1]}, MASK]}, Error.WRONG_SHAPE),
+    ("expected [1, 2]", {"inputs": [{**IMAGE, "shape": [2]}, MASK]}, Error.WRONG_SHAPE),
+    ("expected [1, 2]", {"inputs": [{**IMAGE, "shape": [-1, -2]}, MASK]}, Error.WRONG_SHAPE),
+    ("expected [1, 2]", {"inputs": [{**IMAGE, "shape": [HUGE // 10**3990, 2]}, MASK]}, Error.WRONG_SHAPE),
+    ("expected [1, 2]", {"inputs": [{**IMAGE, "shape": []}, MASK]}, Error.WRONG_SHAPE),
+    ("expected [1, 2]", {"inputs": [{**IMAGE, "shape": [1] * 900}, MASK]}, Error.WRONG_SHAPE),
+    ("inputs[0].shape[0]", {"inputs": [{**IMAGE, "shape": [True, 2]}, MASK]}, Error.MALFORMED_REQUEST),
+    ("inputs[0].shape[0]", {"inputs": [{**IMAGE, "shape": [1.5, 2]}, MASK]}, Error.MALFORMED_REQUEST),
+    ("binary_data_size", {"inputs": [{**IMAGE, "parameters": {}}, MASK]}, Error.WRONG_SIZE),
+    ("parameters", {"inputs": [{**IMAGE, "parameters": None}, MASK]}, Error.MALFORMED_REQUEST),
+    ("expected 8", {"inputs": [{**IMAGE, "parameters": {"binary_data_size": 4}}, MASK]}, Error.WRONG_SIZE),
+    ("binary_data_size", {"inputs": [{**IMAGE, "parameters": {"binary_data_size": -8}}, MASK]}, Error.WRONG_SIZE),
+    (
+        "binary_data_size",
+        {"inputs": [{**IMAGE, "parameters": {"binary_data_size": "8"}}, MASK]},
+        Error.MALFORMED_REQUEST,
+    ),
+    ("parameters", {"parameters": []}, Error.MALFORMED_REQUEST),
+    ("parameters.deadline_ms", {"parameters": {"deadline_ms": -1}}, Error.MALFORMED_REQUEST),
+    ("parameters.deadline_ms", {"parameters": {"deadline_ms": 1e300}}, Error.MALFORMED_REQUEST),
+    ("parameters.deadline_ms", {"parameters": {"deadline_ms": "soon"}}, Error.MALFORMED_REQUEST),
+    ("parameters.deadline_ms", {"parameters": {"deadline_ms": True}}, Error.MALFORMED_REQUEST),
+    ("parameters.sequence", {"parameters": {"sequence": -1}}, Error.MALFORMED_REQUEST),
+    ("parameters.sequence", {"parameters": {"sequence": 1.0}}, Error.MALFORMED_REQUEST),
+    ("parameters.sequence", {"parameters": {"sequence": True}}, Error.MALFORMED_REQUEST),
+    ("parameters.sequence", {"parameters": {"sequence": 2**63}}, Error.MALFORMED_REQUEST),
+    ("parameters.stream", {"parameters": {"stream": 3}}, Error.MALFORMED_REQUEST),
+    ("parameters.stream", {"parameters": {"stream": ""}}, Error.MALFORMED_REQUEST),
+    ("parameters.stream", {"parameters": {"stream": "s" * 257}}, Error.MALFORMED_REQUEST),
+    ("outputs[1]", {"outputs": [{"name": "box"}, {"name": "hat"}]}, Error.UNKNOWN_TENSOR),
+    ("given twice", {"outputs": [{"name": "box"}, {"name": "box"}]}, Error.REPEATED_TENSOR),
+    ("outputs[0]", {"outputs": ["box"]}, Error.MALFORMED_REQUEST),
+    ("raw", {"outputs": [{"name": "box", "parameters": {"binary_data": False}}]}, Error.MALFORMED_REQUEST),
+    ("op", {"op": None}, Error.MALFORMED_REQUEST),
+    ("op", {"op": ["infer"]}, Error.MALFORMED_REQUEST),
+    ("op", {"op": "explode"}, Error.UNKNOWN_OPERATION),
+    ("alone", {"op": "status"}, Error.MALFORMED_REQUEST),
 ]
 
 
-@pytest.mark.parametrize(("complaint", "changes", "code"), BAD_FRAMES)
-def test_a_bad_frame_is_refused_by_name(complaint: str, changes: dict[str, Any], code: Code) -> None:
+@pytest.mark.parametrize(("complaint", "changes", "kind"), BAD_FRAMES)
+def test_a_bad_frame_is_refused_by_name(complaint: str, changes: dict[str, Any], kind: Error) -> None:
     error = refusal(lambda: infer_of(**changes))
-    assert error.code is code
+    assert (error.kind, error.code) == (kind, kind.code)
     assert complaint in error.message
     assert error.request_id == "7"
 
@@ -323,7 +328,7 @@ def test_bad_arguments_are_refused_by_name(op: str, fields: dict[str, object], c
 
 
 def test_another_model_is_not_found() -> None:
-    assert refusal(lambda: arguments_of("model_ready", model_name="another")).code is Code.NOT_FOUND
+    assert refusal(lambda: arguments_of("model_ready", model_name="another")).kind == Error.UNKNOWN_MODEL
 
 
 def test_control_operations_are_operations() -> None:
@@ -358,7 +363,7 @@ def survives(parts: list[bytes]) -> None:
     """The property: a request, or one line."""
     try:
         parse(parts, SIGNATURE, LIMITS)
-    except WireError as error:
+    except ShishaError as error:
         assert error.message.isprintable()  # noqa: PT017  a request is as good
         assert error.message.isascii()  # noqa: PT017
 
@@ -465,7 +470,7 @@ def test_the_bytes_are_those_of_the_shape() -> None:
 def test_only_what_is_served_passes(image: list[object], mask: list[object], sizes: tuple[int, int]) -> None:
     try:
         request = parsed(image, mask, sizes)
-    except WireError as error:
+    except ShishaError as error:
         assert error.code is Code.INVALID_ARGUMENT  # noqa: PT017  a request is as good
     else:
         assert (image, mask) == ([1, sizes[0]], [sizes[1]])

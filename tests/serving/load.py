@@ -17,7 +17,7 @@ from typing import Final, Self
 import numpy as np
 import zmq
 
-from shisha_rt.core.codes import Code
+from shisha_rt.errors import Code
 from shisha_rt.model.graph import Tensor
 from shisha_rt.protocol.header import (
     InferParameters,

@@ -13,7 +13,7 @@ import pytest
 import zmq
 
 from shisha_rt.client import Client, Unavailable
-from shisha_rt.core.codes import Code
+from shisha_rt.errors import Code
 from shisha_rt.model.graph import Tensor
 from shisha_rt.protocol.header import InferParameters, TensorHeader, decode_head, encode_infer, encode_operation
 from tests.serving.daemon_process import PATIENCE_MS, PATIENCE_S, DaemonProcess, leftovers, serve_command, until

@@ -18,7 +18,6 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from shisha_rt.core.codes import Code
 from shisha_rt.core.lifecycle import events as ev
 from shisha_rt.core.lifecycle import instructions as do
 from shisha_rt.core.lifecycle.dealing import Dealing
@@ -27,8 +26,9 @@ from shisha_rt.core.lifecycle.policy import Policy
 from shisha_rt.core.lifecycle.records import Epoch, Frame, WorkerState
 from shisha_rt.core.lifecycle.streams import Deadlines, Streams
 from shisha_rt.core.lifecycle.tables import FRAME, FramePhase, Transition, step
+from shisha_rt.errors import Error
 
-_DRAINING: Final = Code.UNAVAILABLE, "the daemon is draining and admits no more frames"
+_DRAINING: Final = Error.DRAINING, "the daemon is draining and admits no more frames"
 
 
 class Frames:
@@ -175,7 +175,7 @@ class Frames:
         elif frame.phase is FramePhase.LEAVING:
             self._returned(frame)
         else:
-            self._abandon(frame, Code.INTERNAL, event.reason)
+            self._abandon(frame, Error.TASK_FAILED, event.reason)
 
     def _returned(self, frame: Frame) -> None:
         """A part of a frame that is decided has come back: with the last one it leaves."""
@@ -207,17 +207,17 @@ class Frames:
         frame.died_on, frame.excused = place, frozenset(frame.out.values())
         if frame.deaths >= self._policy.deaths_per_frame:
             message = f"the worker on {place} died {frame.deaths} times while it ran this frame: {reason}"
-            self._abandon(frame, Code.INTERNAL, message)
+            self._abandon(frame, Error.WORKER_DIED, message)
 
     # --- being decided and delivered --------------------------------------------------------------------------
 
     def cancelled(self, event: ev.FrameCancelled, now: float) -> None:
         if not self._is_decided(event.frame):
-            self._abandon(self.by_number[event.frame], Code.CANCELLED, "cancelled by its client")
+            self._abandon(self.by_number[event.frame], Error.CANCELLED, "cancelled by its client")
 
     def expire(self, now: float) -> None:
         for number in self.deadlines.passed(now):
-            self._abandon(self.by_number[number], Code.DEADLINE_EXCEEDED, "the frame's deadline has passed")
+            self._abandon(self.by_number[number], Error.DEADLINE_PASSED, "the frame's deadline has passed")
 
     def drain(self) -> None:
         """Admit nothing more."""
@@ -232,13 +232,13 @@ class Frames:
             if owed:
                 self._answer(frame)
             elif not frame.decided:
-                self._abandon(frame, Code.UNAVAILABLE, "the daemon stopped before the frame was done")
+                self._abandon(frame, Error.STOPPED, "the daemon stopped before the frame was done")
 
     def _is_decided(self, number: int) -> bool:
         frame = self.by_number.get(number)
         return frame is None or frame.decided
 
-    def _abandon(self, frame: Frame, code: Code, message: str) -> None:
+    def _abandon(self, frame: Frame, kind: Error, message: str) -> None:
         """Decide an error now. Nothing more of it is dealt; parts that are out keep the slot until they are back."""
         if frame.phase is FramePhase.WAITING:
             self.streams.give_up(frame)
@@ -249,7 +249,7 @@ class Frames:
         else:
             self._step(frame, "decide")
             self._free(frame)
-        frame.error = code, message
+        frame.error = kind, message
         if frame.answerable:
             self._answer(frame)
 
@@ -261,8 +261,8 @@ class Frames:
     def _deliver(self, frame: Frame) -> None:
         frame.delivered = True
         self.streams.delivered(frame)
-        code, message = frame.error or (None, "")
-        self._emit(do.Deliver(frame.number, code, message, frame.ticket))
+        kind, message = frame.error or (None, "")
+        self._emit(do.Deliver(frame.number, kind, message, frame.ticket))
         self._forget(frame)
 
     def _free(self, frame: Frame) -> None:

@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from shisha_rt.core.codes import Code
 from shisha_rt.core.lifecycle.events import Descriptor, Owner, Ticket
+from shisha_rt.errors import Error
 from shisha_rt.plan.plan import Plan, Team
 
 
@@ -21,7 +21,7 @@ class Refuse:
     """Answer at once with an error; the frame was never accepted."""
 
     frame: int
-    code: Code
+    kind: Error
     message: str
     ticket: Ticket = None
 
@@ -74,7 +74,7 @@ class Deliver(Struct, frozen=True, gc=False):
     """Send the frame's answer: what was collected, or this error."""
 
     frame: int
-    code: Code | None = None
+    kind: Error | None = None
     message: str = ""
     ticket: Ticket = None
 

@@ -10,9 +10,9 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct
 
-from shisha_rt.core.codes import Code
 from shisha_rt.core.lifecycle.events import Descriptor, PlanProposed, Ticket
 from shisha_rt.core.lifecycle.tables import EpochPhase, FramePhase, PlacePhase
+from shisha_rt.errors import Error
 from shisha_rt.plan.plan import Plan
 
 
@@ -42,7 +42,7 @@ class Frame(Struct, eq=False):
     lent_out: bool = False
     delivered: bool = False
     ticket: Ticket = None
-    error: tuple[Code, str] | None = None
+    error: tuple[Error, str] | None = None
 
     @property
     def decided(self) -> bool:

@@ -7,11 +7,11 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Final
 
-from shisha_rt.core.codes import Code
 from shisha_rt.core.fair_share import is_granted
 from shisha_rt.core.lifecycle.events import FrameArrived
 from shisha_rt.core.lifecycle.policy import Policy
 from shisha_rt.core.lifecycle.records import ClientState, Frame, StreamState
+from shisha_rt.errors import Error
 
 IDLE_STREAMS_KEPT: Final = 10_000
 
@@ -46,21 +46,21 @@ class Streams:
         """Frames without a slot."""
         return sum(len(stream.waiting) for client in self.turn for stream in client.turn)
 
-    def refusal(self, event: FrameArrived, stream: StreamState) -> tuple[Code, str] | None:
+    def refusal(self, event: FrameArrived, stream: StreamState) -> tuple[Error, str] | None:
         if stream.ordered and event.sequence is not None and stream.last_sequence is not None:
             expected = stream.last_sequence + 1
             if event.sequence != expected:
-                return Code.INVALID_ARGUMENT, f"sequence is {event.sequence}, expected {expected} in this stream"
+                return Error.OUT_OF_SEQUENCE, f"sequence is {event.sequence}, expected {expected} in this stream"
         client, policy = stream.client, self._policy
         frames_room, bytes_room = 2 * policy.max_in_flight, 2 * policy.waiting_bytes
         if not is_granted(1, held=client.undelivered, held_by_all=self.undelivered, room=frames_room):
             had = f"{client.undelivered} frames of this client are in flight, {self.undelivered} of all clients"
-            return Code.RESOURCE_EXHAUSTED, f"{had}: as many as are admitted"
+            return Error.TOO_MANY_FRAMES, f"{had}: as many as are admitted"
         is_first = not client.waiting_bytes and self.waiting_bytes < bytes_room  # that one waits however large it is
         held_bytes, of_all_bytes = client.waiting_bytes, self.waiting_bytes
         if not (is_first or is_granted(event.size_bytes, held=held_bytes, held_by_all=of_all_bytes, room=bytes_room)):
             had = f"{client.waiting_bytes} bytes of this client's requests wait, {self.waiting_bytes} of all"
-            return Code.RESOURCE_EXHAUSTED, f"{had}: as many as are held"
+            return Error.TOO_MANY_BYTES, f"{had}: as many as are held"
         return None
 
     def accept(self, frame: Frame, sequence: int | None) -> None:

@@ -13,7 +13,6 @@ from typing import Final
 import zmq
 from msgspec import Raw, Struct
 
-from shisha_rt.core.codes import Code, WireError
 from shisha_rt.daemon.front.connections import Connection, Connections
 from shisha_rt.daemon.front.endpoint import any_port
 from shisha_rt.daemon.front.ipc_socket import IpcSocket
@@ -22,8 +21,9 @@ from shisha_rt.daemon.front.regions import Regions
 from shisha_rt.daemon.front.requests import Output, Ticket
 from shisha_rt.daemon.front.security import Security
 from shisha_rt.daemon.loop.poller import Poller
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.protocol.access import AccessList
+from shisha_rt.protocol.exceptions import ShishaError, error_for
 from shisha_rt.protocol.header import (
     TensorData,
     TensorHeader,
@@ -68,12 +68,12 @@ class Reply:
         assert self.request_id is not None
         self._send(encode_answer(self.request_id, fields))
 
-    def error(self, code: Code, message: str) -> None:
-        self._send(encode_error(self.request_id, code, message))
+    def error(self, error: ShishaError) -> None:
+        self._send(encode_error(self.request_id, error))
 
     def frame(self, answer: Ticket) -> None:
-        if answer.code is not None:
-            self.error(answer.code, answer.message)
+        if answer.error is not None:
+            self.error(error_for(answer.error, answer.message))
             return
         header = encode_infer_answer(
             answer.request.id,
@@ -222,7 +222,7 @@ class Gateway:
         envelope = [routing_id, b""] if delimited else [routing_id]
         if not known:  # as what comes by it could not be counted, it would be cut off in the midst
             message = "the connection speaks an old ZMTP; expected 3.0 or later (libzmq 4)"
-            self._refuse(client, envelope, WireError(Code.INVALID_ARGUMENT, message))
+            self._refuse(client, envelope, error_for(Error.OLD_ZMTP, message))
             return None
         try:
             request = parse(payload, self.signature, self.limits)
@@ -233,16 +233,16 @@ class Gateway:
                 self._regions.check(client, request)
             if (client, request.id) in self.waiting:
                 message = f"header at id: {request.id!r} is waiting already; expected an id that no waiting request has"
-                raise WireError(Code.INVALID_ARGUMENT, message, request.id)
-        except WireError as error:
+                raise error_for(Error.ID_IN_USE, message, request.id)
+        except ShishaError as error:
             self._refuse(client, envelope, error)
             return None
         reply = self.waiting[client, request.id] = Reply(self, client, envelope, request.id)
         return Arrived(client, request, reply)
 
-    def _refuse(self, client: Hashable, envelope: Sequence[bytes], error: WireError) -> None:
+    def _refuse(self, client: Hashable, envelope: Sequence[bytes], error: ShishaError) -> None:
         """Not by a `Reply`: the id may be that of a request that goes on waiting."""
-        self.outbox.send(client, [*envelope, encode_error(error.request_id, error.code, error.message)])
+        self.outbox.send(client, [*envelope, encode_error(error.request_id, error)])
 
     def _awaiting(self) -> set[Hashable]:
         """The clients that still have something coming."""

@@ -23,9 +23,10 @@ from typing import Final
 
 import zmq
 
-from shisha_rt.core.codes import Code
 from shisha_rt.core.fair_share import is_granted
 from shisha_rt.daemon.front.connections import Connection
+from shisha_rt.errors import Error
+from shisha_rt.protocol.exceptions import error_for
 from shisha_rt.protocol.header import encode_error
 from shisha_rt.protocol.multipart import send_parts
 
@@ -33,7 +34,7 @@ AGAIN_S: Final = 0.02
 UNASKED_S: Final = 0.1
 _ENTRY_BYTES: Final = 512  # of memory for an answer that waits, however short it is
 _FIRST: Final = int(zmq.DONTWAIT | zmq.SNDMORE)
-_NOT_FOR_YOU: Final = encode_error(None, Code.UNAVAILABLE, "whom this was for has gone")
+_NOT_FOR_YOU: Final = encode_error(None, error_for(Error.RECEIVER_GONE, "whom this was for has gone"))
 
 
 class Outbox:

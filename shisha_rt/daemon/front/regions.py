@@ -13,9 +13,10 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from shisha_rt.core.codes import Code, WireError
 from shisha_rt.core.fair_share import is_granted
+from shisha_rt.errors import Error
 from shisha_rt.process.lent import LentPiece, create_region
+from shisha_rt.protocol.exceptions import ShishaError, error_for
 from shisha_rt.protocol.request import InferRequest, Lent
 
 _TOKEN_BYTES: Final = 16
@@ -75,7 +76,7 @@ class Regions:
         return self._by_number[number].fd
 
     def create(self, holder: int, size_bytes: int) -> LentRegion:
-        """Raises WireError where there is no room for it."""
+        """Raises `ShishaError` where there is no room for it."""
         held = self._held.get(holder, _Held())
         if not is_granted(1, held=held.regions, held_by_all=self.count, room=self.most):
             raise _exhausted(f"{held.regions} regions of this process, {self.count} of all")
@@ -84,7 +85,7 @@ class Regions:
         try:
             fd = create_region(size_bytes)
         except OSError as error:
-            raise WireError(Code.RESOURCE_EXHAUSTED, f"no region can be made: {error.strerror}") from None
+            raise error_for(Error.REGION_REFUSED, f"no region can be made: {error.strerror}") from None
         region = LentRegion(next(self._numbers), secrets.token_hex(_TOKEN_BYTES), fd, size_bytes, holder)
         self._by_token[region.token] = self._by_number[region.number] = region
         held.regions += 1
@@ -99,15 +100,17 @@ class Regions:
         self._drop_if_unused(region)
 
     def check(self, client: Hashable, request: InferRequest) -> None:
-        """Raises WireError unless all that the request names is this client's; from now on it is."""
+        """Raises `ShishaError` unless all that the request names is this client's; from now on it is."""
         for what, pieces in (("input", request.lent_in), ("output", request.lent_out)):
             for name, piece in pieces.items():
                 region = self._by_token.get(piece.token)
                 if region is None or region.client not in (None, client):
-                    raise _invalid(f"{what} {name!r}: no region of this connection has that token", request.id)
+                    message = f"{what} {name!r}: no region of this connection has that token"
+                    raise error_for(Error.UNKNOWN_REGION, message, request.id)
                 if piece.offset_bytes + piece.size_bytes > region.size_bytes:
                     given = f"{piece.size_bytes} bytes from {piece.offset_bytes} on"
-                    raise _invalid(f"{what} {name!r}: {given}; its region has {region.size_bytes}", request.id)
+                    message = f"{what} {name!r}: {given}; its region has {region.size_bytes}"
+                    raise error_for(Error.REGION_TOO_SMALL, message, request.id)
         for piece in (*request.lent_in.values(), *request.lent_out.values()):
             self._by_token[piece.token].client = client
 
@@ -148,9 +151,5 @@ class Regions:
         self._by_token.clear()
 
 
-def _exhausted(had: str) -> WireError:
-    return WireError(Code.RESOURCE_EXHAUSTED, f"{had}: as much as is lent; send the tensors' bytes instead")
-
-
-def _invalid(message: str, request_id: str) -> WireError:
-    return WireError(Code.INVALID_ARGUMENT, message, request_id)
+def _exhausted(had: str) -> ShishaError:
+    return error_for(Error.REGION_REFUSED, f"{had}: as much as is lent; send the tensors' bytes instead")

@@ -13,10 +13,10 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from shisha_rt.core.codes import Code
 from shisha_rt.core.lifecycle.events import FrameArrived
 from shisha_rt.core.lifecycle.instructions import Collect, Deliver, Refuse
 from shisha_rt.daemon.front.regions import Regions
+from shisha_rt.errors import Error
 from shisha_rt.process.arena import Arena, NoRoom
 from shisha_rt.process.lent import LentFault, LentPiece, read_lent, write_lent
 from shisha_rt.protocol.request import InferRequest, Lent
@@ -33,7 +33,7 @@ class Output(Struct, frozen=True):
 
 
 class Ticket(Struct, eq=False):
-    """A request in flight and, in the end, its answer: `outputs`, each with its own shape, or `code` and `message`.
+    """A request in flight and, in the end, its answer: `outputs`, each with its own shape, or `error` and `message`.
 
     `answer_to` is called with it exactly once. `reads` and `writes`: pieces of memory that the client lends, held until
     then. `compute_s`: seconds of its parts so far; `latency_s`: from `arrived_s` to the answer.
@@ -48,7 +48,7 @@ class Ticket(Struct, eq=False):
     compute_s: float = 0.0
     epoch: int = 0
     outputs: tuple[Output, ...] = ()
-    code: Code | None = None
+    error: Error | None = None
     message: str = ""
     latency_s: float = 0.0
 
@@ -57,10 +57,10 @@ class Ticket(Struct, eq=False):
         """Seconds that the frame spent other than being computed."""
         return max(0.0, self.latency_s - self.compute_s)
 
-    def fail(self, code: Code, message: str) -> None:
+    def fail(self, error: Error, message: str) -> None:
         """Answer with an error; the first one stays."""
-        if self.code is None:
-            self.code, self.message, self.outputs = code, message, ()
+        if self.error is None:
+            self.error, self.message, self.outputs = error, message, ()
 
 
 AnswerTo: TypeAlias = Callable[[Ticket], None]
@@ -96,7 +96,7 @@ class Requests:
         try:
             read_lent(ticket.reads, self.regions.fds, self._arena, slot, ticket.request.layout)
         except LentFault as fault:
-            ticket.fail(Code.INTERNAL, str(fault))
+            ticket.fail(Error.REGION_FAILED, str(fault))
 
     def collect(self, ticket: Ticket, instruction: Collect) -> None:
         ticket.epoch = instruction.epoch
@@ -114,16 +114,18 @@ class Requests:
                     outputs.append(Output(region.tensor, shape, data.tobytes()))
                 else:
                     outputs.append(Output(region.tensor, shape, b"", lent._replace(size_bytes=data.nbytes)))
-        except (NoRoom, LentFault) as fault:
-            ticket.fail(Code.INTERNAL, str(fault))
-        if ticket.code is None:
+        except NoRoom as fault:
+            ticket.fail(Error.OUTPUT_TOO_LARGE, str(fault))
+        except LentFault as fault:
+            ticket.fail(Error.REGION_FAILED, str(fault))
+        if ticket.error is None:
             ticket.outputs = tuple(outputs)
 
     def end(self, instruction: Deliver | Refuse, now_s: float) -> Ticket:
         """The ticket with what the request's sender is to be told; what the client lends is its own again."""
         ticket: Ticket = instruction.ticket
-        if instruction.code is not None:
-            ticket.code, ticket.message, ticket.outputs = instruction.code, instruction.message, ()
+        if instruction.kind is not None:
+            ticket.error, ticket.message, ticket.outputs = instruction.kind, instruction.message, ()
         if ticket.reads or ticket.writes:
             self.regions.release((*ticket.reads, *ticket.writes))
         ticket.latency_s = now_s - ticket.arrived_s

@@ -16,9 +16,10 @@ from typing import Final
 import zmq
 from zmq.utils import z85
 
-from shisha_rt.core.codes import Code, WireError
 from shisha_rt.daemon.front.connections import Connection
+from shisha_rt.errors import Error
 from shisha_rt.protocol.access import AccessList, User
+from shisha_rt.protocol.exceptions import error_for
 from shisha_rt.protocol.keys import KeyPair
 from shisha_rt.protocol.request import InferRequest, OpRequest
 
@@ -113,19 +114,19 @@ class Security:
         return b"200", b"OK", new_user_id(key).encode(), b""
 
     def check(self, connection: Connection, routing_id: bytes, request: InferRequest | OpRequest) -> None:
-        """Raises WireError for a request that its sender may not make now."""
+        """Raises `ShishaError` for a request that its sender may not make now."""
         user = self.access.of_key(connection.key)
         if user is None:
             self.refusals.add("revoked", f"a request with the key {connection.key}, which is no user's any more")
-            raise WireError(Code.PERMISSION_DENIED, "the daemon does not know this key any more", request.id)
+            raise error_for(Error.KEY_REVOKED, "the daemon does not know this key any more", request.id)
         if len(routing_id) != _ROUTING_ID_BYTES or routing_id[0]:
             self.refusals.add("routing_id", f"a request of {user.name!r}, by a socket with a routing id of its own")
             message = "the socket has a routing id of its own; expected none (ZMQ_ROUTING_ID) where there are keys"
-            raise WireError(Code.INVALID_ARGUMENT, message, request.id)
+            raise error_for(Error.OWN_ROUTING_ID, message, request.id)
         if isinstance(request, OpRequest) and not user.permission.may(request.op):
             self.refusals.add("permission", f"{request.op}, which {user.name!r} ({user.permission}) may not ask for")
             message = f"{request.op}: {user.name!r} is a {user.permission}; expected the key of an operator"
-            raise WireError(Code.PERMISSION_DENIED, message, request.id)
+            raise error_for(Error.NOT_AN_OPERATOR, message, request.id)
 
     def broken_off(self) -> None:
         """A handshake, before anybody was asked who it is."""

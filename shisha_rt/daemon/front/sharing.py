@@ -22,11 +22,12 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from shisha_rt.core.codes import Code, WireError
 from shisha_rt.daemon.front.ipc_socket import IpcSocket
 from shisha_rt.daemon.front.regions import LentRegion, Regions
 from shisha_rt.daemon.loop.poller import Poller
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
+from shisha_rt.protocol.exceptions import ShishaError, error_for
+from shisha_rt.protocol.header import error_body
 from shisha_rt.protocol.limits import MAX_INTEGER
 
 log = logging.getLogger(__name__)
@@ -114,22 +115,22 @@ class Sharing:
             return (RegionsLeft(),)
         try:
             if region is not None or flags & socket.MSG_TRUNC:
-                raise WireError(Code.FAILED_PRECONDITION, "a connection has one region; expected one short message")
+                raise error_for(Error.SECOND_REGION, "a connection has one region; expected one short message")
             region = self._lend(end, process, data)
             self._connections[fd] = end, process, region
-        except WireError as error:
-            _say(end, {"error": {"code": error.code, "message": error.message}})
+        except ShishaError as error:
+            _say(end, {"error": error_body(error)})
             self._close(fd)
             return (RegionsLeft(),)
         return ()
 
     def _lend(self, end: socket.socket, process: int, data: bytes) -> LentRegion:
-        """Raises WireError."""
+        """Raises `ShishaError`."""
         try:
             asked = msgspec.json.decode(data, type=_Asked)
         except (msgspec.MsgspecError, ValueError, RecursionError):
             expected = 'expected {"op":"region","size_bytes":N}, N from 1 on'
-            raise WireError(Code.INVALID_ARGUMENT, f"the message is not understood; {expected}") from None
+            raise error_for(Error.MALFORMED_REQUEST, f"the message is not understood; {expected}") from None
         region = self.regions.create(process, asked.size_bytes)
         _say(end, {"token": region.token, "size_bytes": region.size_bytes, "instance": self._instance}, region.fd)
         return region

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any, TypeVar
 
-from shisha_rt.core.codes import Code
 from shisha_rt.core.lifecycle import events as ev
 from shisha_rt.core.lifecycle import instructions as do
 from shisha_rt.core.lifecycle.invariants import check
 from shisha_rt.core.lifecycle.lifecycle import Lifecycle
 from shisha_rt.core.lifecycle.policy import Policy
+from shisha_rt.errors import Error
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import PlanRules
 
@@ -18,7 +18,7 @@ TWO_STAGES = Plan.of([(0, 1, "a"), (2, 3, "b")])
 ONE_STAGE = Plan.of([(0, 3, "a")])
 ON_B = Plan.of([(0, 3, "b")])
 
-Kind = TypeVar("Kind")
+Instruction = TypeVar("Instruction")
 
 
 class Daemon:
@@ -46,7 +46,7 @@ class Daemon:
         self.made += made
         return made
 
-    def all(self, kind: type[Kind]) -> list[Kind]:
+    def all(self, kind: type[Instruction]) -> list[Instruction]:
         return [one for one in self.made if isinstance(one, kind)]
 
     def clear(self) -> None:
@@ -110,8 +110,8 @@ class Daemon:
         while parts := self.parts(frame):
             self.feed(ev.PartDone(next(iter(parts.values()))))
 
-    def answers(self) -> list[tuple[int, Code | None]]:
-        return [(one.frame, one.code) for one in self.all(do.Deliver)]
+    def answers(self) -> list[tuple[int, Error | None]]:
+        return [(one.frame, one.kind) for one in self.all(do.Deliver)]
 
 
 def live(plan: Plan = TWO_STAGES, **setup: Any) -> Daemon:

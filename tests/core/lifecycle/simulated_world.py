@@ -24,13 +24,13 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from shisha_rt.core.codes import Code
 from shisha_rt.core.lifecycle import events as ev
 from shisha_rt.core.lifecycle import instructions as do
 from shisha_rt.core.lifecycle.invariants import check
 from shisha_rt.core.lifecycle.lifecycle import Lifecycle
 from shisha_rt.core.lifecycle.policy import Policy
 from shisha_rt.core.lifecycle.tables import UnknownTransition
+from shisha_rt.errors import Code, Error
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import PlanRules
 from tests.core.lifecycle.part_books import PartBooks
@@ -393,7 +393,9 @@ class World:
         request.outcome = "refused"
         others = self.requests.values()
         has = any(one.stream[0] == request.stream[0] and one.outcome == "accepted" for one in others)
-        assert has or refuse.code is not Code.RESOURCE_EXHAUSTED, f"{refuse} for a client that has nothing in flight"
+        assert has or refuse.kind.code is not Code.RESOURCE_EXHAUSTED, (
+            f"{refuse} for a client that has nothing in flight"
+        )
 
     def _deliver(self, deliver: do.Deliver) -> None:
         request = self.requests[deliver.frame]
@@ -407,13 +409,14 @@ class World:
         self.unanswered -= 1
         cause = {
             None: request.collected,
-            Code.CANCELLED: request.cancelled,
-            Code.DEADLINE_EXCEEDED: request.deadline_s is not None and request.deadline_s <= self.now,
-            Code.UNAVAILABLE: self.stopped,
-            Code.INTERNAL: request.failed or self.parts.deaths[deliver.frame] >= self.policy.deaths_per_frame,
+            Error.CANCELLED: request.cancelled,
+            Error.DEADLINE_PASSED: request.deadline_s is not None and request.deadline_s <= self.now,
+            Error.STOPPED: self.stopped,
+            Error.TASK_FAILED: request.failed,
+            Error.WORKER_DIED: self.parts.deaths[deliver.frame] >= self.policy.deaths_per_frame,
         }
-        assert cause.get(deliver.code), f"{deliver} has no cause"
-        assert (deliver.code is None) == request.collected, f"{deliver}, collected: {request.collected}"
+        assert cause.get(deliver.kind), f"{deliver} has no cause"
+        assert (deliver.kind is None) == request.collected, f"{deliver}, collected: {request.collected}"
 
     def _start(self, start: do.Start) -> None:
         assert not self.over, f"{start.place} gets a process after the end"

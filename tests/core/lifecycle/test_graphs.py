@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from shisha_rt.core.codes import Code
 from shisha_rt.core.lifecycle import events as ev
 from shisha_rt.core.lifecycle import instructions as do
 from shisha_rt.core.lifecycle.tables import FramePhase, PlacePhase
+from shisha_rt.errors import Error
 from shisha_rt.plan.plan import Plan, Stage
 from tests.core.lifecycle.driven_lifecycle import Daemon, live
 
@@ -60,7 +60,7 @@ def test_a_failed_branch_is_the_answer_and_the_slot_waits_for_the_other() -> Non
     daemon.feed(ev.PartDone(daemon.part(frame)))
     other = daemon.parts(frame)[2]
     daemon.feed(ev.PartFailed(daemon.parts(frame)[1], "bad shape"))
-    assert daemon.answers() == [(frame, Code.INTERNAL)]
+    assert daemon.answers() == [(frame, Error.TASK_FAILED)]
     assert daemon.lifecycle.frames.by_number[frame].phase is FramePhase.LEAVING
     assert [one.frame for one in daemon.all(do.Fill)] == [frame]
     daemon.feed(ev.PartDone(other))
@@ -89,7 +89,7 @@ def test_two_workers_that_one_frame_ends_are_one_death() -> None:
     assert daemon.answers() == []
     daemon.restart("c")
     daemon.kill("c", running=frame)
-    assert daemon.answers() == [(frame, Code.INTERNAL)]
+    assert daemon.answers() == [(frame, Error.WORKER_DIED)]
 
 
 def test_a_death_is_charged_once_however_many_parts_the_worker_had() -> None:
@@ -171,7 +171,7 @@ def test_a_frame_that_ends_its_worker_does_not_end_the_copies() -> None:
     daemon.finish(other)
     daemon.restart("a")
     daemon.kill("a", running=guilty)
-    assert daemon.answers() == [(other, None), (guilty, Code.INTERNAL)]
+    assert daemon.answers() == [(other, None), (guilty, Error.WORKER_DIED)]
 
 
 def test_a_charged_frame_may_go_elsewhere_once_its_place_is_out() -> None:

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from shisha_rt.core.codes import Code
 from shisha_rt.core.lifecycle import events as ev
 from shisha_rt.core.lifecycle import instructions as do
 from shisha_rt.core.lifecycle.invariants import check
 from shisha_rt.core.lifecycle.tables import FRAME, FramePhase, PlacePhase, Transition, UnknownTransition, step
+from shisha_rt.errors import Error
 from shisha_rt.plan.plan import Plan
 from tests.core.lifecycle.driven_lifecycle import ON_B, ONE_STAGE, TWO_STAGES, Daemon, live
 
@@ -46,7 +46,7 @@ def test_a_deadline_while_running_answers_at_once_and_keeps_the_slot_until_the_p
     part = daemon.part(late)
     assert daemon.lifecycle.next_wake_s() == 1.0
     daemon.feed(ev.Tick(), after_s=1.0)
-    assert daemon.answers() == [(late, Code.DEADLINE_EXCEEDED)]
+    assert daemon.answers() == [(late, Error.DEADLINE_PASSED)]
     assert [fill.frame for fill in daemon.all(do.Fill)] == [late]
     daemon.feed(ev.PartDone(part))
     assert [fill.frame for fill in daemon.all(do.Fill)] == [late, next_one]
@@ -59,7 +59,7 @@ def test_a_cancelled_frame_that_waits_gives_its_bytes_and_its_turn_back() -> Non
     waiting = daemon.send("s", size_bytes=7)
     daemon.feed(ev.FrameCancelled(waiting))
     daemon.feed(ev.FrameCancelled(waiting))
-    assert daemon.answers() == [(waiting, Code.CANCELLED)]
+    assert daemon.answers() == [(waiting, Error.CANCELLED)]
     assert daemon.lifecycle.frames.streams.waiting_bytes == 0
     assert not daemon.lifecycle.frames.streams.turn
 
@@ -89,7 +89,7 @@ def test_an_engine_error_is_that_frames_answer() -> None:
     daemon = live()
     frame = daemon.send()
     daemon.feed(ev.PartFailed(daemon.part(frame), "bad shape"))
-    assert daemon.all(do.Deliver) == [do.Deliver(frame, Code.INTERNAL, "bad shape")]
+    assert daemon.all(do.Deliver) == [do.Deliver(frame, Error.TASK_FAILED, "bad shape")]
     assert len(daemon.lifecycle.frames.free_slots) == 2
 
 
@@ -103,7 +103,7 @@ def test_a_sequence_is_the_previous_plus_one_and_a_refusal_uses_none_up() -> Non
     daemon.send("s", sequence=8)
     daemon.send("other", sequence=0)
     refusals = daemon.all(do.Refuse)
-    assert [(one.frame, one.code) for one in refusals] == [(refused, Code.INVALID_ARGUMENT)]
+    assert [(one.frame, one.kind) for one in refusals] == [(refused, Error.OUT_OF_SEQUENCE)]
     assert refusals[0].message == "sequence is 9, expected 8 in this stream"
 
 
@@ -120,7 +120,11 @@ def test_frames_in_flight_and_waiting_bytes_are_bounded() -> None:
     accepted.append(daemon.send())
     too_many = daemon.send()
     assert [one.frame for one in daemon.all(do.Refuse)] == [refused, too_large, too_many]
-    assert {one.code for one in daemon.all(do.Refuse)} == {Code.RESOURCE_EXHAUSTED}
+    assert [one.kind for one in daemon.all(do.Refuse)] == [
+        Error.TOO_MANY_BYTES,
+        Error.TOO_MANY_BYTES,
+        Error.TOO_MANY_FRAMES,
+    ]
 
 
 def test_admission_goes_round_the_clients_and_round_the_streams_of_each() -> None:
@@ -175,7 +179,7 @@ def test_the_second_death_is_the_error_of_the_running_frame_only() -> None:
     for _ in range(2):
         daemon.kill("a", running=guilty)
         daemon.restart("a")
-    assert daemon.answers() == [(guilty, Code.INTERNAL)]
+    assert daemon.answers() == [(guilty, Error.WORKER_DIED)]
     daemon.finish(beside)
     assert daemon.answers()[1:] == [(beside, None)]
 
@@ -494,7 +498,7 @@ def test_draining_admits_nothing_and_answers_what_is_in_flight() -> None:
     frame = daemon.send()
     daemon.feed(ev.Drain())
     refused = daemon.send()
-    assert [(one.frame, one.code) for one in daemon.all(do.Refuse)] == [(refused, Code.UNAVAILABLE)]
+    assert [(one.frame, one.kind) for one in daemon.all(do.Refuse)] == [(refused, Error.DRAINING)]
     daemon.finish(frame)
     assert daemon.answers() == [(frame, None)]
     assert daemon.lifecycle.idle
@@ -505,7 +509,7 @@ def test_stop_answers_everything_settles_every_plan_and_starts_no_process() -> N
     frames = [daemon.send("s"), daemon.send("s"), daemon.send()]
     proposals = [daemon.propose(ON_B), daemon.propose(ON_B)]
     daemon.feed(ev.Stop())
-    assert daemon.answers() == [(frame, Code.UNAVAILABLE) for frame in frames]
+    assert daemon.answers() == [(frame, Error.STOPPED) for frame in frames]
     proposals.append(daemon.propose(ON_B))
     settled = [(one.proposal, one.ending) for one in daemon.all(do.Settled)]
     assert settled == [(proposals[0], "dropped"), (proposals[1], "dropped"), (proposals[2], "refused")]

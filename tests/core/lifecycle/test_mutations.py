@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import pytest
 
-from shisha_rt.core.codes import Code
 from shisha_rt.core.lifecycle import events as ev
 from shisha_rt.core.lifecycle.dealing import Dealing
 from shisha_rt.core.lifecycle.epochs import Epochs, TensorT
@@ -19,6 +18,7 @@ from shisha_rt.core.lifecycle.frames import Frames
 from shisha_rt.core.lifecycle.lifecycle import Lifecycle
 from shisha_rt.core.lifecycle.records import Epoch, Frame, PoolState, QueuedPlan, WorkerState
 from shisha_rt.core.lifecycle.tables import EpochPhase, FramePhase
+from shisha_rt.errors import Error
 from shisha_rt.plan.plan import Plan
 from tests.core.lifecycle.simulated_world import BrokenPromise, run
 
@@ -28,8 +28,8 @@ MOST_SEEDS: Final = 2000
 class FreesTheSlotAtTheDeadline(Frames):
     """R3.3: the slot of a decided frame waits for the part that is out."""
 
-    def _abandon(self, frame: Frame, code: Code, message: str) -> None:
-        super()._abandon(frame, code, message)
+    def _abandon(self, frame: Frame, kind: Error, message: str) -> None:
+        super()._abandon(frame, kind, message)
         if frame.phase is FramePhase.LEAVING and frame.slot is not None:
             self.free_slots.append(frame.slot)
             frame.slot = None
@@ -268,9 +268,9 @@ class DealsToTheHung(Dealing):
 class AnswersWhileItIsWritten(Frames):
     """R3: what a client lends for outputs is its own again with the answer."""
 
-    def _abandon(self, frame: Frame, code: Code, message: str) -> None:
+    def _abandon(self, frame: Frame, kind: Error, message: str) -> None:
         frame.lent_out = False
-        super()._abandon(frame, code, message)
+        super()._abandon(frame, kind, message)
 
 
 class ReadsAgain(Frames):

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -22,7 +22,6 @@ from shisha_rt.process.arena import Arena
 from stages.builder import Builder, Built, Finished, FramesCore, Manner, Ordered
 from stages.built_stage import BuiltStage
 from stages.emulate.place import Demand, EmulatedPlace
-from stages.engines.onnxruntime.segment import OptimisedSegment
 from stages.engines.session import CpuClock
 from stages.kept_stages import KeptStages
 
@@ -31,15 +30,31 @@ _LEFT_FREE: Final = 0.5  # of what a frame took, for building
 _HEAD_START_S: Final = 0.0003
 
 
+class EngineSegment(Protocol):
+    """What one engine runs of one shape of the model, bound to slots."""
+
+    @property
+    def frame_bytes(self) -> int: ...
+
+    def warm(self) -> None: ...
+
+    def bind(self, arena: Arena, slot: int) -> None: ...
+
+    def run(self, arena: Arena, slot: int) -> None: ...
+
+
 class WholeStage:
-    """A stage that one engine runs, as a cut of its own form of the model; `segments` has one for each shape."""
+    """A stage that one engine runs, in its own form of the model; `segments` has one for each shape.
+
+    `difference`: by how much its answers differ from the usual engine's, if it is another.
+    """
 
     described = False
     paced = False
-    difference = 0.0
 
-    def __init__(self, segments: Sequence[OptimisedSegment]) -> None:
+    def __init__(self, segments: Sequence[EngineSegment], difference: float = 0.0) -> None:
         self.frame_bytes = max(segment.frame_bytes for segment in segments)
+        self.difference = difference
         self._segments = tuple(segments)
 
     def warm(self, cpu_clock: CpuClock) -> tuple[float, ...]:
@@ -272,7 +287,7 @@ def _builder_clock(inline: bool) -> CpuClock:
 
 def _content(order: Prepare) -> tuple[object, ...]:
     """What makes two orders the same stage."""
-    return order.work, order.placement, order.cores, order.threads, order.split
+    return order.work, order.placement, order.cores, order.threads, order.split, order.engine
 
 
 def one_line(error: BaseException) -> str:

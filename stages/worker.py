@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -53,11 +53,12 @@ def main(arguments: list[str]) -> int:
         from stages.engines.device_session import load_engines
 
         load_engines(config.devices)
+    allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, config.cores)
     _wake_on_time()
     sys.setswitchinterval(_SWITCH_S)
     try:
-        Worker(config).run()
+        Worker(config, allowed).run()
     except ChannelBroken as broken:
         sys.exit(f"the line to the daemon: {broken}")
     return 0
@@ -81,9 +82,9 @@ class _Part:
 
 
 class Worker:
-    """Everything of one incarnation."""
+    """Everything of one incarnation. `allowed`: the cores that its teams may have, beside its place's own."""
 
-    def __init__(self, config: WorkerConfig) -> None:
+    def __init__(self, config: WorkerConfig, allowed: Collection[int]) -> None:
         self._config = config
         indexes = [index_file.read_index(Path(folder)) for folder in config.engine_folders]
         layout, *further = layouts_of(indexes, config.output_bytes)
@@ -99,7 +100,7 @@ class Worker:
             budget_fd=config.budget_fd,
         )
         self._executor = Executor(
-            _stage_builder(config, indexes, self._arena),
+            _stage_builder(config, indexes, self._arena, allowed),
             self._arena,
             self._place,
             config.threads,
@@ -240,7 +241,9 @@ class Worker:
 _BuildStage: TypeAlias = Callable[[messages.Prepare], BuiltStage]
 
 
-def _stage_builder(config: WorkerConfig, indexes: Sequence[ModelIndex], arena: Arena) -> _BuildStage:
+def _stage_builder(
+    config: WorkerConfig, indexes: Sequence[ModelIndex], arena: Arena, allowed: Collection[int]
+) -> _BuildStage:
     """Stages along the placement that each order has; on a place without devices, cuts of the engine's own form.
 
     What only places with devices need would take as long to import as all the rest, in each of many workers.
@@ -254,8 +257,11 @@ def _stage_builder(config: WorkerConfig, indexes: Sequence[ModelIndex], arena: A
 
     def as_compiled(order: messages.Prepare) -> BuiltStage:
         threads = order.threads or config.threads
+        if order.engine == "openvino":
+            return _on_openvino(config, indexes, shapes, threads, order.cores, allowed)
         if order.split is None:
-            return WholeStage([shape.segment(order.work, threads, order.cores) for shape in shapes])
+            spin = order.engine == "onnxruntime-spin"
+            return WholeStage([shape.segment(order.work, threads, order.cores, spin=spin) for shape in shapes])
         from stages.engines.onnxruntime.split_segment import split_segment
 
         folder = Path(config.engine_folders[0])
@@ -264,12 +270,33 @@ def _stage_builder(config: WorkerConfig, indexes: Sequence[ModelIndex], arena: A
     return as_compiled
 
 
+def _on_openvino(
+    config: WorkerConfig,
+    indexes: Sequence[ModelIndex],
+    shapes: Sequence[OptimisedModel],
+    threads: int,
+    cores: Sequence[int],
+    allowed: Collection[int],
+) -> BuiltStage:
+    """The whole network on OpenVINO, held against ONNX Runtime first; raises ValueError where it computes otherwise."""
+    from stages.engines.openvino.whole import WholeOnOpenVino, load_for_all_of
+
+    load_for_all_of(allowed)
+    segments, difference = [], 0.0
+    for layout, (folder, index, shape) in enumerate(zip(config.model_folders, indexes, shapes, strict=True)):
+        usual = shape.segment(((0, index.layer_count - 1),), threads=1)
+        segment = WholeOnOpenVino(Path(folder), index, layout, threads, cores, usual.weight_bytes)
+        difference = max(difference, segment.apart_from(usual))
+        segments.append(segment)
+    return WholeStage(segments, difference)
+
+
 def _builder_on_devices(config: WorkerConfig, index: ModelIndex, arena: Arena) -> _BuildStage:
     from stages.built.clean_model import CleanModel
     from stages.built.placed import PlacedModel
 
     placed = PlacedModel(
-        CleanModel(Path(config.model_folder), config.scales),
+        CleanModel(Path(config.model_folders[0]), config.scales),
         index,
         config.devices,
         config.threads,

@@ -67,10 +67,15 @@ def why_not(trial: EngineTrial) -> str:
     """Why an engine must not serve this network; empty where it may."""
     if not trial.runs or trial.reason:
         return trial.reason or "it does not run the network"
-    if trial.difference is not None and trial.difference > MOST_APART:
-        return f"answers differ by {trial.difference:.2g} of an output's largest value, at most {MOST_APART:g} may be"
-    if trial.unlike is not None and trial.unlike > MOST_UNLIKE:
-        return f"{trial.unlike:.2%} of an output's whole numbers differ, at most {MOST_UNLIKE:.2%} may"
+    return why_apart(trial.difference, trial.unlike)
+
+
+def why_apart(difference: float | None, unlike: float | None) -> str:
+    """Why answers that differ so (see `EngineTrial`) are not those of one network; empty where rounding explains it."""
+    if difference is not None and difference > MOST_APART:
+        return f"answers differ by {difference:.2g} of an output's largest value, at most {MOST_APART:g} may be"
+    if unlike is not None and unlike > MOST_UNLIKE:
+        return f"{unlike:.2%} of an output's whole numbers differ, at most {MOST_UNLIKE:.2%} may"
     return ""
 
 

@@ -340,6 +340,7 @@ class Shell:
             cores=tuple(core for place in team for core in place.cores),
             threads=sum(place.threads for place in team),
             split=stage.split.brief if stage.split else None,
+            engine=stage.engine,
         )
         self._send(instruction.incarnation, order)
 

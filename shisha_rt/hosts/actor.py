@@ -129,7 +129,7 @@ class FarHost:
         config = msgspec.structs.replace(
             msgspec.json.decode(worker, type=WorkerConfig),
             engine_folders=tuple(map(str, self._engines)),
-            model_folder="",
+            model_folders=(),
         )
         up: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
         ended = self._ended[incarnation] = queue.SimpleQueue()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 
 from shisha_rt.costs.links import HostLink
 from shisha_rt.costs.operator_costs import OperatorCosts
@@ -12,6 +13,7 @@ from shisha_rt.machine.device import Device
 from shisha_rt.machine.machine import Machine
 from shisha_rt.measure.compiled import Compiled
 from shisha_rt.messages.scales import scales_file
+from shisha_rt.plan.engine import DEFAULT_ENGINE, STAGE_ENGINES, StageEngine
 from shisha_rt.plan.plan import Team
 from shisha_rt.plan.verify import PlanRules
 
@@ -63,7 +65,32 @@ class ModelOnMachine:
             splits={} if self.unsplit else {((split.first, split.last), split.axis): split for split in index.splits},
             kept_whole={((kept.first, kept.last), kept.axis): self.unsplit or kept.reason for kept in index.kept_whole}
             | {((split.first, split.last), split.axis): self.unsplit for split in index.splits if self.unsplit},
+            engines=tuple(engine for engine in STAGE_ENGINES if engine not in self.engines_barred),
+            engines_barred=self.engines_barred,
         )
+
+    @property
+    def engines_barred(self) -> Mapping[StageEngine, str]:
+        """Why an engine other than the usual one may compute no stage here."""
+        machine, usual = self.machine, f"expected {DEFAULT_ENGINE}"
+        if self.operator_costs:
+            why = f"places of {machine.source} have devices, which name their engines: expected no engine"
+        elif machine.remote:
+            why = f"place {machine.remote[0].name} is on another host: {usual}"
+        elif machine.timing == "modelled":
+            why = f'{machine.source} has timing = "modelled", by what {DEFAULT_ENGINE} takes: {usual}'
+        else:
+            return {"openvino": why} if (why := self._why_no_openvino) else {}
+        return dict.fromkeys(("onnxruntime-spin", "openvino"), why)
+
+    @property
+    def _why_no_openvino(self) -> str:
+        open_output = next((spec.name for spec in self.compiled.index.outputs if spec.open_axes), None)
+        if find_spec("openvino") is None:
+            return "it is not installed: expected the extra, pip install 'shisha-rt[openvino]'"
+        if open_output is not None:
+            return f"the shape of output {open_output!r} depends on the data: expected {DEFAULT_ENGINE}"
+        return ""
 
     @property
     def unsplit(self) -> str:

@@ -15,6 +15,7 @@ from shisha_rt.machine.device import Device
 from shisha_rt.messages.scales import scales_file
 from shisha_rt.model.spans import Span
 from shisha_rt.model.split import BriefSplit
+from shisha_rt.plan.engine import DEFAULT_ENGINE, StageEngine
 from shisha_rt.process.codec import Codec
 from shisha_rt.process.lent import LentPiece
 from shisha_rt.process.output_room import OUTPUT_BYTES
@@ -29,7 +30,7 @@ class Prepare(msgspec.Struct, frozen=True, array_like=True, tag=True):
     `modelled_cpu_s`: CPU seconds by which an emulated place paces each frame; 0: by what the run really took.
     `placement` names the device of each of the stage's operators; empty on a place without devices. `cores` and
     `threads` are those of a whole team of several places, this worker's first; none: the place's own. `split`: of a
-    shard, or of the join behind shards.
+    shard, or of the join behind shards. `engine`: what computes it on a place without devices.
     """
 
     epoch: int
@@ -40,6 +41,7 @@ class Prepare(msgspec.Struct, frozen=True, array_like=True, tag=True):
     cores: tuple[int, ...] = ()
     threads: int = 0
     split: BriefSplit | None = None
+    engine: StageEngine = DEFAULT_ENGINE
 
 
 class Run(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -163,8 +165,8 @@ class WorkerConfig(msgspec.Struct, frozen=True):
     """What a worker process is started with (JSON, its only argument).
 
     `time_scale` and the two after it are of its place's machine and memory (see `process.budgets`); the speeds of the
-    place and of its devices are on the board. `model_folder` has the cleaned model, which a place with `devices` cuts;
-    `scales` is the file in it with its scales in int8.
+    place and of its devices are on the board. `model_folders`, one for each layout, have the cleaned model, which a
+    place with `devices` cuts, and other engines run whole; `scales` is the file there with its scales in int8.
     `engine_folders`: one for each layout; `output_bytes` as in `process.layout.Layout`.
     """
 
@@ -182,7 +184,7 @@ class WorkerConfig(msgspec.Struct, frozen=True):
     time_scale: float = 1.0
     bandwidth_bytes_per_s: float | None = None
     budget_fd: int | None = None
-    model_folder: str = ""
+    model_folders: tuple[str, ...] = ()
     devices: tuple[Device, ...] = ()
     scales: str = scales_file()
     output_bytes: int = OUTPUT_BYTES

@@ -5,6 +5,7 @@ copies, a list in their stead is a team: `"places":[["core0","core1"]]`. `"layer
 last where a stage has several runs of layers, and `"after":[0,2]` wherever it is not the stage before.
 `"split":{"first":3,"last":3,"axis":"channels","shares":[32,32]}` stands in each stage that has one of the shards, in
 the order of the shares, and then in the one that joins them, if there is one: its layers may go on behind the split.
+`"engine":"openvino"` stands in a stage that another engine than the usual one computes.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import msgspec
 
 from shisha_rt.model.spans import Span
 from shisha_rt.model.split import BriefSplit, Split, as_axis
+from shisha_rt.plan.engine import DEFAULT_ENGINE, StageEngine
 from shisha_rt.plan.plan import Plan, Stage, Team
 
 _Layer = Annotated[int, msgspec.Meta(ge=0)]
@@ -33,6 +35,7 @@ class BriefStage(msgspec.Struct, frozen=True, array_like=True):
     teams: tuple[Team, ...]
     after: tuple[int, ...]
     split: BriefSplit | None = None
+    engine: StageEngine = DEFAULT_ENGINE
 
 
 Brief: TypeAlias = tuple[BriefStage, ...]
@@ -61,6 +64,7 @@ class WrittenStage(msgspec.Struct, frozen=True):
     layers: Annotated[tuple[tuple[_Layer, _Layer], ...], msgspec.Meta(min_length=1)] | None = None
     after: tuple[_Layer, ...] | None = None
     split: WrittenSplit | None = None
+    engine: StageEngine = DEFAULT_ENGINE
 
     def __post_init__(self) -> None:
         ends = self.first is not None, self.last is not None
@@ -89,7 +93,7 @@ def read(stages: Iterable[WrittenStage]) -> Plan:
             carried = stage.split
             split = Split((carried.first, carried.last), as_axis(carried.axis), carried.shares, parts[carried])
             parts[carried] += 1
-        stage_forms.append(Stage(stage.work, stage.teams, after, split=split))
+        stage_forms.append(Stage(stage.work, stage.teams, after, split=split, engine=stage.engine))
     return Plan(tuple(stage_forms))
 
 
@@ -131,6 +135,8 @@ def _written_stage(index: int, stage: Stage) -> dict[str, Any]:
     if stage.split is not None:
         (first, last), axis, shares = stage.split.whole
         stage_object["split"] = {"first": first, "last": last, "axis": axis, "shares": list(shares)}
+    if stage.engine != DEFAULT_ENGINE:
+        stage_object["engine"] = stage.engine
     return stage_object
 
 
@@ -142,6 +148,7 @@ def brief(plan: Plan) -> Brief:
             stage.teams,
             stage.after,
             stage.split.brief if stage.split else None,
+            stage.engine,
         )
         for stage in plan.stages
     )
@@ -151,7 +158,13 @@ def unfolded(stages: Brief) -> Plan:
     """The plan of which this is the brief."""
     return Plan(
         tuple(
-            Stage(stage.work, stage.teams, stage.after, split=Split(*stage.split) if stage.split else None)
+            Stage(
+                stage.work,
+                stage.teams,
+                stage.after,
+                split=Split(*stage.split) if stage.split else None,
+                engine=stage.engine,
+            )
             for stage in stages
         )
     )

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from shisha_rt.model.spans import Span
 from shisha_rt.model.split import Split
+from shisha_rt.plan.engine import DEFAULT_ENGINE, StageEngine
 
 Team: TypeAlias = tuple[str, ...]
 """Names of places whose cores compute a part together, in the worker of the first, their lead. Usually one place."""
@@ -35,6 +36,8 @@ class Stage:
 
     `split`: of a shard, whose work is the layers that are split; or of the join behind shards, whose work begins with
     them and may go on.
+
+    `engine`: how it is computed, where its places have no devices. Only the default one's form of the network is cut.
     """
 
     work: tuple[Span, ...]
@@ -42,6 +45,7 @@ class Stage:
     after: tuple[int, ...] = ()
     placement: tuple[str, ...] = field(default=(), compare=False)
     split: Split | None = None
+    engine: StageEngine = DEFAULT_ENGINE
 
     @property
     def first(self) -> int:
@@ -87,7 +91,12 @@ class Stage:
     def __str__(self) -> str:
         on = ", ".join(map(team_name, self.teams))
         runs = ",".join(f"{first}-{last}" for first, last in self.work)
-        return f"{on}: {runs}" if self.split is None else f"{on}: {runs} {self.split}"
+        said = [f"{on}: {runs}"]
+        if self.split is not None:
+            said.append(str(self.split))
+        if self.engine != DEFAULT_ENGINE:
+            said.append(self.engine)
+        return " ".join(said)
 
 
 @dataclass(frozen=True, slots=True)

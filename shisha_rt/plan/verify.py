@@ -17,6 +17,7 @@ from typing import Final
 
 from shisha_rt.model.spans import Span
 from shisha_rt.model.split import MOST_SUMMED, Axis, Splittable
+from shisha_rt.plan.engine import DEFAULT_ENGINE, StageEngine
 from shisha_rt.plan.plan import Plan, Stage
 
 MOST_FAULTS: Final = 100
@@ -35,7 +36,8 @@ class PlanRules:
     `kinds`: what tells places apart, as far as teams and pools go (none: nothing does). `single`: the places that are
     teams of one, as they are emulated. `far`: those on other hosts, teams of one too, and without shards.
     `weight_bytes` and `live_bytes` (layers,): see `costs.CostLayer`; `memory_bytes`: of the places that have a limit.
-    `splits`: how runs of layers may be split; of what may not, `kept_whole` says why.
+    `splits`: how runs of layers may be split; of what may not, `kept_whole` says why. `engines`: those that may compute
+    a stage; of one that may not, `engines_barred` says why.
     """
 
     layer_count: int
@@ -52,6 +54,8 @@ class PlanRules:
     memory_bytes: Mapping[str, int] = field(default_factory=dict)
     splits: Mapping[tuple[Span, Axis], Splittable] = field(default_factory=dict)
     kept_whole: Mapping[tuple[Span, Axis], str] = field(default_factory=dict)
+    engines: Collection[StageEngine] = (DEFAULT_ENGINE,)
+    engines_barred: Mapping[StageEngine, str] = field(default_factory=dict)
 
     def problems(self, plan: Plan) -> list[str]:
         """What keeps `plan` from running, its placement apart; empty when nothing does."""
@@ -69,6 +73,7 @@ class PlanRules:
             _order(plan),
             _teams(plan, self),
             _pools(plan, self),
+            _engines(plan, self),
         )
         return fault or _first(_cuts(plan, self), _needs(plan, self), _memory(plan, self))  # they take it for granted
 
@@ -149,6 +154,23 @@ def _runs(stages_of: Mapping[int, tuple[int, ...]]) -> Iterator[tuple[str, tuple
 
 def _within(layer: int, span: Span) -> bool:
     return span[0] <= layer <= span[1]
+
+
+def _engines(plan: Plan, rules: PlanRules) -> Iterator[str]:
+    """Yield faults of stages that another engine than the usual one computes: it has the whole network."""
+    for index, stage in enumerate(plan.stages):
+        if stage.engine == DEFAULT_ENGINE:
+            continue
+        if stage.engine not in rules.engines:
+            why = rules.engines_barred.get(stage.engine, f"expected {' or '.join(rules.engines)}")
+            yield f"{_named(index, stage)} is to be computed by {stage.engine}: {why}"
+        elif stage.engine == "openvino" and stage.work != ((0, rules.layer_count - 1),):
+            yield (
+                f"{_named(index, stage)} is to be computed by {stage.engine}, which has no form of the network that is "
+                f"cut: expected layers 0 to {rules.layer_count - 1}, or {DEFAULT_ENGINE}"
+            )
+        elif stage.split is not None:
+            yield f"{_named(index, stage)} has a share of a layer: expected {DEFAULT_ENGINE}, not {stage.engine}"
 
 
 def _splits(plan: Plan, splits: Collection[Sequence[int]], rules: PlanRules) -> Iterator[str]:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shisha_rt.plan.engine import STAGE_ENGINES
 from shisha_rt.plan.form import WrittenStage, brief, plan_of, read, unfolded, written
 from shisha_rt.plan.plan import Plan, Stage, Team
 
@@ -35,7 +36,8 @@ def plans(draw: st.DrawFn) -> Plan:
         pairs = sorted(ends)
         work = tuple(zip(pairs[::2], pairs[1::2], strict=True))
         after = tuple(draw(st.lists(st.integers(0, max(0, index - 1)), unique=True))) if index else ()
-        stages.append(Stage(work, tuple(draw(st.lists(teams, min_size=1, max_size=3))), after))
+        engine = draw(st.sampled_from(STAGE_ENGINES))
+        stages.append(Stage(work, tuple(draw(st.lists(teams, min_size=1, max_size=3))), after, engine=engine))
     return Plan(tuple(stages))
 
 
@@ -105,3 +107,12 @@ def test_how_plans_are_said_in_a_line() -> None:
 
 def test_a_name_is_a_team_of_one() -> None:
     assert Plan.chain([(0, 9, ["core0", ["core1", "core2"]])]) == Plan.chain([(0, 9, [["core0"], ["core1", "core2"]])])
+
+
+def test_only_another_engine_than_the_usual_one_is_written() -> None:
+    stage = Stage(((0, 25),), (("core0",), ("core1",)), engine="openvino")
+    assert written(Plan((stage,))) == [{"first": 0, "last": 25, "places": ["core0", "core1"], "engine": "openvino"}]
+    assert str(stage) == "core0, core1: 0-25 openvino"
+    assert "engine" not in written(COPIES)[0]
+    with pytest.raises(msgspec.ValidationError, match="engine"):
+        plan_of([{"first": 0, "last": 25, "places": ["core0"], "engine": "tvm"}])

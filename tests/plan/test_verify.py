@@ -260,3 +260,23 @@ def test_a_place_of_another_host_is_alone_and_has_whole_layers() -> None:
     assert rules.problems(Plan((whole[0], *parts, whole[1]))) == [
         "stage 1 (layers 2-2) has a part of split layers on 'b', which is on another host: expected a place of this one"
     ]
+
+
+ENGINES = replace(RULES, engines=("onnxruntime", "openvino"), engines_barred={"onnxruntime-spin": "it is too hot"})
+
+
+def test_another_engine_has_the_whole_network() -> None:
+    copies = stage((0, 5), on="a, b+c")
+    assert ENGINES.problems(Plan((replace(copies, engine="openvino"),))) == []
+    halves = (stage((0, 2), on="a"), replace(stage((3, 5), on="b", after=(0,)), engine="openvino"))
+    (fault,) = ENGINES.problems(Plan(halves))
+    assert fault.startswith("stage 1 (layers 3-5) is to be computed by openvino, which has no form")
+
+
+@pytest.mark.parametrize(
+    ("rules", "expected"),
+    [(RULES, "expected onnxruntime"), (ENGINES, "it is too hot")],
+)
+def test_an_engine_that_may_not_serve_is_refused_with_the_reason(rules: PlanRules, expected: str) -> None:
+    plan = Plan((replace(stage((0, 5), on="a"), engine="onnxruntime-spin"),))
+    assert rules.problems(plan) == [f"stage 0 (layers 0-5) is to be computed by onnxruntime-spin: {expected}"]

@@ -136,7 +136,11 @@ def replace_order(order: Prepare, **changes: Any) -> Prepare:
 
 @contextmanager
 def worker(
-    compiled: Compiled, arena: Arena, devices: Sequence[Device] = (), time_scale: float = 1.0
+    compiled: Compiled,
+    arena: Arena,
+    devices: Sequence[Device] = (),
+    time_scale: float = 1.0,
+    model_folder: Path | None = None,
 ) -> Iterator[tuple[Channel, int]]:
     """A real worker process on this host's first core; yields the daemon's end of its channel, and its process id."""
     ours, theirs = Channel.pair()
@@ -153,7 +157,7 @@ def worker(
         slot_count=arena.slot_count,
         parent_pid=os.getpid(),
         time_scale=time_scale,
-        model_folder=str(compiled.model_folder),
+        model_folders=(str(model_folder or compiled.model_folder),),
         devices=tuple(devices),
     )
     command = [sys.executable, "-m", "stages.worker", msgspec.json.encode(config).decode()]

@@ -10,9 +10,10 @@ from typing import TypeAlias
 
 from shisha_rt.model.spans import Span
 from shisha_rt.model.split import Split
+from shisha_rt.plan.engine import StageEngine
 from shisha_rt.plan.plan import Plan, Stage, Team, team_name
 
-_Content: TypeAlias = tuple[tuple[Span, ...], Team, tuple[str, ...], Split | None]
+_Content: TypeAlias = tuple[tuple[Span, ...], Team, tuple[str, ...], Split | None, StageEngine]
 """Identity of a stage for the worker that builds it: two stages with equal keys are built alike."""
 
 
@@ -47,4 +48,4 @@ def _contents(stage: Stage, place: str) -> list[_Content]:
 
 
 def _content(stage: Stage, team: Team) -> _Content:
-    return stage.work, team, stage.placement, stage.split
+    return stage.work, team, stage.placement, stage.split, stage.engine

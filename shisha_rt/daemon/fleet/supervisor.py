@@ -122,7 +122,7 @@ class Supervisor:
             time_scale=machine.time_scale,
             bandwidth_bytes_per_s=machine.bandwidth_bytes_per_s(place),
             budget_fd=self._budgets.fd(place.memory),
-            model_folder=str(compiled.model_folder),
+            model_folders=tuple(str(shape.model_folder) for shape in compiled.each),
             devices=self._ready.devices.get(place.name, ()),
             scales=self._ready.scales,
             output_bytes=self._arena.layout.output_bytes,

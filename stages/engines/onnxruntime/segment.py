@@ -44,16 +44,20 @@ class OptimisedModel:
         self._options = optimising_options if index.form == "as_is" else as_built_options
         self._boundaries = Boundaries(self._parts, [spec.name for spec in index.outputs])
 
-    def segment(self, work: Sequence[Span], threads: int, cores: Sequence[int] = ()) -> OptimisedSegment:
-        """Build one or more runs of layers as one session; `cores` as in `base_options`."""
-        return OptimisedSegment(*self._session(work, threads, cores, many=False), self._layout)
+    def segment(
+        self, work: Sequence[Span], threads: int, cores: Sequence[int] = (), *, spin: bool = False
+    ) -> OptimisedSegment:
+        """Build one or more runs of layers as one session; `cores` and `spin` as in `base_options`."""
+        return OptimisedSegment(*self._session(work, threads, cores, many=False, spin=spin), self._layout)
 
-    def segment_of_many(self, work: Sequence[Span], threads: int, cores: Sequence[int] = ()) -> SegmentOfMany:
+    def segment_of_many(
+        self, work: Sequence[Span], threads: int, cores: Sequence[int] = (), *, spin: bool = False
+    ) -> SegmentOfMany:
         """The same for any number of frames in one run; of layers that may (see `model.batches`)."""
-        return SegmentOfMany(*self._session(work, threads, cores, many=True))
+        return SegmentOfMany(*self._session(work, threads, cores, many=True, spin=spin))
 
     def _session(
-        self, work: Sequence[Span], threads: int, cores: Sequence[int], *, many: bool
+        self, work: Sequence[Span], threads: int, cores: Sequence[int], *, many: bool, spin: bool
     ) -> tuple[ort.InferenceSession, list[TensorSpec], list[TensorSpec], int]:
         """With its inputs, its outputs and the bytes of its weights."""
         parts = self._parts
@@ -72,7 +76,9 @@ class OptimisedModel:
             *(end_parts[1][spec.name] for spec in outputs),
         )
         session = ort.InferenceSession(
-            b"".join(model), self._options(threads, self._folder, cores), providers=["CPUExecutionProvider"]
+            b"".join(model),
+            self._options(threads, self._folder, cores, spin=spin),
+            providers=["CPUExecutionProvider"],
         )
         return session, inputs, outputs, sum(constant.size_bytes for constant in constants)
 
@@ -104,7 +110,7 @@ def _array(spec: TensorSpec, array: Array) -> tuple[object, ...]:
 
 
 class OptimisedSegment:
-    """A built stage. `frame_bytes`: weights, inputs and outputs that one frame moves."""
+    """A built stage. `frame_bytes`: weights (`weight_bytes`), inputs and outputs that one frame moves."""
 
     def __init__(
         self,
@@ -116,6 +122,7 @@ class OptimisedSegment:
     ) -> None:
         self.inputs = inputs
         self.outputs = outputs
+        self.weight_bytes = weight_bytes
         self.frame_bytes = weight_bytes + sum(spec.size_bytes for spec in (*inputs, *outputs))
         self._session = session
         self._layout = layout
@@ -124,10 +131,14 @@ class OptimisedSegment:
 
     def warm(self) -> None:
         """Run once on memory of its own: first-run allocations happen before a frame waits for them."""
-        names = [spec.name for spec in self.outputs]
         inputs = [(spec.name, spec.shape, spec.datatype) for spec in self.inputs]
         whole = {spec.name: spec.made_up for spec in self.inputs if spec.made_up}
-        run_on_something(lambda feeds: self._session.run(names, feeds), inputs, whole=whole)
+        run_on_something(self.answers, inputs, whole=whole)
+
+    def answers(self, given: dict[str, Array]) -> dict[str, Array]:
+        """What it makes of these inputs, on memory of its own."""
+        names = [spec.name for spec in self.outputs]
+        return dict(zip(names, self._session.run(names, given), strict=True))
 
     def run(self, arena: Arena, slot: int) -> None:
         """Compute the stage on the tensors of `slot`, in place in the arena."""

@@ -36,16 +36,15 @@ def openvino_session(
     precision.
     """
     cut = model.with_weights(model.cut(segment))
-    compiled = compile_cut(cut, precision, threads)
-    if threads == 1:
-        return OpenVinoSession(compiled, model, segment)
-    if not cores:
-        return OpenVinoSession(compiled, model, segment, tuple(os.sched_getaffinity(os.getpid())))
-    return OpenVinoSession(compiled, model, segment, tuple(cores[1:] if threads == len(cores) else cores))
+    return OpenVinoSession(CompiledNetwork(cut, precision, threads, cores), model, segment)
 
 
-def compile_cut(cut: onnx.ModelProto, precision: Precision, threads: int, *, profiled: bool = False) -> Any:
-    """An `openvino.CompiledModel` of one stream; `profiled`: its requests keep the time of each node."""
+def compile_network(
+    network: onnx.ModelProto | Path, precision: Precision, threads: int, *, profiled: bool = False
+) -> Any:
+    """An `openvino.CompiledModel` of one stream, of a network or its file; `profiled`: its requests keep the time of
+    each node.
+    """
     core = _core()
     if precision == "bf16" and "BF16" not in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
         raise Failure(
@@ -58,8 +57,40 @@ def compile_cut(cut: onnx.ModelProto, precision: Precision, threads: int, *, pro
         "ENABLE_CPU_PINNING": "NO",
         "PERF_COUNT": "YES" if profiled else "NO",
     }
+    source = str(network) if isinstance(network, Path) else network.SerializeToString()
     with THREADS.starting() if threads > 1 else nullcontext():
-        return core.compile_model(core.read_model(cut.SerializeToString()), "CPU", config)
+        return core.compile_model(core.read_model(source), "CPU", config)
+
+
+class CompiledNetwork:
+    """A network that OpenVINO has compiled; its threads beyond the caller's run on `cores` (see `build_session`)."""
+
+    def __init__(
+        self, network: onnx.ModelProto | Path, precision: Precision, threads: int, cores: Sequence[int] = ()
+    ) -> None:
+        self._compiled = compile_network(network, precision, threads)
+        self._cores: tuple[int, ...] = ()
+        if threads > 1:
+            beyond = cores[1:] if threads == len(cores) else cores
+            self._cores = tuple(beyond or os.sched_getaffinity(os.getpid()))
+        self._has_run = False
+
+    def request(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Any:
+        """What `infer` takes, on the memory of arrays that must outlive it and fit, in the network's order."""
+        request = self._compiled.create_infer_request()
+        for position, array in enumerate(inputs):
+            request.set_input_tensor(position, shared_tensor(array))
+        for position, array in enumerate(outputs):
+            request.set_output_tensor(position, shared_tensor(array))
+        return request
+
+    def infer(self, request: Any) -> None:
+        """The first run is where its threads are started, if it has any."""
+        if self._cores:
+            THREADS.move_to(self._cores)
+        with THREADS.starting() if self._cores and not self._has_run else nullcontext():
+            request.infer(share_outputs=True)  # else it would return copies of them
+        self._has_run = True
 
 
 def openvino_answers(file: Path, inputs: Sequence[Array]) -> list[Array]:
@@ -95,37 +126,22 @@ def _core() -> Any:
 
 
 class OpenVinoSession(SegmentEnds):
-    """A built segment. `cores`: those of the threads beyond the caller's, if it has such threads."""
+    """A built segment."""
 
-    def __init__(self, compiled: Any, model: CleanModel, segment: Segment, cores: tuple[int, ...] = ()) -> None:
+    def __init__(self, compiled: CompiledNetwork, model: CleanModel, segment: Segment) -> None:
         super().__init__(model, segment)
         self._compiled = compiled
-        self._cores = cores
-        self._has_run = False
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Bound:
         self.check(inputs, outputs)
-        request = self._compiled.create_infer_request()
-        for position, array in enumerate(inputs):
-            request.set_input_tensor(position, shared_tensor(array))
-        for position, array in enumerate(outputs):
-            request.set_output_tensor(position, shared_tensor(array))
-        return _Binding(self, request, (*inputs, *outputs))
-
-    def infer(self, request: Any) -> None:
-        """The first run of a session is where its threads are started, if it has any."""
-        if self._cores:
-            THREADS.move_to(self._cores)
-        with THREADS.starting() if self._cores and not self._has_run else nullcontext():
-            request.infer(share_outputs=True)  # else it would return copies of them
-        self._has_run = True
+        return _Binding(self._compiled, self._compiled.request(inputs, outputs), (*inputs, *outputs))
 
 
 @dataclass(frozen=True, slots=True)
 class _Binding:
-    session: OpenVinoSession
+    compiled: CompiledNetwork
     request: Any
     arrays: tuple[Array, ...]
 
     def __call__(self) -> None:
-        self.session.infer(self.request)
+        self.compiled.infer(self.request)

@@ -1,0 +1,118 @@
+"""A whole network on another engine than the usual one, in a real worker: its answers against ONNX Runtime's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from shisha_rt.costs.engine_trials import MOST_APART, MOST_UNLIKE, why_apart
+from shisha_rt.measure.compile import compile_model
+from shisha_rt.measure.compiled import Compiled
+from shisha_rt.messages.worker import Prepare, Prepared, PrepareFailed
+from shisha_rt.plan.engine import StageEngine
+from stages.engines.agreement import Apart, how_far_apart
+from tests.model.networks import network, weight, write
+from tests.stages.test_placed import Arrays, arena_for, assert_close, outputs_in
+from tests.stages.test_placed import whole as plainly
+from tests.stages.test_placed_worker import worker
+from tests.stages.test_segments import residual
+from tests.stages.test_teams import CORES, Talk, fill, order_of, threads_of, two_cores
+
+
+def two_inputs(folder: Path) -> Path:
+    """Two inputs and two outputs, one of whole numbers, in an order that no engine would choose."""
+    nodes = [
+        helper.make_node("Conv", ["b", "w0"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Conv", ["a", "w1"], ["d"], pads=[1, 1, 1, 1]),
+        helper.make_node("Sub", ["c", "d"], ["e"]),
+        helper.make_node("ArgMax", ["e"], ["best"], axis=1),
+        helper.make_node("Relu", ["d"], ["r"]),
+    ]
+    weights = {f"w{i}": weight(8, 8, 3, 3, seed=i) for i in range(2)}
+    shape = [1, 8, 6, 6]
+    model = network(nodes, {"a": shape, "b": shape}, {"r": shape}, weights)
+    model.graph.output.append(helper.make_tensor_value_info("best", onnx.TensorProto.INT64, [1, 1, 6, 6]))
+    return write(model, folder)
+
+
+def order_on(engine: StageEngine, compiled: Compiled, cores: Sequence[int] = ()) -> Prepare:
+    order = order_of(1, 0, (0, len(compiled.layers) - 1))
+    return msgspec.structs.replace(order, engine=engine, cores=tuple(cores), threads=len(cores))
+
+
+@pytest.mark.parametrize("make", [residual, two_inputs])
+@pytest.mark.parametrize("engine", ["openvino", "onnxruntime-spin"])
+def test_answers_are_those_of_the_network(tmp_path: Path, make: Callable[[Path], Path], engine: StageEngine) -> None:
+    compiled = compile_model(make(tmp_path))
+    with arena_for(compiled, slot_count=3) as arena, worker(compiled, arena) as (channel, _):
+        arena.set_speed(0, 1.0)
+        frames, talk = fill(arena, compiled), Talk(channel)
+        answer = talk.ask(order_on(engine, compiled))
+        assert isinstance(answer, Prepared), answer
+        assert answer.difference < MOST_APART
+        for slot in (2, 0, 1, 0):
+            talk.run(1, 0, slot)
+        for slot, inputs in enumerate(frames):
+            assert_close(outputs_in(arena, slot, compiled), plainly(compiled, inputs))
+
+
+@two_cores
+@pytest.mark.parametrize("engine", ["openvino", "onnxruntime-spin"])
+def test_a_team_has_the_cores_of_all_its_places(tmp_path: Path, engine: StageEngine) -> None:
+    compiled = compile_model(residual(tmp_path))
+    with arena_for(compiled) as arena, worker(compiled, arena) as (channel, pid):
+        arena.set_speed(0, 1.0)
+        (inputs,), talk = fill(arena, compiled), Talk(channel)
+        answer = talk.ask(order_on(engine, compiled, CORES))
+        assert isinstance(answer, Prepared), answer
+        for _ in range(20):
+            talk.run(1, 0, 0)
+        assert_close(outputs_in(arena, 0, compiled), plainly(compiled, inputs))
+        cores = [thread_cores for thread_cores, _, _ in threads_of(pid).values()]
+        assert {CORES[0]} in cores  # the caller's
+        assert {CORES[1]} in cores  # the other one's, which the engine has made
+        assert os.sched_getaffinity(pid) == {CORES[0]}
+
+
+def test_an_engine_that_computes_something_else_does_not_serve(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Its form of the network is made of another file here: that with other weights."""
+    compiled = compile_model(residual(tmp_path))
+    other = onnx.load(compiled.model_folder / "clean.onnx")
+    for constant in other.graph.initializer:
+        array = onnx.numpy_helper.to_array(constant)
+        constant.CopyFrom(onnx.numpy_helper.from_array(np.asarray(array * 1.01, array.dtype), constant.name))
+    folder = tmp_path_factory.mktemp("other")
+    onnx.save(other, folder / "clean.onnx")
+    with arena_for(compiled) as arena, worker(compiled, arena, model_folder=folder) as (channel, _):
+        answer = Talk(channel).ask(order_on("openvino", compiled))
+    assert isinstance(answer, PrepareFailed)
+    assert "OpenVINO computes this network otherwise than ONNX Runtime" in answer.reason
+    assert "of an output's largest value" in answer.reason
+
+
+def test_how_far_answers_lie_apart() -> None:
+    right: Arrays = {"y": np.array([1.0, -4.0], np.float32), "i": np.arange(2000), "none": np.zeros((0, 3), np.float32)}
+    assert how_far_apart(right, right) == Apart(0.0, 0.0)
+    assert how_far_apart(right | {"y": right["y"] + np.float32(0.5)}, right) == Apart(0.125, 0.0)
+    assert how_far_apart(right | {"i": right["i"][::-1]}, right).unlike == 1.0
+    assert how_far_apart({"y": right["y"]}, {"y": right["y"]}) == Apart(0.0, None)
+    for wrong, said in ((np.zeros(3, np.float32), "expected"), (np.array([1, np.inf], np.float32), "finite")):
+        with pytest.raises(ValueError, match=said):
+            how_far_apart(right | {"y": wrong}, right)
+    both_infinite: Arrays = {"y": np.array([1.0, np.inf], np.float32)}
+    assert how_far_apart(both_infinite, both_infinite).difference == 0.0
+
+
+def test_rounding_is_allowed_and_no_more() -> None:
+    assert why_apart(MOST_APART, MOST_UNLIKE) == why_apart(None, None) == ""
+    assert "largest value" in why_apart(1.01 * MOST_APART, None)
+    assert "whole numbers" in why_apart(0.0, 1.01 * MOST_UNLIKE)

@@ -10,14 +10,16 @@ from __future__ import annotations
 import math
 import queue
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
 from shisha_rt.messages.worker import Prepare, Prepared, PrepareFailed
+from shisha_rt.model.spans import Span
+from shisha_rt.model.split import BriefSplit
 from shisha_rt.process.arena import Arena
 from stages.builder import Builder, Built, Finished, FramesCore, Manner, Ordered
 from stages.built_stage import BuiltStage
@@ -137,6 +139,13 @@ class Executor:
         self._wanted.discard(epoch)
         for key in [key for key in self._loaded if key[0] == epoch]:
             del self._loaded[key]
+
+    def forget(self, cores: Collection[int]) -> bool:
+        """Forget stages of whole teams on these cores; False while one is being built, or has been and is not taken."""
+        if self._builders[Manner.TEAM].busy or self.has_built:
+            return False
+        self._kept.forget(lambda content: bool({*content.cores} & {*cores}))
+        return True
 
     @property
     def has_built(self) -> bool:
@@ -285,9 +294,19 @@ def _builder_clock(inline: bool) -> CpuClock:
     return time.thread_time if inline else time.process_time
 
 
-def _content(order: Prepare) -> tuple[object, ...]:
-    """What makes two orders the same stage."""
-    return order.work, order.placement, order.cores, order.threads, order.split, order.engine
+class _Content(NamedTuple):
+    """What makes two orders the same stage. `cores`: of a whole team."""
+
+    work: tuple[Span, ...]
+    placement: tuple[str, ...]
+    cores: tuple[int, ...]
+    threads: int
+    split: BriefSplit | None
+    engine: str
+
+
+def _content(order: Prepare) -> _Content:
+    return _Content(order.work, order.placement, order.cores, order.threads, order.split, order.engine)
 
 
 def one_line(error: BaseException) -> str:

@@ -7,9 +7,9 @@ last few stay when no live plan has them, as long as their private memory is lit
 from __future__ import annotations
 
 import weakref
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from stages.built_stage import BuiltStage
 
@@ -51,6 +51,10 @@ class KeptStages:
         self._last[content] = _Kept(stage, max(0, private_bytes))
         while len(self._last) > self._most_stages or self._bytes > self._most_bytes:
             del self._last[next(iter(self._last))]
+
+    def forget(self, is_doomed: Callable[[Any], bool]) -> None:
+        """Stages of such content stay no longer than their plans."""
+        self._last = {content: kept for content, kept in self._last.items() if not is_doomed(content)}
 
     @property
     def _bytes(self) -> int:

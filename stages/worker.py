@@ -109,6 +109,7 @@ class Worker:
         )
         self._lent: dict[int, int] = {}  # descriptors of clients' regions, by number
         self._pending: deque[tuple[messages.Run, float]] = deque()  # with the time since when its input is there
+        self._forgetting: deque[tuple[int, ...]] = deque()  # cores that stages which have no epoch are to leave
         self._part: _Part | None = None
         self._idle_since_s = time.monotonic()
         self._channel = Channel.inherited(config.channel_fd)
@@ -130,6 +131,9 @@ class Worker:
             if self._executor.has_built:
                 for answer in self._executor.take_built():
                     self._send(answer)
+            if self._forgetting and self._executor.forget(self._forgetting[0]):
+                self._forgetting.popleft()
+                self._send(messages.Forgotten(self._config.incarnation))
             if self._executor.building:
                 self._executor.look_after_builders()
             if self._part is not None:
@@ -154,6 +158,8 @@ class Worker:
                 self._executor.prepare(order)
             case messages.Retire(epoch=epoch):
                 self._executor.retire(epoch)
+            case messages.Forget(cores=cores):
+                self._forgetting.append(cores)
             case messages.Repace(at_once=at_once):
                 self._repace(at_once=at_once)
             case messages.Lend(region=region):

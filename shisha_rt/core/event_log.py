@@ -93,6 +93,12 @@ class PlaceTakenDown(Record, frozen=True, tag="place_down"):
     place: str
 
 
+class PlaceLeft(Record, frozen=True, tag="place_released"):
+    """A place that was taken down is free for others: no thread of the daemon has its cores in its mask."""
+
+    place: str
+
+
 class PlaceBroughtUp(Record, frozen=True, tag="place_up"):
     place: str
 
@@ -309,6 +315,7 @@ AnyRecord: TypeAlias = (
     | PlanDropped
     | Replanned
     | PlaceTakenDown
+    | PlaceLeft
     | PlaceBroughtUp
     | PlaceGivenUp
     | PlacesAllotted

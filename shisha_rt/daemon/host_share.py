@@ -62,6 +62,7 @@ class HostShare:
 
     `limits`: what its places were chosen by; None: a machine file names them. `shared`: cores that another daemon has,
     too. `released`: the places that are not up because of the limits.
+    `withheld`: cores that this process may use and keeps its threads off, as their places were taken down.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class HostShare:
         self.leases = leases
         self.shared = shared
         self.released = set(machine.spare)
+        self.withheld = frozenset[int]()
         self.others_s = self.others_ratio = 0.0
         self._groups = ControlGroups()
         self._cores = {place.name: place.cores for place in machine.places}
@@ -137,7 +139,7 @@ class HostShare:
         return None
 
     def _read_limits(self) -> CpuLimits:
-        return CpuLimits(frozenset(usable_cores()), self._groups.quota_cores())
+        return CpuLimits(frozenset(usable_cores()) | self.withheld, self._groups.quota_cores())
 
     def _follow(self, runs: Callable[[str], bool]) -> Allotted | None:
         self.limits, self.memory_limit_bytes = self._read_limits(), self._groups.memory_limit_bytes()

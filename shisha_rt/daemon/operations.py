@@ -79,13 +79,15 @@ class Operations:
         }
 
     def answer(self, request: OpRequest, reply: Reply) -> None:
-        """Answer one operation: at once, but for `plan_set`, which answers when its plan is settled."""
+        """Answer one operation: at once, but for `plan_set` (its plan is settled) and a place down (it is released)."""
         try:
             match request.arguments:
                 case ops.Cancel(target=target):
                     reply.fields({"cancelled": self._cancel(reply.frame_of(target))})
                 case ops.PlanSet() as arguments:
                     self._plan_set(arguments.plan, reply)
+                case ops.PlaceSet(down=True) as arguments:
+                    self._take_down(arguments.place, reply)
                 case arguments:
                     reply.fields(self._answers[request.op](arguments))
         except ShishaError as error:
@@ -146,30 +148,45 @@ class Operations:
 
     def _place_set(self, arguments: ops.PlaceSet) -> Mapping[str, object]:
         name, cause = arguments.place, "place_set"
-        places = self._shell.cores.lifecycle.places
-        if name not in places.by_name:
-            known = ", ".join(places.by_name)
-            raise error_for(Error.UNKNOWN_PLACE, f"place: the machine has no {name!r}; expected one of {known}")
+        self._check_place(name)
         if arguments.speed is not None and arguments.device is not None:
             return self._set_device_speed(name, arguments.device, arguments.speed)
         if arguments.speed is not None:
             return self._set_speed(name, arguments.speed)
-        if name in self._share.released:
-            raise error_for(Error.PLACE_RELEASED, f"place: {name!r} is released: {self._share.why}")
-        if arguments.down and places.available == (name,):
-            raise error_for(Error.LAST_PLACE, f"place: {name!r} is the last one left; bring another up first")
-        if arguments.down:
-            self._shell.write(event_log.PlaceTakenDown(place=name), cause)
-            self._shell.post(PlaceDown(name), cause)
-            self._shell.repace(name)
-            return {"place": name, "state": "down"}
-        was_available = places.by_name[name].available
+        self._check_may_run(name)
+        was_available = self._shell.cores.lifecycle.places.by_name[name].available
+        self._shell.releases.wanted(name)
         self._shell.write(event_log.PlaceBroughtUp(place=name), cause)
         self._shell.post(PlaceUp(name), cause)
         self._shell.repace(name)
         if not was_available:
             self._shell.post(PlaceReturned(name), cause)
         return {"place": name, "state": "up"}
+
+    def _take_down(self, name: str, reply: Reply) -> None:
+        """Answer when the place is released, or is brought up again before that."""
+        self._check_place(name)
+        self._check_may_run(name)
+        if self._shell.cores.lifecycle.available == (name,):
+            raise error_for(Error.LAST_PLACE, f"place: {name!r} is the last one left; bring another up first")
+
+        def settled(released: bool) -> None:
+            reply.fields({"place": name, "state": "down" if released else "up"})
+
+        self._shell.releases.ask(name, settled)
+        self._shell.write(event_log.PlaceTakenDown(place=name), "place_set")
+        self._shell.post(PlaceDown(name), "place_set")
+        self._shell.repace(name)
+
+    def _check_place(self, name: str) -> None:
+        known = self._shell.cores.lifecycle.places.by_name
+        if name not in known:
+            expected = ", ".join(known)
+            raise error_for(Error.UNKNOWN_PLACE, f"place: the machine has no {name!r}; expected one of {expected}")
+
+    def _check_may_run(self, name: str) -> None:
+        if name in self._share.released:
+            raise error_for(Error.PLACE_RELEASED, f"place: {name!r} is released: {self._share.why}")
 
     def _set_speed(self, name: str, speed: float) -> Mapping[str, object]:
         """The worker goes by the new speed from its next frame on, and so does its successor."""

@@ -48,6 +48,7 @@ from shisha_rt.daemon.metrics import Metrics
 from shisha_rt.daemon.operations import Operations
 from shisha_rt.daemon.planning import first_cores, largest_request_bytes, plans_file
 from shisha_rt.daemon.prepared import PreparedModel
+from shisha_rt.daemon.releases import Releases
 from shisha_rt.daemon.service_manager import ServiceManager
 from shisha_rt.daemon.shell import Shell, Timing
 from shisha_rt.daemon.status import Status
@@ -153,6 +154,7 @@ class Daemon:
             metrics=metrics,
             timing=timing,
             regions=regions,
+            releases=Releases(ready.machine, self._share, self._beside_workers, self._measure_elsewhere),
         )
         self._status = status = Status(self.shell, ready, instance, self._share)
         self._gauges = Gauges(self.shell, budgets, self._share)
@@ -186,6 +188,7 @@ class Daemon:
             finally:  # a fault of ours, too, leaves nobody without an answer
                 self.shell.supervisor.end_all()  # first: with its answer a client has back what it lends
                 self.shell.post(Stop(), "the end")
+                self.shell.releases.close()
                 self.gateway.outbox.flush(math.inf)
                 self.web.finish()
                 self._far.finish()
@@ -310,8 +313,7 @@ class Daemon:
     def _look_at_host(self, now_s: float) -> None:
         """Places come and go with what this daemon may use of its host. Those that come are there before others go."""
         shell, cause = self.shell, "the host"
-        places = shell.cores.lifecycle.places.by_name
-        allotted = self._share.look(now_s, self._processes, lambda name: places[name].incarnation is not None)
+        allotted = self._share.look(now_s, self._processes, self._is_in_use)
         in_flight = shell.cores.lifecycle.frames.streams.undelivered
         if self._recalibration.look(now_s, self._share.others_ratio, in_flight):
             self._profile(renew=True)
@@ -319,22 +321,37 @@ class Daemon:
             return
         shell.write(event_log.PlacesAllotted(taken=allotted.taken, released=allotted.released, why=allotted.why), cause)
         for place in allotted.taken:
+            shell.releases.wanted(place)
             shell.post(PlaceUp(place), cause)
             shell.post(PlaceReturned(place), cause)
         for place in allotted.released:
             shell.post(PlaceDown(place), cause)
             shell.repace(place)
 
+    def _is_in_use(self, place: str) -> bool:
+        """Whether a place has a process, or some worker still has threads of a team there."""
+        return self.shell.cores.lifecycle.places.by_name[place].incarnation is not None or place in self.shell.releases
+
     def _processes(self) -> tuple[list[int], set[int]]:
         """Pids of this daemon and its children, and those of clients."""
         workers = [process.pid for process in self.shell.supervisor.processes.values()]
-        children = [*self._children.pids, *filter(None, [self.web.pid])]
+        own, *children = self._beside_workers()
         families = [pid for child in children for pid in family(child)]
-        return [os.getpid(), *workers, *families], self._sharing.pids
+        return [own, *workers, *families], self._sharing.pids
+
+    def _beside_workers(self) -> list[int]:
+        """Pids of this daemon and those that think or speak for it."""
+        return [os.getpid(), *self._children.pids, *filter(None, [self.web.pid])]
+
+    def _measure_elsewhere(self) -> None:
+        """A place has been taken down: whatever measures there begins anew on the others."""
+        if self._children.profiling:
+            self._profile()
 
     def _profile(self, *, renew: bool = False) -> None:
         replicate = self.shell.cores.tuning.choice.replicate
-        for event in self._children.profile(self._far.links.planned_by, replicate=replicate, renew=renew):
+        down = self.shell.cores.lifecycle.places.down
+        for event in self._children.profile(self._far.links.planned_by, down, replicate=replicate, renew=renew):
             self._take(event)
 
     def _check_start(self, on_ready: Callable[[], None]) -> bool:

@@ -29,6 +29,7 @@ from shisha_rt.daemon.front.regions import Regions
 from shisha_rt.daemon.front.requests import AnswerTo, Requests, Ticket
 from shisha_rt.daemon.metrics import Metrics
 from shisha_rt.daemon.proposals import Proposals
+from shisha_rt.daemon.releases import Releases
 from shisha_rt.daemon.sweep import Sweep
 from shisha_rt.hosts import messages as cm
 from shisha_rt.messages import worker as messages
@@ -62,6 +63,7 @@ class Shell:
         metrics: Metrics,
         timing: Timing,
         regions: Regions,
+        releases: Releases,
     ) -> None:
         self.cores = cores
         self.arena = arena
@@ -72,6 +74,7 @@ class Shell:
         self.journal = EventLog()
         self.telemetry = Telemetry(self.counting, scale=timing.scale, shapes=len(indexes))
         self.proposals = Proposals()
+        self.releases = releases
         self._timing = timing
         self._cause = "start"
         self._events: deque[tuple[CoreEvent, str]] = deque()
@@ -88,6 +91,7 @@ class Shell:
             messages.Ready: self._worker_ready,
             messages.Prepared: self._prepared,
             messages.PrepareFailed: self._prepare_failed,
+            messages.Forgotten: self._forgotten,
             ev.WorkerGone: self._worker_gone,
             ev.WorkerHung: lambda e: self.post(e, f"worker {e.incarnation} hangs"),
             messages.Hail: lambda e: self.supervisor.far.hailed(e.incarnation, e.public_key),
@@ -130,6 +134,7 @@ class Shell:
             do.Replan: _nothing,
             do.PlaceAway: lambda i: self.write(records.PlaceMissed(place=i.place)),
             do.PlaceBack: lambda i: self.write(records.PlaceIsBack(place=i.place)),
+            do.PlaceReleased: self._planless,
             do.GivenUp: lambda i: self.write(records.PlaceGivenUp(place=i.place, reason=i.reason)),
             ev.PlanProposed: lambda i: self.proposals.note(i, self._cause),
             ev.PlanPlaced: _nothing,
@@ -258,6 +263,22 @@ class Shell:
             ended = records.WorkerEnded(place=worker.place, incarnation=gone.incarnation, reason=gone.reason)
             self.write(ended, cause)
         self.post(gone, cause)
+        self.releases.gone(gone.incarnation)
+        self._finish_releases(cause)
+
+    def _forgotten(self, said: messages.Forgotten) -> None:
+        self.releases.forgotten(said.incarnation)
+        self._finish_releases(f"worker {said.incarnation} has forgotten stages")
+
+    def _planless(self, instruction: do.PlaceReleased) -> None:
+        having, cores = self.releases.planless(instruction.place)
+        for incarnation in having:
+            self._send(incarnation, messages.Forget(tuple(sorted(cores))))
+        self._finish_releases(self._cause)
+
+    def _finish_releases(self, cause: str) -> None:
+        for place in self.releases.finish(self.cores.lifecycle.available):
+            self.write(records.PlaceLeft(place=place), cause)
 
     def write(self, record: records.Record, cause: str | None = None) -> None:
         self.journal.write(record, cause or self._cause)
@@ -331,6 +352,8 @@ class Shell:
         stage, lead = instruction.plan.stages[instruction.stage], instruction.team[0]
         filed = self.cores.tuning.choice.filed
         team = [filed.place(name) for name in instruction.team] if len(instruction.team) > 1 else []
+        if team:
+            self.releases.note_team(instruction.incarnation, instruction.team)
         order = messages.Prepare(
             instruction.epoch,
             instruction.stage,

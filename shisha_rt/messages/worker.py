@@ -72,6 +72,12 @@ class Retire(msgspec.Struct, frozen=True, array_like=True, tag=True):
     epoch: int
 
 
+class Forget(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Forget stages that no epoch has and that compute on one of `cores`; `Forgotten` says that it is done."""
+
+    cores: tuple[int, ...]
+
+
 class Repace(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """The speed of this worker's place has changed: a wait that has begun goes by the new one.
 
@@ -88,7 +94,7 @@ class Connect(msgspec.Struct, frozen=True, array_like=True, tag=True):
     public_key: str
 
 
-ToWorker: TypeAlias = Prepare | Run | Retire | Repace | Lend | TakeBack | Connect
+ToWorker: TypeAlias = Prepare | Run | Retire | Forget | Repace | Lend | TakeBack | Connect
 
 # --- worker -> daemon -----------------------------------------------------------------------------------------
 
@@ -139,6 +145,10 @@ class Done(msgspec.Struct, frozen=True, array_like=True, tag=True):
     segments_s: tuple[float, ...] = ()
 
 
+class Forgotten(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    incarnation: int
+
+
 class Failed(msgspec.Struct, frozen=True, array_like=True, tag=True):
     part: Descriptor
     reason: str
@@ -158,7 +168,7 @@ class LinkSeen(msgspec.Struct, frozen=True, array_like=True, tag=True):
     speed: LinkSpeed
 
 
-FromWorker: TypeAlias = Ready | Prepared | PrepareFailed | Done | Failed | Hail | LinkSeen
+FromWorker: TypeAlias = Ready | Prepared | PrepareFailed | Forgotten | Done | Failed | Hail | LinkSeen
 
 
 class WorkerConfig(msgspec.Struct, frozen=True):

@@ -122,6 +122,7 @@ _TELL: Final[Mapping[type, Callable[[Any], str]]] = {
     event_log.Replanned: lambda e: f"a new plan of the daemon's own ({e.reason}): {e.plan}",
     event_log.PlaceBroughtUp: lambda e: f"{e.place} is up, by request",
     event_log.PlaceTakenDown: lambda e: f"{e.place} is down, by request",
+    event_log.PlaceLeft: lambda e: f"{e.place} is released: its cores are free for others",
     event_log.PlaceGivenUp: lambda e: f"{e.place} is left out of planning: {e.reason}",
     event_log.PlacesAllotted: _allotted,
     event_log.PlaceMissed: lambda e: (

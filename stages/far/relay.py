@@ -192,6 +192,8 @@ class Relay:
                 self._lent[region] = self._channel.take_beside()
             case messages.TakeBack(region=region):
                 os.close(self._lent.pop(region))
+            case messages.Forget():  # no place on another host is in a team of several
+                self._send(messages.Forgotten(self._config.incarnation))
             case messages.Connect():
                 raise ChannelBroken("it asks to connect again")
 

@@ -247,7 +247,7 @@ def test_when_a_place_is_lost_no_frame_waits_for_the_placer(client: Client, daem
         until(lambda: placements(client) == {"left": None}, "a plan without the place")
         assert (client.infer(frame_of(1)).output == frame_of(1)).all()
         assert [kind for kind in kinds(client, since) if not kind.startswith("worker")] == [
-            "place_down", "replan", "placed_at_once", "plan_preparing", "plan_live",
+            "place_down", "replan", "placed_at_once", "plan_preparing", "plan_live", "place_released",
         ]  # fmt: skip
     finally:
         os.kill(placer, signal.SIGCONT)

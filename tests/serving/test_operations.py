@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -199,3 +201,36 @@ def test_cancel_of_nothing(client: Client) -> None:
 
 def _places(client: Client) -> set[str]:
     return {place for stage in client.plan()["stages"] for place in stage["places"]}
+
+
+def test_a_released_place_has_no_thread_of_the_daemon_left(client: Client, daemon: DaemonProcess) -> None:
+    """Nor of a team that a worker keeps for its plan to come back; and its core is used again when it is taken back."""
+    cores = {place["name"]: place["cores"][0] for place in client.status()["places"]}
+    if cores["fast0"] == cores["slow0"]:
+        pytest.skip("needs two cores")
+    team = [{"first": 0, "last": LAYERS - 1, "places": [["fast0", "slow0"]]}]
+    for stages in (team, TWO_STAGES):
+        assert client.set_plan(stages)["outcome"] == "live"
+    every = _masks(daemon)
+    assert any(mask == {cores["slow0"]} for mask in every.values()), "the team's threads are pinned"
+    with Load(daemon.endpoint) as load:
+        load.wait_for_answers(20)
+        assert client.call("place_set", place="slow0", down=True) == {"place": "slow0", "state": "down"}
+        left = {task for task, mask in _masks(daemon).items() if cores["slow0"] in mask}
+        assert left == set()
+        load.wait_for_answers(20)
+        client.call("place_set", place="slow0", up=True)
+        until(lambda: _places(client) == {"fast0", "slow0"}, "a plan with it again")
+        load.wait_for_answers(20)
+    assert_kept(load)
+    assert cores["slow0"] in os.sched_getaffinity(daemon.pid)
+
+
+def _masks(daemon: DaemonProcess) -> dict[int, set[int]]:
+    """Where each thread of the daemon and its processes may run."""
+    masks = {}
+    for process in daemon.processes():
+        for thread in process.threads():
+            with contextlib.suppress(OSError):
+                masks[thread.id] = os.sched_getaffinity(thread.id)
+    return masks

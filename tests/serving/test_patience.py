@@ -76,10 +76,10 @@ def test_a_frame_that_waits_for_hours_can_be_had_at_once(identity: Path, tmp_pat
         DaemonProcess(tmp_path, identity, "--machine", machine) as daemon,
         Client(daemon.endpoint, timeout_s=PATIENCE_S) as one,
         Client(daemon.endpoint, timeout_s=PATIENCE_S) as other,
-        ThreadPoolExecutor(2) as pool,
+        Client(daemon.endpoint, timeout_s=PATIENCE_S) as taking_down,
+        ThreadPoolExecutor(3) as pool,
     ):
-        changes: tuple[tuple[dict[str, Any], ...], ...] = (({"speed": 0.5},), ({"down": True}, {"speed": 0.001}))
-        for mends in changes:
+        for is_taken_down in (False, True):
             assert daemon.control.set_plan(chain("p0"))["outcome"] == "live"
             daemon.control.call("place_set", place="p0", speed=0.001)
             waits = [pool.submit(client.infer, frame_of(3)) for client in (one, other)]
@@ -90,7 +90,10 @@ def test_a_frame_that_waits_for_hours_can_be_had_at_once(identity: Path, tmp_pat
             worker = daemon.worker_pids()["p0"]
             assert worker is not None
             os.kill(worker, signal.SIGSTOP)  # it hears of all changes together
-            for mend in mends:
-                daemon.control.call("place_set", place="p0", **mend)
+            if is_taken_down:
+                down = pool.submit(taking_down.call, "place_set", place="p0", down=True)
+                until(lambda: not daemon.control.status()["places"][0]["available"], "its leaving planning")
+            daemon.control.call("place_set", place="p0", speed=0.001 if is_taken_down else 0.5)
             os.kill(worker, signal.SIGCONT)
             assert all((frame.result().output == frame_of(3)).all() for frame in waits)
+        assert down.result() == {"place": "p0", "state": "down"}

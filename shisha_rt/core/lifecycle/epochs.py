@@ -71,8 +71,11 @@ class Epochs:
 
     @property
     def settled(self) -> bool:
-        """One plan is live, and no other is proposed, being prepared, or being retired."""
-        return len(self.live) == 1 and self.preparing is None and not self.proposals
+        """One plan is live, over available places, and no other is proposed, being prepared, or being retired."""
+        newest = self.newest
+        if newest is None or len(self.live) > 1 or self.preparing is not None or self.proposals:
+            return False
+        return not self._missing(newest.plan)
 
     @property
     def plans(self) -> list[Plan]:
@@ -95,6 +98,10 @@ class Epochs:
     def places_in_use(self) -> set[str]:
         """The places whose workers some live epoch, or the one in preparation, needs."""
         return {lead for epoch in self._epochs() for pool in epoch.pools for lead in pool.leads}
+
+    def places_planned(self) -> set[str]:
+        """The places whose cores some live epoch, or the one in preparation, computes on: those of whole teams."""
+        return {name for epoch in self._epochs() for name in epoch.plan.places}
 
     def passed_by_none_but(self, ended: Plan, passing: Callable[[Plan], set[TensorT]]) -> set[TensorT]:
         """The tensors for which slots need no room any more, now that `ended` has.

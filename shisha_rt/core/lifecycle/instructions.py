@@ -187,6 +187,13 @@ class PlaceBack:
 
 
 @dataclass(frozen=True, slots=True)
+class PlaceReleased:
+    """A place that was taken down has no process any more, and no epoch's plan uses its cores."""
+
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
 class GivenUp:
     place: str
     reason: str
@@ -210,5 +217,6 @@ Instruction: TypeAlias = (
     | Replan
     | PlaceAway
     | PlaceBack
+    | PlaceReleased
     | GivenUp
 )

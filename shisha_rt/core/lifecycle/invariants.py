@@ -221,6 +221,9 @@ def _check_places(lifecycle: Lifecycle) -> None:
     away = {place.name for place in places.by_name.values() if place.lost_s is not None and place.available}
     assert places.away <= away, f"{places.away} are away, of {away} without a worker"
     assert not places.away or places.available, "nothing is left to plan with"
+    assert places.leaving <= places.down, f"{places.leaving} are leaving, {places.down} are down"
+    left = places.leaving & out - lifecycle.epochs.places_planned()
+    assert not left, f"{left} have left, and nobody was told"
     serving = {
         worker.place: worker
         for worker in places.workers.values()

@@ -158,6 +158,8 @@ class Lifecycle:
         self.epochs.advance(now)
         if self.places.dismissed:
             self.places.dismiss(self.epochs.places_in_use(), now)
+        if self.places.leaving:
+            self.places.release(self.epochs.places_planned())
         # Nearly all of a daemon's life: every worker up, one plan, nothing pending. Frames cannot change that, so
         # while only they come and go, the passes above would find nothing (a third of the daemon's time per frame).
         self._calm = self.epochs.settled and self.places.settled and not self.frames.stranded

@@ -26,7 +26,7 @@ class Places:
 
     `serving`: by place, the worker that is up and meant to stay; `roomy`: those of them that may be dealt a part.
     `down`: places that were taken out of planning, with a process or without; `out`: those that want none; `away`:
-    those whose worker is overdue.
+    those whose worker is overdue; `leaving`: those taken down whose release has not been told yet.
     """
 
     def __init__(
@@ -44,6 +44,7 @@ class Places:
         self.down: set[str] = set()
         self.out: set[str] = set()
         self.away: set[str] = set()
+        self.leaving: set[str] = set()
         self._policy = policy
         self._story = story
         self._emit = emit
@@ -54,6 +55,7 @@ class Places:
         self._closed = False
         for name in down:
             self.take_down(name)
+        self.leaving.clear()  # nobody has had these
 
     @property
     def available(self) -> tuple[str, ...]:
@@ -76,9 +78,10 @@ class Places:
 
     @property
     def settled(self) -> bool:
-        """Every place is available and up, and its worker has no order to die and nothing to load."""
-        serves = len(self.serving) == len(self.by_name) and not self.down
-        return serves and not any(worker.loading for worker in self.serving.values())
+        """Every place is up, its worker with no order to die and nothing to load, or is down and has no process."""
+        if self.leaving or len(self.serving) + len(self.down) != len(self.by_name) or not self.down <= self.out:
+            return False
+        return not any(worker.loading for worker in self.serving.values())
 
     def tick(self, now: float) -> None:
         """Kill what took too long to come up, start what is due in turns, plan without what is not back in time.
@@ -231,8 +234,15 @@ class Places:
         if self.available == (name,):
             return
         self._mark(place, available=False)
+        self.leaving.add(name)
         if place.phase is PlacePhase.RESTARTING:
             self._step(place, "quit")
+
+    def release(self, planned: Collection[str]) -> None:
+        """Tell of each place taken down that has left: it has no process, and is not among those `planned` on."""
+        for name in sorted(self.leaving & self.out - {*planned}):
+            self.leaving.remove(name)
+            self._emit(do.PlaceReleased(name))
 
     def bring_up(self, name: str, now: float) -> None:
         self._changed = True
@@ -240,6 +250,7 @@ class Places:
         if self._closed:
             return
         self._mark(place, available=True)
+        self.leaving.discard(name)
         place.lost_s = None if place.lost_s is None else now
         place.deaths_s.clear()
         place.delay_s = 0.0

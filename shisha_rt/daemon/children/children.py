@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from shisha_rt.core import event_log
@@ -66,10 +66,18 @@ class Children:
         """The processes that run now."""
         return [child.pid for child in self._all if child.pid is not None]
 
-    def profile(self, far: Mapping[str, HostLink], *, replicate: bool, renew: bool = False) -> Iterator[object]:
+    @property
+    def profiling(self) -> bool:
+        """Whether layers are being measured, on places that are up."""
+        return self._profiler is not None and not self._profiled
+
+    def profile(
+        self, far: Mapping[str, HostLink], down: Collection[str], *, replicate: bool, renew: bool = False
+    ) -> Iterator[object]:
         """Begin to measure what layers cost, and to plan by that, over links of `far`; yields what comes at once.
 
-        `renew`: also what is known, but was measured while others had the cores.
+        Nothing is measured on places that are `down`. `renew`: also what is known, but was measured while others had
+        the cores.
         """
         self._profiled, self._profilers_died = False, 0
         if self._profiler is not None:
@@ -87,7 +95,7 @@ class Children:
             machine.time_scale,
             dict(self._ready.remote),
             dict(far),
-            machine.spare,
+            machine.spare.union(down),
             renew,
         )
         line = fm.TO_PROFILER, fm.FROM_PROFILER

@@ -112,6 +112,7 @@ class World:
             self.workers.layer_s = {name: self.rng.choice((1e-3, 1e-3, 4e-3)) for name in self.place_names}
         self.parts = PartBooks(self.lifecycle.places, self.workers, self.policy, self.plans)
         self.poisons = self.rng.random() < 0.3
+        self.taken_down: set[str] = set()
         self.epochs: dict[int, str] = {}
         self.proposed = 0
         self.settled: Counter[str] = Counter()
@@ -136,6 +137,7 @@ class World:
             do.Replan: self._replan,
             do.PlaceAway: self.parts.note_place,
             do.PlaceBack: self.parts.note_place,
+            do.PlaceReleased: self._released,
             do.GivenUp: lambda one: None,
         }
 
@@ -273,17 +275,24 @@ class World:
             self.feed(ev.WorkerHung(process.incarnation, "no sign of life"))
 
     def place_down(self) -> None:
-        self.feed(ev.PlaceDown(self.rng.choice(self.place_names)))
+        self._take_down(self.rng.choice(self.place_names))
+
+    def _take_down(self, place: str) -> None:
+        if self.lifecycle.available != (place,):
+            self.taken_down.add(place)
+        self.feed(ev.PlaceDown(place))
 
     def lose_place(self) -> None:
         """A place that leaves planning with its process: frames of its plan have to start over elsewhere."""
         process = self.workers.some_process()
         if process is not None:
             self.workers.end(process)
-            self.feed(ev.PlaceDown(process.place))
+            self._take_down(process.place)
 
     def place_up(self) -> None:
-        self.feed(ev.PlaceUp(self.rng.choice(self.place_names)))
+        place = self.rng.choice(self.place_names)
+        self.taken_down.discard(place)
+        self.feed(ev.PlaceUp(place))
 
     def drain(self) -> None:
         self.draining = True
@@ -425,6 +434,17 @@ class World:
     def _kill(self, kill: do.Kill) -> None:
         self.parts.kill(kill)
         self.workers.doom(kill)
+
+    def _released(self, released: do.PlaceReleased) -> None:
+        place = released.place
+        assert place in self.taken_down, f"{place} is released, and nobody took it down"
+        self.taken_down.remove(place)
+        alive = [one.incarnation for one in self.workers.alive if one.place == place]
+        assert not alive, f"{place} is released while worker {alive} lives"
+        lasting = [number for number, state in self.epochs.items() if state != "ended"]
+        using = [number for number in lasting if place in self.plans[number].places]
+        assert not using, f"{place} is released while epochs {using} have it"
+        self.parts.seen["released"] += 1
 
     def _epoch_started(self, started: do.EpochStarted) -> None:
         assert started.epoch > max(self.epochs, default=0), f"epoch {started.epoch} is not new"

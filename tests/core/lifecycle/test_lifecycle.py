@@ -427,8 +427,10 @@ def test_a_place_that_is_down_keeps_its_worker_while_a_live_plan_needs_it() -> N
     assert daemon.all(do.Kill) == []
     daemon.finish(frame)
     assert [one.incarnation for one in daemon.all(do.Kill)] == [worker]
+    assert daemon.all(do.PlaceReleased) == []
     daemon.kill("b")
     assert daemon.lifecycle.places.by_name["b"].phase is PlacePhase.OUT
+    assert daemon.all(do.PlaceReleased) == [do.PlaceReleased("b")]
 
 
 def test_a_worker_that_is_to_be_killed_is_asked_for_nothing() -> None:

@@ -290,6 +290,13 @@ class LeavesReadingToEach(Frames):
         frame.unread = unread
 
 
+class ReleasesCoresInUse(Epochs):
+    """A place is released when no team computes on its cores any more, wherever that team's worker is."""
+
+    def places_planned(self) -> set[str]:
+        return self.places_in_use()
+
+
 MUTANTS: Final = (
     FreesTheSlotAtTheDeadline,
     FreesTheSlotAtTheFirstReturn,
@@ -318,6 +325,7 @@ MUTANTS: Final = (
     AnswersWhileItIsWritten,
     ReadsAgain,
     LeavesReadingToEach,
+    ReleasesCoresInUse,
 )
 Part = type[Frames] | type[Dealing] | type[Epochs]
 

@@ -63,6 +63,7 @@ def test_random_interleavings_keep_the_promises(seeds: range) -> None:
         "read by the daemon",
         "PlaceAway",
         "PlaceBack",
+        "released",
     ):
         assert seen[what] >= 10 or len(seeds) < CHUNK, f"too few interleavings meet {what!r}: {seen}"
     assert seen["stays where it died"] >= 10 or len(seeds) < CHUNK, f"too few frames stay where they died: {seen}"

@@ -12,7 +12,7 @@ const ROUTINE = ["worker_started", "plan_preparing", "placement_solved", "placed
 const GROUPS = {
   trials: ["trial", "tuning_began", "tuning_ended", "tuning_paused", "tuning_resumed", "drift"],
   plans: ["plan_live", "plan_refused", "plan_dropped", "replan", "objective_changed", "placement_solved", "placed_at_once", "placement_refused", "plan_preparing"],
-  places: ["worker_gone", "worker_killed", "worker_started", "place_given_up", "place_missed", "place_is_back", "place_down", "place_up", "place_speed", "device_speed", "device_ratio", "part_failed"],
+  places: ["worker_gone", "worker_killed", "worker_started", "place_given_up", "place_missed", "place_is_back", "place_down", "place_released", "place_up", "place_speed", "device_speed", "device_ratio", "part_failed"],
 };
 
 export const FILTERS = { main: "what matters", trials: "trials", plans: "plans", places: "places", all: "all" };

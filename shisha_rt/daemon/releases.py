@@ -1,0 +1,111 @@
+"""Places that are taken down: each is released once no thread of the daemon has its cores in its mask.
+
+The lifecycle says when a place has no process and no plan uses its cores (`PlaceReleased`). What is left are stages of
+whole teams that a worker keeps in case their plan comes back, which it is told to forget; and the daemon's own
+threads and those of its children, which may run anywhere. They are kept off where somebody has asked for the place,
+and not where the host's limits have taken it: those say themselves where threads may run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Collection, Iterable, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+from shisha_rt.daemon.host_share import HostShare
+from shisha_rt.machine.machine import Machine
+from shisha_rt.plan.plan import Team
+
+Then: TypeAlias = Callable[[bool], None]
+"""Called once: with True when the place is released, with False when it is wanted again before that."""
+
+
+class Releases:
+    """`processes`: pids of the daemon and of its children beside the workers, which pin themselves. `measure_elsewhere`
+    has whatever measures on places go by those that are up.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        share: HostShare,
+        processes: Callable[[], Iterable[int]],
+        measure_elsewhere: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._cores = {place.name: frozenset(place.cores) for place in machine.places}
+        self._share = share
+        self._processes = processes
+        self._measure_elsewhere = measure_elsewhere
+        self._teams: dict[int, set[str]] = {}  # places of the whole teams whose stages a worker may have
+        self._asked: dict[str, list[Then]] = {}
+        self._awaited: dict[str, set[int]] = {}  # incarnations that have still to forget
+
+    def note_team(self, incarnation: int, team: Team) -> None:
+        """A worker was asked for a stage of a whole team."""
+        self._teams.setdefault(incarnation, set()).update(team)
+
+    def ask(self, place: str, then: Then) -> None:
+        """Somebody takes the place down, for others to use its cores."""
+        self._asked.setdefault(place, []).append(then)
+
+    def __contains__(self, place: str) -> bool:
+        """Whether it is still to be released."""
+        return place in self._asked or place in self._awaited
+
+    def planless(self, place: str) -> tuple[Sequence[int], Collection[int]]:
+        """Nothing is planned on the place: which workers have to forget stages on which cores."""
+        self._measure_elsewhere()
+        awaited = self._awaited[place] = {one for one, places in self._teams.items() if place in places}
+        return sorted(awaited), self._cores[place]
+
+    def forgotten(self, incarnation: int) -> None:
+        """A worker has forgotten what it was told to forget, or is gone."""
+        for awaited in self._awaited.values():
+            awaited.discard(incarnation)
+
+    def gone(self, incarnation: int) -> None:
+        self._teams.pop(incarnation, None)
+        self.forgotten(incarnation)
+
+    def finish(self, available: Collection[str]) -> Sequence[str]:
+        """Release the places that nothing is awaited for; returns their names. `available`: may be planned on."""
+        released = [place for place, awaited in self._awaited.items() if not awaited]
+        for place in released:
+            del self._awaited[place]
+            if place in self._asked:
+                used = frozenset[int]().union(*(self._cores[name] for name in available))
+                self._keep_off(self._share.withheld | (self._cores[place] - used))
+            for then in self._asked.pop(place, ()):
+                then(True)
+        return released
+
+    def wanted(self, place: str) -> None:
+        """The place comes up again: the daemon's threads may run there, too."""
+        self._awaited.pop(place, None)
+        for then in self._asked.pop(place, ()):
+            then(False)
+        if self._cores[place] & self._share.withheld:
+            self._keep_off(self._share.withheld - self._cores[place])
+
+    def close(self) -> None:
+        """The daemon's workers have ended, and with them all that was left on any place."""
+        while self._asked:
+            for then in self._asked.popitem()[1]:
+                then(True)
+
+    def _keep_off(self, withheld: frozenset[int]) -> None:
+        may = os.sched_getaffinity(0) | self._share.withheld
+        self._share.withheld = withheld
+        mask = may - withheld or may
+        for pid in self._processes():
+            for task in _tasks(pid):
+                with contextlib.suppress(OSError):  # it has just ended
+                    os.sched_setaffinity(task, mask)
+
+
+def _tasks(pid: int) -> Iterable[int]:
+    with contextlib.suppress(OSError):  # the process has just ended
+        return [int(task.name) for task in Path(f"/proc/{pid}/task").iterdir()]
+    return ()

@@ -20,6 +20,7 @@ import msgspec
 from shisha_rt.messages.worker import Prepare, Prepared, PrepareFailed
 from shisha_rt.model.spans import Span
 from shisha_rt.model.split import BriefSplit
+from shisha_rt.plan.engine import StageEngine
 from shisha_rt.process.arena import Arena
 from stages.builder import Builder, Built, Finished, FramesCore, Manner, Ordered
 from stages.built_stage import BuiltStage
@@ -302,7 +303,7 @@ class _Content(NamedTuple):
     cores: tuple[int, ...]
     threads: int
     split: BriefSplit | None
-    engine: str
+    engine: StageEngine
 
 
 def _content(order: Prepare) -> _Content:

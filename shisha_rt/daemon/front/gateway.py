@@ -1,28 +1,22 @@
 """The ZeroMQ face of the daemon: messages to requests, answers to messages. One reply for every request.
 
-A bad message costs its sender an error answer and nobody else anything. A client is a connection: without keys, when
-all who can connect are trusted, known by its routing id; with keys by what cannot be chosen (see `security`).
+A bad message costs its sender an error answer and nobody else anything.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Final
 
 import zmq
 from msgspec import Raw, Struct
 
-from shisha_rt.daemon.front.connections import Connection, Connections
-from shisha_rt.daemon.front.endpoint import any_port
-from shisha_rt.daemon.front.ipc_socket import IpcSocket
-from shisha_rt.daemon.front.outbox import Outbox
+from shisha_rt.daemon.front.public_socket import Message, PublicSocket
 from shisha_rt.daemon.front.regions import Regions
 from shisha_rt.daemon.front.requests import Output, Ticket
 from shisha_rt.daemon.front.security import Security
 from shisha_rt.daemon.loop.poller import Poller
-from shisha_rt.errors import BadInput, Error
-from shisha_rt.protocol.access import AccessList
+from shisha_rt.errors import Error
 from shisha_rt.protocol.exceptions import ShishaError, error_for
 from shisha_rt.protocol.header import (
     TensorData,
@@ -32,17 +26,10 @@ from shisha_rt.protocol.header import (
     encode_infer_answer,
     encode_outputs,
 )
-from shisha_rt.protocol.limits import REFUSED_BYTES, Limits
-from shisha_rt.protocol.multipart import receive_parts
-from shisha_rt.protocol.request import InferRequest, OpRequest, Signature, parse, split_envelope
+from shisha_rt.protocol.limits import Limits
+from shisha_rt.protocol.operations import INFER
+from shisha_rt.protocol.request import InferRequest, OpRequest, Signature, parse
 
-_MESSAGES_PER_TURN: Final = 32
-_QUEUED_MESSAGES: Final = 64
-_QUEUED_BYTES: Final = 2 << 20
-"""Of one client, in ZeroMQ's queue for either direction, if that is a message or two."""
-_UNREAD_BYTES: Final = 32 << 20
-_UNREAD_ANSWERS: Final = 4
-"""Kept for a client in any case, however large they are."""
 _MOST_WRITTEN: Final = 64
 """Choices of outputs, whose headers are kept in JSON."""
 
@@ -100,11 +87,9 @@ class Arrived(Struct, frozen=True):
     reply: Reply
 
 
-class Gateway:
-    """Binds the public endpoint. `waiting`: the replies still to be given, by client and id. `regions`: what they lend.
-
-    `count` is called with the name of the counter of what has gone wrong. `security`: who may come; None: everybody
-    who can connect, and may do everything.
+class Gateway(PublicSocket):
+    """The public endpoint of one model. `waiting`: the replies still to be given, by client and id. `regions`: what
+    clients lend.
     """
 
     def __init__(
@@ -117,41 +102,9 @@ class Gateway:
         count: Callable[[str], None],
         security: Security | None = None,
     ) -> None:
+        super().__init__(context, endpoint, limits, count, security)
         self.signature = signature
-        self._security = security
         self._regions = regions
-        self.limits = limits
-        self._ipc = IpcSocket(endpoint) if endpoint.startswith("ipc://") else None
-        self.socket = context.socket(zmq.ROUTER)
-        queued = _queued(limits.max_message_bytes)
-        # No heartbeats of our own: on this machine the kernel says who has gone, and libzmq (4.3.5) aborts the process
-        # when one is due on a connection that was lost while its queue was full.
-        for option, value in (
-            (zmq.LINGER, 0),
-            (zmq.ROUTER_MANDATORY, 1),
-            (zmq.MAXMSGSIZE, limits.max_message_bytes + REFUSED_BYTES),
-            (zmq.RCVHWM, queued),
-            (zmq.SNDHWM, _queued(limits.max_answer_bytes)),
-            (zmq.IPV6, "[" in endpoint),
-        ):
-            self.socket.setsockopt(option, value)
-        # Those that wait, and one that is coming, if only to be refused; framing is small beside the header's bytes.
-        allowed_bytes = (queued + 1) * (limits.max_message_bytes + limits.max_header_bytes) + REFUSED_BYTES
-        cut_off = partial(count, "shisha_connections_cut")
-        broken_off = None if security is None else security.broken_off
-        self.connections = Connections(self.socket, allowed_bytes, cut_off, broken_off)
-        self.handshakes = None if security is None else security.guard(context, self.socket)
-        if self._ipc is not None:
-            self.socket.setsockopt(zmq.USE_FD, self._ipc.hand_over())
-        try:
-            self.socket.bind(any_port(endpoint))
-        except zmq.ZMQError as error:
-            self.close()
-            raise BadInput(f"endpoint {endpoint}: {error.strerror}; expected a free address of this machine") from None
-        self.endpoint = str(self.socket.getsockopt_string(zmq.LAST_ENDPOINT))
-        self._undeliverable = partial(count, "shisha_answers_undeliverable")
-        unread_bytes = max(_UNREAD_BYTES, _UNREAD_ANSWERS * limits.max_answer_bytes)
-        self.outbox = Outbox(self.socket, unread_bytes, self._undeliverable, self.connections.is_open)
         self.waiting: dict[tuple[Hashable, str | None], Reply] = {}
         self._written: dict[tuple[int, tuple[str, ...]], Raw] = {}  # by layout and names
 
@@ -168,93 +121,33 @@ class Gateway:
 
     def watch(self, poller: Poller) -> None:
         """Have `poller` tell of requests, handshakes, and connections that come and go."""
-        poller.watch_socket(self.socket, self.receive)
-        if self.handshakes is not None:
-            poller.watch_socket(self.handshakes, self.answer_handshakes)
-        poller.watch(self.connections.fileno(), self.connections.stirred)
+        self.listen(poller, self.receive)
 
     def receive(self) -> Iterator[Arrived]:
         """The requests that have come, up to a turn's worth; bad ones are answered here."""
-        for _ in range(_MESSAGES_PER_TURN):
-            try:
-                frames = receive_parts(self.socket)
-            except zmq.Again:
-                return
-            client, known = self._sender(frames)
-            if client is None or self.outbox.is_full(client):  # nothing is computed for who has gone, or does not read
-                self._undeliverable()
-                continue
-            arrived = self._take(client, frames, known)
+        for message in self.messages():
+            arrived = self._take(message)
             if arrived is not None:
                 yield arrived
 
-    def answer_handshakes(self) -> Iterator[object]:
-        """Answer the handshakes of clients that present a key; `handshakes` receives them apart from requests."""
-        return iter(()) if self._security is None else self._security.receive(self.connections.new_user_id)
-
-    def change_access(self, users: AccessList) -> None:
-        """From now on others may come: who may not any more has the answers to what was accepted, and must go then."""
-        if self._security is not None:
-            self._security.access.users = users
-            self.connections.send_away(self._security.access.of_key)
-
-    def tend(self, now_s: float) -> float:
-        """After each turn of the loop: answers that wait are sent, and connections looked at, if it is time.
-
-        Returns when there is something to do next, if nothing comes.
-        """
-        if self.outbox.empty and self.connections.rest(now_s):
-            return self.connections.wake_s()
-        self.outbox.flush(now_s)
-        self.connections.look(now_s)
-        self.connections.see_off(now_s, self._awaiting)
-        return min(self.outbox.wake_s(), self.connections.wake_s())
-
-    def _sender(self, frames: Sequence[zmq.Frame]) -> tuple[Hashable | None, bool]:
-        """The client (None: it has gone), and whether its connection is known and so what it sends is counted."""
-        if self._security is None:
-            return frames[0].bytes, self.connections.heard(frames[-1])
-        return self.connections.sender(frames[-1]), True
-
-    def _take(self, client: Hashable, frames: Sequence[zmq.Frame], known: bool) -> Arrived | None:
-        routing_id = frames[0].bytes
-        delimited, payload = split_envelope([frame.buffer for frame in frames[1:]])
-        envelope = [routing_id, b""] if delimited else [routing_id]
-        if not known:  # as what comes by it could not be counted, it would be cut off in the midst
-            message = "the connection speaks an old ZMTP; expected 3.0 or later (libzmq 4)"
-            self._refuse(client, envelope, error_for(Error.OLD_ZMTP, message))
-            return None
+    def _take(self, message: Message) -> Arrived | None:
+        client = message.client
         try:
-            request = parse(payload, self.signature, self.limits)
-            if self._security is not None:
-                assert isinstance(client, Connection)
-                self._security.check(client, routing_id, request)
+            request = parse(message.payload, self.signature, self.limits)
+            self.check(message, request.op if isinstance(request, OpRequest) else INFER, request.id)
             if isinstance(request, InferRequest) and (request.lent_in or request.lent_out):
                 self._regions.check(client, request)
             if (client, request.id) in self.waiting:
-                message = f"header at id: {request.id!r} is waiting already; expected an id that no waiting request has"
-                raise error_for(Error.ID_IN_USE, message, request.id)
+                reason = f"header at id: {request.id!r} is waiting already; expected an id that no waiting request has"
+                raise error_for(Error.ID_IN_USE, reason, request.id)
         except ShishaError as error:
-            self._refuse(client, envelope, error)
+            self.refuse(message, error)  # not by a `Reply`: the id may be that of a request that goes on waiting
             return None
-        reply = self.waiting[client, request.id] = Reply(self, client, envelope, request.id)
+        reply = self.waiting[client, request.id] = Reply(self, client, message.envelope, request.id)
         return Arrived(client, request, reply)
 
-    def _refuse(self, client: Hashable, envelope: Sequence[bytes], error: ShishaError) -> None:
-        """Not by a `Reply`: the id may be that of a request that goes on waiting."""
-        self.outbox.send(client, [*envelope, encode_error(error.request_id, error)])
-
-    def _awaiting(self) -> set[Hashable]:
-        """The clients that still have something coming."""
-        return {client for client, _ in self.waiting}.union(self.outbox.clients)
-
-    def close(self) -> None:
-        self.connections.close()
-        self.socket.close()
-        if self._security is not None:
-            self._security.close()
-        if self._ipc is not None:
-            self._ipc.close()
+    def awaiting(self) -> set[Hashable]:
+        return {client for client, _ in self.waiting}
 
 
 def _in_ms(seconds: float) -> float:
@@ -266,8 +159,3 @@ def _header(output: Output) -> TensorHeader:
     lent = output.lent
     data = TensorData(len(output.data)) if lent is None else TensorData(None, *lent)
     return TensorHeader(output.tensor.name, output.shape, output.tensor.datatype, data)
-
-
-def _queued(message_bytes: int) -> int:
-    """How many messages of that size ZeroMQ may hold for one client: few, if they are large."""
-    return max(2, min(_QUEUED_MESSAGES, _QUEUED_BYTES // max(1, message_bytes)))

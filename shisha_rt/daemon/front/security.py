@@ -21,7 +21,6 @@ from shisha_rt.errors import Error
 from shisha_rt.protocol.access import AccessList, User
 from shisha_rt.protocol.exceptions import error_for
 from shisha_rt.protocol.keys import KeyPair
-from shisha_rt.protocol.request import InferRequest, OpRequest
 
 log = logging.getLogger(__name__)
 
@@ -113,20 +112,20 @@ class Security:
             return b"400", b"unknown key", b"", b""
         return b"200", b"OK", new_user_id(key).encode(), b""
 
-    def check(self, connection: Connection, routing_id: bytes, request: InferRequest | OpRequest) -> None:
+    def check(self, connection: Connection, routing_id: bytes, op: str, request_id: str) -> None:
         """Raises `ShishaError` for a request that its sender may not make now."""
         user = self.access.of_key(connection.key)
         if user is None:
             self.refusals.add("revoked", f"a request with the key {connection.key}, which is no user's any more")
-            raise error_for(Error.KEY_REVOKED, "the daemon does not know this key any more", request.id)
+            raise error_for(Error.KEY_REVOKED, "the daemon does not know this key any more", request_id)
         if len(routing_id) != _ROUTING_ID_BYTES or routing_id[0]:
             self.refusals.add("routing_id", f"a request of {user.name!r}, by a socket with a routing id of its own")
             message = "the socket has a routing id of its own; expected none (ZMQ_ROUTING_ID) where there are keys"
-            raise error_for(Error.OWN_ROUTING_ID, message, request.id)
-        if isinstance(request, OpRequest) and not user.permission.may(request.op):
-            self.refusals.add("permission", f"{request.op}, which {user.name!r} ({user.permission}) may not ask for")
-            message = f"{request.op}: {user.name!r} is a {user.permission}; expected the key of an operator"
-            raise error_for(Error.NOT_AN_OPERATOR, message, request.id)
+            raise error_for(Error.OWN_ROUTING_ID, message, request_id)
+        if not user.permission.may(op):
+            self.refusals.add("permission", f"{op}, which {user.name!r} ({user.permission}) may not ask for")
+            message = f"{op}: {user.name!r} is a {user.permission}; expected the key of an operator"
+            raise error_for(Error.NOT_AN_OPERATOR, message, request_id)
 
     def broken_off(self) -> None:
         """A handshake, before anybody was asked who it is."""

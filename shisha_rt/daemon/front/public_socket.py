@@ -1,0 +1,174 @@
+"""The socket at a public address: what its clients send and are sent, whoever reads it.
+
+A client is a connection: without keys, when all who can connect are trusted, known by its routing id; with keys by what
+cannot be chosen (see `security`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+import zmq
+
+from shisha_rt.daemon.front.connections import Connection, Connections
+from shisha_rt.daemon.front.endpoint import any_port
+from shisha_rt.daemon.front.ipc_socket import IpcSocket
+from shisha_rt.daemon.front.outbox import Outbox
+from shisha_rt.daemon.front.security import Security
+from shisha_rt.daemon.loop.poller import Poller, Read
+from shisha_rt.errors import BadInput, Error
+from shisha_rt.protocol.access import AccessList
+from shisha_rt.protocol.exceptions import ShishaError, error_for
+from shisha_rt.protocol.header import encode_error
+from shisha_rt.protocol.limits import REFUSED_BYTES, Limits
+from shisha_rt.protocol.multipart import receive_parts
+from shisha_rt.protocol.request import split_envelope
+
+_MESSAGES_PER_TURN: Final = 32
+_QUEUED_MESSAGES: Final = 64
+_QUEUED_BYTES: Final = 2 << 20
+"""Of one client, in ZeroMQ's queue for either direction, if that is a message or two."""
+_UNREAD_BYTES: Final = 32 << 20
+_UNREAD_ANSWERS: Final = 4
+"""Kept for a client in any case, however large they are."""
+
+
+class Message(NamedTuple):
+    """What a client has sent. `envelope`: what comes before its answer; `payload`: the header, then raw tensors."""
+
+    client: Hashable
+    envelope: list[bytes]
+    payload: Sequence[memoryview]
+
+
+class PublicSocket:
+    """Binds the public endpoint. Raises BadInput where that cannot be.
+
+    `count` is called with the name of the counter of what has gone wrong. `security`: who may come; None: everybody
+    who can connect, and may do everything.
+    """
+
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        endpoint: str,
+        limits: Limits,
+        count: Callable[[str], None],
+        security: Security | None = None,
+    ) -> None:
+        self.limits = limits
+        self.security = security
+        self._ipc = IpcSocket(endpoint) if endpoint.startswith("ipc://") else None
+        self.socket = context.socket(zmq.ROUTER)
+        queued = queued_messages(limits.max_message_bytes)
+        # No heartbeats of our own: on this machine the kernel says who has gone, and libzmq (4.3.5) aborts the process
+        # when one is due on a connection that was lost while its queue was full.
+        for option, value in (
+            (zmq.LINGER, 0),
+            (zmq.ROUTER_MANDATORY, 1),
+            (zmq.MAXMSGSIZE, limits.max_message_bytes + REFUSED_BYTES),
+            (zmq.RCVHWM, queued),
+            (zmq.SNDHWM, queued_messages(limits.max_answer_bytes)),
+            (zmq.IPV6, "[" in endpoint),
+        ):
+            self.socket.setsockopt(option, value)
+        # Those that wait, and one that is coming, if only to be refused; framing is small beside the header's bytes.
+        allowed_bytes = (queued + 1) * (limits.max_message_bytes + limits.max_header_bytes) + REFUSED_BYTES
+        cut_off = partial(count, "shisha_connections_cut")
+        broken_off = None if security is None else security.broken_off
+        self.connections = Connections(self.socket, allowed_bytes, cut_off, broken_off)
+        self._handshakes = None if security is None else security.guard(context, self.socket)
+        if self._ipc is not None:
+            self.socket.setsockopt(zmq.USE_FD, self._ipc.hand_over())
+        try:
+            self.socket.bind(any_port(endpoint))
+        except zmq.ZMQError as error:
+            self.close()
+            raise BadInput(f"endpoint {endpoint}: {error.strerror}; expected a free address of this machine") from None
+        self.endpoint = str(self.socket.getsockopt_string(zmq.LAST_ENDPOINT))
+        self._undeliverable = partial(count, "shisha_answers_undeliverable")
+        unread_bytes = max(_UNREAD_BYTES, _UNREAD_ANSWERS * limits.max_answer_bytes)
+        self.outbox = Outbox(self.socket, unread_bytes, self._undeliverable, self.connections.is_open)
+
+    def listen(self, poller: Poller, read: Read) -> None:
+        """Have `poller` call `read` for messages, and tell of handshakes and connections that come and go."""
+        poller.watch_socket(self.socket, read)
+        if self._handshakes is not None:
+            poller.watch_socket(self._handshakes, self.answer_handshakes)
+        poller.watch(self.connections.fileno(), self.connections.stirred)
+
+    def messages(self) -> Iterator[Message]:
+        """The messages that have come, up to a turn's worth; what is no message is answered here."""
+        for _ in range(_MESSAGES_PER_TURN):
+            try:
+                frames = receive_parts(self.socket)
+            except zmq.Again:
+                return
+            client, known = self._sender(frames)
+            if client is None or self.outbox.is_full(client):  # nothing is computed for who has gone, or does not read
+                self._undeliverable()
+                continue
+            routing_id = frames[0].bytes
+            delimited, payload = split_envelope([frame.buffer for frame in frames[1:]])
+            message = Message(client, [routing_id, b""] if delimited else [routing_id], payload)
+            if known:
+                yield message
+            else:  # as what comes by it could not be counted, it would be cut off in the midst
+                what = "the connection speaks an old ZMTP; expected 3.0 or later (libzmq 4)"
+                self.refuse(message, error_for(Error.OLD_ZMTP, what))
+
+    def check(self, message: Message, op: str, request_id: str) -> None:
+        """Raises `ShishaError` for a request that its sender may not make now."""
+        if self.security is not None:
+            assert isinstance(message.client, Connection)
+            self.security.check(message.client, message.envelope[0], op, request_id)
+
+    def refuse(self, message: Message, error: ShishaError) -> None:
+        self.outbox.send(message.client, [*message.envelope, encode_error(error.request_id, error)])
+
+    def change_access(self, users: AccessList) -> None:
+        """From now on others may come: who may not any more has the answers to what was accepted, and must go then."""
+        if self.security is not None:
+            self.security.access.users = users
+            self.connections.send_away(self.security.access.of_key)
+
+    def tend(self, now_s: float) -> float:
+        """After each turn of the loop: answers that wait are sent, and connections looked at, if it is time.
+
+        Returns when there is something to do next, if nothing comes.
+        """
+        if self.outbox.empty and self.connections.rest(now_s):
+            return self.connections.wake_s()
+        self.outbox.flush(now_s)
+        self.connections.look(now_s)
+        self.connections.see_off(now_s, lambda: {*self.awaiting(), *self.outbox.clients})
+        return min(self.outbox.wake_s(), self.connections.wake_s())
+
+    def awaiting(self) -> Collection[Hashable]:
+        """The clients that an answer is still to be given to."""
+        return ()
+
+    def answer_handshakes(self) -> Iterator[object]:
+        """Clients that present a key; such handshakes come apart from requests."""
+        return iter(()) if self.security is None else self.security.receive(self.connections.new_user_id)
+
+    def _sender(self, frames: Sequence[zmq.Frame]) -> tuple[Hashable | None, bool]:
+        """The client (None: it has gone), and whether its connection is known and so what it sends is counted."""
+        if self.security is None:
+            return frames[0].bytes, self.connections.heard(frames[-1])
+        return self.connections.sender(frames[-1]), True
+
+    def close(self) -> None:
+        self.connections.close()
+        self.socket.close()
+        if self.security is not None:
+            self.security.close()
+        if self._ipc is not None:
+            self._ipc.close()
+
+
+def queued_messages(message_bytes: int) -> int:
+    """How many messages of that size ZeroMQ may hold for one peer: few, if they are large."""
+    return max(2, min(_QUEUED_MESSAGES, _QUEUED_BYTES // max(1, message_bytes)))

@@ -9,17 +9,23 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+import msgspec
+
 from shisha_rt.cli.layers import form_in_words, short
 from shisha_rt.cli.options import Dims, Json, MachineFile, ManyShapes, Model, parse_dims, parse_shapes, progress
+from shisha_rt.costs.engine_trials import ahead, why_not
+from shisha_rt.costs.profiles import DISTURBED
 from shisha_rt.machine.host.this_machine import host_in_words, host_object
 from shisha_rt.model.batches import batches_in_words
 from shisha_rt.model.input_sizes import InputSizes
+from shisha_rt.plan.engine import ENGINES
+from shisha_rt.show.picture import milliseconds
 
 if TYPE_CHECKING:
+    from shisha_rt.costs.engine_trials import EnginesTried, EngineTrial
     from shisha_rt.machine.allotment import CpuLimits, HostCore
     from shisha_rt.machine.machine import Machine
     from shisha_rt.measure.check import Checked, CutCost
-    from shisha_rt.messages.agreement import Agreement
     from shisha_rt.model.layers import Layer
     from shisha_rt.tensors import TensorSpec
 
@@ -43,8 +49,8 @@ def check_command(
 ) -> None:
     """Say what will work with MODEL on a machine, and what is odd about it.
 
-    No daemon is started and nothing is measured. MODEL is compiled, which takes some seconds and is kept: the next
-    start finds it. Where OpenVINO is installed it is tried as well, and its answers compared with ONNX Runtime's.
+    No daemon is started. MODEL is compiled, and run on each engine that is installed, which takes some seconds and is
+    kept: the next start finds it.
 
     \b
     Examples:
@@ -93,7 +99,7 @@ def _what_next(checked: Checked, machine: Machine, serve: str) -> tuple[str, ...
 
 
 def _as_object(checked: Checked, machine: Machine, host: Host, following: Sequence[str]) -> dict[str, object]:
-    compiled, second = checked.compiled, checked.second
+    compiled = checked.compiled
     index = compiled.index
     costs = checked.cut_costs
     return {
@@ -128,12 +134,14 @@ def _as_object(checked: Checked, machine: Machine, host: Host, following: Sequen
                 {"layer": layer, "reason": reason} for layer, reason in enumerate(index.mixing) if reason
             ],
         },
-        "openvino": None
-        if second is None
-        else {"runs": second.runs, "difference": second.difference, "reason": second.reason},
+        "engines": [] if checked.engines is None else list(map(_tried, checked.engines.engines)),
         "odd": list(checked.odd),
         "next": list(following),
     }
+
+
+def _tried(trial: EngineTrial) -> dict[str, object]:
+    return {**msgspec.to_builtins(trial), "why_not": why_not(trial)}
 
 
 def _end(spec: TensorSpec) -> dict[str, object]:
@@ -185,7 +193,8 @@ def _rows(checked: Checked, machine: Machine, host: Host) -> Iterator[tuple[str,
         passing = f"; {_at(costs[0])} at the least, {_at(costs[-1])} at the most"
     yield "cuts", [f"{len(costs)} of {len(compiled.layers) - 1} legal{passing}"]
     yield "batches", [batches_in_words(index.mixing)]
-    yield "openvino", [_second_in_words(checked.second)]
+    if checked.engines is not None:
+        yield "engines", list(_engines(checked.engines))
     if checked.odd:
         yield "odd", checked.odd
 
@@ -218,11 +227,29 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def _second_in_words(second: Agreement | None) -> str:
-    if second is None:
-        return "not installed (the extra openvino)"
-    if not second.runs:
-        return f"does not run it: {second.reason}"
-    if second.difference is None:
-        return f"runs it, and answers something else: {second.reason}"
-    return f"runs it; answers within {second.difference:.1e} of ONNX Runtime's, on made-up values"
+def _engines(tried: EnginesTried) -> Iterator[str]:
+    """Yield a line for each engine, installed or not."""
+    for trial in tried.engines:
+        reason = why_not(trial)
+        yield f"{trial.engine} {trial.version}: {f'not for this network: {reason}' if reason else _times(trial, tried)}"
+    for engine in ENGINES:
+        if tried.of(engine) is None:
+            yield f"{engine} is not installed, and some networks are faster on it: pip install 'shisha-rt[{engine}]'"
+    if tried.others_ratio > DISTURBED:
+        yield f"others had {tried.others_ratio:.0%} of the cores meanwhile: these times may be too long"
+
+
+def _times(trial: EngineTrial, tried: EnginesTried) -> str:
+    times = []
+    for time in trial.times:
+        of_one = milliseconds(trial.time_s(time.threads) or 0.0)
+        is_ahead = " (ahead)" if ahead(tried, time.threads) == trial.engine else ""
+        times.append(f"{of_one} on {_count(time.threads, 'thread')}{is_ahead}")
+    return ", ".join(times) + _apart(trial)
+
+
+def _apart(trial: EngineTrial) -> str:
+    """How far its answers lie from ONNX Runtime's."""
+    parts = [] if trial.difference is None else [f"answers within {trial.difference:.1e} of ONNX Runtime's"]
+    parts += [] if trial.unlike is None else [f"{trial.unlike:.2%} of whole numbers are others"]
+    return "".join(f"; {part}" for part in parts)

@@ -6,19 +6,23 @@ rule an engine out: one that does not run the network, whose answers differ, or 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from shisha_rt.plan.engine import DEFAULT_ENGINE, EngineName
 
 MOST_APART: Final = 1e-3
 """By how much of an output's largest value an engine's answers may differ from ONNX Runtime's."""
 MOST_UNLIKE: Final = 1e-3
-"""Share of an output's whole numbers that may be other than ONNX Runtime's."""
+"""Share of an output's whole numbers that may be other than ONNX Runtime's. Those of 8 bits stand for reals, and are
+others only where they are more than one step apart."""
 FAR_SLOWER: Final = 1.5
 """An engine that takes so many times as long as the best is not tried live."""
+_LEVEL: Final = 1.03
+"""Times so near to one another tell nothing."""
 
 
 class EngineTime(Struct, frozen=True):
@@ -49,8 +53,13 @@ class EngineTrial(Struct, frozen=True):
     times: tuple[EngineTime, ...] = ()
 
     def time_s(self, threads: int) -> float | None:
-        """Seconds of a frame by the clock on so many threads; None where that was not measured."""
-        return next((time.wall_s for time in self.times if time.threads == threads), None)
+        """Seconds of a frame on so many threads; None where that was not measured.
+
+        By the clock; of one thread its CPU time, as that hardly suffers where frames or others have the core as well.
+        """
+        return next(
+            (time.cpu_s if threads == 1 else time.wall_s for time in self.times if time.threads == threads), None
+        )
 
 
 class EnginesTried(Struct, frozen=True, tag="engines_tried"):
@@ -61,6 +70,27 @@ class EnginesTried(Struct, frozen=True, tag="engines_tried"):
 
     def of(self, engine: EngineName) -> EngineTrial | None:
         return next((trial for trial in self.engines if trial.engine == engine), None)
+
+
+def together(tries: Sequence[EnginesTried]) -> EnginesTried:
+    """What was tried of the same engines on several numbers of threads, the fewest first."""
+    by_engine = zip(*(tried.engines for tried in tries), strict=True)
+    return EnginesTried(tuple(map(_merged, by_engine)), max(tried.others_ratio for tried in tries))
+
+
+def _merged(trials: Sequence[EngineTrial]) -> EngineTrial:
+    return replace(
+        trials[0],
+        runs=all(trial.runs for trial in trials),
+        reason=next((trial.reason for trial in trials if trial.reason), ""),
+        difference=_largest(trial.difference for trial in trials),
+        unlike=_largest(trial.unlike for trial in trials),
+        times=tuple(time for trial in trials for time in trial.times),
+    )
+
+
+def _largest(shares: Iterable[float | None]) -> float | None:
+    return max((share for share in shares if share is not None), default=None)
 
 
 def why_not(trial: EngineTrial) -> str:
@@ -90,3 +120,10 @@ def far_slower(tried: EnginesTried, engines: Sequence[EngineName], threads: int)
     known = {engine: time_s for engine, time_s in times.items() if time_s is not None}
     least_s = min(known.values(), default=0.0)
     return frozenset(engine for engine, time_s in known.items() if time_s > FAR_SLOWER * least_s)
+
+
+def ahead(tried: EnginesTried, threads: int) -> EngineName | None:
+    """The engine that is plainly the fastest for a frame on so many threads, of several that may serve."""
+    times = {engine: trial.time_s(threads) for engine in usable(tried) if (trial := tried.of(engine)) is not None}
+    fastest = sorted((time_s, engine) for engine, time_s in times.items() if time_s is not None)
+    return fastest[0][1] if len(fastest) > 1 and fastest[1][0] > _LEVEL * fastest[0][0] else None

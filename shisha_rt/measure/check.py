@@ -1,7 +1,7 @@
 """What is known of a model on a machine before anything is started: what will work, and what is odd about it.
 
-It is read and compiled as for serving (what is made of it is kept, so that the next start finds it), never measured.
-A second engine, if it is installed, is tried in a process of its own: its crash is an outcome.
+It is read and compiled as for serving, and each engine that is installed runs it. What comes of that is kept, so that
+the next start finds it.
 """
 
 from __future__ import annotations
@@ -10,20 +10,19 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-import msgspec
 import onnx
 
+from shisha_rt.costs.engine_trials import EnginesTried
 from shisha_rt.errors import BadInput
 from shisha_rt.machine.config.device_files import running_devices
 from shisha_rt.machine.machine import Machine
 from shisha_rt.measure.compile import Tell, compile_model
 from shisha_rt.measure.compiled import Compiled
+from shisha_rt.measure.engines import engines_tried
 from shisha_rt.measure.make_ready import check_static, make_ready
-from shisha_rt.messages.agreement import Agreement
 from shisha_rt.model.graph import Graph
 from shisha_rt.model.index import ModelIndex
 from shisha_rt.model.input_sizes import InputSizes
@@ -31,10 +30,8 @@ from shisha_rt.model.layers import Layer
 from shisha_rt.model.reader.onnx_reader import Model, read_model
 from shisha_rt.model.reader.onnx_versions import newest_that_all_take
 from shisha_rt.model.subgraphs import all_graphs, all_nodes
-from shisha_rt.process.job import JobFailed, run_job
 
 _OLD_OPSET: Final = 11
-_LIMIT_S: Final = 300.0  # for the second engine
 _PRECISION: Final = "exact"
 _CONTROL_FLOW: Final = ("If", "Loop", "Scan")
 _ON_INTEGERS: Final = ("QLinear", "Quantize", "Dequantize", "DynamicQuantize", "QGemm", "MatMulInteger", "ConvInteger")
@@ -54,15 +51,16 @@ class CutCost:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """`second`: what OpenVINO makes of the model; None where it is not installed.
+    """`devices`: names of those that run, where places have any.
 
-    `devices`: names of those that run, where places have any. `odd`: a line for each thing that a user may wonder at.
+    `engines`: what each that is installed makes of the whole network; None where places have devices. `odd`: a line for
+    each thing that a user may wonder at.
     """
 
     compiled: Compiled
     file: Model
     devices: tuple[str, ...]
-    second: Agreement | None
+    engines: EnginesTried | None
     odd: tuple[str, ...]
 
     @property
@@ -98,24 +96,8 @@ def check_model(path: Path, machine: Machine, sizes: Sequence[InputSizes], tell:
     file = compiled.model
     if not isinstance(file, Model) or file.is_saved:  # what was found out is known only to who reads the file itself
         file = read_model(path, sizes[0])
-    return Checked(compiled, file, tuple(devices), _second_engine(compiled, tell), tuple(oddities(compiled, file)))
-
-
-def _second_engine(compiled: Compiled, tell: Tell) -> Agreement | None:
-    if find_spec("openvino") is None:
-        return None
-    tell("trying OpenVINO on it")
-    return try_second_engine(compiled.model_folder)
-
-
-def try_second_engine(model_folder: Path) -> Agreement:
-    """OpenVINO on a cleaned model. If it dies of that, the signal is its reason."""
-    said: list[bytes] = []
-    try:
-        run_job("stages.jobs.second_engine", str(model_folder), failed="OpenVINO", hear=said.append, limit_s=_LIMIT_S)
-    except JobFailed as error:
-        return Agreement(runs=False, reason=error.reason)
-    return msgspec.json.decode(said[-1], type=Agreement)
+    engines = None if devices else engines_tried(compiled, machine, tell)
+    return Checked(compiled, file, tuple(devices), engines, tuple(oddities(compiled, file)))
 
 
 def weight_bytes_within(graph: onnx.GraphProto) -> int:

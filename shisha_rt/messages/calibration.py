@@ -26,17 +26,22 @@ class MeasuringJob(Rounds, frozen=True, kw_only=True):
     lead: tuple[int, ...] = ()
 
 
-class CalibrationJob(MeasuringJob, frozen=True, kw_only=True):
-    """Measure `spans` (first and last layer, inclusive) of the model in `engine_folder`.
+class BesideJob(MeasuringJob, frozen=True, kw_only=True):
+    """A measurement that may go on beside the frames of a daemon.
 
     `undisturbed`: give up after a round in which the engine's threads waited for cores that other processes had.
     `family`: the process whose family is ours; what else runs on the cores meanwhile counts as others (0: everything).
     """
 
-    engine_folder: str
-    spans: tuple[tuple[int, int], ...]
     undisturbed: bool = False
     family: int = 0
+
+
+class CalibrationJob(BesideJob, frozen=True, kw_only=True):
+    """Measure `spans` (first and last layer, inclusive) of the model in `engine_folder`."""
+
+    engine_folder: str
+    spans: tuple[tuple[int, int], ...]
 
 
 class NeighbourJob(msgspec.Struct, frozen=True):

@@ -146,6 +146,12 @@ def output_makers(outputs: Iterable[str], nodes: Sequence[NodeEnds], node_layers
     return tuple(made.get(name, NO_LAYER) for name in outputs)
 
 
+def made_outputs(index: ModelIndex) -> tuple[TensorSpec, ...]:
+    """The outputs that the network makes: not those that are inputs, handed on as they are."""
+    makers = zip(index.outputs, index.output_makers, strict=True)
+    return tuple(spec for spec, layer in makers if layer != NO_LAYER)
+
+
 def crossing_tensors(nodes: Sequence[NodeEnds], node_layers: Sequence[int]) -> list[tuple[str, int, tuple[int, ...]]]:
     """Name, maker's layer and readers' layers of each tensor that passes between layers, in the order of making."""
     readers: dict[str, set[int]] = {}

@@ -27,7 +27,7 @@ import numpy as np
 
 from shisha_rt.machine.device import Device
 from shisha_rt.machine.host.cpu_use import CpuReading, family, read_cpu_use
-from shisha_rt.messages.calibration import Calibrated, CalibrationJob, Progress, Rounds, SpanTime
+from shisha_rt.messages.calibration import BesideJob, Calibrated, CalibrationJob, Progress, Rounds, SpanTime
 from shisha_rt.model.index import ModelIndex
 from shisha_rt.model.reader import index_file
 from shisha_rt.model.spans import groups_of
@@ -74,15 +74,15 @@ def calibrate(job: CalibrationJob, tell: Callable[[Progress], None]) -> Calibrat
         # With one thread the engine computes in ours; more are its own, and nothing else runs in this process.
         cpu_clock = time.thread_time if job.threads == 1 else time.process_time
         timers = [Timer(partial(segment.run, arena, _SLOT), segment.frame_bytes, cpu_clock) for segment in segments]
-        before = _cpu_use(job)
-        given_up = not run_rounds([timer.run for timer in timers], job, tell, _Waiting() if job.undisturbed else None)
+        before = cpu_use(job)
+        given_up = not run_rounds([timer.run for timer in timers], job, tell, Waiting() if job.undisturbed else None)
         times = () if given_up else tuple(timer.result() for timer in timers)
-        return Calibrated(times, _cpu_use(job).others_ratio(before))
+        return Calibrated(times, cpu_use(job).others_ratio(before))
     finally:
         arena.close()
 
 
-def _cpu_use(job: CalibrationJob) -> CpuReading:
+def cpu_use(job: BesideJob) -> CpuReading:
     own = family(job.family) if job.family else ()
     return read_cpu_use({*job.cores, *job.neighbours}, own, time.monotonic())
 
@@ -114,21 +114,7 @@ class Timer:
         )
 
 
-class _Waiting:
-    """How much of the time some thread of this process could have run, and another process had the core."""
-
-    def __init__(self) -> None:
-        self._at_s, self._waited_s = time.monotonic(), _waited_s()
-
-    def ratio(self) -> float:
-        """Since it was asked last; it is over 1 where several threads wait."""
-        now_s, waited_s = time.monotonic(), _waited_s()
-        ratio = (waited_s - self._waited_s) / (now_s - self._at_s)
-        self._at_s, self._waited_s = now_s, waited_s
-        return ratio
-
-
-def _waited_s() -> float:
+def threads_waited_s() -> float:
     """All threads' waiting for a core, by the kernel's books; 0 where it keeps none."""
     waited_ns = 0
     for file in Path("/proc/self/task").glob("*/schedstat"):
@@ -137,11 +123,29 @@ def _waited_s() -> float:
     return waited_ns / 1e9
 
 
+class Waiting:
+    """How much of the time some thread could have run, and another process had the core.
+
+    `waited_s`: how long that has been so far.
+    """
+
+    def __init__(self, waited_s: Callable[[], float] = threads_waited_s) -> None:
+        self._look = waited_s
+        self._at_s, self._waited_s = time.monotonic(), waited_s()
+
+    def ratio(self) -> float:
+        """Since it was asked last; it is over 1 where several threads wait."""
+        now_s, waited_s = time.monotonic(), self._look()
+        ratio = (waited_s - self._waited_s) / (now_s - self._at_s)
+        self._at_s, self._waited_s = now_s, waited_s
+        return ratio
+
+
 def run_rounds(
     turns: Sequence[Callable[[], None]],
     rounds: Rounds,
     tell: Callable[[Progress], None],
-    waiting: _Waiting | None = None,
+    waiting: Waiting | None = None,
 ) -> bool:
     """Run each of `turns` once in every round; return False if that was given up because threads had to wait."""
     start_s = time.monotonic()

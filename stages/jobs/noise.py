@@ -22,19 +22,20 @@ def run_on_something(
     first: int = 0,
     most: int | None = None,
     whole: Mapping[str, int] = MappingProxyType({}),
+    seed: int = 0,
 ) -> _Result:
     """What `run` makes of values made up for tensors, each given by name, shape and datatype.
 
     With some values nothing comes out of what depends on the data, and not every operator behind that stands it: then
     others are tried. `first`: 0 to begin with zeros, which cost nothing, 1 with noise; `most`: how many
-    kinds of values are tried at most; `whole`: what tensors of whole numbers, by name, are full of. Raises what `run`
-    raised first.
+    kinds of values are tried at most; `whole`: what tensors of whole numbers, by name, are full of; `seed`: of the
+    noise. Raises what `run` raised first.
     """
     fault: Exception | None = None
     values: dict[str, Array] = {}
     for change in (*_CHANGES[first:], *_CHANGES[:first])[:most]:
         if change is not np.zeros_like and not values:
-            generator = np.random.default_rng(0)
+            generator = np.random.default_rng(seed)
             values = {name: noise(shape, datatype, generator) for name, shape, datatype in tensors}
         given = values or {name: np.zeros(shape, NUMPY_OF[datatype]) for name, shape, datatype in tensors}
         try:

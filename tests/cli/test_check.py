@@ -6,17 +6,15 @@ import os
 from importlib.util import find_spec
 from pathlib import Path
 
-import numpy as np
 import onnx
 import pytest
 from onnx import helper
 
-from shisha_rt.measure.check import oddities, try_second_engine, weight_bytes_within
+from shisha_rt.measure.check import oddities, weight_bytes_within
 from shisha_rt.model.reader.onnx_reader import Model
-from stages.jobs.second_engine import agreement
 from tests.cli.conftest import Run
 from tests.measure.test_compile import refused
-from tests.model.networks import Array, network, odd_network, weight, write
+from tests.model.networks import network, odd_network, weight, write
 from tests.wild.odd_networks import SERVED, in_opset
 from tests.wild.test_odd_networks import compiled_here, saved
 
@@ -25,8 +23,11 @@ def test_an_everyday_network(run: Run, tiny_model: Path) -> None:
     ran = run("check", tiny_model, "--dim", "N=2", "--machine", "shared-2", "--json")
     assert (ran.status, ran.err) == (0, "")
     found = ran.object
-    second = found.pop("openvino")
-    assert second is None or (second["runs"] and second["difference"] < 1e-5)
+    first, *others = found.pop("engines")
+    assert first["engine"] == "onnxruntime"
+    assert [other["engine"] for other in others] == (["openvino"] if find_spec("openvino") else [])
+    assert all(other["difference"] < 1e-5 and not other["why_not"] for other in others)
+    assert {time["threads"] for tried in (first, *others) for time in tried["times"]} == {1}
     image = {"datatype": "FP32", "shape": [2, 4, 8, 8]}
     assert found.pop("engine").startswith("onnxruntime ")
     assert [layer["share"] for layer in found.pop("heaviest")] == [pytest.approx(1 / 3)] * 3
@@ -75,7 +76,8 @@ def test_one_screen(run: Run, tiny_model: Path) -> None:
             "host",
             "engine",
             "cuts",
-            "openvino",
+            "batches",
+            "engines",
             "next",
         )
     ]
@@ -94,9 +96,9 @@ def test_nothing_to_cut_and_an_engine_that_does_not_know_an_operator(
     assert found["cuts"] == {"legal": 0, "all": 0, "least": None, "most": None}
     assert found["heaviest"] == []
     assert [command.split("  # ")[1][:6] for command in found["next"]] == ["a copy", "places"]
-    if find_spec("openvino") is not None:
-        assert found["openvino"]["runs"] is False
-        assert "Det" in found["openvino"]["reason"]
+    for other in found["engines"][1:]:
+        assert other["runs"] is False
+        assert "Det" in other["why_not"]
 
 
 def odd(model: onnx.ModelProto, folder: Path) -> list[str]:
@@ -145,26 +147,6 @@ def test_weights_inside_operators_are_counted() -> None:
     model = SERVED["weights_in_branches"]()
     inside = 2 * 33 * (35 + 64)
     assert weight_bytes_within(model.graph) == 4 * (2 * 33 * 33 + inside + 1)
-
-
-def test_how_far_answers_lie_from_each_other() -> None:
-    right: list[Array] = [np.array([1.0, -4.0], np.float32), np.zeros((0, 3)), np.array([3, 4]), np.array([True])]
-    exact = agreement("abcd", right, right)
-    assert (exact.runs, exact.difference) == (True, 0.0)
-    near = [right[0] + np.float32(0.5), *right[1:]]
-    assert agreement("abcd", near, right).difference == 0.125
-    assert agreement("abcd", [right[0], right[1], right[2] + 1, right[3]], right).difference == 0.25
-    shorter = agreement("abcd", [right[0][:1], *right[1:]], right)
-    assert (shorter.runs, shorter.difference, shorter.reason) == (True, None, "output 'a' is [1] there, [2] here")
-    assert (
-        "'a' is finite" in agreement("abcd", [right[0] * np.array([np.inf, 1], np.float32), *right[1:]], right).reason
-    )
-
-
-def test_a_second_engine_whose_process_ends_badly_is_an_outcome(tmp_path: Path) -> None:
-    found = try_second_engine(tmp_path)  # where no model is
-    assert not found.runs
-    assert "clean.onnx" in found.reason
 
 
 def test_bad_input(run: Run, tiny_model: Path) -> None:

@@ -1,0 +1,153 @@
+"""What each installed engine makes of a whole network on this host: tried once, and kept for the next start.
+
+The network is run on one thread, as its copies would run it (the other cores are kept busy with it meanwhile), and on
+all threads of places that are alike and can compute together. Engines are tried one at a time on a host, like layers;
+what was measured while others had the cores counts until there is something calmer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import logging
+import os
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import astuple, replace
+from importlib.util import find_spec
+from typing import Final
+
+import msgspec
+
+from shisha_rt.cache import cache_folder
+from shisha_rt.costs.engine_trials import EnginesTried, EngineTrial, together
+from shisha_rt.costs.profiles import DISTURBED
+from shisha_rt.errors import Failure
+from shisha_rt.machine.machine import Machine
+from shisha_rt.measure.compile import Tell
+from shisha_rt.measure.compiled import Compiled
+from shisha_rt.measure.database import Table, explained, open_database
+from shisha_rt.measure.place_class import PlaceClass, class_of
+from shisha_rt.measure.profile import teams_to_measure
+from shisha_rt.measure.sitting import known_or_measured, measure
+from shisha_rt.messages.try_engines import EnginesJob
+from shisha_rt.plan.engine import ENGINES, EngineName
+
+log = logging.getLogger(__name__)
+
+FILE_NAME: Final = "engines.sqlite"
+_TABLE: Final = Table(
+    "tried", "(key TEXT PRIMARY KEY, record BLOB NOT NULL, others_ratio REAL NOT NULL)", 1, rows="engines tried"
+)
+_ADD: Final = f"""
+    INSERT INTO tried VALUES (?, ?, ?)
+    ON CONFLICT DO UPDATE SET record = excluded.record, others_ratio = excluded.others_ratio
+    WHERE tried.others_ratio > {DISTURBED} AND excluded.others_ratio < tried.others_ratio
+"""
+_BUDGET_S: Final = 2.5
+
+
+def installed_engines() -> dict[EngineName, str]:
+    """Versions of the engines that are installed, ONNX Runtime's first. None is loaded for that."""
+    versions = {}
+    for engine in ENGINES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            if find_spec(engine) is not None:
+                versions[engine] = importlib.metadata.version(engine)
+    return versions
+
+
+def known_engines(compiled: Compiled, machine: Machine) -> EnginesTried | None:
+    """What `engines_tried` would find without trying anything; None if something is missing. Raises as it does.
+
+    Where only ONNX Runtime is installed there is nothing to find out.
+    """
+    keys = _classes(compiled, machine).keys()
+    kept = _load(keys)
+    if kept.keys() >= keys:
+        return together([kept[key] for key in keys])
+    engines = installed_engines()
+    return (
+        None if len(engines) > 1 else EnginesTried(tuple(EngineTrial(*named, runs=True) for named in engines.items()))
+    )
+
+
+def engines_tried(
+    compiled: Compiled, machine: Machine, tell: Tell, *, beside: int = 0, renew: bool = False
+) -> EnginesTried:
+    """Try each installed engine on one thread and on all; seconds, unless it is known.
+
+    `compiled`: for stages of ONNX Runtime. `beside` and `renew` as in `profile_model`: what several threads take may
+    then be missing. Raises BadInput where this host has too few cores for a place's threads, and Failure where ONNX
+    Runtime does not run the network.
+    """
+    classes = _classes(compiled, machine)
+    here: dict[str, EnginesTried] = {}
+
+    def known() -> dict[str, EnginesTried]:
+        return here | _load(classes.keys())
+
+    def missing(kept: Mapping[str, EnginesTried]) -> list[str]:
+        return [key for key in classes if key not in kept or (renew and kept[key].others_ratio > DISTURBED)]
+
+    def measured(keys: Sequence[str]) -> None:
+        for key in keys:
+            here[key] = _measured(compiled, classes[key], tell, beside)
+            if here[key].engines[0].times:  # it was not given up
+                _save(key, here[key])
+
+    kept = known_or_measured(known, missing, measured)
+    return together([kept[key] for key in classes])
+
+
+def _classes(compiled: Compiled, machine: Machine) -> dict[str, PlaceClass]:
+    """By the keys under which they are kept: one thread, a place's, and those of all places that are alike."""
+    alike = [machine.together(team) for team in teams_to_measure(machine)]
+    widest = max(alike, key=lambda place: place.threads, default=machine.usual[0])
+    place = machine.place(widest.name)
+    single = replace(place, threads=1, cores=place.cores[:1], core_count=1)
+    versions = " ".join(f"{engine}-{version}" for engine, version in installed_engines().items())
+    by_threads = {each.threads: class_of(each, machine, compiled) for each in (single, place, widest)}
+    return {
+        " ".join(map(str, (compiled.key, versions, *astuple(place_class.setting)))): place_class
+        for place_class in by_threads.values()
+    }
+
+
+def _measured(compiled: Compiled, place_class: PlaceClass, tell: Tell, beside: int) -> EnginesTried:
+    job = place_class.job(
+        EnginesJob,
+        budget_s=_BUDGET_S,
+        folders=tuple((str(shape.model_folder), str(shape.engine_folder)) for shape in compiled.each),
+        engines=installed_engines(),
+        undisturbed=bool(beside and place_class.setting.threads > 1),
+        family=beside or os.getpid(),
+    )
+    subject = f"each engine on the whole of {compiled.model.name}"
+    return measure(subject, "stages.jobs.try_engines", job, EnginesTried, tell)
+
+
+def _load(keys: Collection[str]) -> dict[str, EnginesTried]:
+    """What is kept of it; nothing, with a warning, where the file cannot be used."""
+    path = cache_folder() / FILE_NAME
+    if not path.exists():
+        return {}
+    try:
+        with contextlib.closing(open_database(path, _TABLE)) as database, explained(path):
+            rows = [database.execute("SELECT key, record FROM tried WHERE key = ?", (key,)).fetchone() for key in keys]
+    except Failure as failure:
+        log.warning("%s; what engines take is not known", failure)
+        return {}
+    kept = {}
+    for row in filter(None, rows):
+        with contextlib.suppress(msgspec.MsgspecError):
+            kept[row[0]] = msgspec.msgpack.decode(row[1], type=EnginesTried)
+    return kept
+
+
+def _save(key: str, tried: EnginesTried) -> None:
+    path = cache_folder() / FILE_NAME
+    try:
+        with contextlib.closing(open_database(path, _TABLE)) as database, explained(path):
+            database.execute(_ADD, (key, msgspec.msgpack.encode(tried), tried.others_ratio))
+    except Failure as failure:
+        log.warning("%s; what engines take is not kept", failure)

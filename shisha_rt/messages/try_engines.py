@@ -1,0 +1,84 @@
+"""How engines are tried on a whole network: what is asked of the job that does (JSON lines, as `calibration` has them;
+it answers with `EnginesTried`), and what that job says to the process that has an engine.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+import msgspec
+
+from shisha_rt.messages.calibration import BesideJob
+from shisha_rt.plan.engine import EngineName
+from shisha_rt.process.codec import Codec
+
+
+class EnginesJob(BesideJob, frozen=True, kw_only=True):
+    """Run the whole network on each of `engines` (name: version), ONNX Runtime first.
+
+    `folders`: of the cleaned model and of ONNX Runtime's form of it, for each shape that it is served in.
+    """
+
+    folders: tuple[tuple[str, str], ...]
+    engines: dict[EngineName, str]
+
+
+class BuildEngine(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The first message. Conditions as in `MeasuringJob`."""
+
+    engine: EngineName
+    folders: tuple[tuple[str, str], ...]
+    threads: int
+    cores: tuple[int, ...]
+    lead: tuple[int, ...]
+
+
+class EngineBuilt(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Seconds that building took, for all shapes."""
+
+    build_s: float
+
+
+class ComputeFrame(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """A frame in the shape of that index: the bytes of each input, by name."""
+
+    shape: int
+    inputs: dict[str, bytes]
+
+
+class FrameComputed(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The bytes of each output that the network makes, by name, but for those whose shape depends on the data."""
+
+    outputs: dict[str, bytes]
+
+
+class TimeFrames(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Run the last frame of a shape again and again, for `least_s` seconds and at least once."""
+
+    shape: int
+    least_s: float
+
+
+class FramesTimed(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Seconds of each run by the clock and of all threads' CPU time; for how long threads waited for a core.
+
+    `private_bytes`: memory that this process alone has, more than before it built anything.
+    """
+
+    wall_s: tuple[float, ...]
+    cpu_s: tuple[float, ...]
+    waited_s: float
+    private_bytes: int
+
+
+class EngineRefuses(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The engine raised something, said in a line; it can be asked again."""
+
+    reason: str
+
+
+ToEngine: TypeAlias = BuildEngine | ComputeFrame | TimeFrames
+FromEngine: TypeAlias = EngineBuilt | FrameComputed | FramesTimed | EngineRefuses
+
+TO_ENGINE: Final[Codec[ToEngine]] = Codec(ToEngine)
+FROM_ENGINE: Final[Codec[FromEngine]] = Codec(FromEngine)

@@ -1,0 +1,146 @@
+"""`python -m stages.jobs.one_engine CHANNEL PARENT`: a whole network on one engine, as `try_engines` asks.
+
+It is built as a worker builds it, and bound to a slot of a private arena. If the engine dies of the network, so does
+this process, and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from shisha_rt.messages import try_engines as te
+from shisha_rt.model.index import made_outputs
+from shisha_rt.model.reader import index_file
+from shisha_rt.placement.segments import segment
+from shisha_rt.plan.engine import DEFAULT_ENGINE
+from shisha_rt.process.arena import Arena
+from shisha_rt.process.layout import layout_of
+from shisha_rt.process.parent import line_to_parent
+from stages.built.clean_model import CleanModel
+from stages.engines.onnxruntime.segment import OptimisedModel
+from stages.engines.openvino.session import load_openvino, openvino_session
+from stages.engines.session import Array
+from stages.jobs.calibrate import threads_waited_s
+
+_SLOT: Final = 0
+_LONG_S: Final = 0.1
+"""Such a run finds in the caches hardly anything that the run before it has left there."""
+_MOST_SAID: Final = 200
+
+
+def main(arguments: list[str]) -> int:
+    channel = line_to_parent(arguments)
+    asked = te.TO_ENGINE.decode(channel.wait())
+    assert isinstance(asked, te.BuildEngine)
+    try:
+        engine = _Engine(asked)
+    except Exception as error:  # whatever it raises says that it does not run the network
+        channel.send(te.FROM_ENGINE.encode(te.EngineRefuses(_in_a_line(error))))
+        channel.wait()  # until this process is ended
+        return 0
+    answer: te.FromEngine = engine.built
+    while True:
+        channel.send(te.FROM_ENGINE.encode(answer))
+        try:
+            answer = engine.handle(te.TO_ENGINE.decode(channel.wait()))
+        except EOFError:
+            return 0
+        except Exception as error:  # of these values
+            answer = te.EngineRefuses(_in_a_line(error))
+
+
+class _Engine:
+    """The network in each of its shapes."""
+
+    def __init__(self, asked: te.BuildEngine) -> None:
+        """Stand where a worker would: on its place's cores, or on the lead's of a team's.
+
+        Raises whatever the engine does.
+        """
+        os.sched_setaffinity(0, asked.cores)
+        if asked.engine != DEFAULT_ENGINE:
+            load_openvino()
+        if asked.lead:
+            os.sched_setaffinity(0, asked.lead)
+        self._before_bytes, started_s = _private_bytes(), time.monotonic()
+        self._shapes = [_Shape(asked, *map(Path, folders)) for folders in asked.folders]
+        self.built = te.EngineBuilt(time.monotonic() - started_s)
+
+    def handle(self, asked: te.ToEngine) -> te.FromEngine:
+        match asked:
+            case te.ComputeFrame(shape, inputs):
+                return te.FrameComputed(self._shapes[shape].compute(inputs))
+            case te.TimeFrames(shape, least_s):
+                return self._timed(self._shapes[shape].run, least_s)
+        raise ValueError("it is built already")
+
+    def _timed(self, run: Callable[[], object], least_s: float) -> te.FramesTimed:
+        waited_s, start_s = threads_waited_s(), time.perf_counter()
+        times_s = [_timed(run)]
+        if times_s[0][0] < _LONG_S:
+            times_s.clear()
+        while not times_s or time.perf_counter() - start_s < least_s:
+            times_s.append(_timed(run))
+        wall_s, cpu_s = zip(*times_s, strict=True)
+        waited_s = threads_waited_s() - waited_s
+        return te.FramesTimed(wall_s, cpu_s, waited_s, max(0, _private_bytes() - self._before_bytes))
+
+
+def _timed(run: Callable[[], object]) -> tuple[float, float]:
+    """Seconds by the clock, and of CPU time: nothing else runs in this process."""
+    cpu_start_s, wall_start_s = time.process_time(), time.perf_counter()
+    run()
+    return time.perf_counter() - wall_start_s, time.process_time() - cpu_start_s
+
+
+class _Shape:
+    """The network in one shape."""
+
+    def __init__(self, asked: te.BuildEngine, model_folder: Path, engine_folder: Path) -> None:
+        index = index_file.read_index(engine_folder)
+        self._arena = Arena.create(layout_of(index), slot_count=1, place_count=1)
+        self._inputs = [spec.name for spec in index.inputs]
+        self._outputs = [spec.name for spec in made_outputs(index) if not spec.open_axes]
+        cores = asked.cores if asked.lead else ()
+        if asked.engine == DEFAULT_ENGINE:
+            whole = OptimisedModel(engine_folder, index).segment(((0, index.layer_count - 1),), asked.threads, cores)
+            whole.bind(self._arena, _SLOT)
+            self.run: Callable[[], object] = partial(whole.run, self._arena, _SLOT)
+        else:
+            model = CleanModel(model_folder)
+            cut = segment(model.graph, 0, len(model.graph.operators) - 1, device="")
+            session = openvino_session(model, cut, "fp32", asked.threads, cores)
+            self.run = session.bind(*([self._view(name) for name in names] for names in (cut.inputs, cut.outputs)))
+
+    def compute(self, inputs: Mapping[str, bytes]) -> dict[str, bytes]:
+        """Raises whatever the engine does."""
+        for name, value in inputs.items():
+            self._arena.write(_SLOT, self._arena.layout.regions[name], memoryview(value))
+        self.run()
+        return {name: self._arena.raw(_SLOT, self._arena.layout.regions[name]).tobytes() for name in self._outputs}
+
+    def _view(self, name: str) -> Array:
+        return self._arena.view(_SLOT, self._arena.layout.regions[name])
+
+
+def _private_bytes() -> int:
+    """Memory of this process that no file and no other process has. Weights that are mapped from a file have."""
+    _, resident, shared, *_ = map(int, Path("/proc/self/statm").read_text().split())
+    return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _in_a_line(error: Exception) -> str:
+    """Without the places in OpenVINO's sources that what it says begins with."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    message = " ".join(line for line in lines if line and not line.startswith(("Exception from", "Check '")))
+    return (message or repr(error))[:_MOST_SAID]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

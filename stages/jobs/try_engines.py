@@ -1,0 +1,252 @@
+"""`python -m stages.jobs.try_engines JOB_JSON`: run a whole network on each engine, compare the answers, time the runs.
+
+Each engine is in a process of its own (`one_engine`), as it may die of the network, or come to no end. All get the same
+frames, made up, and what they answer is held against ONNX Runtime's. Those whose answers agree then take turns, round
+after round, so that a drift of the host hits all alike, and medians are taken. In a turn a short run is repeated, after
+one that is not timed: where places serve copies of a network, its weights are in the caches as far as they fit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeAlias, TypeVar
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+
+from shisha_rt.costs.engine_trials import EnginesTried, EngineTime, EngineTrial, why_not
+from shisha_rt.errors import Failure
+from shisha_rt.messages import try_engines as te
+from shisha_rt.messages.calibration import Progress, Rounds
+from shisha_rt.model.index import ModelIndex, made_outputs
+from shisha_rt.model.reader import index_file
+from shisha_rt.plan.engine import DEFAULT_ENGINE
+from shisha_rt.process.channel import Channel, ChannelBroken
+from shisha_rt.process.child import last_line, start_child
+from shisha_rt.process.job import how_ended
+from shisha_rt.tensors import NUMPY_OF
+from stages.engines.session import Array
+from stages.jobs.agreement import compared
+from stages.jobs.calibrate import Waiting, cpu_use, run_rounds, say
+from stages.jobs.neighbour import neighbours
+from stages.jobs.noise import run_on_something
+
+_FRAMES: Final = 3
+_TURN_S: Final = 0.02
+_MOST_BUDGETS: Final = 2
+"""The fewest rounds may take so many times the budget; of a large network there are fewer."""
+_LEAST_ROUNDS: Final = 2
+_LIMIT_S: Final = 300.0
+"""For anything that is asked of an engine."""
+
+Arrays: TypeAlias = dict[str, Array]
+AnswerT = TypeVar("AnswerT")
+
+
+def main(arguments: list[str]) -> int:
+    job = msgspec.json.decode(arguments[0], type=te.EnginesJob)
+    with neighbours(job.folders[0][1], job.neighbours):
+        tried = try_engines(job, tell=say)
+    say(tried)
+    return 0
+
+
+def try_engines(job: te.EnginesJob, tell: Callable[[Progress], None]) -> EnginesTried:
+    """Raises Failure where ONNX Runtime does not run the network."""
+    shapes = [index_file.read_index(Path(engine_folder)) for _, engine_folder in job.folders]
+    with contextlib.ExitStack() as ending:
+        networks = [_Network(EngineTrial(*names, runs=True), job, shapes, ending) for names in job.engines.items()]
+        right, *others = networks
+        for shape, index in enumerate(shapes):
+            for seed in range(_FRAMES):
+                if why_not(right.trial):
+                    raise Failure(right.trial.reason)
+                inputs, expected = _frame(right, shape, index, seed)
+                for other in others:
+                    other.compare(shape, inputs, expected)
+        before = cpu_use(job)
+        _time([network for network in networks if not why_not(network.trial)], len(shapes), job, tell)
+        return EnginesTried(tuple(network.trial for network in networks), cpu_use(job).others_ratio(before))
+
+
+class _Lost(Exception):
+    """The engine's process is gone, or was ended as it came to no end."""
+
+
+class _Refused(Exception):
+    """The engine raised something."""
+
+
+class _Network:
+    """A network on one engine, in a process of its own, and what is known of it."""
+
+    def __init__(
+        self, trial: EngineTrial, job: te.EnginesJob, shapes: Sequence[ModelIndex], ending: contextlib.ExitStack
+    ) -> None:
+        """Build it. `ending` ends the process."""
+        self.trial = trial
+        self.run_s = 0.0
+        self.waited_s = 0.0
+        self._threads = job.threads
+        self._times_s: list[list[tuple[float, float]]] = [[] for _ in shapes]
+        depending = next((spec.name for index in shapes for spec in index.outputs if spec.open_axes), None)
+        if depending is not None and trial.engine != DEFAULT_ENGINE:
+            self._leave_out(f"the shape of output {depending!r} depends on the data")
+            return
+        self._process = ending.enter_context(contextlib.closing(_Process()))
+        build = te.BuildEngine(trial.engine, job.folders, job.threads, job.cores, job.lead)
+        with self._outcome():
+            self.trial = replace(trial, build_s=self._process.ask(build, te.EngineBuilt).build_s)
+
+    def compute(self, shape: int, inputs: Arrays) -> dict[str, bytes]:
+        """Outputs by name. Raises _Lost and _Refused."""
+        start_s = time.perf_counter()
+        frame = te.ComputeFrame(shape, {name: array.tobytes() for name, array in inputs.items()})
+        outputs = self._process.ask(frame, te.FrameComputed).outputs
+        self.run_s = time.perf_counter() - start_s
+        return outputs
+
+    def compare(self, shape: int, inputs: Arrays, expected: Arrays) -> None:
+        if why_not(self.trial):
+            return
+        with self._outcome():
+            outputs = self.compute(shape, inputs)
+            self.trial = compared(self.trial, _arrays(outputs, expected), expected)
+
+    def turn(self, shape: int) -> None:
+        """Time some runs."""
+        if why_not(self.trial):
+            return
+        with self._outcome():
+            timed = self._process.ask(te.TimeFrames(shape, _TURN_S), te.FramesTimed)
+            self._times_s[shape] += zip(timed.wall_s, timed.cpu_s, strict=True)
+            self.waited_s += timed.waited_s
+            self.trial = replace(self.trial, private_bytes=timed.private_bytes)
+
+    def take_times(self) -> None:
+        """Have the trial tell the mean over the shapes of the medians of what was timed."""
+        if all(self._times_s) and not why_not(self.trial):
+            medians_s = [
+                [statistics.median(clock) for clock in zip(*times_s, strict=True)] for times_s in self._times_s
+            ]
+            wall_s, cpu_s = (statistics.fmean(clock) for clock in zip(*medians_s, strict=True))
+            times = EngineTime(self._threads, wall_s, cpu_s, min(map(len, self._times_s)))
+            self.trial = replace(self.trial, times=(times,))
+
+    @contextlib.contextmanager
+    def _outcome(self) -> Iterator[None]:
+        """Whatever becomes of the engine meanwhile is what is known of it."""
+        try:
+            yield
+        except (_Lost, _Refused) as error:
+            self._leave_out(str(error))
+
+    def _leave_out(self, reason: str) -> None:
+        self.trial = replace(self.trial, runs=False, reason=reason)
+
+
+def _arrays(outputs: dict[str, bytes], like: Arrays) -> Arrays:
+    return {name: np.frombuffer(outputs[name], array.dtype).reshape(array.shape) for name, array in like.items()}
+
+
+def _frame(right: _Network, shape: int, index: ModelIndex, seed: int) -> tuple[Arrays, Arrays]:
+    """Made-up inputs, and what ONNX Runtime makes of them. Raises Failure where it runs on none."""
+    tensors = [(spec.name, spec.shape, spec.datatype) for spec in index.inputs]
+    whole = {spec.name: spec.made_up for spec in index.inputs if spec.made_up}
+    closed = [spec for spec in made_outputs(index) if not spec.open_axes]
+    like = {spec.name: np.empty(spec.shape, NUMPY_OF[spec.datatype]) for spec in closed}
+
+    def run(inputs: Arrays) -> tuple[Arrays, Arrays]:
+        return inputs, _arrays(right.compute(shape, inputs), like)
+
+    made_up = partial(run_on_something, tensors=tensors, first=1, whole=whole, seed=seed)
+    try:
+        few = _few_indices(index, seed)
+        with contextlib.suppress(_Refused):
+            if few:
+                return made_up(lambda inputs: run(inputs | few))
+        return made_up(run)
+    except (_Lost, _Refused) as error:
+        raise Failure(str(error)) from error
+
+
+def _few_indices(index: ModelIndex, seed: int) -> Arrays:
+    """0 or 1 where whole numbers are read that may be indices; none for the first seed, where all are 0."""
+    generator = np.random.default_rng(seed)
+    drawn = {spec.name: generator.integers(0, 2, spec.shape) for spec in index.inputs if seed and not spec.made_up}
+    dtypes = {spec.name: NUMPY_OF[spec.datatype] for spec in index.inputs}
+    return {
+        name: values.astype(dtypes[name])
+        for name, values in drawn.items()
+        if dtypes[name].kind == "b" or (dtypes[name].kind in "iu" and dtypes[name].itemsize > 1)
+    }
+
+
+def _time(networks: Sequence[_Network], shape_count: int, job: te.EnginesJob, tell: Callable[[Progress], None]) -> None:
+    """Have all take turns; if that is given up, because threads had to wait, no times are taken."""
+    turns = [partial(network.turn, shape) for shape in range(shape_count) for network in networks]
+    round_s = shape_count * sum(network.run_s for network in networks)
+    fewest = int(_MOST_BUDGETS * job.budget_s / round_s)
+    rounds = Rounds(
+        budget_s=job.budget_s,
+        min_rounds=max(_LEAST_ROUNDS, min(job.min_rounds, fewest)),
+        max_rounds=job.max_rounds,
+    )
+    waiting = Waiting(lambda: sum(network.waited_s for network in networks)) if job.undisturbed else None
+    if run_rounds(turns, rounds, tell, waiting):
+        for network in networks:
+            network.take_times()
+
+
+class _Process:
+    """`one_engine`, and the line to it."""
+
+    def __init__(self) -> None:
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
+        self._channel, theirs = Channel.pair()
+        with theirs:
+            arguments = str(theirs.fileno()), str(os.getpid())
+            self._child = start_child(
+                "stages.jobs.one_engine", *arguments, pass_fds=[theirs.fileno()], stderr=self._said
+            )
+
+    def ask(self, message: te.ToEngine, answer: type[AnswerT]) -> AnswerT:
+        """Raises _Lost and _Refused."""
+        end_s = time.monotonic() + _LIMIT_S
+        with contextlib.suppress(ChannelBroken):  # then nothing comes either
+            self._channel.send(te.TO_ENGINE.encode(message))
+        while (data := self._channel.take()) is None:
+            if not self._channel.open:
+                raise _Lost(self._how_it_ended())
+            if not select.select([self._channel], [], [], max(0.0, end_s - time.monotonic()))[0]:
+                self._child.popen.kill()
+                raise _Lost(how_ended(None))
+        match te.FROM_ENGINE.decode(data):
+            case te.EngineRefuses(reason):
+                raise _Refused(reason)
+            case said:
+                assert isinstance(said, answer)
+                return said
+
+    def _how_it_ended(self) -> str:
+        status = self._child.popen.wait()
+        return how_ended(status) if status < 0 else last_line(self._said) or how_ended(status)
+
+    def close(self) -> None:
+        self._child.end()
+        self._channel.close()
+        self._said.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,70 @@
+"""What trials of engines say: who may serve, who is ahead, and trials on several numbers of threads as one."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from shisha_rt.costs.engine_trials import (
+    FAR_SLOWER,
+    MOST_APART,
+    MOST_UNLIKE,
+    EnginesTried,
+    EngineTime,
+    EngineTrial,
+    ahead,
+    far_slower,
+    together,
+    usable,
+    why_not,
+)
+from shisha_rt.plan.engine import ENGINES
+
+RIGHT = EngineTrial("onnxruntime", "1", runs=True)
+OTHER = EngineTrial("openvino", "2", runs=True, difference=MOST_APART, unlike=MOST_UNLIKE)
+
+
+def tried(threads: int, *wall_s: float, others_ratio: float = 0.0, other: EngineTrial = OTHER) -> EnginesTried:
+    times = [(EngineTime(threads, time_s, time_s * threads, runs=5),) for time_s in wall_s]
+    trials = [replace(trial, times=time) for trial, time in zip((RIGHT, other), times, strict=True)]
+    return EnginesTried(tuple(trials), others_ratio)
+
+
+def test_an_engine_whose_answers_differ_may_not_serve() -> None:
+    assert usable(EnginesTried((RIGHT, OTHER))) == ("onnxruntime", "openvino")
+    for spoilt, reason in (
+        (replace(OTHER, difference=1.01 * MOST_APART), "differ"),
+        (replace(OTHER, unlike=2 * MOST_UNLIKE), "0.20% of an output"),
+        (replace(OTHER, runs=False, reason="it died"), "it died"),
+        (replace(OTHER, runs=False), "does not run"),
+    ):
+        assert reason in why_not(spoilt)
+        assert usable(EnginesTried((RIGHT, spoilt))) == ("onnxruntime",)
+
+
+def test_who_is_ahead_and_who_is_far_slower() -> None:
+    assert ahead(tried(1, 1.0, 0.5), 1) == "openvino"
+    assert ahead(tried(1, 0.5, 1.0), 1) == "onnxruntime"
+    assert ahead(tried(1, 1.0, 1.02), 1) is None  # they are level
+    assert ahead(tried(1, 1.0, 0.5), 2) is None  # nobody knows
+    assert ahead(tried(1, 1.0, 0.5, other=replace(OTHER, difference=1.0)), 1) is None
+    assert far_slower(tried(1, 1.0, 1.01 * FAR_SLOWER), ENGINES, 1) == {"openvino"}
+    assert far_slower(tried(1, 1.0, 0.99 * FAR_SLOWER), ENGINES, 1) == frozenset()
+
+
+def test_one_thread_is_told_by_its_cpu_time() -> None:
+    time = EngineTime(1, wall_s=3.0, cpu_s=1.0, runs=5)
+    trial = replace(RIGHT, times=(time, EngineTime(2, wall_s=0.6, cpu_s=1.1, runs=5)))
+    assert (trial.time_s(1), trial.time_s(2), trial.time_s(4)) == (1.0, 0.6, None)
+
+
+def test_trials_on_several_threads_are_one() -> None:
+    worse = replace(OTHER, difference=0.5, unlike=None, build_s=9.0, private_bytes=9)
+    both = together([tried(1, 1.0, 0.5, others_ratio=0.3), tried(2, 0.6, 0.4, others_ratio=0.1, other=worse)])
+    assert both.others_ratio == 0.3
+    right, other = both.engines
+    assert [time.threads for time in other.times] == [1, 2]
+    assert (other.difference, other.unlike) == (0.5, MOST_UNLIKE)
+    assert (other.build_s, other.private_bytes) == (OTHER.build_s, OTHER.private_bytes)  # of one thread
+    assert (right.difference, right.runs) == (None, True)
+    lost = together([tried(1, 1.0, 0.5), tried(2, 0.6, 0.4, other=replace(OTHER, runs=False, reason="it died"))])
+    assert why_not(lost.engines[1]) == "it died"

@@ -1,0 +1,123 @@
+"""What engines take on a whole network, kept from one start to the next."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from shisha_rt.cache import cache_folder
+from shisha_rt.costs.engine_trials import EnginesTried, EngineTime, EngineTrial
+from shisha_rt.costs.profiles import DISTURBED
+from shisha_rt.machine.host.cores import usable_cores
+from shisha_rt.measure import engines
+from shisha_rt.measure.compile import compile_model
+from shisha_rt.measure.compiled import Compiled
+from shisha_rt.measure.database import open_database
+from shisha_rt.measure.engines import engines_tried, installed_engines, known_engines
+from shisha_rt.measure.place_class import PlaceClass
+from shisha_rt.measure.profile import Tell
+from tests.stages.test_calibrate import paper_machine
+from tests.stages.test_segments import residual
+
+
+@pytest.fixture
+def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compiled:
+    """In a cache of the test's own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(engines, "_BUDGET_S", 0.1)
+    return compile_model(residual(tmp_path))
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Threads of each job, none of which is run: each answers with a share of the cores that others had."""
+    jobs: list[int] = []
+
+    def measured(compiled: Compiled, place_class: PlaceClass, tell: Tell, beside: int) -> EnginesTried:
+        threads = place_class.setting.threads
+        jobs.append(threads)
+        times = () if beside else (EngineTime(threads, 1.0, 1.0, runs=5),)
+        return EnginesTried((EngineTrial("onnxruntime", "1", runs=True, times=times),), 1 / len(jobs))
+
+    monkeypatch.setattr(engines, "_measured", measured)
+    return jobs
+
+
+def test_engines_are_tried_once(compiled: Compiled) -> None:
+    """On one thread and on those of all places that are alike."""
+    machine = paper_machine(1.0, 1.0)
+    assert known_engines(compiled, machine) is None or len(installed_engines()) == 1
+    told: list[str] = []
+    tried = engines_tried(compiled, machine, told.append)
+    threads = sorted({1, min(2, len(usable_cores()))})
+    assert [trial.version for trial in tried.engines] == list(installed_engines().values())
+    assert all([time.threads for time in trial.times] == threads for trial in tried.engines)
+    assert "each engine on the whole of residual" in told[0]
+    told.clear()
+    assert engines_tried(compiled, machine, told.append) == tried == known_engines(compiled, machine)
+    assert told == []
+    assert known_engines(compiled, paper_machine(1.0, 1.0, 1.0, 1.0)) is None or len(usable_cores()) < 4
+
+
+def test_without_a_second_engine_there_is_nothing_to_find_out(
+    compiled: Compiled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engines, "find_spec", lambda name: None if name == "openvino" else name)
+    known = known_engines(compiled, paper_machine(1.0))
+    assert known is not None
+    assert [(trial.engine, trial.runs, trial.times) for trial in known.engines] == [("onnxruntime", True, ())]
+
+
+def test_another_version_is_tried_anew(compiled: Compiled, asked: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = paper_machine(1.0)
+    engines_tried(compiled, machine, print)
+    monkeypatch.setattr(importlib.metadata, "version", lambda _: "99")
+    engines_tried(compiled, machine, print)
+    assert asked == [1, 1]
+
+
+def test_what_was_disturbed_is_tried_again_if_wanted_and_the_calmer_stays(compiled: Compiled, asked: list[int]) -> None:
+    machine = paper_machine(1.0)
+    assert engines_tried(compiled, machine, print).others_ratio == 1
+    assert engines_tried(compiled, machine, print).others_ratio == 1
+    asked += [1] * int(1 / DISTURBED - 3)
+    assert DISTURBED < engines_tried(compiled, machine, print, renew=True).others_ratio < 1
+    asked += [1] * 9
+    calm = engines_tried(compiled, machine, print, renew=True)
+    assert calm.others_ratio < DISTURBED
+    count = len(asked)
+    assert engines_tried(compiled, machine, print, renew=True) == calm
+    assert len(asked) == count
+
+
+def test_what_was_given_up_is_used_and_not_kept(compiled: Compiled, asked: list[int]) -> None:
+    machine = paper_machine(1.0)
+    (trial,) = engines_tried(compiled, machine, print, beside=1).engines
+    assert trial.times == ()
+    engines_tried(compiled, machine, print)
+    assert len(asked) == 2
+
+
+def test_a_file_that_cannot_be_used_costs_no_answer(
+    compiled: Compiled, asked: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    (cache_folder() / engines.FILE_NAME).mkdir(parents=True)
+    caplog.set_level(logging.WARNING)
+    (trial,) = engines_tried(compiled, paper_machine(1.0), print).engines
+    assert len(trial.times) == 1
+    assert "what engines take is not kept" in caplog.text
+
+
+def test_a_record_of_another_form_is_none(compiled: Compiled, asked: list[int]) -> None:
+    machine = paper_machine(1.0)
+    tried = engines_tried(compiled, machine, print)
+    (key,) = engines._classes(compiled, machine)
+    path = cache_folder() / engines.FILE_NAME
+    with open_database(path, engines._TABLE) as database:
+        database.execute("UPDATE tried SET record = ?", (b"\xc0",))
+    assert engines._load([key]) == {}
+    assert engines_tried(compiled, machine, print) == replace(tried, others_ratio=0.5)

@@ -1,0 +1,195 @@
+"""Engines really tried on small networks: what comes of each, never the times themselves."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import onnx
+import psutil
+import pytest
+from onnx import helper
+
+from shisha_rt.costs.engine_trials import MOST_APART, EnginesTried, EngineTrial, usable, why_not
+from shisha_rt.errors import Failure
+from shisha_rt.machine.host.cores import usable_cores
+from shisha_rt.measure.compile import compile_model
+from shisha_rt.measure.compiled import Compiled
+from shisha_rt.measure.engines import installed_engines
+from shisha_rt.measure.shapes import compile_shapes
+from shisha_rt.messages.calibration import Progress
+from shisha_rt.messages.try_engines import EnginesJob
+from shisha_rt.model.input_sizes import InputSizes
+from stages.jobs.agreement import compared
+from stages.jobs.try_engines import try_engines
+from tests.model.int8 import qdq_network
+from tests.model.networks import Array, network, odd_network, weight, write
+from tests.processor import X86
+from tests.stages.test_calibrate import CORE, busy
+from tests.stages.test_profile_devices import WITHOUT_OPENVINO
+from tests.stages.test_segments import residual
+from tests.wild.odd_networks import SERVED
+
+
+def job_of(compiled: Compiled, threads: int = 1, **changed: Any) -> EnginesJob:
+    cores = usable_cores()[:threads]
+    job = EnginesJob(
+        cores=cores,
+        threads=threads,
+        lead=cores[:1] if threads > 1 else (),
+        folders=tuple((str(shape.model_folder), str(shape.engine_folder)) for shape in compiled.each),
+        engines=installed_engines(),
+        family=os.getpid(),
+        budget_s=0.1,
+        min_rounds=3,
+        max_rounds=10,
+    )
+    return msgspec.structs.replace(job, **changed)
+
+
+def tried(job: EnginesJob) -> EnginesTried:
+    """Progress only grows."""
+    ratios: list[float] = []
+    answer = try_engines(job, lambda progress: ratios.append(progress.done_ratio))
+    assert ratios == sorted(ratios)
+    return answer
+
+
+def compiled_tiny(model: onnx.ModelProto, folder: Path) -> Compiled:
+    return compile_model(write(model, folder))
+
+
+@pytest.mark.parametrize("threads", sorted({1, min(2, len(usable_cores()))}))
+def test_engines_agree_and_are_timed_in_turns(threads: int, tmp_path: Path) -> None:
+    found = tried(job_of(compile_model(residual(tmp_path)), threads))
+    assert [trial.engine for trial in found.engines] == list(installed_engines())
+    assert usable(found) == tuple(installed_engines())
+    for trial in found.engines:
+        (time,) = trial.times
+        assert time.threads == threads
+        assert time.runs >= 3
+        assert min(time.wall_s, time.cpu_s, trial.build_s, trial.private_bytes) > 0
+    right, *others = found.engines
+    assert (right.difference, right.unlike) == (None, None)
+    assert all(trial.difference is not None and trial.difference < 1e-5 for trial in others)
+
+
+@WITHOUT_OPENVINO
+def test_a_model_in_several_shapes_is_tried_in_each(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Conv", ["x", "w"], ["a"], pads=[1] * 4), helper.make_node("Relu", ["a"], ["y"])]
+    path = write(network(nodes, {"x": [1, 4, "h", 8]}, {"y": [1, 4, "h", 8]}, {"w": weight(4, 4, 3, 3)}), tmp_path)
+    both = compile_shapes(path, [InputSizes({"h": 8}), InputSizes({"h": 16})])
+    assert len(job_of(both).folders) == 2
+    found = tried(job_of(both))
+    assert [len(trial.times) for trial in found.engines] == [1, 1]
+    assert usable(found) == tuple(installed_engines())
+
+
+@WITHOUT_OPENVINO
+def test_what_an_engine_does_not_run_is_an_outcome(tmp_path: Path) -> None:
+    right, other = tried(job_of(compiled_tiny(odd_network(), tmp_path))).engines
+    assert (right.runs, len(right.times)) == (True, 1)
+    assert (other.runs, other.times) == (False, ())
+    assert "Det" in why_not(other)
+
+
+@WITHOUT_OPENVINO
+def test_outputs_as_large_as_the_data_makes_them_are_left_to_onnxruntime(tmp_path: Path) -> None:
+    right, other = tried(job_of(compiled_tiny(SERVED["suppressed_boxes"](), tmp_path))).engines
+    assert len(right.times) == 1
+    assert (other.runs, other.build_s) == (False, 0.0)
+    assert why_not(other).endswith("depends on the data")
+
+
+@WITHOUT_OPENVINO
+def test_an_engine_that_dies_of_it_costs_no_other_its_figures(tmp_path: Path) -> None:
+    def end_the_last(_: Progress) -> None:
+        for child in psutil.Process().children()[1:]:
+            child.kill()
+
+    right, other = try_engines(job_of(compile_model(residual(tmp_path))), end_the_last).engines
+    assert right.times[0].runs >= 3
+    assert (other.runs, other.times) == (False, ())
+    assert "SIGKILL" in why_not(other)
+
+
+@WITHOUT_OPENVINO
+def test_other_answers_are_not_right_however_fast(tmp_path: Path) -> None:
+    """As if the engine had computed with other weights."""
+    models = []
+    for seed in range(2):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        weights = {"w": weight(4, 4, 3, 3, seed=seed)}
+        nodes = [helper.make_node("Conv", ["x", "w"], ["y"], pads=[1] * 4)]
+        model = network(nodes, {"x": [1, 4, 8, 8]}, {"y": [1, 4, 8, 8]}, weights)
+        models.append(compiled_tiny(model, folder))
+    folders = (str(models[1].model_folder), str(models[0].engine_folder))
+    found = tried(job_of(models[0], folders=(folders,)))
+    right, other = found.engines
+    assert usable(found) == ("onnxruntime",)
+    assert other.difference is not None
+    assert other.difference > 0.1
+    assert (len(right.times), other.times) == (1, ())
+
+
+@WITHOUT_OPENVINO
+@X86
+def test_integers_that_an_engine_saturates_are_not_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On processors without VNNI; on others OpenVINO can be kept from it."""
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    found = tried(job_of(compiled_tiny(qdq_network(), tmp_path)))
+    assert usable(found) == ("onnxruntime",)
+    assert "answers differ by" in why_not(found.engines[1])
+
+
+def test_where_onnxruntime_fails_nothing_is_told(tmp_path: Path) -> None:
+    with pytest.raises(Failure, match="Invalid argument"):
+        try_engines(job_of(compile_model(residual(tmp_path)), cores=(4095,)), lambda _: None)
+
+
+def test_beside_a_busy_daemon_times_are_given_up_and_answers_are_not(tmp_path: Path) -> None:
+    compiled = compile_model(residual(tmp_path))
+    with busy(CORE), busy(CORE):
+        found = tried(job_of(compiled, undisturbed=True, budget_s=2.0, min_rounds=5))
+    assert all(trial.times == () and trial.runs for trial in found.engines)
+    assert all(trial.difference is not None for trial in found.engines[1:])
+
+
+# How answers are compared
+
+
+def other_trial(computed: dict[str, Array], expected: dict[str, Array]) -> EngineTrial:
+    return compared(EngineTrial("openvino", "2", runs=True), computed, expected)
+
+
+def test_how_far_answers_lie_from_each_other() -> None:
+    right: dict[str, Array] = {
+        "a": np.array([1.0, -4.0, np.inf, np.nan], np.float32),
+        "b": np.zeros((0, 3)),
+        "c": np.array([3, 4]),
+        "d": np.array([True]),
+        "e": np.array([0, 200, 255], np.uint8),
+    }
+    exact = other_trial(right, right)
+    assert (exact.difference, exact.unlike, why_not(exact)) == (0.0, 0.0, "")
+    near = other_trial(right | {"a": right["a"] + np.float32(0.5)}, right)
+    assert (near.difference, near.unlike) == (0.125, 0.0)
+    assert other_trial(right | {"c": right["c"] + [0, 1]}, right).unlike == 0.5
+    assert other_trial(right | {"d": ~right["d"]}, right).unlike == 1.0
+    assert other_trial(right | {"e": np.array([1, 199, 255], np.uint8)}, right).unlike == 0.0  # a step is rounding
+    assert other_trial(right | {"e": np.array([0, 200, 0], np.uint8)}, right).unlike == pytest.approx(1 / 3)
+    for spoilt in ([1.0, -4.0, 1.0, np.nan], [1.0, -4.0, -np.inf, np.nan], [np.nan, -4.0, np.inf, np.nan]):
+        assert "'a' is infinite" in why_not(other_trial(right | {"a": np.array(spoilt, np.float32)}, right))
+
+
+def test_the_largest_of_several_frames_counts() -> None:
+    right: dict[str, Array] = {"a": np.ones(3)}
+    trial = other_trial({"a": np.ones(3) * (1 + 2 * MOST_APART)}, right)
+    assert compared(trial, right, right).difference == trial.difference
+    assert trial.difference == pytest.approx(2 * MOST_APART)
+    assert math.isfinite(compared(trial, {"a": np.ones(3)}, {"a": np.zeros(3)}).difference or math.inf)

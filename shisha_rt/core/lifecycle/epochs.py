@@ -6,7 +6,8 @@ Each ends once (`Settled`), and one of the daemon's own holds only for the epoch
 searched, placed or chosen for another plan is out of date.
 
 A new plan takes over without a drain: its segments are built beside the old ones, new frames take it when every
-worker concerned has said so, and the old epoch is retired with its last frame. A death, error or timeout in
+worker concerned has said so, and the old epoch is retired with its last frame, unless the two are to be compared: then
+new frames take the one or the other, as often as that is said, and both stay loaded. A death, error or timeout in
 preparation drops the new epoch everywhere. A restarted worker loads live epochs only.
 
 Each (stage, team) is prepared by itself, in the worker of the team's lead; the other places of a team need no worker.
@@ -39,7 +40,10 @@ _PARTS_OF_PATIENCE: Final = 20.0
 
 
 class Epochs:
-    """`live`: the epochs that frames may be in, oldest first; `preparing`: the next one, if any."""
+    """`live`: the epochs that frames may be in, the one that new frames take last; `preparing`: the next one, if any.
+
+    `beside`: the live one that is compared with the last, and stays though no frame is in it.
+    """
 
     def __init__(
         self,
@@ -51,6 +55,7 @@ class Epochs:
     ) -> None:
         self.live: dict[int, Epoch] = {}
         self.preparing: Epoch | None = None
+        self.beside: Epoch | None = None
         self.proposals: deque[QueuedPlan] = deque()
         self._rules = rules
         self._numbers = itertools.count(1)
@@ -126,6 +131,7 @@ class Epochs:
         elif waiting >= self._policy.waiting_plans:
             self._refuse(event, f"{waiting} plans wait already")
         else:
+            self.let_go()
             self.proposals.append(QueuedPlan(event, event.plan, placed, now + self._policy.prepare_s))
             if not placed:
                 self._emit(do.PlaceOperators(event.owner, event.proposal, event.plan))
@@ -193,6 +199,8 @@ class Epochs:
         """Drop a preparation that lost a place, begin the next if no old epoch lingers, ask for a plan if needed."""
         if self.preparing is not None and (missing := self._missing(self.preparing.plan)):
             self._drop(missing, transient=True)
+        if self.beside is not None:
+            self._end_if_lost(self.beside, now)
         while self.preparing is None and len(self.live) < 2 and (proposal := self._first_placed()) is not None:
             self.proposals.remove(proposal)
             event = proposal.event
@@ -259,13 +267,42 @@ class Epochs:
 
     def _complete(self, epoch: Epoch, now: float) -> None:
         if self.newest is not None:
-            self._step(self.newest, "supersede")
-            self.newest.moved_s = now
+            self.beside = self.newest if epoch.proposal.beside and not self.proposals else None
+            self._supersede(self.newest, now)
         self._step(epoch, "complete")
         self.live[epoch.number] = epoch
         self.preparing = None
         reason = "every worker concerned has it loaded"
         self._settle(epoch.proposal, epoch.plan, epoch.number, Ending.LIVE, reason)
+
+    # --- comparing two ----------------------------------------------------------------------------------------
+
+    def lead(self, number: int, now: float) -> None:
+        """Have new frames take the other one of two epochs that are compared."""
+        epoch, newest = self.beside, self.newest
+        if epoch is None or newest is None or epoch.number != number:
+            return
+        self._supersede(newest, now)
+        self._step(epoch, "recall")
+        self.live[number] = self.live.pop(number)
+        self.beside = newest
+
+    def let_go(self) -> None:
+        self.beside = None
+
+    def _supersede(self, epoch: Epoch, now: float) -> None:
+        self._step(epoch, "supersede")
+        epoch.moved_s = now
+
+    def _end_if_lost(self, beside: Epoch, now: float) -> None:
+        """End the comparison if either plan has lost a place; the one that can run goes on."""
+        newest = self.newest
+        assert newest is not None  # the other one
+        newest_lost, beside_lost = (self._missing(epoch.plan) or self.is_broken(epoch) for epoch in (newest, beside))
+        if newest_lost and not beside_lost:
+            self.lead(beside.number, now)
+        if newest_lost or beside_lost:
+            self.let_go()
 
     def prepare_failed(self, event: ev.StageFailed, now: float) -> None:
         worker = self._places.workers.get(event.incarnation)
@@ -313,7 +350,7 @@ class Epochs:
                 self._hurry(epoch, now)
 
     def _overdue_from_s(self, epoch: Epoch) -> float:
-        if epoch.overdue:
+        if epoch.overdue or epoch is self.beside:
             return math.inf
         slowest_s = max((taken_s for by_lead in epoch.service_s for taken_s in by_lead.values()), default=0.0)
         return epoch.moved_s + max(self._policy.retire_s, _PARTS_OF_PATIENCE * slowest_s)
@@ -368,7 +405,7 @@ class Epochs:
     def finish_retiring(self) -> None:
         """Retire a superseded epoch that has lost its last frame."""
         for epoch in list(self.live.values()):
-            if epoch.phase is EpochPhase.RETIRING and not epoch.frames:
+            if epoch.phase is EpochPhase.RETIRING and not epoch.frames and epoch is not self.beside:
                 self._step(epoch, "empty")
                 del self.live[epoch.number]
                 self._unload(epoch)
@@ -377,6 +414,7 @@ class Epochs:
     def close(self) -> None:
         """The daemon stops: settle what is still proposed."""
         self._closed = True
+        self.let_go()
         if self.preparing is not None:
             self._drop("the daemon stopped", transient=True)
         while self.proposals:

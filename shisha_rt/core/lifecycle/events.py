@@ -115,12 +115,16 @@ class PlanProposed:
 
     `under`: the epoch that was live when it was made (None: none was). If another is when its turn comes, a plan of
     the daemon's own is out of date, and dropped; a client's holds whatever is live.
+
+    `beside`: the plan that it supersedes stays loaded, to be compared with it: frames are led to the one or the other
+    (`Lead`), until one is let go (`LetGo`) or a place is lost, or until somebody proposes another plan.
     """
 
     owner: Owner
     proposal: int
     plan: Plan
     under: int | None = None
+    beside: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +141,18 @@ class PlanNotPlaced:
     owner: Owner
     proposal: int
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """New frames take `epoch`, one of two that are compared; without effect if it is none."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class LetGo:
+    """The comparison is over: the epoch that new frames do not take is retired with its last frame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +218,8 @@ Event: TypeAlias = (
     | PlanProposed
     | PlanPlaced
     | PlanNotPlaced
+    | Lead
+    | LetGo
     | StagePrepared
     | StageFailed
     | PlaceDown

@@ -180,7 +180,9 @@ def _check_epochs(lifecycle: Lifecycle) -> None:
         lost = {*plan.places} & places.down | {*plan.leads} & places.away
         assert not lost, f"epoch {epochs.preparing.number} is being prepared on {lost}, out of planning"
         assert all(epochs.preparing.number > number for number in epochs.live), "an older number is being prepared"
-    assert list(epochs.live) == sorted(epochs.live), f"live epochs {list(epochs.live)} are not oldest first"
+    beside = epochs.beside
+    assert beside is None or [*epochs.live.values()][:-1] == [beside], f"{beside} is beside {list(epochs.live)}"
+    assert beside is None or not (epochs.proposals or epochs.preparing), f"epoch {beside} keeps others waiting"
     members: dict[int, set[int]] = {number: set() for number in epochs.live}
     for frame in lifecycle.frames.by_number.values():
         if frame.epoch is not None:
@@ -189,7 +191,8 @@ def _check_epochs(lifecycle: Lifecycle) -> None:
         phase = EpochPhase.LIVE if epoch is epochs.newest else EpochPhase.RETIRING
         assert epoch.phase is phase, f"epoch {number} is {epoch.phase.name}, should be {phase.name}"
         assert epoch.frames == members[number], f"epoch {number} has {epoch.frames}, should be {members[number]}"
-        assert epoch.frames or phase is EpochPhase.LIVE, f"epoch {number} is superseded and empty, yet not retired"
+        stays = epoch.frames or phase is EpochPhase.LIVE or epoch is beside
+        assert stays, f"epoch {number} is superseded and empty, yet not retired"
         _check_loads(lifecycle, epoch)
     known = {*epochs.live, *([epochs.preparing.number] if epochs.preparing else [])}
     for worker in lifecycle.places.workers.values():

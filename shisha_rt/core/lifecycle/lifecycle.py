@@ -59,6 +59,8 @@ class Lifecycle:
             ev.PlanProposed: epochs.propose,
             ev.PlanPlaced: lambda e, now: epochs.placed(e),
             ev.PlanNotPlaced: lambda e, now: epochs.not_placed(e),
+            ev.Lead: lambda e, now: epochs.lead(e.epoch, now),
+            ev.LetGo: lambda e, now: epochs.let_go(),
             ev.StagePrepared: epochs.prepared,
             ev.StageFailed: epochs.prepare_failed,
             ev.PlaceDown: lambda e, now: places.take_down(e.place),
@@ -123,8 +125,14 @@ class Lifecycle:
 
     @property
     def changing(self) -> bool:
-        """Whether frames of an older epoch are still under way."""
-        return len(self.epochs.live) > 1
+        """Whether frames of another epoch than the live one are still under way."""
+        newest = self.epochs.newest
+        return any(epoch.frames for epoch in self.epochs.live.values() if epoch is not newest)
+
+    @property
+    def beside(self) -> int | None:
+        """The epoch that is compared with the live one."""
+        return None if self.epochs.beside is None else self.epochs.beside.number
 
     @property
     def available(self) -> tuple[str, ...]:

@@ -56,6 +56,7 @@ EPOCH: Final[Mapping[tuple[EpochPhase, str], EpochPhase]] = {
     (EpochPhase.PREPARING, "complete"): EpochPhase.LIVE,
     (EpochPhase.PREPARING, "drop"): EpochPhase.ENDED,
     (EpochPhase.LIVE, "supersede"): EpochPhase.RETIRING,
+    (EpochPhase.RETIRING, "recall"): EpochPhase.LIVE,
     (EpochPhase.RETIRING, "empty"): EpochPhase.ENDED,
 }
 

@@ -23,7 +23,12 @@ class Serving(Protocol):
 
     @property
     def changing(self) -> bool:
-        """Whether frames of an older epoch are still under way."""
+        """Whether frames of another epoch than the live one are still under way."""
+        ...
+
+    @property
+    def beside(self) -> int | None:
+        """The epoch that is compared with the live one."""
         ...
 
 

@@ -75,9 +75,11 @@ class Daemon:
         self.connect(place)
         self.prepare(place)
 
-    def propose(self, plan: Plan, owner: ev.Owner = ev.Owner.CLIENT, under: int | None = None) -> int:
+    def propose(
+        self, plan: Plan, owner: ev.Owner = ev.Owner.CLIENT, under: int | None = None, *, beside: bool = False
+    ) -> int:
         self.proposal_count += 1
-        self.feed(ev.PlanProposed(owner, self.proposal_count, plan, under))
+        self.feed(ev.PlanProposed(owner, self.proposal_count, plan, under, beside))
         return self.proposal_count
 
     def prepare(self, *places: str) -> None:
@@ -86,8 +88,8 @@ class Daemon:
             for epoch, stage in list(worker.loading):
                 self.feed(ev.StagePrepared(epoch, stage, worker.incarnation))
 
-    def go_live(self, plan: Plan) -> None:
-        self.propose(plan)
+    def go_live(self, plan: Plan, *, beside: bool = False) -> None:
+        self.propose(plan, beside=beside)
         self.prepare(*plan.leads)
 
     def send(self, stream: str | None = None, client: str = "c", size_bytes: int = 1, **fields: Any) -> int:

@@ -114,7 +114,7 @@ class World:
         self.poisons = self.rng.random() < 0.3
         self.taken_down: set[str] = set()
         self.epochs: dict[int, str] = {}
-        self.proposed = 0
+        self.proposed = self.led = 0
         self.settled: Counter[str] = Counter()
         self.unsettled: dict[int, ev.PlanProposed] = {}
         self.unplaced: list[do.PlaceOperators] = []
@@ -155,6 +155,8 @@ class World:
             *[self.pass_time] * 4,
             *[self.propose] * rng.choice((1, 3)),
             *[self.place] * 3,
+            *[self.lead] * 2,
+            self.let_go,
             self.replan,
             self.cancel,
             self.repeat_reply,
@@ -247,9 +249,30 @@ class World:
         self.proposed += 1
         owner = ev.Owner.CLIENT if self.healing else rng.choice(list(ev.Owner))
         lives = [number for number, state in self.epochs.items() if state == "live"]
-        under = rng.choice((None, 1)) if rng.random() < 0.1 else max(lives, default=None)
-        event = self.unsettled[self.proposed] = ev.PlanProposed(owner, self.proposed, plan, under)
+        under = rng.choice((None, *lives, 1)) if rng.random() < 0.1 else self._led
+        beside = rng.random() < 0.4
+        event = self.unsettled[self.proposed] = ev.PlanProposed(owner, self.proposed, plan, under, beside)
         self.feed(event)
+
+    @property
+    def _led(self) -> int | None:
+        """The epoch that new frames take."""
+        return None if self.lifecycle.live is None else self.lifecycle.live[0]
+
+    def lead(self) -> None:
+        """New frames to the other one of two plans that are compared, or to some epoch that is not there."""
+        beside = self.lifecycle.beside
+        if beside is None or self.rng.random() < 0.1:
+            led, number = self._led, self.rng.randint(1, len(self.epochs) + 2)
+            self.feed(ev.Lead(number))
+            assert self._led in (led, beside), f"epoch {number} is led to, which is not beside epoch {led}"
+            return
+        self.feed(ev.Lead(beside))
+        self.led += self._led == beside  # else it has lost a place in this moment
+
+    def let_go(self) -> None:
+        self.feed(ev.LetGo())
+        assert self.lifecycle.beside is None, "a comparison goes on after its end"
 
     def replan(self) -> None:
         if self.replan_wanted:
@@ -452,7 +475,7 @@ class World:
         assert not preparing, f"epochs {preparing} and {started.epoch} are prepared at once"
         proposed = self.unsettled[started.proposal]
         lives = [number for number, state in self.epochs.items() if state == "live"]
-        holds = proposed.owner is ev.Owner.CLIENT or proposed.under == max(lives, default=None)
+        holds = proposed.owner is ev.Owner.CLIENT or proposed.under == self._led
         assert holds, f"{proposed} is out of date: epochs {lives} are live"
         placed = all(len(s.placement) == 2 * s.layer_count and "d2" not in s.placement for s in started.plan.stages)
         assert placed or not self.devices, f"{started} has no devices for its operators"
@@ -497,6 +520,8 @@ class World:
             if process.hung:
                 self.workers.end(process)
         for _ in range(_MOST_STEPS_TO_REST):
+            if self.lifecycle.beside is not None:
+                self.let_go()
             for process in self.workers.alive:
                 self.workers.work(process)
             if self.workers.messages:

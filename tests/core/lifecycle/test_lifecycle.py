@@ -254,6 +254,59 @@ def test_two_epochs_live_at_most_and_a_third_waits_for_the_oldest() -> None:
     assert [one.epoch for one in daemon.all(do.EpochStarted)] == [2, 3]
 
 
+def compared(slots: int = 4) -> Daemon:
+    """Epoch 2 has gone live beside epoch 1."""
+    daemon = live(slots=slots)
+    daemon.go_live(ONE_STAGE, beside=True)
+    assert (daemon.lifecycle.live, daemon.lifecycle.beside) == ((2, ONE_STAGE), 1)
+    return daemon
+
+
+def test_two_plans_are_compared_by_leading_frames_to_the_one_or_the_other() -> None:
+    daemon = compared()
+    for lead in (2, 1, 2, 1):
+        daemon.feed(ev.Lead(lead))
+        daemon.finish(daemon.send())
+    assert [collect.epoch for collect in daemon.all(do.Collect)] == [2, 1, 2, 1]
+    assert not daemon.all(do.EpochEnded), "both stay loaded"
+    daemon.feed(ev.LetGo())
+    assert [ended.epoch for ended in daemon.all(do.EpochEnded)] == [2]
+    assert daemon.lifecycle.live is not None
+    assert (daemon.lifecycle.live[0], daemon.lifecycle.beside) == (1, None)
+
+
+def test_who_is_led_away_from_goes_on_with_its_frames() -> None:
+    daemon = compared()
+    under_way = daemon.send()
+    daemon.feed(ev.Lead(1))
+    assert daemon.lifecycle.changing
+    daemon.feed(ev.LetGo())
+    assert not daemon.all(do.EpochEnded)
+    daemon.finish(under_way)
+    assert [collect.epoch for collect in daemon.all(do.Collect)] == [2]
+    assert [ended.epoch for ended in daemon.all(do.EpochEnded)] == [2]
+
+
+def test_a_comparison_makes_way_for_whatever_else_is_proposed() -> None:
+    daemon = compared()
+    daemon.feed(ev.Lead(1))
+    daemon.propose(ON_B)
+    assert daemon.lifecycle.beside is None
+    assert [ended.epoch for ended in daemon.all(do.EpochEnded)] == [2]
+    assert [started.epoch for started in daemon.all(do.EpochStarted)] == [2, 3]
+
+
+def test_a_comparison_ends_with_a_place_and_the_plan_that_can_run_goes_on() -> None:
+    daemon = live(slots=4)  # over a and b
+    daemon.go_live(ON_B, beside=True)
+    daemon.feed(ev.Lead(1))
+    daemon.feed(ev.PlaceDown("a"))
+    assert daemon.lifecycle.live is not None
+    assert (daemon.lifecycle.live[0], daemon.lifecycle.beside) == (2, None)
+    daemon.finish(daemon.send())
+    assert [collect.epoch for collect in daemon.all(do.Collect)] == [2]
+
+
 def dies(daemon: Daemon) -> None:
     daemon.kill("a")
 

@@ -83,6 +83,22 @@ class RetiresABusyEpoch(Epochs):
                 self._unload(epoch)
 
 
+class LeadsToAnUnloadedEpoch(Epochs):
+    """R2: both plans that are compared stay loaded."""
+
+    def lead(self, number: int, now: float) -> None:
+        super().lead(number, now)
+        if self.beside is not None:
+            self._unload(self.beside)
+
+
+class ComparesForEver(Epochs):
+    """A comparison makes way for other plans."""
+
+    def let_go(self) -> None:
+        pass
+
+
 class DealsBeforeLoading(Dealing):
     """R2: a part runs only on an incarnation that has said `Prepared` for its epoch and stage."""
 
@@ -304,6 +320,8 @@ MUTANTS: Final = (
     PresumesDeath,
     DeliversWhenDone,
     RetiresABusyEpoch,
+    LeadsToAnUnloadedEpoch,
+    ComparesForEver,
     DealsBeforeLoading,
     KeepsStagesAcrossEpochs,
     ChargesEveryFrame,

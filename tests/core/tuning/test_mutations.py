@@ -114,6 +114,7 @@ class NeverChanging(NamedTuple):
     live: tuple[int, Plan]
     available: tuple[str, ...]
     changing: bool = False
+    beside: int | None = None
 
 
 class MeasuresAnyFrame(Tuning):

@@ -72,6 +72,7 @@ class World:
         self.now_s = 0.0
         self.live: tuple[int, Plan] | None = None
         self.changing = False
+        self.beside = None
         self.available: tuple[str, ...] = ("left", "right")
         self.placing = Placing(self, self, "exact", AT_ONCE)
         self._proposals = 0

@@ -6,7 +6,7 @@ rule an engine out: one that does not run the network, whose answers differ, or 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -79,17 +79,23 @@ def together(tries: Sequence[EnginesTried]) -> EnginesTried:
 
 
 def _merged(trials: Sequence[EngineTrial]) -> EngineTrial:
-    return replace(
+    merged = replace(
         trials[0],
         runs=all(trial.runs for trial in trials),
         reason=next((trial.reason for trial in trials if trial.reason), ""),
-        difference=_largest(trial.difference for trial in trials),
-        unlike=_largest(trial.unlike for trial in trials),
         times=tuple(time for trial in trials for time in trial.times),
     )
+    for trial in trials[1:]:
+        merged = further_apart(merged, trial.difference, trial.unlike)
+    return merged
 
 
-def _largest(shares: Iterable[float | None]) -> float | None:
+def further_apart(trial: EngineTrial, difference: float | None, unlike: float | None) -> EngineTrial:
+    """The trial with what another frame tells of how far answers are apart: the largest counts."""
+    return replace(trial, difference=_larger(trial.difference, difference), unlike=_larger(trial.unlike, unlike))
+
+
+def _larger(*shares: float | None) -> float | None:
     return max((share for share in shares if share is not None), default=None)
 
 

@@ -17,15 +17,13 @@ from typing import Final
 from shisha_rt.messages import try_engines as te
 from shisha_rt.model.index import made_outputs
 from shisha_rt.model.reader import index_file
-from shisha_rt.placement.segments import segment
 from shisha_rt.plan.engine import DEFAULT_ENGINE
 from shisha_rt.process.arena import Arena
 from shisha_rt.process.layout import layout_of
 from shisha_rt.process.parent import line_to_parent
-from stages.built.clean_model import CleanModel
-from stages.engines.onnxruntime.segment import OptimisedModel
-from stages.engines.openvino.session import load_openvino, openvino_session
-from stages.engines.session import Array
+from stages.engines.onnxruntime.segment import OptimisedModel, OptimisedSegment
+from stages.engines.openvino.session import load_openvino
+from stages.engines.openvino.whole import WholeOnOpenVino
 from stages.jobs.calibrate import threads_waited_s
 
 _SLOT: Final = 0
@@ -105,18 +103,15 @@ class _Shape:
     def __init__(self, asked: te.BuildEngine, model_folder: Path, engine_folder: Path) -> None:
         index = index_file.read_index(engine_folder)
         self._arena = Arena.create(layout_of(index), slot_count=1, place_count=1)
-        self._inputs = [spec.name for spec in index.inputs]
         self._outputs = [spec.name for spec in made_outputs(index) if not spec.open_axes]
         cores = asked.cores if asked.lead else ()
+        whole: OptimisedSegment | WholeOnOpenVino
         if asked.engine == DEFAULT_ENGINE:
             whole = OptimisedModel(engine_folder, index).segment(((0, index.layer_count - 1),), asked.threads, cores)
-            whole.bind(self._arena, _SLOT)
-            self.run: Callable[[], object] = partial(whole.run, self._arena, _SLOT)
         else:
-            model = CleanModel(model_folder)
-            cut = segment(model.graph, 0, len(model.graph.operators) - 1, device="")
-            session = openvino_session(model, cut, "fp32", asked.threads, cores)
-            self.run = session.bind(*([self._view(name) for name in names] for names in (cut.inputs, cut.outputs)))
+            whole = WholeOnOpenVino(model_folder, index, 0, asked.threads, cores, weight_bytes=0)
+        whole.bind(self._arena, _SLOT)
+        self.run = partial(whole.run, self._arena, _SLOT)
 
     def compute(self, inputs: Mapping[str, bytes]) -> dict[str, bytes]:
         """Raises whatever the engine does."""
@@ -124,9 +119,6 @@ class _Shape:
             self._arena.write(_SLOT, self._arena.layout.regions[name], memoryview(value))
         self.run()
         return {name: self._arena.raw(_SLOT, self._arena.layout.regions[name]).tobytes() for name in self._outputs}
-
-    def _view(self, name: str) -> Array:
-        return self._arena.view(_SLOT, self._arena.layout.regions[name])
 
 
 def _private_bytes() -> int:

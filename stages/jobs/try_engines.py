@@ -24,7 +24,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from shisha_rt.costs.engine_trials import EnginesTried, EngineTime, EngineTrial, why_not
+from shisha_rt.costs.engine_trials import EnginesTried, EngineTime, EngineTrial, further_apart, why_not
 from shisha_rt.errors import Failure
 from shisha_rt.messages import try_engines as te
 from shisha_rt.messages.calibration import Progress, Rounds
@@ -35,8 +35,8 @@ from shisha_rt.process.channel import Channel, ChannelBroken
 from shisha_rt.process.child import last_line, start_child
 from shisha_rt.process.job import how_ended
 from shisha_rt.tensors import NUMPY_OF
+from stages.engines.agreement import how_far_apart
 from stages.engines.session import Array
-from stages.jobs.agreement import compared
 from stages.jobs.calibrate import Waiting, cpu_use, run_rounds, say
 from stages.jobs.neighbour import neighbours
 from stages.jobs.noise import run_on_something
@@ -121,7 +121,10 @@ class _Network:
             return
         with self._outcome():
             outputs = self.compute(shape, inputs)
-            self.trial = compared(self.trial, _arrays(outputs, expected), expected)
+            try:
+                self.trial = further_apart(self.trial, *how_far_apart(_arrays(outputs, expected), expected))
+            except ValueError as error:
+                self.trial = replace(self.trial, reason=str(error))
 
     def turn(self, shape: int) -> None:
         """Time some runs."""

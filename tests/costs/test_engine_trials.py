@@ -13,6 +13,7 @@ from shisha_rt.costs.engine_trials import (
     EngineTrial,
     ahead,
     far_slower,
+    further_apart,
     together,
     usable,
     why_not,
@@ -68,3 +69,9 @@ def test_trials_on_several_threads_are_one() -> None:
     assert (right.difference, right.runs) == (None, True)
     lost = together([tried(1, 1.0, 0.5), tried(2, 0.6, 0.4, other=replace(OTHER, runs=False, reason="it died"))])
     assert why_not(lost.engines[1]) == "it died"
+
+
+def test_the_frame_that_is_furthest_apart_counts() -> None:
+    trial = further_apart(further_apart(RIGHT, 0.1, None), 0.05, 0.2)
+    assert (trial.difference, trial.unlike) == (0.1, 0.2)
+    assert further_apart(RIGHT, None, None) == RIGHT

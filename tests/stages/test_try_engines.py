@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import psutil
 import pytest
 from onnx import helper
 
-from shisha_rt.costs.engine_trials import MOST_APART, EnginesTried, EngineTrial, usable, why_not
+from shisha_rt.costs.engine_trials import EnginesTried, usable, why_not
 from shisha_rt.errors import Failure
 from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.measure.compile import compile_model
@@ -24,7 +23,7 @@ from shisha_rt.measure.shapes import compile_shapes
 from shisha_rt.messages.calibration import Progress
 from shisha_rt.messages.try_engines import EnginesJob
 from shisha_rt.model.input_sizes import InputSizes
-from stages.jobs.agreement import compared
+from stages.engines.agreement import how_far_apart
 from stages.jobs.try_engines import try_engines
 from tests.model.int8 import qdq_network
 from tests.model.networks import Array, network, odd_network, weight, write
@@ -163,10 +162,6 @@ def test_beside_a_busy_daemon_times_are_given_up_and_answers_are_not(tmp_path: P
 # How answers are compared
 
 
-def other_trial(computed: dict[str, Array], expected: dict[str, Array]) -> EngineTrial:
-    return compared(EngineTrial("openvino", "2", runs=True), computed, expected)
-
-
 def test_how_far_answers_lie_from_each_other() -> None:
     right: dict[str, Array] = {
         "a": np.array([1.0, -4.0, np.inf, np.nan], np.float32),
@@ -175,21 +170,14 @@ def test_how_far_answers_lie_from_each_other() -> None:
         "d": np.array([True]),
         "e": np.array([0, 200, 255], np.uint8),
     }
-    exact = other_trial(right, right)
-    assert (exact.difference, exact.unlike, why_not(exact)) == (0.0, 0.0, "")
-    near = other_trial(right | {"a": right["a"] + np.float32(0.5)}, right)
-    assert (near.difference, near.unlike) == (0.125, 0.0)
-    assert other_trial(right | {"c": right["c"] + [0, 1]}, right).unlike == 0.5
-    assert other_trial(right | {"d": ~right["d"]}, right).unlike == 1.0
-    assert other_trial(right | {"e": np.array([1, 199, 255], np.uint8)}, right).unlike == 0.0  # a step is rounding
-    assert other_trial(right | {"e": np.array([0, 200, 0], np.uint8)}, right).unlike == pytest.approx(1 / 3)
+    assert how_far_apart(right, right) == (0.0, 0.0)
+    assert how_far_apart(right | {"a": right["a"] + np.float32(0.5)}, right) == (0.125, 0.0)
+    assert how_far_apart(right | {"c": right["c"] + [0, 1]}, right).unlike == 0.5
+    assert how_far_apart(right | {"d": ~right["d"]}, right).unlike == 1.0
+    assert how_far_apart(right | {"e": np.array([1, 199, 255], np.uint8)}, right).unlike == 0.0  # a step is rounding
+    assert how_far_apart(right | {"e": np.array([0, 200, 0], np.uint8)}, right).unlike == pytest.approx(1 / 3)
     for spoilt in ([1.0, -4.0, 1.0, np.nan], [1.0, -4.0, -np.inf, np.nan], [np.nan, -4.0, np.inf, np.nan]):
-        assert "'a' is infinite" in why_not(other_trial(right | {"a": np.array(spoilt, np.float32)}, right))
-
-
-def test_the_largest_of_several_frames_counts() -> None:
-    right: dict[str, Array] = {"a": np.ones(3)}
-    trial = other_trial({"a": np.ones(3) * (1 + 2 * MOST_APART)}, right)
-    assert compared(trial, right, right).difference == trial.difference
-    assert trial.difference == pytest.approx(2 * MOST_APART)
-    assert math.isfinite(compared(trial, {"a": np.ones(3)}, {"a": np.zeros(3)}).difference or math.inf)
+        with pytest.raises(ValueError, match="'a' is finite elsewhere"):
+            how_far_apart(right | {"a": np.array(spoilt, np.float32)}, right)
+    with pytest.raises(ValueError, match=r"'c' is \[1\], expected \[2\]"):
+        how_far_apart(right | {"c": np.array([3])}, right)

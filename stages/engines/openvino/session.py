@@ -15,7 +15,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 import onnx
 
 from shisha_rt.errors import Failure
@@ -91,15 +90,6 @@ class CompiledNetwork:
         with THREADS.starting() if self._cores and not self._has_run else nullcontext():
             request.infer(share_outputs=True)  # else it would return copies of them
         self._has_run = True
-
-
-def openvino_answers(file: Path, inputs: Sequence[Array]) -> list[Array]:
-    """Outputs of an ONNX file, in the file's order, on one thread and in full precision. Raises Failure as above."""
-    core = _core()
-    config = {"INFERENCE_PRECISION_HINT": _PRECISIONS["fp32"], "INFERENCE_NUM_THREADS": "1"}
-    request = core.compile_model(core.read_model(str(file)), "CPU", config).create_infer_request()
-    request.infer(dict(enumerate(inputs)))
-    return [np.array(tensor.data) for tensor in request.output_tensors]
 
 
 def load_openvino() -> None:

@@ -18,8 +18,8 @@ check: .venv/.ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Neighbours in a file share daemons: each core takes half of the tests, in order, and then what the other one has left.
-SIDE_BY_SIDE := --numprocesses 2 --dist worksteal
+# Neighbours in a file share daemons, so files are dealt whole, the longest first: tests/dealing.py.
+SIDE_BY_SIDE := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 # Tests start hundreds of processes: none is to compile the sources anew, whatever the shell says.
 test test-long: export PYTHONDONTWRITEBYTECODE :=
@@ -29,8 +29,16 @@ test: check
 
 # What `test` leaves out: most of the random cases, and what takes minutes. Dozens of workers want the cores to themselves.
 test-long: .venv/.ready
-	$(BIN)/python -m pytest -m long --timeout 1800 $(SIDE_BY_SIDE) --ignore=tests/serving
-	$(BIN)/python -m pytest -m long --timeout 1800 tests/serving
+	@failed=0; \
+	$(BIN)/python -m pytest -m long --timeout 1800 --durations 20 $(SIDE_BY_SIDE) --ignore=tests/serving || failed=1; \
+	$(BIN)/python -m pytest -m long --timeout 1800 --durations 20 tests/serving || failed=1; \
+	exit $$failed
+
+# Times the test files anew, by which they are dealt. On a host that does nothing else.
+.PHONY: durations
+durations: export PYTHONDONTWRITEBYTECODE :=
+durations: .venv/.ready
+	$(BIN)/python -m pytest -m "not long" $(SIDE_BY_SIDE) --keep-durations
 
 bench: .venv/.ready
 	$(BIN)/python -m benchmarks

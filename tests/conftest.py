@@ -1,11 +1,15 @@
-"""For all tests: what must be set before anything is imported."""
+"""For all tests: what must be set before anything is imported, their kinds, and the order in which they run."""
 
 import os
 import signal
+import subprocess
 import tempfile
 from itertools import count
+from typing import NoReturn
 
 import pytest
+
+from tests import dealing, kinds
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # as stages.engines does, for tests that use the engine directly
 
@@ -23,3 +27,31 @@ _numbers = count()
 def _leases_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give each test a folder for leases of cores: no daemon shares cores with that of another test."""
     monkeypatch.setenv("SHISHA_LEASES", f"{_LEASES.name}/{next(_numbers)}")
+
+
+@pytest.fixture(autouse=True)
+def _alone_if_a_unit(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.node.get_closest_marker(kinds.UNIT) is not None:
+        monkeypatch.setattr(subprocess, "Popen", _refuse_a_child)
+
+
+def _refuse_a_child(*_: object, **__: object) -> NoReturn:
+    raise AssertionError("a unit test starts a process; expected its file to import what does, as tests/kinds.py says")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--keep-durations", action="store_true", help="time test files, in tests/durations.json")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for kind, needs in kinds.NEEDS.items():
+        config.addinivalue_line("markers", f"{kind}: {needs}")
+    if config.getoption("--keep-durations") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(dealing.Keeper())
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        item.add_marker(kinds.kind_of(item))
+    if hasattr(config, "workerinput"):
+        items[:] = dealing.longest_first(items, dealing.kept())

@@ -90,7 +90,7 @@ def tiny_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
     """One for all: `identity` (x -> y) on places fast0 and slow0. Tests only send it frames and questions."""
     folder = tmp_path_factory.mktemp("daemon")

@@ -1,0 +1,79 @@
+"""The kind of a test: what it needs besides an interpreter. Derived from the fixtures that it has and the modules that
+its file imports, directly or through modules of `tests`: who needs a process, say, imports what starts one.
+
+Tests of the kind `unit` start no process, and are held to that.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parent.parent
+UNIT: Final = "unit"
+NEEDS: Final[Mapping[str, str]] = {
+    "browser": "Chromium",
+    "cluster": "Ray, or hosts in network namespaces",
+    "engine": "an inference engine, in this process or its children",
+    "process": "children of this process: workers, jobs, whole daemons",
+    UNIT: "nothing but this process",
+}
+_FIXTURES: Final = {
+    "one_node": "cluster",
+    "slow_links": "cluster",
+    "three_raylets": "cluster",
+    "daemon": "process",
+    "run": "process",
+}
+_IMPORTS: Final = {  # the first kind whose patterns fit
+    "browser": ("tests.http.page.browser",),
+    "engine": ("onnxruntime*", "openvino*", "stages*"),
+    "process": (
+        "multiprocessing",
+        "subprocess",
+        "benchmarks.rigs*",
+        "shisha_rt.measure.compile*",
+        "shisha_rt.model.reader*",
+        "shisha_rt.model.zoo*",
+        "shisha_rt.process.child*",
+        "shisha_rt.process.job*",
+    ),
+}
+
+
+def kind_of(item: pytest.Item) -> str:
+    kinds = {_FIXTURES[name] for name in getattr(item, "fixturenames", ()) if name in _FIXTURES}
+    kinds.add(_kind_of_file(item.path))
+    return next(kind for kind in NEEDS if kind in kinds)
+
+
+@cache
+def _kind_of_file(path: Path) -> str:
+    names = _imports(path)
+    for kind, patterns in _IMPORTS.items():
+        if any(fnmatchcase(name, pattern) for name in names for pattern in patterns):
+            return kind
+    return UNIT
+
+
+@cache
+def _imports(path: Path) -> frozenset[str]:
+    """Dotted names, those of the modules of `tests` that it imports among them."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+            found.add(node.module)
+    for name in [name for name in found if name.startswith("tests.")]:
+        file = ROOT.joinpath(*name.split(".")).with_suffix(".py")
+        if file.exists() and file != path:
+            found |= _imports(file)
+    return frozenset(found)

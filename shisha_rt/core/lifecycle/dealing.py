@@ -4,9 +4,9 @@ A pool has one queue in each epoch, the oldest frame first. Dealing is breadth f
 another of its pool that can take it has none. Of unlike teams, which only a pool of one stage has, a slower one takes
 a part only if what waits would keep the faster ones busy for longer than that part takes there.
 
-A frame that is charged with a death goes only to the team where that was: else it could end every copy in turn. And only
-while another team of the pool serves that has no such frame: else a few of them, run again side by side, would leave
-nobody for all the others.
+A frame that is charged with a death goes only to the team where that was: else it could end every copy in turn. And
+only while another team of the pool serves that has no such frame: else a few of them, run again side by side, would
+leave nobody for all the others.
 """
 
 from __future__ import annotations

@@ -131,9 +131,9 @@ def _others_go_on(lifecycle: Lifecycle, epoch: Epoch, stage: int, pool: PoolStat
     others = {*pool.leads} - {lead} - places.lost - places.down
     for other in others:
         worker = places.serving.get(other)
-        if worker is not None and (epoch.number, stage) in worker.loaded:
-            if not any(frame.deaths for frame in worker.out.values()):
-                return True
+        ready = worker is not None and (epoch.number, stage) in worker.loaded
+        if worker is not None and ready and not any(frame.deaths for frame in worker.out.values()):
+            return True
     return not others
 
 

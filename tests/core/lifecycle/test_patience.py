@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from shisha_rt.core.codes import Code
 from shisha_rt.core.lifecycle import events as ev
 from shisha_rt.core.lifecycle import instructions as do
 from shisha_rt.core.lifecycle.tables import FramePhase
+from shisha_rt.errors import Error
 from shisha_rt.plan.plan import Plan
 from tests.core.lifecycle.driven_lifecycle import ON_B, ONE_STAGE, TWO_STAGES, Daemon, live
 
@@ -120,7 +120,7 @@ def test_frames_that_end_their_workers_run_again_one_at_a_time() -> None:
     daemon.restart("b")
     assert [bool(daemon.parts(frame)) for frame in poison] == [True, False]
     daemon.kill("a", running=poison[0])
-    assert daemon.answers()[-1] == (poison[0], Code.INTERNAL)
+    assert daemon.answers()[-1] == (poison[0], Error.WORKER_DIED)
     daemon.finish(daemon.send())
     daemon.restart("a")
     assert daemon.parts(poison[1])

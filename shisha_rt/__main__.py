@@ -1,7 +1,33 @@
-"""`python -m shisha_rt`: the same as the `shisha-rt` command."""
+"""The `shisha-rt` command, and `python -m shisha_rt`: nothing but an exit status is left by Ctrl-C at any moment."""
 
+from __future__ import annotations
+
+import os
+import signal
 import sys
+from types import FrameType
+from typing import Final
 
-from shisha_rt.cli.app import main
+_EXIT_INTERRUPTED: Final = 130
 
-sys.exit(main())
+
+def main() -> int:
+    """Run one command and return its exit status. Before and after it Ctrl-C ends the process on the spot."""
+    taken = signal.getsignal(signal.SIGINT)
+    if taken is signal.default_int_handler:  # it is not ignored, as in the background
+        signal.signal(signal.SIGINT, _end)  # commands take half a second to import
+    from shisha_rt.cli import app
+
+    signal.signal(signal.SIGINT, taken)
+    status = app.main()
+    if taken is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _end)
+    return status
+
+
+def _end(_number: int, _frame: FrameType | None) -> None:
+    os._exit(_EXIT_INTERRUPTED)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

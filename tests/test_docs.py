@@ -27,7 +27,10 @@ PATH: Final = re.compile(rf"(?:{NAME}/)+(?:{NAME})?|{NAME}\.py")
 LINK: Final = re.compile(r"\]\(([^)#\s]+)")
 ANCHOR: Final = re.compile(r"\]\(([^)#\s]*)#([^)\s]+)\)")
 HEADING: Final = re.compile(r"^#+ (.+)$", re.MULTILINE)
-COMMAND: Final = re.compile(r"(?:^ {4}|`)(?:shisha-rt|python -m (benchmarks)) ([a-z_]+)\b([^\n`#]*)", re.MULTILINE)
+TWO_WORDS: Final = r"(?:plan|place) (?:get|set|schedule|split)\b"
+COMMAND: Final = re.compile(
+    rf"(?:^ {{4}}|`)(?:shisha-rt|python -m (benchmarks)) ({TWO_WORDS}|[a-z_]+)\b([^\n`#]*)", re.MULTILINE
+)
 COMMANDS: Final = typer.main.get_group(app).commands
 KEYS: Final = typer.main.get_group(keys).commands
 BENCHMARKS: Final = typer.main.get_group(benchmarks_app).commands
@@ -113,7 +116,7 @@ def test_commands_that_a_page_shows_have_these_options(page: Path) -> None:
     for benchmark, name, arguments in COMMAND.findall(page.read_text(encoding="utf-8")):
         command = BENCHMARKS.get(name) if benchmark else COMMANDS.get(name)
         params = [] if command is None else command.params
-        known = {"--help"} | {o for p in params for o in (*p.opts, *p.secondary_opts)}
+        known = {"--help", "--help-all"} | {o for p in params for o in (*p.opts, *p.secondary_opts)}
         if name == "service":  # which hands them on
             known |= {o for p in COMMANDS["serve"].params for o in (*p.opts, *p.secondary_opts)}
         if name == "keys":  # which has commands of its own

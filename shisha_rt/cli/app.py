@@ -8,10 +8,11 @@ traceback means a bug of ours. One file per command; heavy modules are imported 
 from __future__ import annotations
 
 import contextlib
+import difflib
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Annotated, Final
 
@@ -22,10 +23,14 @@ from shisha_rt.cli.check import check_command
 from shisha_rt.cli.costs import costs
 from shisha_rt.cli.demo import demo
 from shisha_rt.cli.events import events
+from shisha_rt.cli.grouped_help import GroupedCommand, GroupedCommands
 from shisha_rt.cli.keys import keys
 from shisha_rt.cli.layers import layers
+from shisha_rt.cli.live_plan import place_set, plan_get, plan_set
 from shisha_rt.cli.place import place
+from shisha_rt.cli.place_split import place_split
 from shisha_rt.cli.plan import plan
+from shisha_rt.cli.plan_schedule import plan_schedule
 from shisha_rt.cli.serve import serve
 from shisha_rt.cli.service import service
 from shisha_rt.cli.status import status
@@ -39,31 +44,60 @@ _EXIT_FAILURE, _EXIT_BAD_INPUT, _EXIT_INTERRUPTED, _EXIT_TERMINATED = 1, 2, 130,
 
 _STATUSES: Final = "Exit status: 0 done; 1 {}; 2 bad input: one line says what, and what was expected."
 _NO_DAEMON: Final = "no daemon answers"
-_COMMANDS: Final[Sequence[tuple[Callable[..., object], str, str]]] = (
-    (check_command, "the engine cannot run MODEL", "layers, serve; docs/models.md"),
-    (layers, "MODEL could not be built or written", "costs, plan; docs/models.md"),
-    (costs, "MODEL could not be run", "plan; docs/machines.md"),
-    (plan, "there is no plan, or none was found in time", "costs, serve; docs/plans.md"),
-    (place, "there is no assignment, or none was found in time", "serve; docs/machines.md"),
-    (serve, "the daemon could not go on", "status, top, submit, service; docs/cli.md"),
-    (service, "it failed", "serve; docs/install.md"),
-    (submit, f"{_NO_DAEMON}, or a frame ended in an error", "status; docs/wire.md"),
-    (status, _NO_DAEMON, "top, events; docs/plans.md"),
-    (top, _NO_DAEMON, "status, events, tuner"),
-    (events, _NO_DAEMON, "status, tuner; docs/wire.md"),
-    (tuner, f"{_NO_DAEMON}, or it refuses", "events; docs/plans.md"),
-    (demo, "a fault was found", "serve, top; README.md"),
+_SERVE: Final = "Serve and call"
+_WATCH: Final = "Watch and steer a daemon"
+_PAPER: Final = "Look into a model, and plan on paper"
+_SET_UP: Final = "Set up"
+_COMMANDS: Final[Sequence[tuple[str, Callable[..., object], str, str, str]]] = (
+    ("check", check_command, _SERVE, "the engine cannot run MODEL", "layers, serve; docs/models.md"),
+    ("serve", serve, _SERVE, "the daemon could not go on", "status, top, submit, service; docs/cli.md"),
+    ("submit", submit, _SERVE, f"{_NO_DAEMON}, or a frame ended in an error", "status; docs/wire.md"),
+    ("demo", demo, _SERVE, "a fault was found", "serve, top; README.md"),
+    ("status", status, _WATCH, _NO_DAEMON, "top, events; docs/plans.md"),
+    ("top", top, _WATCH, _NO_DAEMON, "status, events, tuner"),
+    ("events", events, _WATCH, _NO_DAEMON, "status, tuner; docs/wire.md"),
+    ("tuner", tuner, _WATCH, f"{_NO_DAEMON}, or it refuses", "events; docs/plans.md"),
+    ("plan get", plan_get, _WATCH, _NO_DAEMON, "plan set, status; docs/plans.md"),
+    ("plan set", plan_set, _WATCH, f"{_NO_DAEMON}, or it refuses the plan", "plan get, tuner; docs/plans.md"),
+    ("place set", place_set, _WATCH, f"{_NO_DAEMON}, or it refuses", "status; docs/machines.md"),
+    ("layers", layers, _PAPER, "MODEL could not be built or written", "costs, plan; docs/models.md"),
+    ("costs", costs, _PAPER, "MODEL could not be run", "plan; docs/machines.md"),
+    ("plan", plan, _PAPER, "there is no plan, or none was found in time", "costs, serve; docs/plans.md"),
+    ("place", place, _PAPER, "there is no assignment, or none was found in time", "serve; docs/machines.md"),
+    ("plan schedule", plan_schedule, _PAPER, "there is no schedule", "plan, serve; docs/plans.md"),
+    ("place split", place_split, _PAPER, "there is no split", "place; docs/plans.md"),
+    ("service", service, _SET_UP, "it failed", "serve; docs/install.md"),
 )
-"""Each with what its status 1 means, and where to read on."""
+"""Each with its group, what its status 1 means, and where to read on."""
 
-app = typer.Typer(name=_NAME, rich_markup_mode=None, pretty_exceptions_enable=False)
-for command, failure, further in _COMMANDS:
+_CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+_INSTEAD: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("--threads", "--cores", "--workers"), "cores and threads: a machine file, --machine FILE"),
+    **dict.fromkeys(("--batch", "--batch-size"), "the batch is a dimension of the model: --dim N=8"),
+    "--port": "--endpoint tcp://127.0.0.1:PORT; for HTTP: --http PORT",
+    "--host": "--endpoint tcp://HOST:PORT; for HTTP: --http HOST:PORT",
+    "--model": "the model is an argument without a name",
+    **dict.fromkeys(("--gpu", "--device", "--cuda"), "it runs on CPUs only; engines of a place: docs/engines.md"),
+}
+"""What to use in place of options that other servers have."""
+_CLOSE: Final = 0.8
+"""Least similarity of an option that may have been meant (difflib's ratio)."""
+
+app = typer.Typer(
+    name=_NAME, cls=GroupedCommands, rich_markup_mode=None, pretty_exceptions_enable=False, context_settings=_CONTEXT
+)
+for name, command, group, failure, further in _COMMANDS:
     app.command(
-        command.__name__.removesuffix("_command"),
+        name,
+        cls=GroupedCommand,
         epilog=f"{_STATUSES.format(failure)}\n\nSee also: {further}.",
         context_settings={"ignore_unknown_options": command is service},
+        rich_help_panel=group,
     )(command)
-app.add_typer(keys)
+app.add_typer(keys, rich_help_panel=_SET_UP)
+
+_TWO_WORDS: Final = frozenset(name for name, *_ in _COMMANDS if " " in name)
+"""Commands that a second word tells from another, as `plan set` from `plan MODEL`."""
 
 
 def _print_version(wanted: bool) -> None:
@@ -78,7 +112,7 @@ def _options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Serve a CNN as a pipeline over unequal cores, and keep making it faster while it serves."""
+    """Serve an ONNX model on CPU cores, and re-plan how they share it while it serves."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -114,19 +148,29 @@ def _put_away_at_sigterm() -> Iterator[None]:
 
 def _run(argv: Sequence[str] | None) -> int:
     command = typer.main.get_command(app)
+    words = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    if " ".join(words[:2]) in _TWO_WORDS:
+        words[:2] = [" ".join(words[:2])]
     try:
         # Not standalone: typer would print its errors as boxes of several lines.
-        result = command.main(args=None if argv is None else list(argv), prog_name=_NAME, standalone_mode=False)
+        result = command.main(args=words, prog_name=_NAME, standalone_mode=False)
     except typer.TyperException as error:
         context = getattr(error, "ctx", None)
         where = context.command_path if context is not None else _NAME
-        return _say(f"{where}: {_in_our_words(error.format_message())} (try {where} --help)", _EXIT_BAD_INPUT)
+        return _say(f"{where}: {_in_our_words(error)} (try {where} --help)", _EXIT_BAD_INPUT)
     except SystemExit as end:  # typer's own answer to a broken pipe
         return end.code if isinstance(end.code, int) else _EXIT_FAILURE
     return result if isinstance(result, int) else 0
 
 
-def _in_our_words(message: str) -> str:
+def _in_our_words(error: typer.TyperException) -> str:
+    message = error.format_message()
+    possible: Sequence[str] | None = getattr(error, "possibilities", None)
+    if possible is not None:  # an option that there is not: typer names all that are at all like it
+        option = error.option_name  # type: ignore[attr-defined]  # of a class that typer does not export
+        close = difflib.get_close_matches(option, possible, cutoff=_CLOSE)
+        instead = _INSTEAD.get(option) or (f"did you mean {' or '.join(close)}?" if close else "")
+        message = f"{error.message}{f'; {instead}' if instead else ''}"
     message = message.replace("Value error, ", "")  # how typer's validator opens what it says of a bad choice
     return message[:1].lower() + message[1:].rstrip(".")
 

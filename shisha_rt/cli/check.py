@@ -16,7 +16,6 @@ from shisha_rt.cli.options import Dims, Json, MachineFile, ManyShapes, Model, pa
 from shisha_rt.costs.engine_trials import ahead, why_not
 from shisha_rt.costs.profiles import DISTURBED
 from shisha_rt.machine.host.this_machine import host_in_words, host_object
-from shisha_rt.model.batches import batches_in_words
 from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.plan.engine import ENGINES
 from shisha_rt.show.picture import milliseconds
@@ -47,7 +46,7 @@ def check_command(
     shape: ManyShapes = None,
     as_json: Json = False,
 ) -> None:
-    """Say what will work with MODEL on a machine, and what is odd about it.
+    """Say what will work with MODEL here, and what is odd about it.
 
     No daemon is started. MODEL is compiled, and run on each engine that is installed, which takes some seconds and is
     kept: the next start finds it.
@@ -170,6 +169,8 @@ def _print(checked: Checked, machine: Machine, host: Host, following: Sequence[s
 
 
 def _rows(checked: Checked, machine: Machine, host: Host) -> Iterator[tuple[str, Sequence[str]]]:
+    from shisha_rt.model.batches import batches_in_words
+
     compiled = checked.compiled
     index, costs = compiled.index, checked.cut_costs
     yield "model", [compiled.model.name]

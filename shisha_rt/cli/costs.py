@@ -36,7 +36,7 @@ class CostsOptions:
 
 @takes(CostsOptions)
 def costs(asked: CostsOptions) -> None:
-    """List what each layer of MODEL takes on each place of a machine.
+    """List what each layer of MODEL takes on each place.
 
     What is not known yet is measured on this host first: some seconds, once for each kind of core and number
     of threads. A place's speed, its memory's bandwidth and the time scale are then applied. With --json the

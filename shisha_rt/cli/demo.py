@@ -71,7 +71,7 @@ def demo(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Start a daemon, stream frames to it, watch it tune itself, and stop.
+    """Start a daemon, send frames, watch it tune itself, and stop.
 
     SqueezeNet runs as a pipeline on the machine `demo`: two fast and two slow places, EMULATED on two cores. While
     frames flow, first Shisha's walk moves layers off the slowest stage of its seed, and then `guided` tunes, which is

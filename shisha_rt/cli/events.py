@@ -27,7 +27,9 @@ class EventsOptions(DaemonOptions):
 
 @takes(EventsOptions)
 def events(asked: EventsOptions) -> None:
-    """Print what happened in a running daemon, oldest first: plans, trials of the tuner, deaths, changes of places.
+    """Print what happened in a running daemon, oldest first.
+
+    Plans, trials of the tuner, deaths of workers, changes of places.
 
     A trial tells what was measured, the verdict, why the plan was tried, and the plan: its places with their layers.
 

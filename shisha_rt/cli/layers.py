@@ -95,7 +95,7 @@ def _print_table(model: str, layers_read: Sequence[Layer]) -> None:
         )
         for layer in layers_read
     ]
-    heads = ("#", "weight", "share", "macs", "weights", "in", "out")
+    heads = ("#", "weight", "share", "macs", "params", "in", "out")
     macs, weight_bytes = sum(layer.macs for layer in layers_read), sum(layer.weight_bytes for layer in layers_read)
     feet = ("", short(weight), "", short(macs), short(weight_bytes, "B"), "", "")
     widths = [max(map(len, column)) for column in zip(heads, feet, *numbers, strict=True)]

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, get_type_hints
 
 import typer
 
@@ -19,6 +19,9 @@ from shisha_rt.model.layer_kinds import LayerKind
 
 if TYPE_CHECKING:
     from shisha_rt.client import Client
+
+PLANNING: Final = "Planning"
+"""Group of options for those who plan themselves."""
 
 Model = Annotated[
     str,
@@ -45,7 +48,8 @@ ManyShapes = Annotated[
     ),
 ]
 Endpoint = Annotated[
-    str | None, typer.Option(metavar="URL", help="Where the daemon listens. Default: tcp://127.0.0.1:5555.")
+    str | None,
+    typer.Option(metavar="URL", help="Where the daemon listens. Default: $SHISHA_ENDPOINT, or tcp://127.0.0.1:5555."),
 ]
 Key = Annotated[
     Path | None,
@@ -57,7 +61,12 @@ ServerKey = Annotated[
 
 Groups = Annotated[
     list[str] | None,
-    typer.Option("--group", metavar="OP+OP", help="Operators in a row to measure as one, as Conv+Relu; repeatable."),
+    typer.Option(
+        "--group",
+        metavar="OP+OP",
+        help="Operators in a row to measure as one, as Conv+Relu; repeatable.",
+        rich_help_panel=PLANNING,
+    ),
 ]
 Layers = Annotated[
     LayerKind,
@@ -77,10 +86,8 @@ class DaemonOptions:
         """A client of that daemon, which waits for it as long as commands do. Raises as `Client` does."""
         from shisha_rt.cli.drive.reach import REACH_S
         from shisha_rt.client import Client
-        from shisha_rt.client.link import ENDPOINT
 
-        endpoint = self.endpoint or ENDPOINT
-        return Client(endpoint, timeout_s=REACH_S, secret_key=self.key, server_key=self.server_key)
+        return Client(self.endpoint, timeout_s=REACH_S, secret_key=self.key, server_key=self.server_key)
 
 
 OptionsT = TypeVar("OptionsT")

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal, get_args
 
 import typer
 
 from shisha_rt.cli.completion import offer_machines, offer_models
-from shisha_rt.cli.options import Dims, Groups, Json, Shapes, parse_sizes, progress, read_bytes, takes
+from shisha_rt.cli.options import Dims, Json, Shapes, parse_sizes, progress, read_bytes, takes
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.placement.check import Cost, cost
@@ -39,6 +39,8 @@ _PRECISION: Final = "exact"
 EXACT_S: Final = 60.0
 """What `exact`, and what begins with it, gets where nobody says how long it may take."""
 _TIMED: Final = ("exact", "partitiontuner", "forkjoin")
+_MEASURE, _SOLVERS, _PICTURES = "Measuring", "Solvers", "Pictures"
+"""Groups of options."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,38 +79,65 @@ class PlaceOptions:
     ] = False
     precision: Annotated[
         Literal["exact", "any"] | None,
-        typer.Option(help=f"With --measured: may devices change results (any)? Default: {_PRECISION}."),
+        typer.Option(
+            help=f"With --measured: may devices change results (any)? Default: {_PRECISION}.", rich_help_panel=_MEASURE
+        ),
     ] = None
-    group: Groups = None
-    solver: Annotated[SolverName, typer.Option(help="How to look for an assignment.")] = "exact"
+    group: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="OP+OP",
+            help="With --measured: operators in a row to measure as one, as Conv+Relu; repeatable.",
+            rich_help_panel=_MEASURE,
+        ),
+    ] = None
+    solver: Annotated[
+        SolverName,
+        typer.Option(metavar="NAME", help=f"How to look for an assignment: {', '.join(get_args(SolverName))}."),
+    ] = "exact"
     priority: Annotated[
-        str | None, typer.Option(metavar="A,B,C", help="Devices for --solver priority, the preferred one first.")
+        str | None,
+        typer.Option(
+            metavar="A,B,C",
+            help="Devices for --solver priority, the preferred one first.",
+            rich_help_panel=_SOLVERS,
+        ),
     ] = None
     duet_x: Annotated[
         float | None,
-        typer.Option(metavar="X", help=f"Percent of nodes that duet reconsiders. Default: {DEFAULT_X:g}."),
+        typer.Option(
+            metavar="X",
+            help=f"Percent of nodes that duet reconsiders. Default: {DEFAULT_X:g}.",
+            rich_help_panel=_SOLVERS,
+        ),
     ] = None
     time_limit: Annotated[
         float | None,
-        typer.Option(metavar="S", help=f"Seconds to solve. Default: {EXACT_S:g} for {', '.join(_TIMED)}; else none."),
+        typer.Option(
+            metavar="S",
+            help=f"Seconds to solve. Default: {EXACT_S:g} for {', '.join(_TIMED)}; else none.",
+            rich_help_panel=_SOLVERS,
+        ),
     ] = None
     accelerator: Annotated[
-        str | None, typer.Option(metavar="DEVICE", help="For --solver typeseq. Default: the last device.")
+        str | None,
+        typer.Option(
+            metavar="DEVICE", help="For --solver typeseq. Default: the last device.", rich_help_panel=_SOLVERS
+        ),
     ] = None
-    split: Annotated[
-        SplitMethod | None,
-        typer.Option(help="With MODEL: split each heavy layer over described devices, in this way."),
+    # Of layers split over devices: `place split` explains them.
+    split: Annotated[SplitMethod | None, typer.Option(hidden=True)] = None
+    objective: Annotated[SplitObjective | None, typer.Option(hidden=True)] = None
+    parallel: Annotated[bool, typer.Option("--parallel", hidden=True)] = False
+    variable: Annotated[SplitVariable | None, typer.Option(hidden=True)] = None
+    dot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the placement as Graphviz text.", rich_help_panel=_PICTURES),
     ] = None
-    objective: Annotated[
-        SplitObjective | None, typer.Option(help="With --split: what is to be least. Default: latency.")
+    png: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw the placement (takes the extra plot).", rich_help_panel=_PICTURES),
     ] = None
-    parallel: Annotated[bool, typer.Option("--parallel", help="With --split: devices compute side by side.")] = False
-    variable: Annotated[
-        SplitVariable | None,
-        typer.Option(help="With --split: what is shared: filters (N), input channels (C) or rows (H). Default: N."),
-    ] = None
-    dot: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the placement as Graphviz text.")] = None
-    png: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the placement (takes the extra plot).")] = None
     dim: Dims = None
     shape: Shapes = None
     as_json: Json = False
@@ -116,21 +145,19 @@ class PlaceOptions:
 
 @takes(PlaceOptions)
 def place(asked: PlaceOptions) -> None:
-    """Decide which operator runs on which device, transfers counted.
+    """Decide which operator runs on which device of a place.
 
     The problem is read from PROBLEM.json, or built from MODEL and the devices of a place: those that are described
     have modelled costs, engines of this host are measured. Whatever a solver says, the costs shown are computed anew
-    from its assignment.
+    from its assignment, transfers counted.
+
+    See also `place split` (layers shared out over devices), `place set` (a place of a daemon: up, down, its speed).
 
     \b
     Examples:
       shisha-rt place zoo:bert --machine pim-board
-      shisha-rt place zoo:bert --machine pim-board --dim sequence=64 --solver priority --priority pim,cpu_p,cpu_s
       shisha-rt place zoo:inception_v1 --machine two-engines --place core0 --measured
-      shisha-rt place zoo:squeezenet --machine two-engines --place core0 --measured --group Conv+Relu
-      shisha-rt place zoo:gpt2 --machine pim-board --dot gpt2.dot --png gpt2.png
       shisha-rt place PROBLEM.json --solver duet --duet-x 25 --json
-      shisha-rt place zoo:vgg16 --machine tx2-cyclone --split integer --parallel
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     if asked.split is not None:
         _split(asked, asked.split)

@@ -9,12 +9,12 @@ import shutil
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from shisha_rt.cli.completion import offer, offer_machines, offer_models
-from shisha_rt.cli.options import Dims, Groups, Json, Shapes, parse_sizes, progress, read_bytes, takes
+from shisha_rt.cli.options import Dims, Json, Shapes, parse_sizes, progress, read_bytes, takes
 from shisha_rt.cli.plan_order import LayerOrder, check_order, refuse_foreign_order, with_order
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.machine.precision import PERMITTED
@@ -46,6 +46,9 @@ if TYPE_CHECKING:
     from shisha_rt.planner.solution import PlanSolution
 
 
+_SEARCH: Final = "Search"
+
+
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
     model: Annotated[
@@ -58,60 +61,81 @@ class PlanOptions:
         str | None,
         typer.Option(
             metavar="FILE",
-            help="A machine file or a shipped name, such as this-machine.",
+            help="A machine file or a shipped name. Default: this-machine.",
             autocompletion=offer_machines,
         ),
     ] = None
     costs: Annotated[
         Path | None, typer.Option(metavar="COSTS.json", help="Layers, places and known times, in place of MODEL.")
     ] = None
-    strategy: Annotated[StrategyName, typer.Option(help="How to look for a plan.")] = "seed"
+    strategy: Annotated[
+        StrategyName,
+        typer.Option(metavar="NAME", help="How to look for a plan: seed, exact, guided, shisha, or one of its rivals."),
+    ] = "seed"
     stages: Annotated[
         int | None, typer.Option(metavar="N", help="Stages. Default: as many as places or layers, the fewer.")
     ] = None
-    assign: Annotated[Assign, typer.Option(help="What decides which stage gets the fastest place.")] = (
-        DEFAULT_HEURISTIC.assign
-    )
-    seed_: Annotated[int, typer.Option("--seed", metavar="N", help="Start of the random generator.")] = 0
+    assign: Annotated[
+        Assign, typer.Option(help="What decides which stage gets the fastest place.", rich_help_panel=_SEARCH)
+    ] = DEFAULT_HEURISTIC.assign
+    seed_: Annotated[
+        int, typer.Option("--seed", metavar="N", help="Start of the random generator.", rich_help_panel=_SEARCH)
+    ] = 0
     time_limit: Annotated[
         float | None,
-        typer.Option(metavar="S", help="Stop exact after S seconds, a search after trials of S seconds in all."),
+        typer.Option(
+            metavar="S",
+            help="Stop exact after S seconds, a search after trials of S seconds in all.",
+            rich_help_panel=_SEARCH,
+        ),
     ] = None
     balance: Annotated[
         Balance | None,
-        typer.Option(help=f"Where Shisha moves a layer to. Default: {DEFAULT_HEURISTIC.balance}."),
+        typer.Option(
+            help=f"Where Shisha moves a layer to. Default: {DEFAULT_HEURISTIC.balance}.", rich_help_panel=_SEARCH
+        ),
     ] = None
     alpha: Annotated[
-        int | None, typer.Option(metavar="N", help=f"Moves without gain before Shisha stops. Default: {DEFAULT_ALPHA}.")
+        int | None,
+        typer.Option(
+            metavar="N",
+            help=f"Moves without gain before Shisha stops. Default: {DEFAULT_ALPHA}.",
+            rich_help_panel=_SEARCH,
+        ),
     ] = None
     replicate: Annotated[
         bool, typer.Option("--replicate/--no-replicate", help="Allow copies of a stage, and teams of places.")
     ] = False
-    split: Annotated[bool, typer.Option("--split/--no-split", help="Allow layers to be split over places.")] = False
+    split: Annotated[
+        bool,
+        typer.Option("--split/--no-split", help="Allow layers to be split over places.", rich_help_panel=_SEARCH),
+    ] = False
     order: Annotated[
-        LayerOrder, typer.Option(help="Of the layers along the pipeline: as in the file, or whichever is best.")
+        LayerOrder,
+        typer.Option(
+            help="Of the layers along the pipeline: as in the file, or whichever is best.", rich_help_panel=_SEARCH
+        ),
     ] = "file"
     objective: Annotated[
         str | None,
         typer.Option(
             metavar="|".join(OBJECTIVES),
             autocompletion=offer(*OBJECTIVES),
-            help="What the plan is to be best in. Default: throughput, of a schedule of partitions latency.",
+            help="What the plan is to be best in. Default: throughput.",
         ),
     ] = None
-    precision: Annotated[
-        str,
-        typer.Option(help="exact: no device that changes results; any: those too.", autocompletion=offer(*PERMITTED)),
-    ] = "exact"
-    program: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.py", help="Write a schedule of partitions as a Python program, with its parts."),
-    ] = None
-    group: Groups = None
     kind: Annotated[
         LayerKind | None,
-        typer.Option("--layers", help="One for each heavy operator (default), or each (where places have devices)."),
+        typer.Option(
+            "--layers",
+            help="One for each heavy operator (default), or each (where places have devices).",
+            rich_help_panel=_SEARCH,
+        ),
     ] = None
+    # Of schedules of partitions: `plan schedule` explains them.
+    precision: Annotated[str, typer.Option(hidden=True)] = "exact"
+    program: Annotated[Path | None, typer.Option(hidden=True)] = None
+    group: Annotated[list[str] | None, typer.Option(hidden=True)] = None
     dim: Dims = None
     shape: Shapes = None
     as_json: Json = False
@@ -119,23 +143,19 @@ class PlanOptions:
 
 @takes(PlanOptions)
 def plan(asked: PlanOptions) -> None:
-    """Plan MODEL's pipeline on a machine, or plan from a file of costs.
+    """Plan which layers of MODEL run on which place, on paper.
 
-    Layers are numbered from 0. Times are unknown (null) until something has measured or stated them.
+    Layers and what they take are those of MODEL on a machine, measured first where that is needed; or those of a file
+    of costs. Layers are numbered from 0. Times are unknown (null) until something has measured or stated them.
+
+    See also `plan schedule` (partitions over unlike processors), `plan get` and `plan set` (a daemon's live plan).
 
     \b
     Examples:
-      shisha-rt plan zoo:squeezenet --machine this-machine
-      shisha-rt plan zoo:resnet50 --machine my-board.toml --stages 3 --json
-      shisha-rt plan --costs COSTS.json --assign layers --json
-      shisha-rt plan --costs COSTS.json --strategy shisha --alpha 20
+      shisha-rt plan zoo:squeezenet
+      shisha-rt plan zoo:squeezenet --strategy exact --replicate
+      shisha-rt plan zoo:resnet50 --machine board.toml --stages 3 --json > plan.json
       shisha-rt plan --costs COSTS.json --strategy exact --time-limit 10
-      shisha-rt plan --costs COSTS.json --strategy exact --replicate
-      shisha-rt plan zoo:inception_v1 --machine this-machine --strategy exact --order best
-      shisha-rt plan --costs COSTS.json --strategy exact --replicate --objective latency
-      shisha-rt plan zoo:vgg19 --machine my-board.toml --strategy exact --split
-      shisha-rt plan zoo:squeezenet --machine npu-board --precision any --strategy partitiontuner
-      shisha-rt plan zoo:squeezenet --machine npu-board --precision any --strategy forkjoin --program a.py
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     _refuse_foreign(asked)
     aim = _aim(asked)
@@ -250,9 +270,7 @@ def model_on_machine(asked: PlanOptions, kind: LayerKind | None) -> ModelOnMachi
     assert model is not None  # or there are costs
     if model.endswith(".json"):
         raise BadInput(f"plan {model}: no model has such a name, expected --costs {model} if it is a file of costs")
-    if asked.machine is None:
-        raise BadInput("plan MODEL: --machine is missing, expected a machine file or a name such as this-machine")
-    described = load_machine(asked.machine)
+    described = load_machine(asked.machine or "this-machine")
     return make_ready(
         resolve_model(model, progress),
         described,

@@ -8,7 +8,9 @@ import json
 import logging
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -18,6 +20,7 @@ import typer
 from shisha_rt.cli.completion import offer, offer_machines, offer_models
 from shisha_rt.cli.options import Dims, Groups, ManyShapes, parse_dims, parse_shapes, progress
 from shisha_rt.daemon.settings import Settings, check_built, check_cluster, read_settings, setting_keys
+from shisha_rt.endpoint import default_endpoint
 
 if TYPE_CHECKING:
     from shisha_rt.daemon.server import Daemon
@@ -32,7 +35,11 @@ def _options() -> Iterator[inspect.Parameter]:
     for key in setting_keys():
         names = [f"--{key.name.replace('_', '-')}"] if key.flag else []
         option = typer.Option(
-            *names, metavar=key.metavar, help=key.text, autocompletion=_OFFERED.get(key.name, offer(*key.choices))
+            *names,
+            metavar=key.metavar,
+            help=key.text,
+            autocompletion=_OFFERED.get(key.name, offer(*key.choices)),
+            rich_help_panel=key.group,
         )
         kind: Any = Path if key.file else key.kind
         yield _parameter(key.name, Annotated[(list[kind] if key.several else kind) | None, option])
@@ -41,6 +48,7 @@ def _options() -> Iterator[inspect.Parameter]:
     yield _parameter("shape", ManyShapes)
 
 
+_SAY_EVERY_S: Final = 10.0
 _OFFERED: Final = {"machine": offer_machines}
 
 
@@ -76,7 +84,7 @@ def serve(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log every event to standard error.")] = False,
     **_: object,
 ) -> None:
-    """Serve a model: cut it into a pipeline over the machine's places and answer frames.
+    """Serve a model, and tune how cores share it while it serves.
 
     Prints one JSON line, with the endpoint and the metrics page, once frames can be sent. SIGTERM or Ctrl-C: admits
     nothing more, answers what is in flight, ends.
@@ -85,11 +93,8 @@ def serve(
     Examples:
       shisha-rt serve zoo:squeezenet
       shisha-rt serve zoo:resnet50 --objective latency
-      shisha-rt serve model.onnx --machine shared-2 --endpoint tcp://127.0.0.1:0
-      shisha-rt serve zoo:squeezenet --http 127.0.0.1:8000
+      shisha-rt serve model.onnx --machine board.toml --http 127.0.0.1:8000
       shisha-rt serve lines.onnx --shape x=1x3x48x160 --shape x=1x3x48x640
-      shisha-rt serve zoo:squeezenet --machine npu-board --precision any --strategy partitiontuner
-      shisha-rt serve zoo:resnet50 --machine hosts.toml --ray 10.0.0.1:6379
       shisha-rt serve daemon.toml
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     from shisha_rt.daemon.service_manager import ServiceManager
@@ -103,18 +108,39 @@ def serve(
         def announce() -> None:
             line = {"ready": True, "endpoint": daemon.gateway.endpoint, "metrics": daemon.metrics_page}
             print(json.dumps(line | ({"http": daemon.web.urls} if daemon.web.urls else {})), flush=True)
+            progress(_what_next(daemon.gateway.endpoint, daemon.web.urls))
 
         daemon.run(announce)
+
+
+def _what_next(endpoint: str, urls: Sequence[str]) -> str:
+    """For whoever looks at a terminal: what can be done with a daemon that is ready."""
+    send = "shisha-rt submit" + ("" if endpoint == default_endpoint() else f" --endpoint {endpoint}")
+    page = ", ".join(f"{url}/" for url in urls) or "none; --http 8000 has one at http://127.0.0.1:8000/"
+    return f"ready\n  page  {page}\n  send  {send} --frames 1000\n  stop  Ctrl-C"
+
+
+class _StartProgress:
+    """Says what a start is at: at a terminal and to the service manager at once, else each ten seconds."""
+
+    def __init__(self, manager: ServiceManager) -> None:
+        self._manager = manager
+        self._started_s = self._said_s = time.monotonic()
+
+    def say(self, message: str) -> None:
+        progress(message)
+        self._manager.tell(message)
+        now_s = time.monotonic()
+        if not sys.stderr.isatty() and now_s >= self._said_s + _SAY_EVERY_S:
+            self._said_s = now_s
+            print(f"starting for {now_s - self._started_s:.0f} s: {message}", file=sys.stderr, flush=True)
 
 
 def _daemon(options: Mapping[str, Any], manager: ServiceManager, log: tuple[int, str], *, fresh: bool) -> Daemon:
     """The daemon that the options ask for; nothing is left behind where it cannot be had. `log`: level and format."""
     from shisha_rt.daemon.children.preparer_link import PreparerLink
 
-    def tell(message: str) -> None:
-        progress(message)
-        manager.tell(message)
-
+    tell = _StartProgress(manager).say
     with contextlib.ExitStack() as leaving:
         preparer = PreparerLink()  # first: it loads what it needs while this process does
         leaving.callback(preparer.close)

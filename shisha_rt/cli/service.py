@@ -44,11 +44,12 @@ def service(
     ),
     user: Annotated[bool, typer.Option("--user", help="For your own systemd, instead of the host's.")] = False,
 ) -> None:
-    """Print a systemd unit that serves a model: started at boot, watched, and closed to all that it does not need.
+    """Print a systemd unit that serves a model.
 
-    Nothing is started or installed. What is named is checked as serve does it, and relative paths become absolute, so
-    that the unit holds wherever it is kept. The host's systemd runs it as whoever prints it (as a user of its own if
-    that is root), with the cache in /var/cache/NAME; with --user it shares the cache of the other commands.
+    It is started at boot, watched, and closed to all that it does not need. Nothing is started or installed now. What
+    is named is checked as serve does it, and relative paths become absolute, so that the unit holds wherever it is
+    kept. The host's systemd runs it as whoever prints it (as a user of its own if that is root), with the cache in
+    /var/cache/NAME; with --user it shares the cache of the other commands.
 
     \b
     Examples:

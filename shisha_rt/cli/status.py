@@ -31,9 +31,8 @@ def status(endpoint: Endpoint = None, key: Key = None, server_key: ServerKey = N
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     from shisha_rt.cli.drive.reach import REACH_S, plainly
     from shisha_rt.client import Client
-    from shisha_rt.client.link import ENDPOINT
 
-    with plainly(), Client(endpoint or ENDPOINT, timeout_s=REACH_S, secret_key=key, server_key=server_key) as client:
+    with plainly(), Client(endpoint, timeout_s=REACH_S, secret_key=key, server_key=server_key) as client:
         told_status = client.status()
     if as_json:
         print(json.dumps(told_status))

@@ -71,8 +71,9 @@ def submit(asked: SubmitOptions) -> None:
     A .npy file serves a model of one input; an .npz file holds one array for each input, by name. Where an array has
     one axis more than the input, each entry along the first is a frame. Several files are sent in turn.
 
-    In the file of --output each output has its name, and its frames along the first axis. One whose shape may
-    vary has an array NAME[FRAME] for each frame that was answered, counted from 0.
+    In the file of --output each output has its name, and its frames along the first axis. Where the frames of a file
+    lie along the input's own batch axis, so do those of the outputs. An output whose shape may vary has an array
+    NAME[FRAME] for each frame that was answered, counted from 0.
 
     \b
     Examples:
@@ -123,12 +124,14 @@ class _Load:
 class Tally:
     """What became of the frames so far. Times of one monotonic clock; latencies of frames with a result only.
 
-    `open_outputs`: the names of those whose shape may differ between frames.
+    `open_outputs`: the names of those whose shape may differ between frames. `along_batch`: a file had its frames along
+    the inputs' batch axis, and outputs are saved like that, too.
     """
 
     keep_outputs: bool = False
     model: str | None = None
     open_outputs: frozenset[str] = frozenset()
+    along_batch: bool = False
     sent: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
     epochs: Counter[int] = field(default_factory=Counter)
@@ -180,7 +183,9 @@ class Tally:
             if name in self.open_outputs:
                 outputs |= {f"{name}[{index}]": array for index, array in arrays.items()}
             else:
-                outputs[name] = np.stack(list(arrays.values()))
+                first = next(iter(arrays.values()))
+                along = self.along_batch and first.shape[:1] == (1,)
+                outputs[name] = (np.concatenate if along else np.stack)(list(arrays.values()))
         return outputs
 
     def add_error(self, index: int, error: ShishaError) -> None:
@@ -228,23 +233,24 @@ class Tally:
     def _in_short(self, name: str, arrays: Mapping[int, Array]) -> str:
         if name in self.open_outputs:
             return f"{len(arrays)} arrays {name}[FRAME]"
-        return f"{name} {[len(arrays), *next(iter(arrays.values())).shape]}"
+        shape = next(iter(arrays.values())).shape
+        return f"{name} {[len(arrays), *(shape[1:] if self.along_batch and shape[:1] == (1,) else shape)]}"
 
 
 async def _run(endpoint: str | None, keys: tuple[Path | None, str | None], load: _Load, tally: Tally) -> None:
-    from shisha_rt.cli.drive.frames import frames_of_any, model_shapes
+    from shisha_rt.cli.drive.frames import frames_of_any, has_frames_along_batch, model_shapes
     from shisha_rt.cli.drive.reach import REACH_S, plainly
     from shisha_rt.client import AsyncClient
-    from shisha_rt.client.link import ENDPOINT
 
     with plainly():
-        async with AsyncClient(endpoint or ENDPOINT, secret_key=keys[0], server_key=keys[1]) as client:
+        async with AsyncClient(endpoint, secret_key=keys[0], server_key=keys[1]) as client:
             metadata = await client.call("model_metadata", timeout_s=REACH_S)
             shapes = model_shapes(metadata)
             frames = [frame for path, content in load.contents for frame in frames_of_any(path, content, shapes)]
             count = load.frames or len(frames) or _FRAMES
             frames = frames or _random_frames(shapes, count, load.seed)
             tally.model = str(metadata["name"])
+            tally.along_batch = any(has_frames_along_batch(content, shapes) for _, content in load.contents)
             tally.open_outputs = frozenset(tensor["name"] for tensor in metadata["outputs"] if -1 in tensor["shape"])
             with _bar(count) as show:
                 await _send(client, frames, count, load, tally, show)

@@ -29,7 +29,7 @@ def top(
     ] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="Print one frame and end.")] = False,
 ) -> None:
-    """Watch a running daemon: its stages on their places, and the tuner's trials as they are made.
+    """Watch a running daemon: stages, places, and the tuner's trials.
 
     A bar is as long as the stage takes for a frame; the slowest stage sets the throughput. A star marks what is
     emulated. `q` or Ctrl-C ends it. Where standard output is no terminal, one frame is printed.
@@ -44,11 +44,10 @@ def top(
 
     from shisha_rt.cli.drive.reach import REACH_S, plainly
     from shisha_rt.client import Client
-    from shisha_rt.client.link import ENDPOINT
 
     console = Console(highlight=False)
     view = _View()
-    with plainly(), Client(endpoint or ENDPOINT, timeout_s=REACH_S, secret_key=key, server_key=server_key) as client:
+    with plainly(), Client(endpoint, timeout_s=REACH_S, secret_key=key, server_key=server_key) as client:
         if once or not console.is_terminal:
             console.print(view.look(client))
             return

@@ -16,7 +16,7 @@ from typing import Final, Literal, Self, TypeAlias, cast, overload
 import numpy as np
 from numpy.typing import DTypeLike
 
-from shisha_rt.client.link import ENDPOINT, PROBE_S, TIMEOUT_S, Context, Link, Patience
+from shisha_rt.client.link import PROBE_S, TIMEOUT_S, Context, Link, Patience
 from shisha_rt.protocol.conversation import Fields, Outcome, Outgoing, RequestOutcome, Stages, stages_of
 from shisha_rt.protocol.exceptions import FailedPrecondition, ShishaError
 from shisha_rt.protocol.frame_tensors import Answer, Array, Inputs, Shape
@@ -35,7 +35,7 @@ class AsyncClient:
 
     def __init__(
         self,
-        endpoint: str = ENDPOINT,
+        endpoint: str | None = None,
         *,
         timeout_s: float = TIMEOUT_S,
         share: bool = True,
@@ -208,7 +208,7 @@ class AsyncClient:
         while not self._link.try_send(outgoing, copy=copy):
             if not patience.left_s:
                 raise self._link.refused(patience)
-            await self._stir(patience.left_s)
+            await self._stir(self._link.wait_s(patience))
         self._waiting[outgoing.id] = loop.create_future()
         self._collect()
         if self._prober is None:

@@ -11,7 +11,7 @@ from typing import Literal, Self, cast, overload
 import numpy as np
 from numpy.typing import DTypeLike
 
-from shisha_rt.client.link import ENDPOINT, PROBE_S, TIMEOUT_S, Context, Link, Patience
+from shisha_rt.client.link import PROBE_S, TIMEOUT_S, Context, Link, Patience
 from shisha_rt.protocol.conversation import Fields, Outcome, Outgoing, RequestOutcome, Stages, stages_of
 from shisha_rt.protocol.exceptions import (
     FailedPrecondition,
@@ -33,7 +33,7 @@ class Client:
 
     def __init__(
         self,
-        endpoint: str = ENDPOINT,
+        endpoint: str | None = None,
         *,
         timeout_s: float = TIMEOUT_S,
         share: bool = True,
@@ -186,7 +186,7 @@ class Client:
         while not self._link.try_send(outgoing, copy=copy):
             if not patience.left_s:
                 raise self._link.refused(patience)
-            self._settle(self._link.wait(patience.left_s, to_send=True))
+            self._settle(self._link.wait(self._link.wait_s(patience), to_send=True))
 
     def _result(self, request_id: str, patience: Patience) -> Answer | Fields:
         outcome = self._outcome(request_id, patience)

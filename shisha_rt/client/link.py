@@ -15,6 +15,7 @@ Shell.
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import time
 import uuid
@@ -25,6 +26,7 @@ from numpy.typing import DTypeLike
 from zmq.utils.monitor import parse_monitor_message
 
 from shisha_rt.client.lent_memory import LentMemory
+from shisha_rt.endpoint import default_endpoint
 from shisha_rt.errors import BadInput
 from shisha_rt.protocol.conversation import Conversation, Outgoing, RequestOutcome
 from shisha_rt.protocol.exceptions import (
@@ -42,7 +44,6 @@ from shisha_rt.protocol.multipart import receive_parts, send_parts
 Context: TypeAlias = zmq.Context[Any]
 """A pyzmq context of either kind, blocking or asyncio."""
 
-ENDPOINT: Final = "tcp://127.0.0.1:5555"
 TIMEOUT_S: Final = 30.0
 PROBE_S: Final = 1.0
 """After so long a silence a waiting client asks whether the daemon is still the same."""
@@ -66,12 +67,22 @@ _BROKEN_OFF: Final = 3
 """So many handshakes in a row that end without a word are no accident, such as a daemon that has just been killed."""
 
 
+_SILENT_S: Final = 5.0
+"""So long a client waits for a daemon without a word: as long as commands wait for one at all."""
+
+log = logging.getLogger(__name__)
+
+
 class Patience:
     """How long a call may take, all that it has to do included."""
 
     def __init__(self, timeout_s: float) -> None:
         self.timeout_s = timeout_s
         self._end = time.monotonic() + timeout_s
+
+    @property
+    def waited_s(self) -> float:
+        return self.timeout_s - self._end + time.monotonic()
 
     @property
     def left_s(self) -> float:
@@ -83,13 +94,14 @@ class Link:
 
     def __init__(
         self,
-        endpoint: str,
+        endpoint: str | None,
         context: Context | None,
         *,
         share: bool,
         secret_key: SecretKey | None = None,
         server_key: ServerKey | None = None,
     ) -> None:
+        endpoint = endpoint or default_endpoint()
         try:
             self._keys = client_keys(secret_key, server_key)
         except BadInput as error:
@@ -117,6 +129,7 @@ class Link:
         self._readable = [(self.socket, _POLLIN), (self.watch, _POLLIN)]
         self._writable = [(self.socket, _POLLIN | _POLLOUT), (self.watch, _POLLIN)]
         self._looked_s = 0.0
+        self._has_said = False
         try:
             self.socket.connect(endpoint)
         except zmq.ZMQError as error:
@@ -236,6 +249,17 @@ class Link:
         if self.conversation.in_doubt:
             self.probe()
         return settled
+
+    def wait_s(self, patience: Patience) -> float:
+        """How long to wait until a request may be taken, at most; says once that no daemon is there yet."""
+        if self.connected or self._has_said:
+            return patience.left_s
+        if patience.waited_s < _SILENT_S:
+            return min(patience.left_s, _SILENT_S - patience.waited_s)
+        self._has_said = True
+        how = "start one there with: shisha-rt serve MODEL.onnx"
+        log.warning("no daemon at %s yet, waiting for up to %g s; %s", self.endpoint, patience.timeout_s, how)
+        return patience.left_s
 
     @property
     def stirring(self) -> bool:

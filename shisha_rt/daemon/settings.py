@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from shisha_rt.checked import convert, shown
+from shisha_rt.endpoint import default_endpoint
 from shisha_rt.errors import BadInput
 from shisha_rt.machine.precision import PERMITTED
 from shisha_rt.model.input_sizes import LARGEST_SIZE
@@ -23,17 +24,23 @@ from shisha_rt.process.output_room import LEAST_OUTPUT_BYTES, MOST_OUTPUT_BYTES,
 if TYPE_CHECKING:
     from shisha_rt.machine.machine import Machine
 
-ENDPOINT: Final = "tcp://127.0.0.1:5555"
 METRICS: Final = "127.0.0.1:9464"
+NETWORK, PLANNING, HOST = "Network and access", "Planning", "Host"
+"""Groups of options that are not common."""
 STRATEGIES: Final = (*LIVE, "seed", *SCHEMES)
 """`seed`: it is not tuned at all. Schemes schedule partitions."""
 
 _Size: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_SIZE)]
 
 
-def _key(text: str, metavar: str | None = None, *choices: str, **further: bool) -> msgspec.Meta:
-    """What a command says of an option. `choices`: of a word. `further`: `file`; `flag`: there is no `--no-` of it."""
-    return msgspec.Meta(description=text, extra={"metavar": metavar, "choices": choices, **further})
+def _key(
+    text: str, metavar: str | None = None, *choices: str, group: str | None = None, **further: bool
+) -> msgspec.Meta:
+    """What a command says of an option. `choices`: of a word. `group`: among which `--help` has it; None: the common.
+
+    `further`: `file`; `flag`: there is no `--no-` of it.
+    """
+    return msgspec.Meta(description=text, extra={"metavar": metavar, "choices": choices, "group": group, **further})
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -47,10 +54,15 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     model: str
     machine: Annotated[str, _key("A machine file or a shipped name. Default: this-machine.", "FILE")] = "this-machine"
     endpoint: Annotated[
-        str, _key("tcp://127.0.0.1:PORT (0: any free one) or ipc://PATH. Default: tcp://127.0.0.1:5555.", "URL")
-    ] = ENDPOINT
+        str,
+        _key(
+            "tcp://127.0.0.1:PORT (0: any free one) or ipc://PATH. Default: $SHISHA_ENDPOINT, or tcp://127.0.0.1:5555.",
+            "URL",
+        ),
+    ] = msgspec.field(default_factory=default_endpoint)
     metrics: Annotated[
-        str, _key("Where Prometheus scrapes; port 0: any free one. Default: 127.0.0.1:9464.", "[HOST:]PORT")
+        str,
+        _key("Where Prometheus scrapes; port 0: any free one. Default: 127.0.0.1:9464.", "[HOST:]PORT", group=NETWORK),
     ] = METRICS
     dims: dict[str, _Size] = {}
     shape: tuple[dict[str, tuple[_Size, ...]], ...] = ()
@@ -61,20 +73,33 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             f"partitions for the least latency: {', '.join(SCHEMES)}.",
             None,
             *STRATEGIES,
+            group=PLANNING,
         ),
     ] = "guided"
     precision: Annotated[
-        str, _key("exact (default): no device that changes results; any: those too.", None, *PERMITTED)
+        str, _key("exact (default): no device that changes results; any: those too.", None, *PERMITTED, group=PLANNING)
     ] = "exact"
     calibration: Annotated[
-        str | None, _key("Frames on which scales in int8 are found; noise if not.", "FRAMES.npz", file=True)
+        str | None,
+        _key("Frames on which scales in int8 are found; noise if not.", "FRAMES.npz", group=PLANNING, file=True),
     ] = None
     solver: Annotated[
-        str, _key("How operators are placed on a place's devices: exact (default), or als.", None, *STAGE_SOLVERS)
+        str,
+        _key(
+            "How operators are placed on a place's devices: exact (default), or als.",
+            None,
+            *STAGE_SOLVERS,
+            group=PLANNING,
+        ),
     ] = "exact"
     layers: Annotated[
         str | None,
-        _key("heavy (default): one for each heavy operator; operators: each, on devices.", None, *LAYER_KINDS),
+        _key(
+            "heavy (default): one for each heavy operator; operators: each, on devices.",
+            None,
+            *LAYER_KINDS,
+            group=PLANNING,
+        ),
     ] = None
     objective: Annotated[
         str | None,
@@ -86,14 +111,17 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ),
     ] = None
     replicate: Annotated[
-        bool, _key("Whether plans may have copies and teams (default), or each place a stage of its own.")
+        bool,
+        _key("Whether plans may have copies and teams (default), or each place a stage of its own.", group=PLANNING),
     ] = True
-    max_output_bytes: Annotated[int, _key("Room for an output whose shape depends on the data: 1 MiB.", "N")] = (
-        OUTPUT_BYTES
-    )
+    max_output_bytes: Annotated[
+        int, _key("Room for an output whose shape depends on the data: 1 MiB.", "N", group=HOST)
+    ] = OUTPUT_BYTES
     plan: Annotated[
         str | None,
-        _key("Begin with this plan, as plan --json prints it, and leave it live.", "PLAN.json", file=True),
+        _key(
+            "Begin with this plan, as plan --json prints it, and leave it live.", "PLAN.json", group=PLANNING, file=True
+        ),
     ] = None
     groups: tuple[str, ...] = ()
     http: Annotated[
@@ -101,23 +129,25 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         _key("Speak HTTP there, too: the Open Inference Protocol, and a page to watch; or unix:PATH.", "[HOST:]PORT"),
     ] = ()
     http_certificate: Annotated[
-        str | None, _key("For HTTP and metrics that other hosts can reach, with --http-key.", "PEM", file=True)
+        str | None,
+        _key("For HTTP and metrics that other hosts can reach, with --http-key.", "PEM", group=NETWORK, file=True),
     ] = None
-    http_key: Annotated[str | None, _key("The key of that certificate.", "PEM", file=True)] = None
+    http_key: Annotated[str | None, _key("The key of that certificate.", "PEM", group=NETWORK, file=True)] = None
     http_shared_memory: Annotated[
-        bool, _key("Known callers of HTTP may name their files in /dev/shm.", None, flag=True)
+        bool, _key("Known callers of HTTP may name their files in /dev/shm.", None, group=NETWORK, flag=True)
     ] = False
     access: Annotated[
-        str | None, _key("Who may come, by keys and tokens; read again on SIGHUP.", "FILE", file=True)
+        str | None, _key("Who may come, by keys and tokens; read again on SIGHUP.", "FILE", group=NETWORK, file=True)
     ] = None
-    secret_key: Annotated[str | None, _key("The daemon's own key, made by: shisha-rt keys new.", "FILE", file=True)] = (
-        None
-    )
+    secret_key: Annotated[
+        str | None, _key("The daemon's own key, made by: shisha-rt keys new.", "FILE", group=NETWORK, file=True)
+    ] = None
     ray: Annotated[
         str | None,
         _key(
             'The Ray cluster for places with host = "ray": HOST:PORT, auto, or local: one on this host, to try.',
             "ADDRESS",
+            group=HOST,
         ),
     ] = None
     leases: Annotated[
@@ -125,6 +155,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         _key(
             "Where daemons on this host lease cores, in containers too if they share it. Default: the user's.",
             "DIR",
+            group=HOST,
             file=True,
         ),
     ] = None
@@ -138,6 +169,7 @@ class SettingKey(NamedTuple):
     text: str
     metavar: str | None
     choices: tuple[str, ...]
+    group: str | None
     file: bool
     flag: bool
     several: bool
@@ -158,6 +190,7 @@ def setting_keys() -> Iterator[SettingKey]:
                 meta.description,
                 extra["metavar"],
                 extra["choices"],
+                extra["group"],
                 extra.get("file", False),
                 extra.get("flag", False),
                 get_origin(hint.__origin__) is tuple,
@@ -185,10 +218,7 @@ def read_settings(path: Path) -> Settings:
 
 
 def check_built(settings: Settings, source: str) -> None:
-    """Raises BadInput for a value that a key cannot have, or that the design has and this version has not."""
-    if settings.strategy not in STRATEGIES:
-        known = ", ".join(STRATEGIES)
-        raise BadInput(f"{source}: strategy = {shown(settings.strategy)}: not built yet, expected one of {known}")
+    """Raises BadInput for a value that a key cannot have."""
     for key in setting_keys():
         value = getattr(settings, key.name)
         if key.choices and value is not None and value not in key.choices:

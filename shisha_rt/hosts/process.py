@@ -24,6 +24,7 @@ from typing import Any, Final
 import msgspec
 
 from shisha_rt.costs.link_speed import LinkSpeed
+from shisha_rt.extras import pip_install
 from shisha_rt.hosts import messages as cm
 from shisha_rt.hosts.actor import FarHost
 from shisha_rt.hosts.bundles import PlaceAsked, bundle_of, infeasible, selector_of, why_lacking
@@ -83,7 +84,7 @@ class Cluster:
         try:
             import ray
         except ImportError:
-            raise Unable("Ray is not installed: pip install 'shisha-rt[ray]'") from None
+            raise Unable(f"Ray is not installed: {pip_install('ray')}") from None
         self._ray = ray
         self._channel = channel
         self._about = about_this_host()

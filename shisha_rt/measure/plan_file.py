@@ -26,14 +26,19 @@ class _Planned(msgspec.Struct, frozen=True):
     stages: tuple[form.WrittenStage, ...]
 
 
-def read_plan(path: Path, ready: ModelOnMachine) -> Plan:
-    """Raises BadInput for what cannot be read, is no plan, or is none of this model on this machine."""
+def plan_of_file(path: Path) -> Plan:
+    """Raises BadInput for what cannot be read, or is no plan."""
     try:
         text = path.read_bytes()
     except OSError as error:
         raise BadInput(f"{path}: cannot be read ({error.strerror}), expected {_EXPECTED}") from None
     raw = decode_json(text, str(path), _EXPECTED)
-    plan = form.read(convert({"stages": raw} if isinstance(raw, list) else raw, _Planned, str(path)).stages)
+    return form.read(convert({"stages": raw} if isinstance(raw, list) else raw, _Planned, str(path)).stages)
+
+
+def read_plan(path: Path, ready: ModelOnMachine) -> Plan:
+    """Raises BadInput as `plan_of_file`, and for a plan that is none of this model on this machine."""
+    plan = plan_of_file(path)
     problems = ready.rules.problems(plan) or _unable(ready, plan)
     if problems:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""

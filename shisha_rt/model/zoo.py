@@ -8,6 +8,7 @@ package that the extra `real` brings. It is never imported, as its own dependenc
 
 from __future__ import annotations
 
+import difflib
 import importlib.metadata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import onnx
 
 from shisha_rt.cache import cache_folder, publish
 from shisha_rt.errors import BadInput
+from shisha_rt.extras import pip_install
 from shisha_rt.model.default_dims import set_default_dims
 from shisha_rt.model.topologies.catalogue import TOPOLOGIES
 from shisha_rt.process.job import run_job
@@ -44,14 +46,35 @@ TRAINED: Final[Mapping[str, tuple[str, Mapping[str, int]]]] = {
 """Each one's file in the package's `models`, and the sizes that it gets unless told others."""
 _PACKAGE: Final = "rapidocr"
 _PREFIX: Final = "zoo:"
+_CLOSE: Final = 0.8
+"""Least similarity of a name that may have been meant (difflib's ratio)."""
 _WEIGHTS_VERSION: Final = "v1"  # raise it when the weights would come out differently
 
 
 def resolve_model(text: str, on_progress: Callable[[str], None] | None = None) -> Path:
-    """The file that a MODEL argument means: `zoo:NAME`, or a path (which may not exist)."""
+    """The file that a MODEL argument means: `zoo:NAME`, or a path. Raises BadInput where there is none."""
     if text.startswith(_PREFIX):
         return zoo_path(text.removeprefix(_PREFIX), on_progress)
-    return Path(text)
+    path = Path(text)
+    if not path.exists():
+        raise BadInput(f"{text}: no such file; expected an ONNX file, or zoo:NAME{_meant(text)}")
+    return path
+
+
+def _meant(text: str) -> str:
+    """What a path or a name that does not exist may have been meant for, as the end of a message; empty for none."""
+    path = Path(text)
+    names = [f"{_PREFIX}{name}" for name in (*NAMES, *TRAINED)]
+    known = {_plain(name): name for name in names}
+    if not text.startswith(_PREFIX) and path.parent.is_dir():
+        known |= {_plain(file.stem): str(file) for file in sorted(path.parent.glob("*.onnx"))}
+    close = difflib.get_close_matches(_plain(path.stem), known, n=1, cutoff=_CLOSE)
+    return f"; did you mean {known[close[0]]}?" if close else ""
+
+
+def _plain(name: str) -> str:
+    """A name by its letters and digits alone."""
+    return "".join(character for character in name.removeprefix(_PREFIX).lower() if character.isalnum())
 
 
 def zoo_path(name: str, on_progress: Callable[[str], None] | None = None) -> Path:
@@ -62,7 +85,8 @@ def zoo_path(name: str, on_progress: Callable[[str], None] | None = None) -> Pat
     """
     trained = _of_the_package(name) if name in TRAINED else None
     if trained is None and name not in NAMES:
-        raise BadInput(f"{_PREFIX}{name}: no such network; expected one of {', '.join(sorted((*NAMES, *TRAINED)))}")
+        expected = f"expected one of {', '.join(sorted((*NAMES, *TRAINED)))}"
+        raise BadInput(f"{_PREFIX}{name}: no such network; {expected}{_meant(f'{_PREFIX}{name}')}")
 
     def build(folder: Path) -> None:
         if on_progress:
@@ -90,13 +114,13 @@ def _of_the_package(name: str) -> _Trained:
         package = importlib.metadata.distribution(_PACKAGE)
     except importlib.metadata.PackageNotFoundError:
         raise BadInput(
-            f"{_PREFIX}{name}: its weights are not installed, expected the extra 'real': pip install 'shisha-rt[real]'"
+            f"{_PREFIX}{name}: its weights are not installed, expected the extra 'real': {pip_install('real')}"
         ) from None
     path = Path(str(package.locate_file(f"{_PACKAGE}/models/{file}")))
     if not path.is_file():
         raise BadInput(
             f"{_PREFIX}{name}: {_PACKAGE} {package.version} has no {file}, expected the version of the extra 'real': "
-            "pip install 'shisha-rt[real]'"
+            f"{pip_install('real')}"
         )
     return _Trained(path, package.version)
 

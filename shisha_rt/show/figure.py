@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from shisha_rt.extras import pip_install
 from shisha_rt.plan.form import plan_of
 from shisha_rt.plan.plan import Plan
 from shisha_rt.show.picture import after_in_words, stage_in_words, teams_in_words
@@ -52,7 +53,7 @@ def save_pipelines(path: Path, title: str, panels: Sequence[Panel], places: Mapp
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise NoFigure("matplotlib is missing: pip install 'shisha-rt[plot]'") from None
+        raise NoFigure(f"matplotlib is missing: {pip_install('plot')}") from None
     rows_of = [len(panel.stages) + len(_unused(plan_of(panel.stages), places)) for panel in panels]
     height = sum(_PANEL_HEIGHT + _ROW_HEIGHT * count for count in rows_of) + 0.6
     figure = Figure(figsize=(_WIDTH, height), layout="constrained")

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from shisha_rt.extras import pip_install
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.moves import moves
 from shisha_rt.placement.problem import Assignment, Problem
@@ -37,7 +38,7 @@ def save_placement(path: Path, title: str, problem: Problem, assignment: Assignm
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise NoFigure("matplotlib is missing: pip install 'shisha-rt[plot]'") from None
+        raise NoFigure(f"matplotlib is missing: {pip_install('plot')}") from None
     strips = math.ceil(len(problem.nodes) / _STRIP)
     lanes = strips * _strip_height(problem)
     height = _HEAD + _LANE_HEIGHT * lanes

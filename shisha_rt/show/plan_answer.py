@@ -170,17 +170,18 @@ class PlanAnswer:
         return "\n".join([*_walk(self.tuned), self.picture(width), f"kept: {self.tuned.reason}", gain])
 
     def _proven(self, lower_bound_s: float) -> str:
-        among = f" among {self.aim.space}" if not self.aim.is_plain or self.order.order != "file" else ""
+        among = f" among {self.aim.space}"
         if self.order.order == "file" and (self.order.gain or 1) > 1:
             among += " over the file's order of layers"
         latency = self.aim.objective == "latency"
         if self.outcome is not Outcome.OPTIMAL:
             what = "a latency" if latency else "a slowest stage"
             return f"not proven: only that no plan{among} has {what} of less than {lower_bound_s * 1e3:.4g} ms"
+        others = " (--replicate looks at copies and teams, too)" if self.aim.is_plain else ""
         if latency:
-            return f"proven: no plan{among} has a lower latency than {lower_bound_s * 1e3:.4g} ms"
+            return f"proven: no plan{among} has a lower latency than {lower_bound_s * 1e3:.4g} ms{others}"
         least = ", and none as fast has a lower latency" if self.latency_proven else ""
-        return f"proven: no plan{among} is faster{least}"
+        return f"proven: no plan{among} is faster{least}{others}"
 
     def picture(self, width: int) -> str:
         """One box for each stage with its share of the weight; the slowest is marked where times are known."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,27 +15,13 @@ from shisha_rt.cli.app import app
 from shisha_rt.errors import Failure
 from tests.cli.conftest import Run
 
-COMMANDS = (
-    "check",
-    "layers",
-    "costs",
-    "plan",
-    "place",
-    "serve",
-    "service",
-    "submit",
-    "status",
-    "top",
-    "events",
-    "tuner",
-    "demo",
-)
+COMMANDS = tuple(name for name in typer.main.get_group(app).commands if name != "keys")  # which is a group
 MAIN = "import sys; from shisha_rt.cli.app import main; sys.exit(main())"
 
 
 @pytest.mark.parametrize("argv", [("--help",), *((command, "--help") for command in COMMANDS)])
 def test_help(run: Run, argv: tuple[str, ...]) -> None:
-    ran = run(*argv)
+    ran = run(*(word for words in argv for word in words.split()))
     assert (ran.status, ran.err) == (0, "")
     assert ran.out.startswith("Usage: shisha-rt")
     if len(argv) > 1:
@@ -43,8 +30,24 @@ def test_help(run: Run, argv: tuple[str, ...]) -> None:
         assert "See also: " in ran.out
 
 
-def test_every_command_has_its_help_tested() -> None:
-    assert set(typer.main.get_group(app).commands) == {*COMMANDS, "keys"}  # which is a group
+def test_no_arguments_ask_for_help(run: Run) -> None:
+    assert run() == run("--help") == run("-h")
+    assert run("serve", "-h") == run("serve", "--help")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_fits_a_screen(run: Run, command: str) -> None:
+    lines = run(*command.split(), "--help").out.splitlines()
+    assert len(lines) <= 60
+    assert max(map(len, lines)) <= 110
+
+
+def test_all_options_are_explained_on_request(run: Run) -> None:
+    common, every = (run("serve", option).out for option in ("--help", "--help-all"))
+    assert "--leases DIR " not in common
+    assert "--leases DIR " in every
+    explained = {line.split()[0] for line in every.splitlines() if line.startswith("  --")}
+    assert explained <= set(re.findall(r"--[a-z-]+[a-z]", common))
 
 
 def test_version(run: Run) -> None:
@@ -55,9 +58,26 @@ def test_version(run: Run) -> None:
 @pytest.mark.parametrize(
     ("argv", "expected"),
     [
-        ((), "shisha-rt: missing command (try shisha-rt --help)"),
         (("lay",), "shisha-rt: no such command 'lay'"),
         (("--bogus",), "shisha-rt: no such option: --bogus"),
+        (
+            ("serve", "m.onnx", "--threads", "4"),
+            "shisha-rt serve: no such option: --threads; cores and threads: a machine",
+        ),
+        (("serve", "m.onnx", "--batch", "8"), "shisha-rt serve: no such option: --batch; the batch is a dimension"),
+        (
+            ("serve", "m.onnx", "--port", "80"),
+            "shisha-rt serve: no such option: --port; --endpoint tcp://127.0.0.1:PORT",
+        ),
+        (
+            ("serve", "m.onnx", "--machin", "x"),
+            "shisha-rt serve: no such option: --machin; did you mean --machine? (try",
+        ),
+        (
+            ("check", "resnet50"),
+            "shisha-rt: resnet50: no such file; expected an ONNX file, or zoo:NAME; did you mean zoo:",
+        ),
+        (("check", "zoo:ResNet-50"), "shisha-rt: zoo:ResNet-50: no such network; expected one of alexnet"),
         (("layers",), "shisha-rt layers: missing argument 'MODEL'"),
         (("layers", "a.onnx", "b.onnx"), "shisha-rt layers: got unexpected extra argument"),
         (("plan", "--bogus"), "shisha-rt plan: no such option: --bogus"),

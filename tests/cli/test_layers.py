@@ -70,7 +70,7 @@ def test_numbers_keep_their_places_in_a_narrow_terminal(
     monkeypatch.setenv("COLUMNS", str(columns))
     lines = run("layers", write(network(nodes, {"t0": dims[0]}, {"t12": dims[1]}), tmp_path), "--layers", kind).out
     head, *rows = [line for line in lines.splitlines() if line.split()[:1] == ["#"] or "/model" in line]
-    assert head.split() == ["#", "name", "op", "weight", "share", "macs", "weights", "in", "out"]
+    assert head.split() == ["#", "name", "op", "weight", "share", "macs", "params", "in", "out"]
     assert [row.split()[0] for row in rows] == [str(i) for i in range(12 if kind == "operators" else 1)]
     assert {" ".join(row.split()[-4:-2]) for row in rows[:1]} == {"16.4 MB"}
     assert all(len(line.rstrip()) <= columns for line in lines.splitlines())

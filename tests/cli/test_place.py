@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from shisha_rt.costs.operator_costs import OperatorCosts
+from shisha_rt.extras import pip_install
 from shisha_rt.outcome import Outcome
 from shisha_rt.placement.solution import Solution
 from shisha_rt.placement.solver_names import SolverName
@@ -203,7 +204,7 @@ class TestForPeople:
 
         monkeypatch.setattr(builtins, "__import__", without)
         ran = run("place", problem_file, "--png", "p.png")
-        assert (ran.status, ran.err) == (1, "shisha-rt: --png: matplotlib is missing: pip install 'shisha-rt[plot]'\n")
+        assert (ran.status, ran.err) == (1, f"shisha-rt: --png: matplotlib is missing: {pip_install('plot')}\n")
 
 
 def node(index: int, **changes: Any) -> dict[str, Any]:

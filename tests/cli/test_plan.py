@@ -312,7 +312,7 @@ def test_refused_with_costs(run: Run, costs_file: Path, options: tuple[object, .
     ("argv", "expected"),
     [
         ((), "plan: expected exactly one of MODEL and --costs COSTS.json"),
-        (("m.onnx",), "plan MODEL: --machine is missing"),
+        (("m.onnx",), "m.onnx: no such file; expected an ONNX file, or zoo:NAME"),
         (("m.onnx", "--strategy", "opseq", "--layers", "heavy"), "--layers heavy: not with --strategy opseq"),
         (("m.onnx", "--strategy", "opseq", "--stages", 2), "--stages: not with --strategy opseq"),
         (("m.onnx", "--strategy", "opseq", "--replicate"), "--replicate: not with --strategy opseq"),

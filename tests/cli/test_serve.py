@@ -31,7 +31,7 @@ class TestModel:
     @pytest.mark.parametrize(
         ("content", "expected"),
         [
-            (None, "no such file; expected an ONNX file"),
+            (None, "no such file; expected an ONNX file, or zoo:NAME"),
             (b"", "is empty; expected an ONNX file"),
             (b"hello, this is text", "truncated, or not ONNX at all; expected an ONNX file"),
         ],
@@ -171,7 +171,7 @@ class TestAddresses:
 
 def test_a_strategy_that_is_not_built(run: Run, tiny_model: Path) -> None:
     complaint = run("serve", tiny_model, "--strategy", "exact", *FREE_PORTS).complaint
-    assert complaint.startswith(f'shisha-rt: {tiny_model}: strategy = "exact": not built yet, expected ')
+    assert complaint.startswith(f'shisha-rt: {tiny_model}: strategy = "exact": expected ')
 
 
 def test_an_objective_that_there_is_not(run: Run, tiny_model: Path) -> None:

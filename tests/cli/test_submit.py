@@ -57,6 +57,17 @@ class TestARunningDaemon:
             assert answers.files == ["y"]
             assert np.array_equal(answers["y"], numbers)
 
+    def test_frames_along_the_batch_have_their_answers_there_too(
+        self, run: Run, daemon: DaemonProcess, tmp_path: Path
+    ) -> None:
+        numbers = np.concatenate([frame_of(i) for i in range(4)])
+        np.save(tmp_path / "four.npy", numbers)
+        output = tmp_path / "answers.npz"
+        ran = run("submit", "--endpoint", daemon.endpoint, "--input", tmp_path / "four.npy", "--output", output)
+        assert f"{output}: y {list(numbers.shape)}" in ran.out
+        with np.load(output) as answers:
+            assert np.array_equal(answers["y"], numbers)
+
     def test_frames_start_over_when_there_are_too_few(self, run: Run, daemon: DaemonProcess, tmp_path: Path) -> None:
         numbers = np.stack([frame_of(i) for i in range(2)])
         np.save(tmp_path / "two.npy", numbers)

@@ -92,7 +92,7 @@ def test_a_missing_file_and_one_that_is_no_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        (Settings("m", strategy="annealing"), 'strategy = "annealing": not built yet, expected one of guided, shisha'),
+        (Settings("m", strategy="annealing"), 'strategy = "annealing": expected guided or shisha'),
         (Settings("m", precision="bf16"), 'precision = "bf16": expected exact or any'),
         (Settings("m", precision=""), 'precision = "": expected exact or any'),
         (Settings("m", solver="milp"), 'solver = "milp": expected exact or als'),

@@ -277,7 +277,7 @@ def test_guided_starts_from_costs_and_knows_how_far_it_is_from_the_best(identity
             await_state(daemon.control, "watching")
         assert_kept(load)
         assert (tuner(daemon.control)["strategy"], tuner(daemon.control)["lower_bound_s"]) == ("shisha", None)
-        with pytest.raises(Unimplemented, match="'annealing' is not built yet; expected 'guided' or 'shisha'"):
+        with pytest.raises(Unimplemented, match="'annealing' is unknown; expected 'guided' or 'shisha'"):
             daemon.control.call("tuner_set", strategy="annealing")
 
 

@@ -101,6 +101,13 @@ def frames_of(path: Path, content: Array | Mapping[str, Array], inputs: Sequence
     return [{name: array[i] for name, array in split.items()} for i in range(next(iter(counts.values())))]
 
 
+def has_frames_along_batch(content: Array | Mapping[str, Array], shapes: Sequence[Sequence[Tensor]]) -> bool:
+    """Whether a file's frames, of one that fits the model, lie along the batch axis of its inputs: (n, *S[1:])."""
+    arrays = {shapes[0][0].name: content} if isinstance(content, np.ndarray) else content
+    ranks = {tensor.name: len(tensor.shape) for tensor in shapes[0]}
+    return all(array.ndim == ranks[name] and len(array) > 1 for name, array in arrays.items())
+
+
 def _by_name(path: Path, content: Array | Mapping[str, Array], inputs: Sequence[Tensor]) -> Mapping[str, Array]:
     names = [tensor.name for tensor in inputs]
     if isinstance(content, np.ndarray):

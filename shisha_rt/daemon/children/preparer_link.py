@@ -7,6 +7,7 @@ import os
 import pickle
 import select
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:  # what it is started from has not loaded these yet
 _MODULE: Final = "shisha_rt.daemon.children.preparer"
 _ENDS_WITHIN_S: Final = 5.0
 _LOOK_EVERY_S: Final = 0.5
+_TELL_EVERY_S: Final = 10.0
 
 
 class PreparerLink:
@@ -51,17 +53,26 @@ class PreparerLink:
         self._channel.send(pickle.dumps((asked, *log)))
 
     def wait(self, tell: Callable[[str], None]) -> PreparedModel:
-        """What it has prepared. Raises what `prepare` raises there; Failure where the process dies."""
+        """What it has prepared. Raises what `prepare` raises there; Failure where the process dies.
+
+        `tell` hears what it is at, and of what takes long again and again.
+        """
+        at = "loading"
         while True:
             message = self._next()
             if isinstance(message, Exception):
                 raise message
-            if not isinstance(message, str):
+            if message is not None and not isinstance(message, str):
                 return message
-            tell(message)
+            at = message or at
+            tell(at if message else f"still {at}")
 
-    def _next(self) -> str | Exception | PreparedModel:
+    def _next(self) -> str | Exception | PreparedModel | None:
+        """None: nothing has come for long."""
+        end_s = time.monotonic() + _TELL_EVERY_S
         while self._channel.open:
+            if time.monotonic() >= end_s:
+                return None
             with contextlib.suppress(ChannelBroken):
                 data = self._channel.take()
                 if data is not None:

@@ -10,7 +10,8 @@ from typing import Final
 
 from shisha_rt.daemon.front.endpoint import check_endpoint
 from shisha_rt.daemon.front.http_address import HttpAddress, http_address, metrics_address
-from shisha_rt.daemon.settings import ENDPOINT, Settings
+from shisha_rt.daemon.settings import Settings
+from shisha_rt.endpoint import ENDPOINT
 from shisha_rt.errors import BadInput
 from shisha_rt.protocol.keys import is_kept_secret
 

@@ -16,6 +16,7 @@ import onnx
 
 from shisha_rt.checked import shown
 from shisha_rt.errors import BadInput
+from shisha_rt.extras import pip_install
 from shisha_rt.machine.config.shipped import shipped_configs
 from shisha_rt.machine.config.toml_file import parse_toml, read_text
 from shisha_rt.machine.device import (
@@ -228,7 +229,7 @@ def _why_not_run(devices: Sequence[Device], permitted: Sequence[Device]) -> Iter
         if find_spec(device.engine) is None:
             yield (
                 f"device {device.name}: its engine {device.engine} is not installed, "
-                f"expected it: pip install 'shisha-rt[{device.engine}]'"
+                f"expected it: {pip_install(device.engine)}"
             )
 
 

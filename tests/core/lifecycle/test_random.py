@@ -57,7 +57,6 @@ def test_random_interleavings_keep_the_promises(seeds: range) -> None:
         "team",
         "second",
         "charged",
-        "at risk alone",
         "hurried",
         "reads",
         "writes",

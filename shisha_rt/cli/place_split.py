@@ -1,0 +1,55 @@
+"""`shisha-rt place split`: each heavy layer shared out over described devices, on paper."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from shisha_rt.cli.options import Dims, Json, MachineFile, Model, Shapes, takes
+from shisha_rt.cli.place import place
+from shisha_rt.planner.strategies import SplitMethod, SplitObjective, SplitVariable
+
+
+@dataclass(frozen=True, slots=True)
+class SplitOptions:
+    model: Model
+    machine: MachineFile
+    method: Annotated[SplitMethod, typer.Option(help="How shares are found.")] = "integer"
+    objective: Annotated[SplitObjective, typer.Option(help="What is to be least.")] = "latency"
+    parallel: Annotated[bool, typer.Option("--parallel", help="Devices compute side by side.")] = False
+    variable: Annotated[
+        SplitVariable, typer.Option(help="What is shared: filters (N), input channels (C) or rows (H).")
+    ] = "N"
+    place_: Annotated[
+        str | None, typer.Option("--place", metavar="NAME", help="The place; needed if the machine has several.")
+    ] = None
+    dim: Dims = None
+    shape: Shapes = None
+    as_json: Json = False
+
+
+@takes(SplitOptions)
+def place_split(asked: SplitOptions) -> None:
+    """Split heavy layers of MODEL over described devices.
+
+    It is on paper. `shisha-rt place MODEL --split METHOD` is the same.
+
+    \b
+    Examples:
+      shisha-rt place split zoo:vgg16 --machine tx2-cyclone --parallel
+      shisha-rt place split zoo:alexnet --machine tx2-cyclone --method geometric --objective energy
+    """  # noqa: D301 (\b keeps the examples on lines of their own)
+    place(
+        problem=asked.model,
+        machine=asked.machine,
+        place_=asked.place_,
+        split=asked.method,
+        objective=asked.objective,
+        parallel=asked.parallel,
+        variable=asked.variable,
+        dim=asked.dim,
+        shape=asked.shape,
+        as_json=asked.as_json,
+    )

@@ -1,0 +1,21 @@
+"""How to install an extra of this package, in the way in which the package was installed. Shell."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import json
+import shlex
+from urllib.parse import unquote, urlsplit
+
+
+def pip_install(extra: str) -> str:
+    """Command that adds an extra: of a checkout or a wheel by its path, else by the package's name."""
+    package, editable = "shisha-rt", ""
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError, ValueError, KeyError):
+        origin = json.loads(importlib.metadata.distribution(package).read_text("direct_url.json") or "{}")
+        url = urlsplit(origin["url"])
+        if url.scheme == "file":
+            package = unquote(url.path)
+            editable = "--editable " if origin.get("dir_info", {}).get("editable") else ""
+    return f"pip install {editable}{shlex.quote(f'{package}[{extra}]')}"

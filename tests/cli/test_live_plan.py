@@ -1,0 +1,52 @@
+"""`plan get`, `plan set` and `place set`: what a daemon is told by commands, and how what it refuses is said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+from tests.serving.daemon_process import DaemonProcess
+
+
+def test_a_plan_there_and_back(run: Run, daemon: DaemonProcess, tmp_path: Path) -> None:
+    kept = run("plan", "get", "--endpoint", daemon.endpoint)
+    assert kept.object == daemon.control.plan()
+    file = tmp_path / "plan.json"
+    file.write_text(kept.out)
+    answer = run("plan", "set", file, "--endpoint", daemon.endpoint, "--json").object
+    assert (answer["outcome"], answer["epoch"]) == ("live", daemon.control.plan()["epoch"])
+    assert run("plan", "set", file, "--endpoint", daemon.endpoint).out.startswith(
+        f"epoch {answer['epoch'] + 1} is live: "
+    )
+
+
+def test_a_plan_that_is_refused(run: Run, daemon: DaemonProcess, tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps([{"first": 0, "last": 0, "places": ["nowhere"]}]))
+    ran = run("plan", "set", file, "--endpoint", daemon.endpoint)
+    assert (ran.status, ran.out) == (1, "")
+    assert ran.err.startswith("shisha-rt: refused: ")
+    assert "cannot be read" in run("plan", "set", tmp_path / "none.json").complaint
+
+
+def test_a_place_down_and_up(run: Run, daemon: DaemonProcess) -> None:
+    assert run("place", "set", "slow0", "--down", "--endpoint", daemon.endpoint).out == "place slow0, state down\n"
+    answer = run("place", "set", "slow0", "--up", "--endpoint", daemon.endpoint, "--json").object
+    assert answer["place"] == "slow0"
+    daemon.wait_for_workers()
+
+
+@pytest.mark.parametrize("options", [(), ("--up", "--down"), ("--up", "--speed", 0.5)])
+def test_one_thing_at_a_time(run: Run, options: tuple[object, ...]) -> None:
+    assert run("place", "set", "a", *options).complaint.endswith("expected exactly one of --up, --down and --speed")
+
+
+def test_the_endpoint_may_stand_in_the_environment(
+    run: Run, daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHISHA_ENDPOINT", daemon.endpoint)
+    assert run("plan", "get").object == daemon.control.plan()
+    assert run("status", "--json").object["pid"] == daemon.pid

@@ -13,7 +13,7 @@ from typing import Any, Final
 from shisha_rt import __version__
 from shisha_rt.core import event_log
 from shisha_rt.core.lifecycle.events import Drain, FrameCancelled, PlaceDown, PlaceUp
-from shisha_rt.core.lifecycle.instructions import Settled
+from shisha_rt.core.lifecycle.instructions import Ending, Settled
 from shisha_rt.core.tuning.events import MachineChanged, OptionsSet, PauseAsked, PlaceReturned, SearchAsked
 from shisha_rt.core.tuning.state import Profiles, State
 from shisha_rt.core.tuning.telling import description
@@ -25,7 +25,7 @@ from shisha_rt.errors import Error
 from shisha_rt.machine.machine import Machine, core_faults
 from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.model.graph import Tensor
-from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.form import WrittenStage, read
 from shisha_rt.plan.rate import as_any_objective
 from shisha_rt.planner.strategies import LIVE, SCHEMES
 from shisha_rt.protocol import operations as ops
@@ -84,8 +84,8 @@ class Operations:
             match request.arguments:
                 case ops.Cancel(target=target):
                     reply.fields({"cancelled": self._cancel(reply.frame_of(target))})
-                case ops.PlanSet() as arguments:
-                    self._plan_set(arguments.plan, reply)
+                case ops.PlanSet(stages=stages):
+                    self._plan_set(stages, reply)
                 case ops.PlaceSet(down=True) as arguments:
                     self._take_down(arguments.place, reply)
                 case arguments:
@@ -137,14 +137,20 @@ class Operations:
 
     # --- plans and places -------------------------------------------------------------------------------------
 
-    def _plan_set(self, plan: Plan, reply: Reply) -> None:
-        if self._shell.cores.lifecycle.frames.draining:
+    def _plan_set(self, stages: Sequence[WrittenStage], reply: Reply) -> None:
+        lifecycle = self._shell.cores.lifecycle
+        if lifecycle.frames.draining:
             raise error_for(Error.DRAINING, "the daemon is draining and changes no plan")
+        # Before anything is made of it: that takes time, and so long everybody waits.
+        too_large = lifecycle.epochs.rules.too_large(stages)
+        if too_large is not None:
+            reply.fields({"epoch": None, "outcome": Ending.REFUSED.value, "reason": too_large})
+            return
 
         def settled(end: Settled) -> None:
             reply.fields({"epoch": end.epoch, "outcome": end.ending.value, "reason": end.reason})
 
-        self._shell.propose(plan, f"plan_set {reply.request_id}", settled)
+        self._shell.propose(read(stages), f"plan_set {reply.request_id}", settled)
 
     def _place_set(self, arguments: ops.PlaceSet) -> Mapping[str, object]:
         name, cause = arguments.place, "place_set"

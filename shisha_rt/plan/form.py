@@ -26,6 +26,8 @@ _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 _Team = Annotated[tuple[_Name, ...], msgspec.Meta(min_length=1)]
 
 _MOST_SHARES: Final = 1024
+_MOST_TEAMS: Final = 4096
+"""So many are read at all; how many a plan may have is for model and machine to say (`plan/verify.py`)."""
 
 
 class BriefStage(msgspec.Struct, frozen=True, array_like=True):
@@ -58,7 +60,7 @@ class WrittenSplit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class WrittenStage(msgspec.Struct, frozen=True):
     """A stage as `written` has it. Other keys are ignored: what it took, for one, says nothing of what it is."""
 
-    places: Annotated[tuple[_Name | _Team, ...], msgspec.Meta(min_length=1)]
+    places: Annotated[tuple[_Name | _Team, ...], msgspec.Meta(min_length=1, max_length=_MOST_TEAMS)]
     first: _Layer | None = None
     last: _Layer | None = None
     layers: Annotated[tuple[tuple[_Layer, _Layer], ...], msgspec.Meta(min_length=1)] | None = None

@@ -3,8 +3,9 @@
 Written apart from the planners on purpose: it shares no code with them, so that a planner's mistake cannot
 hide in its own checker. It says everything that is wrong, not just the first thing, up to a bound.
 
-It runs in the daemon's loop on whatever a client sends, so its work grows no faster than the plan and the model do
-(R10): no stage is compared with every other, and what is wrong a thousand times over is not looked at to its end.
+It runs in the daemon's loop on whatever a client sends, so sizes come first (R10): what has more of anything than model
+and machine have is looked at no further. Beyond that its work grows no faster than the plan and the model do: no stage
+is compared with every other, and what is wrong a thousand times over is not looked at to its end.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Final
 from shisha_rt.model.spans import Span
 from shisha_rt.model.split import MOST_SUMMED, Axis, Splittable
 from shisha_rt.plan.engine import DEFAULT_ENGINE, StageEngine
+from shisha_rt.plan.form import WrittenStage
 from shisha_rt.plan.plan import Plan, Stage
 
 MOST_FAULTS: Final = 100
@@ -57,10 +59,32 @@ class PlanRules:
     engines: Collection[StageEngine] = (DEFAULT_ENGINE,)
     engines_barred: Mapping[StageEngine, str] = field(default_factory=dict)
 
+    def too_large(self, stages: Sequence[Stage | WrittenStage]) -> str | None:
+        """What there is more of than model and machine allow, if anything."""
+        layers, places = self.layer_count, len(self.places)
+        whole = sum(stage.split is None for stage in stages)
+        if whole > layers:
+            return f"the plan has {whole} stages, expected at most {layers}, one for each layer"
+        for index, stage in enumerate(stages):
+            if stage.split is not None and len(stage.split.shares) > places:
+                return f"stage {index} has more shards of a layer than places: expected at most {places}"
+            if len(stage.work) > layers:
+                return f"stage {index} has {len(stage.work)} runs of layers, expected at most {layers}"
+            on = len(stage.places)  # or, of teams that are written down, their number
+            if on > places or (on := sum(map(len, stage.teams))) > places:
+                return f"stage {index} is on {on} places, expected at most {places}"
+            after = len(stage.after or ())
+            if after > len(stages):
+                return f"stage {index} is after {after} stages, expected at most the earlier ones"
+        return None
+
     def problems(self, plan: Plan) -> list[str]:
         """What keeps `plan` from running, its placement apart; empty when nothing does."""
         if not plan.stages:
             return ["the plan has no stages, expected at least one"]
+        too_large = self.too_large(plan.stages)
+        if too_large is not None:
+            return [too_large]
         splits = plan.splits
         stages = len(plan.stages) - sum(len(split) - 1 for split in splits)
         if stages > self.layer_count:

@@ -13,8 +13,7 @@ from typing import Annotated, Final, TypeAlias
 from msgspec import Meta, Struct
 
 from shisha_rt.machine.machine import MIN_SPEED
-from shisha_rt.plan.form import WrittenStage, read
-from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.form import WrittenStage
 from shisha_rt.plan.rate import as_any_objective
 from shisha_rt.protocol.limits import MAX_EVENTS, MAX_INTEGER, MAX_NAME_LENGTH, MAX_STAGES
 
@@ -49,10 +48,6 @@ class Events(Struct, frozen=True):
 
 class PlanSet(Struct, frozen=True):
     stages: Annotated[tuple[WrittenStage, ...], Meta(min_length=1, max_length=MAX_STAGES)]
-
-    @property
-    def plan(self) -> Plan:
-        return read(self.stages)
 
 
 class PlaceSet(Struct, frozen=True):

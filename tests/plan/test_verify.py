@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+import msgspec
 import pytest
 
 from shisha_rt.model.split import Split, Splittable
+from shisha_rt.plan import verify
+from shisha_rt.plan.form import WrittenStage, read
 from shisha_rt.plan.plan import Plan, Stage, Team
 from shisha_rt.plan.verify import MOST_FAULTS, PlanRules
 
@@ -50,6 +54,34 @@ def test_a_good_plan_has_none(legal_cuts: set[int] | None) -> None:
 )
 def test_copies_teams_and_pools_may_be(plan: Plan) -> None:
     assert RULES.problems(plan) == []
+
+
+def as_written(**fields: Any) -> WrittenStage:
+    return msgspec.convert({"places": ["a"], "first": 0, "last": 5} | fields, WrittenStage)
+
+
+@pytest.mark.parametrize(
+    ("stages", "expected"),
+    [
+        ([as_written(after=[])] * 1000, "the plan has 1000 stages, expected at most 6, one for each layer"),
+        ([as_written(first=None, last=None, layers=[[2 * i, 2 * i] for i in range(5000)])],
+         "stage 0 has 5000 runs of layers, expected at most 6"),
+        ([as_written(split={"first": 0, "last": 0, "axis": "rows", "shares": [1] * 1000})] * 25,
+         "stage 0 has more shards of a layer than places: expected at most 5"),
+        ([as_written(places=["a"] * 4000)], "stage 0 is on 4000 places, expected at most 5"),
+        ([as_written(places=[["a"]] * 4000)], "stage 0 is on 4000 places, expected at most 5"),
+        ([as_written(places=[["a"] * 8000])], "stage 0 is on 8000 places, expected at most 5"),
+        ([as_written(after=[0] * 9000)], "stage 0 is after 9000 stages, expected at most the earlier ones"),
+    ],
+)  # fmt: skip
+def test_what_is_larger_than_model_and_machine_is_looked_at_no_further(
+    stages: list[WrittenStage], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others waited for 0.4 s while all that was wrong with such a plan was found out."""
+    assert RULES.too_large(stages) == expected
+    for look in ("_work", "_splits", "_order", "_teams", "_pools"):
+        monkeypatch.setattr(verify, look, None)
+    assert RULES.problems(read(stages)) == [expected]
 
 
 FORK = (stage((0, 0), on="a"), stage((1, 1), on="b", after=(0,)), stage((2, 3), on="c", after=(0,)))

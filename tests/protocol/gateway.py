@@ -16,6 +16,7 @@ import zmq
 
 from shisha_rt.errors import Error
 from shisha_rt.model.graph import Tensor
+from shisha_rt.plan.form import read
 from shisha_rt.protocol.exceptions import ShishaError, error_for
 from shisha_rt.protocol.header import TensorHeader, encode_answer, encode_error, encode_infer_answer
 from shisha_rt.protocol.limits import Limits
@@ -150,8 +151,8 @@ class Gateway:
                 return {"cancelled": False}
             case Events(since=since, limit=limit):
                 return {"events": [{"number": since}], "next": since + limit}
-            case PlanSet(plan=plan):
-                return {"epoch": 2, "outcome": "live", "reason": str(plan)}
+            case PlanSet(stages=stages):
+                return {"epoch": 2, "outcome": "live", "reason": str(read(stages))}
         fields: dict[str, dict[str, object]] = {
             "server_live": {"live": True},
             "server_ready": {"ready": False},

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from shisha_rt.errors import Code, Error
 from shisha_rt.model.graph import Graph, Tensor
+from shisha_rt.plan.form import read
 from shisha_rt.plan.plan import Plan
 from shisha_rt.protocol.exceptions import ShishaError
 from shisha_rt.protocol.limits import Limits
@@ -272,7 +273,7 @@ def test_plan_set_takes_stages_as_they_are_printed() -> None:
     ]
     arguments = arguments_of("plan_set", stages=stages)
     assert isinstance(arguments, PlanSet)
-    assert arguments.plan == Plan.of([(0, 3, "fast0"), (4, 9, "slow0")])
+    assert read(arguments.stages) == Plan.of([(0, 3, "fast0"), (4, 9, "slow0")])
 
 
 STAGE = {"first": 0, "last": 3, "places": ["fast0"]}

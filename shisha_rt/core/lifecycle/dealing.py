@@ -4,7 +4,9 @@ A pool has one queue in each epoch, the oldest frame first. Dealing is breadth f
 another of its pool that can take it has none. Of unlike teams, which only a pool of one stage has, a slower one takes
 a part only if what waits would keep the faster ones busy for longer than that part takes there.
 
-A frame that is charged with a death goes only to the team where that was: else it could end every copy in turn.
+A frame that is charged with a death goes only to the team where that was: else it could end every copy in turn. And
+only while another team of the pool serves that has no such frame: else a few of them, run again side by side, would
+leave nobody for all the others.
 """
 
 from __future__ import annotations
@@ -105,6 +107,8 @@ class Dealing:
         if len(leads) == 1:
             return free[0] if key in free[0].loaded else None
         able = [worker for worker in free if key in worker.loaded]
+        if frame.died_on is not None:
+            able = [worker for worker in able if self._can_spare(worker.place, key, leads)]
         if frame.died_on in leads and frame.died_on not in self._places.lost:
             return next((worker for worker in able if worker.place == frame.died_on), None)
         down = self._places.down
@@ -113,6 +117,14 @@ class Dealing:
         if len(pool.stages) > 1:
             return min(able, key=_held, default=None)
         return self._quickest(able, stage, epoch, pool)
+
+    def _can_spare(self, place: str, key: tuple[int, int], leads: tuple[str, ...]) -> bool:
+        """Whether the pool's parts go on if the place's worker dies now, or have no other that they could go to."""
+        places = self._places
+        others = [lead for lead in leads if lead != place and lead not in places.lost and lead not in places.down]
+        serving = (places.serving[lead] for lead in others if lead in places.serving)
+        safe = (worker for worker in serving if all(frame.died_on is None for frame in worker.out.values()))
+        return not others or any(key in worker.loaded for worker in safe)
 
     def _quickest(self, able: list[WorkerState], stage: int, epoch: Epoch, pool: PoolState) -> WorkerState | None:
         """Return the worker that takes the part: fewest parts first, then the quickest.

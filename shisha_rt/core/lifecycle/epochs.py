@@ -57,7 +57,7 @@ class Epochs:
         self.preparing: Epoch | None = None
         self.beside: Epoch | None = None
         self.proposals: deque[QueuedPlan] = deque()
-        self._rules = rules
+        self.rules = rules
         self._numbers = itertools.count(1)
         self._places = places
         self._policy = policy
@@ -119,10 +119,10 @@ class Epochs:
 
     def propose(self, event: ev.PlanProposed, now: float) -> None:
         crashing = self._crashing(event.owner, event.plan)
-        faults = self._rules.problems(event.plan) or list(crashing.values())
-        placed = not self._rules.devices or any(stage.placement for stage in event.plan.stages)
+        faults = self.rules.problems(event.plan) or list(crashing.values())
+        placed = not self.rules.devices or any(stage.placement for stage in event.plan.stages)
         if not faults and placed:
-            faults = self._rules.placement_problems(event.plan)
+            faults = self.rules.placement_problems(event.plan)
         waiting = sum(proposal.event.owner is event.owner for proposal in self.proposals)
         if self._closed:
             self._refuse(event, "the daemon is stopping")
@@ -140,7 +140,7 @@ class Epochs:
         proposal = self._unplaced(event.owner, event.proposal)
         if proposal is None:
             return
-        rules, plan = self._rules, event.plan
+        rules, plan = self.rules, event.plan
         crashing = self._crashing(event.owner, plan)
         faults = rules.problems(plan) or rules.placement_problems(plan) or list(crashing.values())
         if faults:

@@ -120,8 +120,21 @@ def _check_dealt(lifecycle: Lifecycle, epoch: Epoch, pool: PoolState) -> None:
                 continue
             kept = frame.died_on if frame.died_on in pool.leads and frame.died_on not in out else None
             spared = lead in down and not down.issuperset(pool.leads) and kept is None
-            taken = spared or kept not in (None, lead)
+            risks = frame.died_on is not None and not _others_go_on(lifecycle, epoch, stage, pool, lead)
+            taken = spared or risks or kept not in (None, lead)
             assert taken, f"worker {worker.incarnation} has room, yet {frame.number} waits for it at stage {stage}"
+
+
+def _others_go_on(lifecycle: Lifecycle, epoch: Epoch, stage: int, pool: PoolState, lead: str) -> bool:
+    """Whether a death of that lead's worker would leave one that serves the pool, and is not at risk itself."""
+    places = lifecycle.places
+    others = {*pool.leads} - {lead} - places.lost - places.down
+    for other in others:
+        worker = places.serving.get(other)
+        ready = worker is not None and (epoch.number, stage) in worker.loaded
+        if worker is not None and ready and not any(frame.deaths for frame in worker.out.values()):
+            return True
+    return not others
 
 
 def _check_streams(lifecycle: Lifecycle) -> None:

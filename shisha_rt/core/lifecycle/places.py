@@ -1,7 +1,8 @@
 """The places' part of the lifecycle: which process runs for each, when one is started again, when a place is given up.
 
 A place that dies too often leaves planning; the last one left never does, it is restarted with growing delays. One
-whose worker is not back soon is away: others are planned for until it comes, as long as another serves (R3.7).
+whose worker is not back soon is away: others are planned for until it comes, as long as another serves (R3.7). One that
+is taken out of planning and back time and again gets its next worker later each time.
 """
 
 from __future__ import annotations
@@ -179,7 +180,7 @@ class Places:
             return
         place.restarts += 1
         if worker.blameless:
-            place.start_at_s = now
+            place.start_at_s = max(now, place.start_at_s)
             self._step(place, "lose")
             return
         while place.deaths_s and place.deaths_s[0] < now - self._policy.death_window_s:
@@ -202,9 +203,12 @@ class Places:
 
     def _put_off(self, place: PlaceState, now: float) -> None:
         """The next start comes later than the last one did."""
-        place.delay_s = min(2 * place.delay_s or self._policy.restart_delay_s, self._policy.restart_delay_max_s)
+        self._grow_delay(place)
         place.start_at_s = now + place.delay_s
         self._step(place, "lose")
+
+    def _grow_delay(self, place: PlaceState) -> None:
+        place.delay_s = min(2 * place.delay_s or self._policy.restart_delay_s, self._policy.restart_delay_max_s)
 
     def hung(self, incarnation: int, reason: str, now: float) -> None:
         """Somebody outside has seen that a worker hangs."""
@@ -249,13 +253,16 @@ class Places:
         place = self.by_name[name]
         if self._closed:
             return
+        was_down = not place.available
         self._mark(place, available=True)
         self.leaving.discard(name)
         place.lost_s = None if place.lost_s is None else now
         place.deaths_s.clear()
-        place.delay_s = 0.0
+        if not self._was_dismissed_lately(place, now):
+            place.delay_s = 0.0
+        if was_down:
+            place.start_at_s = now + place.delay_s
         if place.phase is PlacePhase.OUT:
-            place.start_at_s = now
             self._step(place, "return")
         self._plan_without_overdue(now)  # as this one may serve
 
@@ -288,7 +295,16 @@ class Places:
         """End the workers of places that are out of planning and that no live plan needs."""
         for worker in self.dismissed:
             if worker.place not in in_use:
+                place = self.by_name[worker.place]
+                if self._was_dismissed_lately(place, now):
+                    self._grow_delay(place)
+                else:
+                    place.delay_s = 0.0
+                place.dismissed_s = now
                 self.kill(worker, "its place was taken out of planning", now, blameless=True)
+
+    def _was_dismissed_lately(self, place: PlaceState, now: float) -> bool:
+        return now < place.dismissed_s + self._policy.death_window_s
 
     def _mark(self, place: PlaceState, *, available: bool) -> None:
         self._changed = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass, field
@@ -183,7 +184,8 @@ class PlaceState:
 
     `given_up`: it may not, as its workers died too often, and nobody has said otherwise since. `delay_s`: how long the
     last restart was put off; it grows while deaths follow each other. `lost_s`: since when it has had no worker that
-    serves; None if it has one, or never had. `usual_start_s`: what its last start took.
+    serves; None if it has one, or never had. `usual_start_s`: what its last start took. `dismissed_s`: when its worker
+    was last ended as it was out of planning.
     """
 
     name: str
@@ -196,6 +198,7 @@ class PlaceState:
     delay_s: float = 0.0
     lost_s: float | None = None
     usual_start_s: float = 0.0
+    dismissed_s: float = -math.inf
     restarts: int = 0
     failed_starts: int = 0
     last_error: str = ""

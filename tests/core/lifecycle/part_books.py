@@ -9,7 +9,8 @@ said alone.
   not.
 - A death is charged once, to the frame that was computed, if that part was dealt after the last charge, and not if
   the worker was ended as it held up a superseded plan. That frame runs where it died and nowhere else, as long as the
-  place has a worker or gets one soon.
+  place has a worker or gets one soon, and only while another team of the pool serves, and has no such frame, if any
+  other is to.
 """
 
 from __future__ import annotations
@@ -108,6 +109,7 @@ class PartBooks:
         place = self._workers.processes[part.incarnation].place
         assert place in stage.leads, f"{part} is given to {place}, its stage is on {stage.teams}"
         assert self.deaths[part.frame] < self._policy.deaths_per_frame, f"{part} is given after its frame's last death"
+        self._check_risk(part, place, plan)
         if not self._stays_where_it_died(part, place, stage.leads):
             self._check_dealing(part, place, plan)
         self._check_copying(run, plan)
@@ -131,6 +133,22 @@ class PartBooks:
             assert alone, f"{run} writes what is lent, and does not end its frame by itself"
         self.seen["reads"] += run.reads
         self.seen["writes"] += run.writes
+
+    def _check_risk(self, part: ev.Descriptor, place: str, plan: Plan) -> None:
+        """Of the teams of a pool one at a time has frames that may end it."""
+        leads = next([team[0] for team in pool.teams] for pool in plan.pools if part.stage in pool.stages)
+        others = [lead for lead in leads if lead not in {place, *self._places.lost, *self._places.down}]
+        if part.frame not in self._charged or not others:
+            return
+        at_risk = {one.incarnation for one in self._out if one.frame in self._charged}
+        able = [
+            process
+            for process in self._workers.processes.values()
+            if process.place in others and (process.incarnation, part.epoch, part.stage) in self._loaded
+        ]
+        safe = [process for process in able if process.incarnation not in at_risk and not process.doomed]
+        assert safe, f"{part} may end {place}, and nobody else is there for others: {others} at risk or not up"
+        self.seen["at risk alone"] += 1
 
     def _stays_where_it_died(self, part: ev.Descriptor, place: str, leads: tuple[str, ...]) -> bool:
         """Whether it has to."""

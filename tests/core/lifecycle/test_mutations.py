@@ -162,6 +162,13 @@ class FellsEveryCopy(Dealing):
         return worker
 
 
+class RisksAllAtOnce(Dealing):
+    """Of the teams of a pool one at a time has frames that may end it."""
+
+    def _can_spare(self, *part: Any) -> bool:
+        return True
+
+
 class DoesNotWaitToJoin(Frames):
     """A stage is ready when all that it comes after are done."""
 
@@ -328,6 +335,7 @@ MUTANTS: Final = (
     ChargesEveryPart,
     ChargesEveryDeath,
     FellsEveryCopy,
+    RisksAllAtOnce,
     DoesNotWaitToJoin,
     TakesBackAnothersPart,
     RunsAPartTwice,

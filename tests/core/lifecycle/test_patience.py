@@ -7,6 +7,7 @@ import pytest
 from shisha_rt.core.lifecycle import events as ev
 from shisha_rt.core.lifecycle import instructions as do
 from shisha_rt.core.lifecycle.tables import FramePhase
+from shisha_rt.errors import Error
 from shisha_rt.plan.plan import Plan
 from tests.core.lifecycle.driven_lifecycle import ON_B, ONE_STAGE, TWO_STAGES, Daemon, live
 
@@ -103,6 +104,64 @@ def test_a_charged_frame_is_not_kept_for_a_place_that_is_away() -> None:
     assert daemon.parts(first)
     daemon.finish(first)
     assert daemon.answers() == [(first, None)]
+
+
+def test_frames_that_end_their_workers_run_again_one_at_a_time() -> None:
+    """Four within two seconds held all others for 2.7 s: both places started anew at once, time and again."""
+    daemon = live(COPIES, slots=6)
+    poison = [daemon.send(), daemon.send()]
+    for frame, place in zip(poison, ("a", "b"), strict=True):
+        daemon.kill(place, running=frame)
+    daemon.restart("a")
+    assert not daemon.parts(poison[0]), "nobody else would be there"
+    other = daemon.send()
+    assert daemon.lifecycle.places.workers[daemon.part(other).incarnation].place == "a"
+    daemon.finish(other)
+    daemon.restart("b")
+    assert [bool(daemon.parts(frame)) for frame in poison] == [True, False]
+    daemon.kill("a", running=poison[0])
+    assert daemon.answers()[-1] == (poison[0], Error.WORKER_DIED)
+    daemon.finish(daemon.send())
+    daemon.restart("a")
+    assert daemon.parts(poison[1])
+
+
+def test_a_charged_frame_runs_again_where_it_died_if_there_is_nobody_else() -> None:
+    daemon = live(COPIES)
+    frame = daemon.send()
+    daemon.kill("a", running=frame)
+    daemon.lose("b")
+    daemon.restart("a")
+    assert daemon.parts(frame)
+
+
+@pytest.mark.parametrize("dies_first", [True, False], ids=["worker gone first", "up first"])
+def test_a_place_that_is_put_down_and_up_time_and_again_is_started_later_each_time(dies_first: bool) -> None:
+    """A worker was started and killed every 12 ms for as long as a client liked."""
+    daemon = live(ONE_STAGE)
+    pauses_s = []
+    for _ in range(9):
+        daemon.feed(ev.PlaceDown("b"))
+        if not dies_first:
+            daemon.feed(ev.PlaceUp("b"))
+        daemon.kill("b")
+        if dies_first:
+            daemon.feed(ev.PlaceUp("b"))
+        daemon.clear()
+        begun_s = daemon.now
+        daemon.feed(ev.PlaceUp("b"))  # to say so again changes nothing
+        while not daemon.all(do.Start):
+            wake_s = daemon.lifecycle.next_wake_s()
+            daemon.feed(ev.Tick(), after_s=0.0 if wake_s is None else max(0.0, wake_s - daemon.now))
+        pauses_s.append(daemon.now - begun_s)
+        daemon.connect("b")
+    assert pauses_s == pytest.approx([0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0])
+    daemon.feed(ev.PlaceDown("b"), after_s=daemon.lifecycle.policy.death_window_s)
+    daemon.kill("b")
+    daemon.clear()
+    daemon.feed(ev.PlaceUp("b"))
+    daemon.feed(ev.Tick())
+    assert daemon.all(do.Start)
 
 
 # --- epochs that do not end ---------------------------------------------------------------------------------------

@@ -57,6 +57,7 @@ def test_random_interleavings_keep_the_promises(seeds: range) -> None:
         "team",
         "second",
         "charged",
+        "at risk alone",
         "hurried",
         "reads",
         "writes",

@@ -58,6 +58,10 @@ class Error(StrEnum):
     WRONG_SHAPE = "wrong_shape", Code.INVALID_ARGUMENT
     WRONG_SIZE = "wrong_size", Code.INVALID_ARGUMENT
     OUT_OF_SEQUENCE = "out_of_sequence", Code.INVALID_ARGUMENT
+    NO_JSON_FORM = "no_json_form", Code.INVALID_ARGUMENT
+    NOT_OFFERED = "not_offered", Code.UNIMPLEMENTED
+    NOT_HERE = "not_here", Code.NOT_FOUND
+    TOO_SLOW = "too_slow", Code.DEADLINE_EXCEEDED
 
     # Memory that a client shares.
     UNKNOWN_REGION = "unknown_region", Code.INVALID_ARGUMENT
@@ -65,6 +69,11 @@ class Error(StrEnum):
     REGION_REFUSED = "region_refused", Code.RESOURCE_EXHAUSTED
     SECOND_REGION = "second_region", Code.FAILED_PRECONDITION
     REGION_FAILED = "region_failed", Code.INTERNAL
+    REGION_TAKEN = "region_taken", Code.FAILED_PRECONDITION
+    REGION_NOT_REGISTERED = "region_not_registered", Code.NOT_FOUND
+    SHARING_OFF = "sharing_off", Code.INVALID_ARGUMENT
+    NO_SUCH_FILE = "no_such_file", Code.NOT_FOUND
+    USER_UNKNOWN = "user_unknown", Code.PERMISSION_DENIED
 
     # A frame that was accepted, or would have been at another time.
     TOO_MANY_FRAMES = "too_many_frames", Code.RESOURCE_EXHAUSTED
@@ -81,6 +90,16 @@ class Error(StrEnum):
     STOPPED = "stopped", Code.UNAVAILABLE
     RECEIVER_GONE = "receiver_gone", Code.UNAVAILABLE
 
+    # The way to the daemon, and a client's use of it.
+    NO_DAEMON = "no_daemon", Code.UNAVAILABLE
+    NO_ANSWER = "no_answer", Code.DEADLINE_EXCEEDED
+    CONNECTION_LOST = "connection_lost", Code.UNAVAILABLE
+    BROKEN_ANSWER = "broken_answer", Code.INTERNAL
+    NOT_A_DAEMON = "not_a_daemon", Code.UNAVAILABLE
+    BAD_ENDPOINT = "bad_endpoint", Code.INVALID_ARGUMENT
+    CLIENT_MISUSED = "client_misused", Code.FAILED_PRECONDITION
+    TOO_MANY_CALLERS = "too_many_callers", Code.RESOURCE_EXHAUSTED
+
     # What operators ask for.
     UNKNOWN_PLACE = "unknown_place", Code.NOT_FOUND
     PLACE_RELEASED = "place_released", Code.FAILED_PRECONDITION
@@ -94,6 +113,13 @@ class Error(StrEnum):
     OBJECTIVE_UNFIT = "objective_unfit", Code.FAILED_PRECONDITION
 
     # Who may come.
+    UNKNOWN_KEY = "unknown_key", Code.PERMISSION_DENIED
+    KEYS_MISSING = "keys_missing", Code.PERMISSION_DENIED
+    KEYS_UNWANTED = "keys_unwanted", Code.UNAVAILABLE
+    KEYS_UNUSABLE = "keys_unusable", Code.INVALID_ARGUMENT
+    HANDSHAKE_BROKEN = "handshake_broken", Code.UNAVAILABLE
+    UNKNOWN_TOKEN = "unknown_token", Code.PERMISSION_DENIED
+    FOREIGN_CALLER = "foreign_caller", Code.PERMISSION_DENIED
     KEY_REVOKED = "key_revoked", Code.PERMISSION_DENIED
     NOT_AN_OPERATOR = "not_an_operator", Code.PERMISSION_DENIED
     OWN_ROUTING_ID = "own_routing_id", Code.INVALID_ARGUMENT
@@ -105,14 +131,18 @@ class BadInput(ValueError):
     One line that says what, where and what was expected; a command's exit status is 2.
     """
 
-    def __init__(self, message: str, kind: Error = Error.BAD_INPUT) -> None:
+    def __init__(self, message: str, kind: str = Error.BAD_INPUT) -> None:
         super().__init__(message)
         self.kind = kind
 
 
 class Failure(RuntimeError):
-    """The input was fine, but the work did not succeed; the message carries the root cause. Exit status 1."""
+    """The input was fine, but the work did not succeed; the message carries the root cause. Exit status 1.
 
-    def __init__(self, message: str, kind: Error = Error.FAILED) -> None:
+    `printed`: the command has printed its result nevertheless, which says so, too.
+    """
+
+    def __init__(self, message: str, kind: str = Error.FAILED, *, printed: bool = False) -> None:
         super().__init__(message)
         self.kind = kind
+        self.printed = printed

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import json
 import os
 import signal
 import sys
@@ -122,9 +123,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             status = _run(argv)
         sys.stdout.flush()  # here, where a reader who has gone away can still be answered quietly
     except BadInput as error:
-        return _say(f"{_NAME}: {error}", _EXIT_BAD_INPUT)
+        return _say_error(error, _EXIT_BAD_INPUT, argv)
     except Failure as error:
-        return _say(f"{_NAME}: {error}", _EXIT_FAILURE)
+        return _say_error(error, _EXIT_FAILURE, argv)
     except (KeyboardInterrupt, typer.Abort):
         return _EXIT_INTERRUPTED
     except BrokenPipeError:
@@ -175,10 +176,22 @@ def _in_our_words(error: typer.TyperException) -> str:
     return message[:1].lower() + message[1:].rstrip(".")
 
 
+def _say_error(error: BadInput | Failure, status: int, argv: Sequence[str] | None) -> int:
+    """As `_say`; for a program that reads JSON as an object on standard output, too. Returns `status`."""
+    printed = isinstance(error, Failure) and error.printed
+    if not printed and "--json" in (sys.argv[1:] if argv is None else argv):
+        print(json.dumps({"error": {"kind": str(error.kind), "message": _one_line(str(error))}}), flush=True)
+    return _say(f"{_NAME}: {error}", status)
+
+
 def _say(message: str, status: int) -> int:
     """One line on standard error, whatever a message was made of; returns `status`."""
-    print(" ".join(message.split()), file=sys.stderr)
+    print(_one_line(message), file=sys.stderr)
     return status
+
+
+def _one_line(message: str) -> str:
+    return " ".join(message.split())
 
 
 def _abandon_output() -> int:

@@ -109,7 +109,7 @@ def demo(
     if as_json:
         print(json.dumps({**seen.as_object(), "png": drawn and str(drawn)}))
     if seen.faults:
-        raise Failure(f"the demo found a fault: {seen.faults[0]}")
+        raise Failure(f"the demo found a fault: {seen.faults[0]}", printed=True)
 
 
 # --- the machine ----------------------------------------------------------------------------------------------

@@ -180,7 +180,7 @@ def place(asked: PlaceOptions) -> None:
 
         print_report(problem.title, problem.problem, solution, asked.solver, placed.solve_time_s)
     if solution.assignment is None:
-        raise Failure(f"{solution.outcome}: {asked.solver} has found no assignment: {solution.reason}")
+        raise Failure(f"{solution.outcome}: {asked.solver} has found no assignment: {solution.reason}", printed=True)
     _draw(asked, problem, solution.assignment)
 
 
@@ -432,4 +432,4 @@ def _draw(asked: PlaceOptions, placed: _Asked, assignment: tuple[int, ...]) -> N
         try:
             save_placement(asked.png, placed.title, placed.problem, assignment)
         except NoFigure as error:
-            raise Failure(f"--png: {error}") from None
+            raise Failure(f"--png: {error}", printed=True) from None

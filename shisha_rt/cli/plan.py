@@ -172,7 +172,7 @@ def plan(asked: PlanOptions) -> None:
     answer = _planned(asked, aim)
     print(json.dumps(answer.as_object()) if asked.as_json else answer.in_words(columns))
     if answer.reason is not None:
-        raise Failure(f"{answer.outcome}: {answer.reason}")
+        raise Failure(f"{answer.outcome}: {answer.reason}", printed=True)
 
 
 def _scheduled(asked: PlanOptions) -> SchemeAnswer:

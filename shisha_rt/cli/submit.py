@@ -104,7 +104,7 @@ def submit(asked: SubmitOptions) -> None:
     if tally.first_error is not None:
         index, error = tally.first_error
         many = f"{tally.failed} of {tally.sent} frames failed; the first was frame {index}: "
-        raise Failure(f"{many if tally.sent > 1 else ''}{error.code}: {error.message}")
+        raise Failure(f"{many if tally.sent > 1 else ''}{error.code}: {error.message}", error.kind, printed=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ class Tally:
         error = None
         if self.first_error is not None:
             index, why = self.first_error
-            error = {"frame": index, "code": why.code.value, "message": why.message}
+            error = {"frame": index, "code": why.code.value, "kind": why.kind, "message": why.message}
         return {
             "model": self.model,
             "sent": self.sent,

@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from shisha_rt.client.link import PROBE_S, TIMEOUT_S, Context, Link, Patience
+from shisha_rt.errors import Error
 from shisha_rt.protocol.conversation import Fields, Outcome, Outgoing, RequestOutcome, Stages, stages_of
-from shisha_rt.protocol.exceptions import FailedPrecondition, ShishaError
+from shisha_rt.protocol.exceptions import ShishaError, error_for
 from shisha_rt.protocol.frame_tensors import Answer, Array, Inputs, Shape
 from shisha_rt.protocol.keys import SecretKey, ServerKey
 from shisha_rt.protocol.request import Signature
@@ -259,7 +260,7 @@ class AsyncClient:
             for socket in (self._link.socket, self._link.watch):
                 loop.add_reader(socket.fileno(), self._collect)
         elif self._loop not in (None, loop):
-            raise FailedPrecondition("the client belongs to another event loop")
+            raise error_for(Error.CLIENT_MISUSED, "the client belongs to another event loop")
         return loop
 
     def _collect(self) -> None:
@@ -335,7 +336,7 @@ class AsyncStream:
         `AsyncClient.empty` is lent, and read-only, until its answer has come.
         """
         if self._feeder is not None:
-            raise FailedPrecondition("the stream is running already; open another")
+            raise error_for(Error.CLIENT_MISUSED, "the stream is running already; open another")
         room = asyncio.Semaphore(self._in_flight)
         self._feeder = asyncio.create_task(self._feed(inputs, room))
         try:

@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from shisha_rt.client.link import PROBE_S, TIMEOUT_S, Context, Link, Patience
+from shisha_rt.errors import Error
 from shisha_rt.protocol.conversation import Fields, Outcome, Outgoing, RequestOutcome, Stages, stages_of
 from shisha_rt.protocol.exceptions import (
-    FailedPrecondition,
     ShishaError,
+    error_for,
 )
 from shisha_rt.protocol.frame_tensors import Answer, Array, Inputs, Shape
 from shisha_rt.protocol.keys import SecretKey, ServerKey
@@ -269,7 +270,7 @@ class Stream:
         lent, and read-only, until its answer has come.
         """
         if self._pending:
-            raise FailedPrecondition("the stream is running already; open another")
+            raise error_for(Error.CLIENT_MISUSED, "the stream is running already; open another")
         try:
             for item in inputs:
                 self._pending.append(self._start(item))

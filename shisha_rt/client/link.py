@@ -27,15 +27,12 @@ from zmq.utils.monitor import parse_monitor_message
 
 from shisha_rt.client.lent_memory import LentMemory
 from shisha_rt.endpoint import default_endpoint
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.protocol.conversation import Conversation, Outgoing, RequestOutcome
 from shisha_rt.protocol.exceptions import (
-    FailedPrecondition,
-    InvalidArgument,
-    PermissionDenied,
     ShishaError,
     Timeout,
-    Unavailable,
+    error_for,
 )
 from shisha_rt.protocol.frame_tensors import Array, Shape, is_large
 from shisha_rt.protocol.keys import ClientKeys, SecretKey, ServerKey, client_keys
@@ -105,7 +102,7 @@ class Link:
         try:
             self._keys = client_keys(secret_key, server_key)
         except BadInput as error:
-            raise InvalidArgument(str(error)) from None
+            raise error_for(Error.KEYS_UNUSABLE, str(error)) from None
         self._barred = _Barred(endpoint, self._keys)
         self.endpoint = endpoint
         self.memory = LentMemory() if share else None
@@ -134,7 +131,9 @@ class Link:
             self.socket.connect(endpoint)
         except zmq.ZMQError as error:
             self.close()
-            raise InvalidArgument(f"endpoint {endpoint!r}: {error.strerror}; expected tcp://HOST:PORT") from None
+            raise error_for(
+                Error.BAD_ENDPOINT, f"endpoint {endpoint!r}: {error.strerror}; expected tcp://HOST:PORT"
+            ) from None
 
     @property
     def closed(self) -> bool:
@@ -167,7 +166,7 @@ class Link:
         and `PermissionDenied` or `Unavailable` while the daemon there refuses us.
         """
         if self.closed:
-            raise FailedPrecondition("the client is closed")
+            raise error_for(Error.CLIENT_MISUSED, "the client is closed")
         if self._barred.why is not None:
             self._try_again()
         self.conversation.check(outgoing)
@@ -270,12 +269,16 @@ class Link:
         """Why a request could not be sent."""
         within = f"within {patience.timeout_s:g} s"
         if self.connected:
-            return Timeout(f"the daemon at {self.endpoint} took no request {within}")
-        return Unavailable(f"no daemon at {self.endpoint} {within}; start one there with: shisha-rt serve MODEL.onnx")
+            return Timeout(f"the daemon at {self.endpoint} took no request {within}", kind=Error.NO_ANSWER)
+        return error_for(
+            Error.NO_DAEMON, f"no daemon at {self.endpoint} {within}; start one there with: shisha-rt serve MODEL.onnx"
+        )
 
     def silence(self, request_id: str, patience: Patience) -> Timeout:
         """Why the caller stops waiting."""
-        return Timeout(f"no answer from the daemon at {self.endpoint} within {patience.timeout_s:g} s", request_id)
+        return Timeout(
+            f"no answer from the daemon at {self.endpoint} within {patience.timeout_s:g} s", request_id, Error.NO_ANSWER
+        )
 
 
 _WITH_KEYS: Final = "expected secret_key (--key) and server_key (--server-key)"
@@ -300,22 +303,28 @@ class _Barred:
             self.why, self._broken_off = None, 0
         elif event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
             key = "" if keys is None else f" {keys.own.public}"
-            self._because(PermissionDenied(f"{where} does not know this key{key}; expected one of its allow-list's"))
+            self._because(
+                error_for(Error.UNKNOWN_KEY, f"{where} does not know this key{key}; expected one of its allow-list's")
+            )
             self.is_over = True
         elif event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
             is_other = value == zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH
             if is_other and keys is None:
-                self._because(PermissionDenied(f"{where} asks for keys; {_WITH_KEYS}"))
+                self._because(error_for(Error.KEYS_MISSING, f"{where} asks for keys; {_WITH_KEYS}"))
             elif is_other:
-                self._because(Unavailable(f"{where} asks for no keys; expected none (secret_key, server_key)"))
+                self._because(
+                    error_for(Error.KEYS_UNWANTED, f"{where} asks for no keys; expected none (secret_key, server_key)")
+                )
             else:
-                self._because(Unavailable(f"{where} does not speak as a daemon does; expected one of shisha-rt"))
+                self._because(
+                    error_for(Error.NOT_A_DAEMON, f"{where} does not speak as a daemon does; expected one of shisha-rt")
+                )
             self.is_over = True
         elif event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
             self._broken_off += 1
             if self._broken_off >= _BROKEN_OFF:
                 reason = f"it may ask for keys: {_WITH_KEYS}" if keys is None else _OTHER_KEY
-                self._because(Unavailable(f"{where} breaks off each handshake; {reason}"))
+                self._because(error_for(Error.HANDSHAKE_BROKEN, f"{where} breaks off each handshake; {reason}"))
 
     def _because(self, why: ShishaError) -> None:
         self.why, self.until_s = why, time.monotonic() + _RECONNECT_MS / 1e3

@@ -1,4 +1,4 @@
-"""What can go wrong, as HTTP says it: a status, and `{"error": "..."}` in one line."""
+"""What can go wrong, as HTTP says it: a status, and `{"error": "...", "kind": "..."}`, a line and its kind."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 from starlette.responses import Response
 
-from shisha_rt.errors import Code
+from shisha_rt.errors import Code, Error
 from shisha_rt.protocol.exceptions import ShishaError
 
 STATUS_OF: Final[Mapping[Code, int]] = {
@@ -23,23 +23,39 @@ STATUS_OF: Final[Mapping[Code, int]] = {
     Code.UNAVAILABLE: 503,
     Code.INTERNAL: 500,
 }
+_KIND_OF: Final[Mapping[int, Error]] = {
+    400: Error.MALFORMED_REQUEST,
+    401: Error.UNKNOWN_TOKEN,
+    403: Error.FOREIGN_CALLER,
+    404: Error.NOT_HERE,
+    405: Error.NOT_OFFERED,
+    408: Error.TOO_SLOW,
+    409: Error.NOT_OFFERED,
+    413: Error.REQUEST_TOO_LARGE,
+    415: Error.NOT_OFFERED,
+    421: Error.FOREIGN_CALLER,
+    501: Error.NOT_OFFERED,
+    503: Error.CONNECTION_LOST,
+}
+"""What a status means where nothing more is known."""
 _WAIT_S: Final = {429: b"1", 503: b"1"}
 
 
 class HttpFault(Exception):
     """A request that ends in an error answer of this status."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, kind: str | None = None) -> None:
         super().__init__(message)
         self.status = status
         self.message = message
+        self.kind = _KIND_OF[status] if kind is None else kind
 
 
 def fault_of(error: ShishaError) -> HttpFault:
-    return HttpFault(STATUS_OF[error.code], error.message)
+    return HttpFault(STATUS_OF[error.code], error.message, error.kind)
 
 
 def fault_answer(fault: HttpFault) -> Response:
     headers = {"Retry-After": _WAIT_S[fault.status].decode()} if fault.status in _WAIT_S else {}
-    body = msgspec.json.encode({"error": fault.message})
+    body = msgspec.json.encode({"error": fault.message, "kind": fault.kind})
     return Response(body, fault.status, headers, media_type="application/json")

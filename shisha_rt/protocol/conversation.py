@@ -15,10 +15,11 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import msgspec
 from msgspec import Struct
 
+from shisha_rt.errors import Error
 from shisha_rt.model.graph import Tensor
 from shisha_rt.plan.form import written
 from shisha_rt.plan.plan import Plan
-from shisha_rt.protocol.exceptions import Internal, InvalidArgument, ShishaError, Unavailable, error_of
+from shisha_rt.protocol.exceptions import InvalidArgument, ShishaError, error_for, error_of
 from shisha_rt.protocol.frame_tensors import Answer, Array, FrameTensors, Inputs, Lender, LentTensors, answer_of
 from shisha_rt.protocol.header import (
     AnswerHead,
@@ -162,11 +163,13 @@ class Conversation:
         if request_id is None:
             request_id = self._new_id()
         elif request_id in self._in_flight or request_id in self._abandoned:
-            raise InvalidArgument(f"request id {request_id!r} is already in flight")
+            raise error_for(Error.ID_IN_USE, f"request id {request_id!r} is already in flight")
         parameters = None
         if stream is not None or sequence is not None or deadline_s is not None:
             if deadline_s is not None and not 0 <= deadline_s <= MAX_DEADLINE_MS / 1e3:
-                raise InvalidArgument(f"deadline_s {deadline_s}; expected 0 to {MAX_DEADLINE_MS / 1e3:g}")
+                raise error_for(
+                    Error.MALFORMED_REQUEST, f"deadline_s {deadline_s}; expected 0 to {MAX_DEADLINE_MS / 1e3:g}"
+                )
             parameters = InferParameters(stream, sequence, None if deadline_s is None else deadline_s * 1e3)
         parts, lent = self._frames.request(request_id, inputs, parameters, outputs)
         return Outgoing(request_id, INFER, parts, lent, self._losses)
@@ -185,7 +188,11 @@ class Conversation:
     def check(self, outgoing: Outgoing) -> None:
         """Before it is sent. Raises `Unavailable` if what it names was lent to a daemon that has been lost since."""
         if outgoing.losses != self._losses and outgoing.lent:
-            raise Unavailable("the connection was lost before the request was sent; it has not been run", outgoing.id)
+            raise error_for(
+                Error.CONNECTION_LOST,
+                "the connection was lost before the request was sent; it has not been run",
+                outgoing.id,
+            )
 
     def sent(self, outgoing: Outgoing) -> None:
         self._in_flight[outgoing.id] = _Waiting(outgoing.op, outgoing.lent)
@@ -244,13 +251,13 @@ class Conversation:
                 outcome = _fields(parts)
                 lost = self._learn(op, outcome)
             except (msgspec.MsgspecError, ValueError, RecursionError):
-                outcome = Internal("the daemon's answer does not follow the protocol", head.id)
+                outcome = error_for(Error.BROKEN_ANSWER, "the daemon's answer does not follow the protocol", head.id)
         return lost if op == _PROBE else [*lost, (head.id, outcome)]
 
     def lose(self, reason: str) -> list[RequestOutcome]:
         """The daemon that had the requests in flight is gone: each ends `Unavailable`."""
         lost: list[RequestOutcome] = [
-            (request_id, Unavailable(reason, request_id))
+            (request_id, error_for(Error.CONNECTION_LOST, reason, request_id))
             for request_id, waiting in self._in_flight.items()
             if waiting.op != _PROBE
         ]

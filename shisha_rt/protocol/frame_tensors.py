@@ -15,9 +15,10 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import DTypeLike, NDArray
 
+from shisha_rt.errors import Error
 from shisha_rt.model.graph import Tensor
 from shisha_rt.model.input_sizes import shapes_in_words
-from shisha_rt.protocol.exceptions import InvalidArgument
+from shisha_rt.protocol.exceptions import error_for
 from shisha_rt.protocol.header import (
     Buffer,
     InferAnswerHeader,
@@ -203,11 +204,11 @@ def arrays_of(inputs: Inputs, signature: Signature) -> list[Array]:
     if not isinstance(inputs, Mapping):
         if len(tensors) != 1:
             names = ", ".join(tensor.name for tensor in tensors)
-            raise InvalidArgument(f"the model has {len(tensors)} inputs; give a mapping with {names}")
+            raise error_for(Error.MISSING_TENSOR, f"the model has {len(tensors)} inputs; give a mapping with {names}")
         return [_checked(inputs, tensors[0])]
     if len(inputs) != len(tensors) or any(tensor.name not in inputs for tensor in tensors):
         expected = sorted(tensor.name for tensor in tensors)
-        raise InvalidArgument(f"inputs {sorted(inputs)} do not match the model's; expected {expected}")
+        raise error_for(Error.MISSING_TENSOR, f"inputs {sorted(inputs)} do not match the model's; expected {expected}")
     return [_checked(inputs[tensor.name], tensor) for tensor in tensors]
 
 
@@ -223,19 +224,19 @@ def _number(arrays: Sequence[Array], signature: Signature) -> int:
         given = shapes_in_words(
             {tensor.name: array.shape for tensor, array in zip(signature.inputs, arrays, strict=True)}
         )
-        raise InvalidArgument(f"shapes {given} are not served; expected one of {signature.served}")
+        raise error_for(Error.WRONG_SHAPE, f"shapes {given} are not served; expected one of {signature.served}")
     return number
 
 
 def _checked(array: Array, tensor: Tensor) -> Array:
     if not isinstance(array, np.ndarray):
-        raise InvalidArgument(f"input {tensor.name!r}: {type(array).__name__}; expected a numpy array")
+        raise error_for(Error.WRONG_DATATYPE, f"input {tensor.name!r}: {type(array).__name__}; expected a numpy array")
     dtype = NUMPY_OF[tensor.datatype]
     if array.dtype != dtype:
         expected = f"expected {dtype}, as in array.astype({dtype.name!r})"
-        raise InvalidArgument(f"input {tensor.name!r}: dtype {array.dtype}; {expected}")
+        raise error_for(Error.WRONG_DATATYPE, f"input {tensor.name!r}: dtype {array.dtype}; {expected}")
     if array.shape != tensor.shape and not tensor.open_axes:
-        raise InvalidArgument(f"input {tensor.name!r}: shape {array.shape}; expected {tensor.shape}")
+        raise error_for(Error.WRONG_SHAPE, f"input {tensor.name!r}: shape {array.shape}; expected {tensor.shape}")
     return array
 
 

@@ -113,7 +113,12 @@ class TestAGatewayWithAScript:
         with Gateway(script) as gateway:
             ran = run("submit", "--endpoint", gateway.endpoint, "--frames", 9, "--json")
         assert (ran.status, ran.object["outcomes"]) == (1, {"OK": 6, "INTERNAL": 3})
-        assert ran.object["first_error"]["frame"] == 1
+        assert ran.object["first_error"] == {
+            "frame": 1,
+            "code": "INTERNAL",
+            "kind": "task_failed",
+            "message": "the stage\nburnt down",
+        }
         assert ran.object["failed_frames"] == [1, 4, 7]
         expected = "shisha-rt: 3 of 9 frames failed; the first was frame 1: INTERNAL: the stage burnt down\n"
         assert ran.err == expected

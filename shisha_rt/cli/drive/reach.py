@@ -19,6 +19,6 @@ def plainly() -> Iterator[None]:
     try:
         yield
     except InvalidArgument as error:  # the client's, of an endpoint that cannot be one
-        raise BadInput(error.message) from None
+        raise BadInput(error.message, error.kind) from None
     except ShishaError as error:
-        raise Failure(error.message) from None
+        raise Failure(error.message, error.kind) from None

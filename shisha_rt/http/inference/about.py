@@ -11,12 +11,13 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from shisha_rt.errors import Error
 from shisha_rt.http.app_state import AppState
 from shisha_rt.http.faults import HttpFault
 from shisha_rt.http.inference.body import Body
 from shisha_rt.http.inference.names import VERSION, check_path
 from shisha_rt.model.graph import Tensor
-from shisha_rt.protocol.exceptions import InvalidArgument, ShishaError
+from shisha_rt.protocol.exceptions import ShishaError, error_for
 from shisha_rt.protocol.request import Signature
 
 PATIENCE_S: Final = 5.0
@@ -129,7 +130,7 @@ async def read_json(request: Request, kind: type[_Asked]) -> _Asked:
     try:
         return msgspec.json.decode(data or b"{}", type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidArgument(f"the request's JSON: {str(error).partition(chr(10))[0]}") from None
+        raise error_for(Error.MALFORMED_REQUEST, f"the request's JSON: {str(error).partition(chr(10))[0]}") from None
 
 
 def _config(signature: Signature, platform: str) -> Mapping[str, object]:

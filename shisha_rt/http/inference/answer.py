@@ -10,9 +10,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from shisha_rt.errors import Error
 from shisha_rt.http.inference.names import VERSION
 from shisha_rt.http.inference.request import InferenceAsked, WantedOutput
-from shisha_rt.protocol.exceptions import InvalidArgument
+from shisha_rt.protocol.exceptions import error_for
 from shisha_rt.protocol.frame_tensors import Answer, raw_bytes
 from shisha_rt.tensors import NAME_OF
 
@@ -58,12 +59,14 @@ def _told(wanted_output: WantedOutput, array: npt.NDArray[Any], raw: list[memory
         metadata["parameters"] = {"binary_data_size": len(data)}
     else:
         if array.dtype == np.float16:
-            raise InvalidArgument(
-                f"output {wanted_output.name!r}: FP16 has no form in JSON; ask for bytes (binary_data)"
+            raise error_for(
+                Error.NO_JSON_FORM,
+                f"output {wanted_output.name!r}: FP16 has no form in JSON; ask for bytes (binary_data)",
             )
         if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise InvalidArgument(
-                f"output {wanted_output.name!r} has NaN or infinity, which JSON has not; ask for bytes"
+            raise error_for(
+                Error.NO_JSON_FORM,
+                f"output {wanted_output.name!r} has NaN or infinity, which JSON has not; ask for bytes",
             )
         metadata["data"] = array.reshape(-1).tolist()
     return metadata

@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy.typing as npt
 from starlette.types import Receive, Scope, Send
 
+from shisha_rt.errors import Error
 from shisha_rt.http.app_state import AppState, Caller
 from shisha_rt.http.connection import WATCH, Watch
 from shisha_rt.http.faults import HttpFault, fault_answer, fault_of
@@ -31,7 +32,7 @@ from shisha_rt.http.inference.request import (
 )
 from shisha_rt.http.inference.room import Room, TakenRoom
 from shisha_rt.http.inference.shared_memory import SharedFiles
-from shisha_rt.protocol.exceptions import ShishaError
+from shisha_rt.protocol.exceptions import ShishaError, error_for
 from shisha_rt.protocol.frame_tensors import Answer, raw_bytes
 from shisha_rt.protocol.request import Signature
 
@@ -159,7 +160,7 @@ class Infer:
 
     def _shared(self) -> SharedFiles:
         if self._files is None:
-            raise HttpFault(400, "shared memory over HTTP is off; expected: serve --http-shared-memory")
+            raise error_for(Error.SHARING_OFF, "shared memory over HTTP is off; expected: serve --http-shared-memory")
         return self._files
 
 

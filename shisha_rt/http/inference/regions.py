@@ -9,11 +9,12 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
+from shisha_rt.errors import Error
 from shisha_rt.http.app_state import Caller
 from shisha_rt.http.faults import HttpFault
 from shisha_rt.http.inference.about import json_answer, read_json
 from shisha_rt.http.inference.shared_memory import SharedFile, SharedFiles
-from shisha_rt.protocol.exceptions import InvalidArgument, NotFound
+from shisha_rt.protocol.exceptions import ShishaError, error_for
 from shisha_rt.protocol.limits import MAX_INTEGER, MAX_NAME_LENGTH
 
 _Size = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
@@ -44,9 +45,12 @@ class SharedMemoryRoutes:
         name = request.path_params["region"]
         asked = await read_json(request, _RegisterAsked)
         if len(name) > MAX_NAME_LENGTH:
-            raise InvalidArgument(f"the region's name has {len(name)} characters; expected at most {MAX_NAME_LENGTH}")
+            raise error_for(
+                Error.MALFORMED_REQUEST,
+                f"the region's name has {len(name)} characters; expected at most {MAX_NAME_LENGTH}",
+            )
         if self._files is None:
-            raise HttpFault(400, "shared memory over HTTP is off; expected: serve --http-shared-memory")
+            raise error_for(Error.SHARING_OFF, "shared memory over HTTP is off; expected: serve --http-shared-memory")
         self._files.register(_caller(request), name, asked.key, asked.offset, asked.byte_size)
         return json_answer({})
 
@@ -78,5 +82,5 @@ def _told(region: SharedFile) -> dict[str, object]:
     return {"name": region.name, "key": region.key, "offset": region.offset, "byte_size": region.size_bytes}
 
 
-def _no_region(name: str) -> NotFound:
-    return NotFound(f"shared memory region {name!r} is not registered")
+def _no_region(name: str) -> ShishaError:
+    return error_for(Error.REGION_NOT_REGISTERED, f"shared memory region {name!r} is not registered")

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta, Struct
 
-from shisha_rt.protocol.exceptions import InvalidArgument
+from shisha_rt.errors import Error
+from shisha_rt.protocol.exceptions import error_for
 from shisha_rt.protocol.limits import MAX_DEADLINE_MS, MAX_INTEGER, MAX_NAME_LENGTH
 from shisha_rt.protocol.request import Signature
 from shisha_rt.tensors import NUMPY_OF
@@ -49,7 +50,7 @@ class _TensorParameters(Struct, frozen=True):
         if self.shared_memory_region is None:
             return None
         if self.shared_memory_byte_size is None:
-            raise InvalidArgument("shared_memory_byte_size is missing beside shared_memory_region")
+            raise error_for(Error.MALFORMED_REQUEST, "shared_memory_byte_size is missing beside shared_memory_region")
         return FilePiece(self.shared_memory_region, self.shared_memory_offset, self.shared_memory_byte_size)
 
 
@@ -146,13 +147,13 @@ def read_header(data: bytes | bytearray | memoryview, signature: Signature) -> I
         inputs = tuple(_input(tensor, signature) for tensor in header.inputs)
         outputs = tuple(_output(output, header.parameters.binary_data_output, signature) for output in header.outputs)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidArgument(f"the request's JSON: {_line(error)}") from None
+        raise error_for(Error.MALFORMED_REQUEST, f"the request's JSON: {_line(error)}") from None
     names = [tensor.name for tensor in inputs]
     expected = [tensor.name for tensor in signature.inputs]
     if sorted(names) != sorted(expected):
-        raise InvalidArgument(f"inputs {names} do not match the model's; expected {expected}")
+        raise error_for(Error.MISSING_TENSOR, f"inputs {names} do not match the model's; expected {expected}")
     if len({output.name for output in outputs}) < len(outputs):
-        raise InvalidArgument("an output is asked for twice")
+        raise error_for(Error.REPEATED_TENSOR, "an output is asked for twice")
     given = header.parameters
     return InferenceAsked(
         header.id, inputs, outputs, given.binary_data_output, given.ordered_in, given.sequence, given.deadline_s
@@ -162,13 +163,14 @@ def read_header(data: bytes | bytearray | memoryview, signature: Signature) -> I
 def raw_request(size_bytes: int | None, signature: Signature) -> InferenceAsked:
     """A body that is nothing but the one input's bytes, as Triton takes it with a header of no bytes."""
     if len(signature.inputs) != 1 or signature.shapes:
-        raise InvalidArgument("a body without a header is for models of one input of one shape")
+        raise error_for(Error.MALFORMED_REQUEST, "a body without a header is for models of one input of one shape")
     (signature_input,) = signature.inputs
     dtype = NUMPY_OF[signature_input.datatype]
     expected = math.prod(signature_input.shape) * dtype.itemsize
     if size_bytes != expected:
-        raise InvalidArgument(
-            f"without a header the body is input {signature_input.name!r} alone; expected {expected} bytes, told"
+        raise error_for(
+            Error.WRONG_SIZE,
+            f"without a header the body is input {signature_input.name!r} alone; expected {expected} bytes, told",
         )
     return InferenceAsked(
         "", (InputTensor(signature_input.name, signature_input.shape, dtype, size_bytes),), (), True, None, None, None
@@ -193,12 +195,16 @@ def array_of(input_tensor: InputTensor) -> npt.NDArray[Any]:
         with np.errstate(over="raise"):
             array = np.array(values, dtype)
     except msgspec.MsgspecError as error:
-        raise InvalidArgument(f"input {input_tensor.name!r}: its data: {_line(error)}") from None
+        raise error_for(Error.MALFORMED_REQUEST, f"input {input_tensor.name!r}: its data: {_line(error)}") from None
     except (ValueError, OverflowError, FloatingPointError):
-        raise InvalidArgument(f"input {input_tensor.name!r}: its data is ragged, or has what is no {dtype}") from None
+        raise error_for(
+            Error.MALFORMED_REQUEST, f"input {input_tensor.name!r}: its data is ragged, or has what is no {dtype}"
+        ) from None
     if array.size != math.prod(input_tensor.shape) or (array.ndim > 1 and array.shape != input_tensor.shape):
         expected = f"expected {list(input_tensor.shape)}, or all in a row"
-        raise InvalidArgument(f"input {input_tensor.name!r}: its data has shape {list(array.shape)}; {expected}")
+        raise error_for(
+            Error.WRONG_SHAPE, f"input {input_tensor.name!r}: its data has shape {list(array.shape)}; {expected}"
+        )
     return array.reshape(input_tensor.shape)
 
 
@@ -224,21 +230,30 @@ def _input(given: _Input, signature: Signature) -> InputTensor:
     signature_input = next((tensor for tensor in signature.inputs if tensor.name == given.name), None)
     if signature_input is None:
         known = ", ".join(tensor.name for tensor in signature.inputs)
-        raise InvalidArgument(f"input {given.name!r}: the model has none of that name; expected {known}")
+        raise error_for(
+            Error.UNKNOWN_TENSOR, f"input {given.name!r}: the model has none of that name; expected {known}"
+        )
     if given.datatype != signature_input.datatype:
-        raise InvalidArgument(f"input {given.name!r}: datatype {given.datatype!r}; expected {signature_input.datatype}")
+        raise error_for(
+            Error.WRONG_DATATYPE,
+            f"input {given.name!r}: datatype {given.datatype!r}; expected {signature_input.datatype}",
+        )
     _check_shape(given, signature)
     dtype = NUMPY_OF[signature_input.datatype]
     size_bytes = math.prod(given.shape) * dtype.itemsize
     region, binary_bytes, data = given.parameters.region, given.parameters.binary_data_size, bytes(given.data)
     if (region is not None) + (binary_bytes is not None) + bool(data) != 1:
-        raise InvalidArgument(f"input {given.name!r}: expected one of data, binary_data_size, shared_memory_region")
+        raise error_for(
+            Error.MALFORMED_REQUEST,
+            f"input {given.name!r}: expected one of data, binary_data_size, shared_memory_region",
+        )
     if data and dtype.itemsize == 2 and dtype.kind == "f":
-        raise InvalidArgument(f"input {given.name!r}: FP16 has no form in JSON; expected it as bytes")
+        raise error_for(Error.NO_JSON_FORM, f"input {given.name!r}: FP16 has no form in JSON; expected it as bytes")
     for size in (binary_bytes, None if region is None else region.size_bytes):
         if size is not None and size != size_bytes:
-            raise InvalidArgument(
-                f"input {given.name!r}: {size} bytes; expected {size_bytes} for its shape and datatype"
+            raise error_for(
+                Error.WRONG_SIZE,
+                f"input {given.name!r}: {size} bytes; expected {size_bytes} for its shape and datatype",
             )
     return InputTensor(given.name, given.shape, dtype, binary_bytes, data, region)
 
@@ -251,17 +266,19 @@ def _check_shape(given: _Input, signature: Signature) -> None:
     served = [tensor.shape for inputs in signature.each for tensor in inputs if tensor.name == given.name]
     if given.shape not in served:
         expected = " or ".join(str(list(shape)) for shape in dict.fromkeys(served))
-        raise InvalidArgument(f"input {given.name!r}: shape {list(given.shape)}; expected {expected}")
+        raise error_for(Error.WRONG_SHAPE, f"input {given.name!r}: shape {list(given.shape)}; expected {expected}")
 
 
 def _output(given: _Output, binary: bool, signature: Signature) -> WantedOutput:
     if given.name not in (tensor.name for tensor in signature.outputs):
         known = ", ".join(tensor.name for tensor in signature.outputs)
-        raise InvalidArgument(f"output {given.name!r}: the model has none of that name; expected {known}")
+        raise error_for(
+            Error.UNKNOWN_TENSOR, f"output {given.name!r}: the model has none of that name; expected {known}"
+        )
     parameters = given.parameters
     region = parameters.region
     if region is not None and parameters.classification:
-        raise InvalidArgument(f"output {given.name!r}: classification in shared memory is not supported")
+        raise error_for(Error.NOT_OFFERED, f"output {given.name!r}: classification in shared memory is not supported")
     return WantedOutput(
         given.name,
         binary if parameters.binary_data is None else parameters.binary_data,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-from shisha_rt.protocol.exceptions import ResourceExhausted
+from shisha_rt.errors import Error
+from shisha_rt.protocol.exceptions import error_for
 
 
 class Room:
@@ -37,6 +38,8 @@ class TakenRoom:
         """Raises `ResourceExhausted` where others have too much for that."""
         room = self._room
         if room.taken_bytes > self._taken_bytes and room.taken_bytes + size_bytes > room.limit_bytes:
-            raise ResourceExhausted(f"{room.taken_bytes} bytes of requests are on their way; send again later")
+            raise error_for(
+                Error.TOO_MANY_BYTES, f"{room.taken_bytes} bytes of requests are on their way; send again later"
+            )
         room.taken_bytes += size_bytes
         self._taken_bytes += size_bytes

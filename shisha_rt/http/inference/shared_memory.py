@@ -13,14 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from shisha_rt.errors import Error
 from shisha_rt.http.app_state import Caller
 from shisha_rt.http.inference.request import FilePiece
 from shisha_rt.protocol.exceptions import (
-    FailedPrecondition,
-    InvalidArgument,
-    NotFound,
-    PermissionDenied,
-    ResourceExhausted,
+    ShishaError,
+    error_for,
 )
 
 FOLDER: Final = "/dev/shm"
@@ -50,15 +48,19 @@ class SharedFiles:
         uid = _known(caller)
         regions = self._by_caller.setdefault(uid, {})
         if name in regions:
-            raise FailedPrecondition(f"shared memory region {name!r} is registered already")
+            raise error_for(Error.REGION_TAKEN, f"shared memory region {name!r} is registered already")
         if len(regions) >= MOST_REGIONS or sum(map(len, self._by_caller.values())) >= 2 * MOST_REGIONS:
-            raise ResourceExhausted(f"{len(regions)} regions are registered; expected at most {MOST_REGIONS} of a user")
+            raise error_for(
+                Error.REGION_REFUSED,
+                f"{len(regions)} regions are registered; expected at most {MOST_REGIONS} of a user",
+            )
         fd = self._open(key, uid)
         try:
             held_bytes = os.fstat(fd).st_size
             if size_bytes < 1 or offset + size_bytes > held_bytes:
-                raise InvalidArgument(
-                    f"shared memory {key!r}: {size_bytes} bytes from {offset} on; it has {held_bytes} in all"
+                raise error_for(
+                    Error.REGION_TOO_SMALL,
+                    f"shared memory {key!r}: {size_bytes} bytes from {offset} on; it has {held_bytes} in all",
                 )
         except BaseException:
             os.close(fd)
@@ -86,8 +88,9 @@ class SharedFiles:
         """Raises `InvalidArgument` if an output of so many bytes does not fit."""
         self._find(caller, region)
         if size_bytes > region.size_bytes:
-            raise InvalidArgument(
-                f"shared memory region {region.name!r}: {region.size_bytes} bytes; the output has {size_bytes}"
+            raise error_for(
+                Error.REGION_TOO_SMALL,
+                f"shared memory region {region.name!r}: {region.size_bytes} bytes; the output has {size_bytes}",
             )
 
     def write(self, caller: Caller, region: FilePiece, data: memoryview) -> None:
@@ -102,23 +105,29 @@ class SharedFiles:
         except OSError:  # it has holes, and no memory is left to fill them
             written_bytes = 0
         if written_bytes != len(data):
-            raise ResourceExhausted(f"shared memory region {region.name!r}: there is no memory left for its file")
+            raise error_for(
+                Error.REGION_REFUSED, f"shared memory region {region.name!r}: there is no memory left for its file"
+            )
 
     def _find(self, caller: Caller, region: FilePiece) -> SharedFile:
         file = self.of(caller).get(region.name)
         if file is None:
-            raise NotFound(f"shared memory region {region.name!r} is not registered")
+            raise error_for(Error.REGION_NOT_REGISTERED, f"shared memory region {region.name!r} is not registered")
         if region.offset + region.size_bytes > file.size_bytes:
-            raise InvalidArgument(
+            raise error_for(
+                Error.REGION_TOO_SMALL,
                 f"shared memory region {region.name!r}: {region.size_bytes} bytes from {region.offset} on; "
-                f"it has {file.size_bytes}"
+                f"it has {file.size_bytes}",
             )
         return file
 
     def _open(self, key: str, uid: int) -> int:
         name = key.removeprefix("/")
         if not name or "/" in name or "\0" in name or name in (".", ".."):
-            raise InvalidArgument(f"shared memory key {key!r}: expected the plain name of a file in {self._folder}")
+            raise error_for(
+                Error.MALFORMED_REQUEST,
+                f"shared memory key {key!r}: expected the plain name of a file in {self._folder}",
+            )
         folder = os.open(self._folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fd = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
@@ -133,17 +142,18 @@ class SharedFiles:
         return fd
 
 
-def _shorter(region: FilePiece) -> InvalidArgument:
-    return InvalidArgument(f"shared memory region {region.name!r}: its file has become shorter")
+def _shorter(region: FilePiece) -> ShishaError:
+    return error_for(Error.REGION_TOO_SMALL, f"shared memory region {region.name!r}: its file has become shorter")
 
 
-def _not_yours(key: str) -> NotFound:
-    return NotFound(f"shared memory {key!r}: you have no such file, or it cannot be opened")
+def _not_yours(key: str) -> ShishaError:
+    return error_for(Error.NO_SUCH_FILE, f"shared memory {key!r}: you have no such file, or it cannot be opened")
 
 
 def _known(caller: Caller) -> int:
     if caller.uid is None:
-        raise PermissionDenied(
-            "shared memory is for callers whose user is known; expected a UNIX socket, or a token with a unix_user"
+        raise error_for(
+            Error.USER_UNKNOWN,
+            "shared memory is for callers whose user is known; expected a UNIX socket, or a token with a unix_user",
         )
     return caller.uid

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from shisha_rt.errors import Error
 from shisha_rt.http.app_state import AppState, Caller
 from shisha_rt.http.faults import HttpFault, fault_answer
 from shisha_rt.http.page.control import MOST_BYTES, check_sender, order_of
@@ -73,7 +74,9 @@ class _Page:
     async def feed(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope)
         if self._app_state.watching.feeds >= MOST_FEEDS:
-            answer = fault_answer(HttpFault(503, f"{MOST_FEEDS} pages are open, which is the most; close one"))
+            answer = fault_answer(
+                HttpFault(503, f"{MOST_FEEDS} pages are open, which is the most; close one", Error.TOO_MANY_CALLERS)
+            )
             await answer(scope, receive, send)
             return
         last = request.headers.get("last-event-id") or request.query_params.get("last", "")
@@ -107,7 +110,7 @@ class _Page:
         order = order_of(await _body(request))
         if not caller.permission.may(order.op):
             self._app_state.refuse("permission")
-            raise HttpFault(403, _NOT_ALLOWED[True])
+            raise HttpFault(403, _NOT_ALLOWED[True], Error.NOT_AN_OPERATOR)
         answer = await self._app_state.operator.call(order.op, timeout_s=_PATIENCE_S, **order.arguments)
         return _json({key: value for key, value in answer.items() if key != "id"})
 

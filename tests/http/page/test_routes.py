@@ -145,7 +145,7 @@ def test_with_an_allow_list_the_page_shows_nothing_before_a_login() -> None:
         about = (await browser.ask("GET", "/page/caller"))[2]
         assert (about["name"], about["may_watch"], about["may_control"]) == ("bob", True, False)
         status, _, answer = await browser.ask("POST", "/page/control", PAUSE, FROM_PAGE)
-        assert (status, answer) == (403, {"error": about["reason"]})
+        assert (status, answer) == (403, {"error": about["reason"], "kind": "not_an_operator"})
 
         assert (await browser.ask("POST", "/page/login", {"token": "ann's"}, FROM_PAGE))[0] == 200
         assert (await browser.ask("GET", "/page/caller"))[2]["may_control"] is True
@@ -164,7 +164,10 @@ def test_only_so_many_feeds() -> None:
         for _ in range(MOST_FEEDS):
             browser.app_state.watching.opened()
         status, headers, answer = await browser.ask("GET", "/page/feed")
-        assert (status, answer) == (503, {"error": "32 pages are open, which is the most; close one"})
+        assert (status, answer) == (
+            503,
+            {"error": "32 pages are open, which is the most; close one", "kind": "too_many_callers"},
+        )
         assert "retry-after" in headers
         assert (await browser.ask("GET", "/page/caller"))[2]["is_full"] is True
 

@@ -19,7 +19,7 @@ import typer
 
 from shisha_rt.cli.completion import offer, offer_machines, offer_models
 from shisha_rt.cli.options import Dims, Groups, ManyShapes, parse_dims, parse_shapes, progress
-from shisha_rt.daemon.settings import Settings, check_built, check_cluster, read_settings, setting_keys
+from shisha_rt.daemon.settings import Settings, check_built, check_cluster, engine_of, read_settings, setting_keys
 from shisha_rt.endpoint import default_endpoint
 
 if TYPE_CHECKING:
@@ -153,6 +153,7 @@ def _daemon(options: Mapping[str, Any], manager: ServiceManager, log: tuple[int,
         share = share_of(settings)
         leaving.callback(share.close)
         check_cluster(settings.ray, share.machine)
+        engine_of(settings, share.machine)  # raises for one that cannot be had
         share.say()
         asked, joined = Preparation(settings, share.machine, fresh), None
         if settings.ray is None:

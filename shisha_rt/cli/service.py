@@ -15,6 +15,7 @@ import typer
 
 from shisha_rt.cli.completion import offer_models
 from shisha_rt.cli.serve import serve, settings_of
+from shisha_rt.daemon.settings import engine_of
 from shisha_rt.errors import BadInput
 from shisha_rt.show.systemd_unit import Unit
 
@@ -136,11 +137,14 @@ def _sockets(settings: Settings) -> Iterator[Path]:
 
 
 def _generates_code(settings: Settings, machine: Machine) -> bool:
-    """OpenVINO does: it cannot be where memory is never both written and run."""
+    """OpenVINO does, where it may be chosen: it cannot be where memory is never both written and run."""
     from shisha_rt.machine.config.device_files import running_devices
+    from shisha_rt.measure.installed import installed_engines
 
     devices = [running_devices(machine, place, settings.precision) for place in machine.places]
-    return any(device.engine == "openvino" for of_place in devices for device in of_place)
+    if any(devices):
+        return any(device.engine == "openvino" for of_place in devices for device in of_place)
+    return engine_of(settings, machine) != "onnxruntime" and "openvino" in installed_engines()
 
 
 def _runs_as() -> str | None:

@@ -18,8 +18,9 @@ from shisha_rt.core.tuning import tuner_messages as tm
 from shisha_rt.costs.costs_file import costs_object
 from shisha_rt.costs.layer_costs import LayerCosts
 from shisha_rt.daemon.prepared import Planning, Preparation, PreparedModel
-from shisha_rt.daemon.settings import layer_kind, objective_of
+from shisha_rt.daemon.settings import engine_of, layer_kind, objective_of
 from shisha_rt.measure.costs_of_model import known_layer_costs, layer_costs, priced_splits
+from shisha_rt.measure.engines import known_engines
 from shisha_rt.measure.make_ready import make_ready
 from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.measure.plan_file import read_plan
@@ -27,6 +28,7 @@ from shisha_rt.measure.told_costs import plans_by_costs, told_costs
 from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.model.zoo import resolve_model
 from shisha_rt.placement.placed_costs import PlacedCosts
+from shisha_rt.plan.engine import DEFAULT_ENGINE
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import OBJECTIVES, Objective
 from shisha_rt.studies import study
@@ -46,6 +48,7 @@ def prepare(asked: Preparation, tell: Callable[[str], None], joined: Joined | No
     Raises BadInput and Failure as `make_ready`, `read_plan`, `profile_model` and `ready_there` do.
     """
     settings, machine = asked.settings, asked.machine
+    engine = engine_of(settings, machine)
     ready = make_ready(
         resolve_model(settings.model, tell),
         machine,
@@ -60,7 +63,9 @@ def prepare(asked: Preparation, tell: Callable[[str], None], joined: Joined | No
         from shisha_rt.hosts.ready_there import ready_there
 
         ready = ready_there(ready, joined, costs=settings.strategy != "seed" or machine.timing == "modelled")
-    planning = Planning(settings.strategy, settings.solver, asked.fresh, settings.replicate, objective_of(settings))
+    planning = Planning(
+        settings.strategy, settings.solver, asked.fresh, settings.replicate, objective_of(settings), engine=engine
+    )
     if planning.scheme is not None:
         planning = replace(planning, processors=study("processor_costs")(ready, tell, settings.groups).costs)
     if settings.plan is not None:
@@ -71,6 +76,8 @@ def prepare(asked: Preparation, tell: Callable[[str], None], joined: Joined | No
     elif settings.strategy == "guided":
         stored = known_layer_costs(ready)
     prepared = planned(ready, planning, stored)
+    if engine != DEFAULT_ENGINE:
+        prepared = replace(prepared, engines=known_engines(ready.compiled, machine))
     if joined is None:
         return prepared
     return replace(prepared, by_costs={**prepared.by_costs, **plans_for_others(prepared)})

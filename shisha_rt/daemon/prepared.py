@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 from shisha_rt.core.tuning.tuner_messages import ToTuner
 from shisha_rt.costs.costs import Costs
+from shisha_rt.costs.engine_trials import EnginesTried
 from shisha_rt.daemon.settings import Settings
 from shisha_rt.machine.machine import Machine
 from shisha_rt.measure.model_on_machine import ModelOnMachine
+from shisha_rt.plan.engine import AnyEngine
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import AnyObjective, Objective
 from shisha_rt.planner.strategies import SchemeName, as_scheme
@@ -26,7 +28,8 @@ class Planning:
     """How plans are made. `strategy`: "seed" tunes nothing; `solver` places operators, where places have devices.
 
     `fresh`: the best plan of earlier runs is neither used nor replaced. `replicate`: plans of the daemon's own may have
-    copies and teams. `objective`: what they are chosen for; `auto`: as the load asks. `processors`: of a scheme of
+    copies and teams. `objective`: what they are chosen for; `auto`: as the load asks. `engine`: what may compute whole
+    stages. `processors`: of a scheme of
     partitions, what it goes by. `plan`: the first one, which stays live as one that a client has set.
     """
 
@@ -37,6 +40,7 @@ class Planning:
     objective: AnyObjective = "throughput"
     processors: ProcessorCosts | None = None
     plan: Plan | None = None
+    engine: AnyEngine = "onnxruntime"
 
     @property
     def first_objective(self) -> Objective:
@@ -64,7 +68,8 @@ class PreparedModel:
     `costs`: of its layers, as trials measure them; None where they are not known yet, or not wanted. `by_costs`: the
     best plans by these, or the schedule of a scheme. `pacing`: by which `timing = "modelled"` paces. `others_ratio`:
     the largest part of the cores that others took while something of the costs was measured. `told_first`: what a tuner
-    has to hear before it searches.
+    has to hear before it searches. `engines`: what each makes of the whole network, where several may serve it and that
+    is known already.
     """
 
     ready: ModelOnMachine
@@ -74,6 +79,7 @@ class PreparedModel:
     pacing: LayerCosts | PlacedCosts | None = None
     others_ratio: float = 0.0
     told_first: tuple[ToTuner, ...] = ()
+    engines: EnginesTried | None = None
 
     @property
     def without_weights(self) -> PreparedModel:

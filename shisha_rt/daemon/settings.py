@@ -14,9 +14,11 @@ from shisha_rt.checked import convert, shown
 from shisha_rt.endpoint import default_endpoint
 from shisha_rt.errors import BadInput
 from shisha_rt.machine.precision import PERMITTED
+from shisha_rt.measure.installed import installed_engines
 from shisha_rt.model.input_sizes import LARGEST_SIZE
 from shisha_rt.model.layer_kinds import LAYER_KINDS, LayerKind
 from shisha_rt.placement.solver_names import STAGE_SOLVERS
+from shisha_rt.plan.engine import ANY_ENGINES, DEFAULT_ENGINE, AnyEngine
 from shisha_rt.plan.rate import ANY_OBJECTIVES, AnyObjective, as_any_objective
 from shisha_rt.planner.strategies import LIVE, SCHEMES
 from shisha_rt.process.output_room import LEAST_OUTPUT_BYTES, MOST_OUTPUT_BYTES, OUTPUT_BYTES
@@ -46,7 +48,8 @@ def _key(
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Each key of a daemon file, its default, and what `serve` says of the option of the same name: their one home.
 
-    `model` is a path or `zoo:NAME`. `objective` and `layers` are by default what the strategy goes by. An address that
+    `model` is a path or `zoo:NAME`. `objective` and `layers` are by default what the strategy goes by, `engine` is what
+    the machine file says. An address that
     other hosts can reach, `metrics` too, takes `http_certificate`, `http_key` and `access`; `endpoint` takes `access`
     and `secret_key`.
     """
@@ -76,6 +79,15 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             group=PLANNING,
         ),
     ] = "guided"
+    engine: Annotated[
+        str | None,
+        _key(
+            "What computes whole stages: auto (default): whichever is fastest here, as measured; or onnxruntime or "
+            "openvino alone.",
+            None,
+            *ANY_ENGINES,
+        ),
+    ] = None
     precision: Annotated[
         str, _key("exact (default): no device that changes results; any: those too.", None, *PERMITTED, group=PLANNING)
     ] = "exact"
@@ -261,6 +273,33 @@ def layer_kind(settings: Settings, machine: Machine) -> LayerKind:
     if settings.strategy in SCHEMES:
         return machine.finest_layers
     return cast(LayerKind, settings.layers or "heavy")
+
+
+def engine_of(settings: Settings, machine: Machine) -> AnyEngine:
+    """What may compute stages, for checked settings; on places that are not plainly this host's cores, the usual one.
+
+    Raises BadInput where another is asked for that is not installed, or cannot be had on such places.
+    """
+    asked = cast(AnyEngine, settings.engine or machine.engine or "auto")
+    own = _why_usual_engine(machine)
+    if asked in ("auto", DEFAULT_ENGINE):
+        return cast(AnyEngine, DEFAULT_ENGINE) if own else asked
+    if own:
+        raise BadInput(f"engine = {shown(asked)}: {machine.source}: {own}; expected auto or {DEFAULT_ENGINE}")
+    if asked not in installed_engines():
+        raise BadInput(f"engine = {shown(asked)}: it is not installed; expected it: pip install 'shisha-rt[{asked}]'")
+    return asked
+
+
+def _why_usual_engine(machine: Machine) -> str:
+    """Why no other engine serves on this machine; empty where one may."""
+    if any(place.devices for place in machine.places):
+        return "its places have devices, each of which names its engine"
+    if machine.remote:
+        return f"place {machine.remote[0].name} is on another host"
+    if machine.emulated:
+        return f"its places are emulated, and paced by what {DEFAULT_ENGINE} takes"
+    return ""
 
 
 def objective_of(settings: Settings) -> AnyObjective:

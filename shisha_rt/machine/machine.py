@@ -60,7 +60,8 @@ class Place:
 @dataclass(frozen=True, slots=True)
 class Machine:
     """`source` is the file (or shipped name) it came from, for messages. `spare`: places that are there in case that
-    more cores may be used one day; until then they are not up, and nothing is planned or measured for them.
+    more cores may be used one day; until then they are not up, and nothing is planned or measured for them. `engine`:
+    what the file says of the one for whole stages (see `plan.engine`), if anything.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Machine:
     timing: str = "measured"
     time_scale: float = 1.0
     spare: frozenset[str] = frozenset()
+    engine: str | None = None
     _by_name: Mapping[str, Place] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

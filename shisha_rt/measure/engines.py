@@ -8,12 +8,10 @@ what was measured while others had the cores counts until there is something cal
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import logging
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import astuple, replace
-from importlib.util import find_spec
 from typing import Final
 
 import msgspec
@@ -26,11 +24,11 @@ from shisha_rt.machine.machine import Machine
 from shisha_rt.measure.compile import Tell
 from shisha_rt.measure.compiled import Compiled
 from shisha_rt.measure.database import Table, explained, open_database
+from shisha_rt.measure.installed import installed_engines
 from shisha_rt.measure.place_class import PlaceClass, class_of
 from shisha_rt.measure.profile import teams_to_measure
 from shisha_rt.measure.sitting import known_or_measured, measure
 from shisha_rt.messages.try_engines import EnginesJob
-from shisha_rt.plan.engine import ENGINES, EngineName
 
 log = logging.getLogger(__name__)
 
@@ -44,16 +42,6 @@ _ADD: Final = f"""
     WHERE tried.others_ratio > {DISTURBED} AND excluded.others_ratio < tried.others_ratio
 """
 _BUDGET_S: Final = 2.5
-
-
-def installed_engines() -> dict[EngineName, str]:
-    """Versions of the engines that are installed, ONNX Runtime's first. None is loaded for that."""
-    versions = {}
-    for engine in ENGINES:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            if find_spec(engine) is not None:
-                versions[engine] = importlib.metadata.version(engine)
-    return versions
 
 
 def known_engines(compiled: Compiled, machine: Machine) -> EnginesTried | None:

@@ -46,8 +46,8 @@ _TURN_S: Final = 0.02
 _MOST_BUDGETS: Final = 2
 """The fewest rounds may take so many times the budget; of a large network there are fewer."""
 _LEAST_ROUNDS: Final = 2
-_LIMIT_S: Final = 300.0
-"""For anything that is asked of an engine."""
+_LIMIT_S: Final = 240.0
+"""For anything that is asked of an engine: this job counts as hung after a little longer."""
 
 Arrays: TypeAlias = dict[str, Array]
 AnswerT = TypeVar("AnswerT")

@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from shisha_rt.daemon.settings import STRATEGIES, Settings, check_built, read_settings
+from shisha_rt.daemon import settings as daemon_settings
+from shisha_rt.daemon.settings import STRATEGIES, Settings, check_built, engine_of, read_settings
 from shisha_rt.errors import BadInput
+from shisha_rt.machine.config.machine_file import parse_machine
+from shisha_rt.machine.machine import Machine
 from shisha_rt.machine.precision import PERMITTED
 from shisha_rt.placement.solver_names import STAGE_SOLVERS
 from shisha_rt.plan.rate import ANY_OBJECTIVES
@@ -32,6 +35,7 @@ def test_a_full_file(tmp_path: Path) -> None:
     calibration = "frames.npz"
     solver = "als"
     objective = "latency"
+    engine = "onnxruntime"
     replicate = false
     max_output_bytes = 2048
     shape = [{ x = [1, 3], z = [] }, { x = [1, 5], z = [] }]
@@ -48,6 +52,7 @@ def test_a_full_file(tmp_path: Path) -> None:
         calibration=str(tmp_path / "frames.npz"),
         solver="als",
         objective="latency",
+        engine="onnxruntime",
         replicate=False,
         max_output_bytes=2048,
         shape=({"x": (1, 3), "z": ()}, {"x": (1, 5), "z": ()}),
@@ -96,6 +101,7 @@ def test_a_missing_file_and_one_that_is_no_text(tmp_path: Path) -> None:
         (Settings("m", precision="bf16"), 'precision = "bf16": expected exact or any'),
         (Settings("m", precision=""), 'precision = "": expected exact or any'),
         (Settings("m", solver="milp"), 'solver = "milp": expected exact or als'),
+        (Settings("m", engine="tvm"), 'engine = "tvm": expected auto or onnxruntime or openvino'),
         (Settings("m", objective="power"), 'objective = "power": expected auto or throughput or latency'),
         (
             Settings("m", strategy="opseq", objective="throughput"),
@@ -120,3 +126,52 @@ def test_values_that_a_key_cannot_have(settings: Settings, expected: str) -> Non
 def test_values_that_it_can_have(strategy: str, precision: str, solver: str, objective: str) -> None:
     aim = "latency" if strategy in SCHEMES else objective
     check_built(Settings("m", strategy=strategy, precision=precision, solver=solver, objective=aim), "m.toml")
+
+
+def of_file(text: str) -> Machine:
+    return parse_machine(text, name="m", source="m.toml")
+
+
+CORE = '[[place]]\nname = "a"\ncores = [0]\n'
+
+
+@pytest.mark.parametrize(
+    ("in_file", "asked", "expected"),
+    [
+        (None, None, "auto"),
+        ("openvino", None, "openvino"),
+        ("openvino", "auto", "auto"),
+        ("onnxruntime", None, "onnxruntime"),
+        ("onnxruntime", "openvino", "openvino"),
+    ],
+)
+def test_the_engine_is_the_option_s_or_else_the_machine_file_s(
+    in_file: str | None, asked: str | None, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(daemon_settings, "installed_engines", lambda: {"onnxruntime": "1", "openvino": "2"})
+    machine = of_file(("" if in_file is None else f'engine = "{in_file}"\n') + CORE)
+    assert engine_of(Settings("m", engine=asked), machine) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (f'{CORE}devices = ["ort_serial"]', "its places have devices"),
+        (f'{CORE}[[place]]\nname = "b"\nhost = "ray"', "place b is on another host"),
+        (f"{CORE}speed = 0.5", "its places are emulated"),
+        (f'timing = "modelled"\n{CORE}', "its places are emulated"),
+    ],
+)
+def test_places_that_have_the_usual_engine(text: str, why: str) -> None:
+    machine = of_file(text)
+    for engine in (None, "auto", "onnxruntime"):
+        assert engine_of(Settings("m", engine=engine), machine) == "onnxruntime"
+    with pytest.raises(BadInput, match=rf"^engine = \"openvino\": m\.toml: {why}.*; expected auto or onnxruntime$"):
+        engine_of(Settings("m", engine="openvino"), machine)
+
+
+def test_an_engine_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(daemon_settings, "installed_engines", lambda: {"onnxruntime": "1"})
+    assert engine_of(Settings("m"), of_file(CORE)) == "auto"
+    with pytest.raises(BadInput, match=r"not installed; expected it: pip install 'shisha-rt\[openvino\]'$"):
+        engine_of(Settings("m", engine="openvino"), of_file(CORE))

@@ -85,7 +85,7 @@ def test_a_whole_number_may_be_written_as_one_with_a_point() -> None:
         ("", "no [[place]]: expected at least one"),
         ("place = []", "no [[place]]: expected at least one"),
         ("place = 3", "place = 3: expected a list, got a whole number"),
-        ("colour = 1\n", "colour = 1: unknown key, expected one of timing, time_scale, memory, place"),
+        ("colour = 1\n", "colour = 1: unknown key, expected one of timing, time_scale, engine, memory, place"),
         (place("colour = 'red'"), 'place[0].colour = "red": unknown key, expected one of name, cores'),
         (
             "[[memory]]\nname = 'x'\nlatency = 1\n",
@@ -137,6 +137,7 @@ def test_a_whole_number_may_be_written_as_one_with_a_point() -> None:
         ),
         (f"time_scale = 1{'0' * 400}\n", "time_scale = 1000000"),
         ("time_scale = 0\n", "time_scale = 0: expected a number >= 1e-06"),
+        ("engine = 'tvm'\n", 'engine = "tvm": expected "auto", "onnxruntime" or "openvino"'),
         ("timing = 'guessed'\n", 'timing = "guessed": expected "measured" or "modelled"'),
         ("timing = 2024-01-01\n", 'timing = "2024-01-01": expected text'),
         ("[[place]\n", "not TOML: Expected ']]' at the end of an array declaration (at line 1, column 8)"),

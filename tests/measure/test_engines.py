@@ -13,11 +13,12 @@ from shisha_rt.cache import cache_folder
 from shisha_rt.costs.engine_trials import EnginesTried, EngineTime, EngineTrial
 from shisha_rt.costs.profiles import DISTURBED
 from shisha_rt.machine.host.cores import usable_cores
-from shisha_rt.measure import engines
+from shisha_rt.measure import engines, installed
 from shisha_rt.measure.compile import compile_model
 from shisha_rt.measure.compiled import Compiled
 from shisha_rt.measure.database import open_database
-from shisha_rt.measure.engines import engines_tried, installed_engines, known_engines
+from shisha_rt.measure.engines import engines_tried, known_engines
+from shisha_rt.measure.installed import installed_engines
 from shisha_rt.measure.place_class import PlaceClass
 from shisha_rt.measure.profile import Tell
 from tests.stages.test_calibrate import paper_machine
@@ -66,7 +67,7 @@ def test_engines_are_tried_once(compiled: Compiled) -> None:
 def test_without_a_second_engine_there_is_nothing_to_find_out(
     compiled: Compiled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engines, "find_spec", lambda name: None if name == "openvino" else name)
+    monkeypatch.setattr(installed, "find_spec", lambda name: None if name == "openvino" else name)
     known = known_engines(compiled, paper_machine(1.0))
     assert known is not None
     assert [(trial.engine, trial.runs, trial.times) for trial in known.engines] == [("onnxruntime", True, ())]

@@ -18,7 +18,7 @@ from shisha_rt.errors import Failure
 from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.measure.compile import compile_model
 from shisha_rt.measure.compiled import Compiled
-from shisha_rt.measure.engines import installed_engines
+from shisha_rt.measure.installed import installed_engines
 from shisha_rt.measure.shapes import compile_shapes
 from shisha_rt.messages.calibration import Progress
 from shisha_rt.messages.try_engines import EnginesJob

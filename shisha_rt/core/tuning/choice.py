@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Final
 
 from shisha_rt.core.tuning.best import BestPlan, BestPlans
-from shisha_rt.core.tuning.profiler_messages import FromProfiler, ModelProfiled
+from shisha_rt.core.tuning.profiler_messages import ModelProfiled, NotProfiled
 from shisha_rt.core.tuning.state import Profiles
 from shisha_rt.core.tuning.tuner_messages import PlaceNow
 from shisha_rt.machine.machine import Machine, Place
@@ -137,7 +137,7 @@ class Choice:
             return self._with_room(tuple(self._whole(available))) or chosen
         return chosen
 
-    def hear(self, profiled: FromProfiler) -> None:
+    def hear(self, profiled: ModelProfiled | NotProfiled) -> None:
         """What layers cost has been measured, or cannot be."""
         if isinstance(profiled, ModelProfiled):
             self.profiles = Profiles.KNOWN

@@ -7,6 +7,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from shisha_rt.core.tuning.tuner_messages import StoredCosts
+from shisha_rt.costs.engine_trials import EnginesTried
 from shisha_rt.costs.links import HostLink
 from shisha_rt.costs.profiles import Setting
 from shisha_rt.machine.machine import Machine, Memory, Place
@@ -21,7 +22,8 @@ class ProfileModel(msgspec.Struct, frozen=True, array_like=True, tag=True):
     `folders`: of the model and of the engine, for each shape that it is served in.
     `teams`: what several places take together, too. `remote` and `far`: of places on other hosts, what their
     times depend on, and their links. `replicate`: plans may have copies and teams. `spare`: places that are not up.
-    `renew`: what was measured while others had the cores is measured again.
+    `renew`: what was measured while others had the cores is measured again. `engines`: each that is installed is tried
+    on the whole network first.
     """
 
     name: str
@@ -37,6 +39,7 @@ class ProfileModel(msgspec.Struct, frozen=True, array_like=True, tag=True):
     far: dict[str, HostLink] = {}
     spare: frozenset[str] = frozenset()
     renew: bool = False
+    engines: bool = False
 
     @property
     def machine(self) -> Machine:
@@ -48,6 +51,12 @@ class ProfileModel(msgspec.Struct, frozen=True, array_like=True, tag=True):
             time_scale=self.time_scale,
             spare=self.spare,
         )
+
+
+class EnginesCompared(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """What engines make of the whole network. Layers are still to be measured."""
+
+    tried: EnginesTried
 
 
 class ModelProfiled(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -71,7 +80,7 @@ class NotProfiled(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 ToProfiler: TypeAlias = ProfileModel
-FromProfiler: TypeAlias = ModelProfiled | NotProfiled
+FromProfiler: TypeAlias = EnginesCompared | ModelProfiled | NotProfiled
 
 TO_PROFILER: Final[Codec[ToProfiler]] = Codec(ToProfiler)
 FROM_PROFILER: Final[Codec[FromProfiler]] = Codec(FromProfiler)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from shisha_rt.core import event_log
 from shisha_rt.core.lifecycle.events import Owner
-from shisha_rt.core.tuning.profiler_messages import FromProfiler, ModelProfiled
+from shisha_rt.core.tuning.profiler_messages import ModelProfiled, NotProfiled
 from shisha_rt.core.tuning.run import SearchOptions, SearchRun
 from shisha_rt.core.tuning.state import State
 from shisha_rt.plan.form import written
@@ -80,7 +80,7 @@ def drift_in_words(drifted: event_log.Drifted) -> str:
     return f"stage {drifted.stage} ({drifted.place}) takes {now_ms:.3g} ms, not {before_ms:.3g} ms"
 
 
-def profiled_record(answer: FromProfiler) -> event_log.ProfilingEnded | event_log.ProfilingFailed:
+def profiled_record(answer: ModelProfiled | NotProfiled) -> event_log.ProfilingEnded | event_log.ProfilingFailed:
     if isinstance(answer, ModelProfiled):
         return event_log.ProfilingEnded(seconds=round(answer.took_s, 3), left_out=answer.left_out)
     return event_log.ProfilingFailed(reason=answer.reason)

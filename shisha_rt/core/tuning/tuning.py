@@ -27,7 +27,7 @@ from shisha_rt.core.tuning.measuring import Measuring
 from shisha_rt.core.tuning.objective_switching import ObjectiveSwitching
 from shisha_rt.core.tuning.outbox import TuningOutbox
 from shisha_rt.core.tuning.pending_proposals import ATTEMPTS, PendingProposals, Purpose
-from shisha_rt.core.tuning.profiler_messages import ModelProfiled
+from shisha_rt.core.tuning.profiler_messages import EnginesCompared, ModelProfiled
 from shisha_rt.core.tuning.run import SearchOptions, SearchRun, beginning, never_ran, walk_order
 from shisha_rt.core.tuning.state import WAITING, Profiles, Serving, State
 from shisha_rt.core.tuning.telling import (
@@ -214,6 +214,8 @@ class Tuning:
 
     def _profiler_said(self, said: ev.ProfilerSaid) -> None:
         """A search that waits for costs begins with them. Costs that are told again are of links that have changed."""
+        if isinstance(said.message, EnginesCompared):
+            return  # nothing chooses by it yet
         again, profiled = self.choice.profiles is Profiles.KNOWN, isinstance(said.message, ModelProfiled)
         if not (profiled if again else self.choice.profiles is Profiles.COMING):
             return

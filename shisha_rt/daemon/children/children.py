@@ -105,7 +105,7 @@ class Children:
             yield ev.ProfilerSaid(fm.NotProfiled(f"no process could be started for it: {error.strerror}"))
 
     def _profiler_said(self, message: fm.FromProfiler) -> object:
-        self._profiled = True
+        self._profiled = not isinstance(message, fm.EnginesCompared)
         return ev.ProfilerSaid(message)
 
     def _profiler_died(self, reason: str) -> object:

@@ -1,5 +1,7 @@
 """`python -m shisha_rt.daemon.children.profiler CHANNEL PARENT`: measures what layers cost, while the daemon serves.
 
+If it is asked to, it tries engines first, and says at once what came of that.
+
 It gives way to the workers: at this niceness the scheduler leaves it a tenth of a core that a worker keeps full (weight
 110 of 110 + 1024; at 5 it would be a quarter), and all of one that is idle. That is what frames lose on the core that
 is measured, and the neighbours that keep the others busy take less than 2% there. Five rounds of SqueezeNet's layers
@@ -23,7 +25,9 @@ from shisha_rt.costs.layer_costs import LayerCosts
 from shisha_rt.costs.links import Links
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.measure.compile import read_compiled
+from shisha_rt.measure.compiled import Compiled
 from shisha_rt.measure.cost_tensors import cost_tensors
+from shisha_rt.measure.engines import engines_tried
 from shisha_rt.measure.profile import profile_model, teams_to_measure
 from shisha_rt.measure.shapes import as_one
 from shisha_rt.measure.told_costs import plans_by_costs, told_costs
@@ -38,7 +42,11 @@ def main(arguments: list[str]) -> int:
     os.nice(_NICENESS)
     asked = fm.TO_PROFILER.decode(channel.wait())
     try:
-        answer: fm.FromProfiler = _profiled(asked)
+        compiled = as_one([read_compiled(asked.name, *map(Path, folders)) for folders in asked.folders])
+        if asked.engines:
+            tried = engines_tried(compiled, asked.machine, _tell, beside=os.getppid(), renew=asked.renew)
+            channel.send(fm.FROM_PROFILER.encode(fm.EnginesCompared(tried)))
+        answer: fm.FromProfiler = _profiled(asked, compiled)
     except (BadInput, Failure) as error:
         answer = fm.NotProfiled(" ".join(str(error).split()))
     channel.send(fm.FROM_PROFILER.encode(answer))
@@ -46,11 +54,10 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _profiled(asked: fm.ProfileModel) -> fm.ModelProfiled:
+def _profiled(asked: fm.ProfileModel, compiled: Compiled) -> fm.ModelProfiled:
     """Raises as `profile_model` does."""
     started_s = time.monotonic()
     machine = asked.machine
-    compiled = as_one([read_compiled(asked.name, *map(Path, folders)) for folders in asked.folders])
     raw = profile_model(
         compiled, machine, _tell, teams=asked.teams, beside=os.getppid(), renew=asked.renew, remote=asked.remote
     )

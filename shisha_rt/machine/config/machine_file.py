@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, get_args
 
 import msgspec
 
@@ -17,6 +17,7 @@ from shisha_rt.checked import shown
 from shisha_rt.errors import BadInput
 from shisha_rt.machine.config.shipped import shipped_configs
 from shisha_rt.machine.config.toml_file import parse_toml, read_text
+from shisha_rt.machine.device import EngineName
 from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.machine.host.this_machine import THIS_MACHINE, this_machine
 from shisha_rt.machine.machine import MIN_SPEED, Machine, Memory, Place, Remote, core_faults
@@ -27,6 +28,7 @@ REMOTE_MEMORY: Final = "remote"
 """Under which places of other hosts have theirs, which is nothing to this one."""
 
 _TIMINGS: Final = ("measured", "modelled")
+_ENGINES: Final = ("auto", *get_args(EngineName))
 _WHAT: Final = "machine file"
 _OF_RAY: Final = ("cpus", "resources", "node", "labels")
 _RAYS_OWN: Final = ("CPU", "GPU", "memory", "object_store_memory")
@@ -66,6 +68,7 @@ class _Place(msgspec.Struct, forbid_unknown_fields=True):
 class _File(msgspec.Struct, forbid_unknown_fields=True):
     timing: str = "measured"
     time_scale: Annotated[float, msgspec.Meta(ge=1e-6, le=1e6)] = 1.0
+    engine: str | None = None
     memory: list[_Memory] = []
     place: list[_Place] = []
 
@@ -90,7 +93,7 @@ def parse_machine(content: str, *, name: str, source: str) -> Machine:
     fault = next(core_faults(places), None)
     if fault is not None:
         raise BadInput(f"{source}: {fault}")
-    return Machine(name, source, memories, places, file.timing, file.time_scale)
+    return Machine(name, source, memories, places, file.timing, file.time_scale, engine=file.engine)
 
 
 def check_runnable(machine: Machine, available: Collection[int] | None = None) -> None:
@@ -141,6 +144,8 @@ def _faults(file: _File) -> Iterator[str]:
     """What types and bounds cannot say, most local first."""
     if file.timing not in _TIMINGS:
         yield f"timing = {shown(file.timing)}: expected {' or '.join(map(shown, _TIMINGS))}"
+    if file.engine not in (None, *_ENGINES):
+        yield f"engine = {shown(file.engine)}: expected {', '.join(map(shown, _ENGINES[:-1]))} or {shown(_ENGINES[-1])}"
     if not file.place:
         yield "no [[place]]: expected at least one"
     yield from _duplicates("memory", [memory.name for memory in file.memory])

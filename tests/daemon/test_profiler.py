@@ -1,0 +1,65 @@
+"""The profiler's process on a small network: what it says, and in which order."""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shisha_rt.core.tuning import profiler_messages as fm
+from shisha_rt.machine.machine import Machine
+from shisha_rt.measure.compile import compile_model
+from shisha_rt.measure.compiled import Compiled
+from shisha_rt.measure.engines import known_engines
+from shisha_rt.process.channel import Channel
+from shisha_rt.process.child import start_child
+from tests.stages.test_calibrate import paper_machine
+from tests.stages.test_segments import residual
+
+
+def said(compiled: Compiled, machine: Machine, *, engines: bool) -> Iterator[fm.FromProfiler]:
+    """All that it says until it has profiled the model."""
+    channel, theirs = Channel.pair()
+    with theirs:
+        arguments = str(theirs.fileno()), str(os.getpid())
+        child = start_child("shisha_rt.daemon.children.profiler", *arguments, pass_fds=[theirs.fileno()])
+    try:
+        asked = fm.ProfileModel(
+            compiled.model.name,
+            ((str(compiled.model_folder), str(compiled.engine_folder)),),
+            False,
+            True,
+            machine.name,
+            machine.source,
+            machine.memories,
+            machine.places,
+            machine.time_scale,
+            engines=engines,
+        )
+        channel.send(fm.TO_PROFILER.encode(asked))
+        message: fm.FromProfiler = fm.NotProfiled("nothing was said yet")
+        while not isinstance(message, fm.ModelProfiled):
+            while (data := channel.take()) is None:
+                assert channel.open
+                select.select([channel], [], [])
+            message = fm.FROM_PROFILER.decode(data)
+            yield message
+    finally:
+        child.end()
+        channel.close()
+
+
+def test_engines_are_tried_first_if_that_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    compiled, machine = compile_model(residual(tmp_path)), paper_machine(1.0)
+    compared, profiled = said(compiled, machine, engines=True)
+    assert isinstance(compared, fm.EnginesCompared)
+    assert compared.tried.engines[0].times
+    assert compared.tried == known_engines(compiled, machine)
+    assert isinstance(profiled, fm.ModelProfiled)
+    (again,) = said(compiled, machine, engines=False)
+    assert isinstance(again, fm.ModelProfiled)
+    assert again.costs == profiled.costs

@@ -1,17 +1,18 @@
 """The daemon, plain engines and other servers on the same cores, in turns, in one run: `python -m benchmarks race`.
 
 Two unthrottled cores; a worker of a server for each, and nothing else runs. What the sides are stands in
-`rigs/contest.py`: the daemon with its own client, sharing memory, over ipc and over TCP; plain engines, whose frames
-lie in their own memory; servers with a lean client of raw bytes over connections that stay, and as many frames in
-flight. The daemon is let tune itself before, and then left alone. Times are wall time per frame, medians over the
-rounds with their quartiles.
+`rigs/contest.py`: the daemon with its own client, sharing memory (with any engine, and with ONNX Runtime alone), over
+ipc and over TCP; plain engines, whose frames lie in their own memory; servers with a lean client of raw bytes over
+connections that stay, and as many frames in flight. The daemon is let tune itself before, and then left alone. Times
+are wall time per frame, medians over the rounds with their quartiles.
 
 - `best engine / it`, `best server / it`: above 1 the side is faster; of the rounds' own ratios to the rival that is the
   best over all rounds. Every plain engine counts, whether the daemon may use it on this machine or not.
 - `others %`: the share of the cores that all other sides took meanwhile, which ought to be idle.
 - `race_cpu`: CPU time per frame by what spends it, and `waiting`, which is what is left of the cores' time: work that
   is not equally shared, messages on their way. `workers` are the processes that compute, engines in them; `front` all
-  else of a server.
+  else of a server. `best engine's CPU / it`: of the plain engine that is the best by the clock, over all that the
+  side spends, which a host that is not quiet hardly changes.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Raced:
     model: str
     rounds: tuple[Round, ...]
     cores: int
-    plan: str
+    plans: Mapping[str, str]
 
     @property
     def sides(self) -> list[str]:
@@ -92,12 +93,12 @@ class Raced:
             "best server": self.best(list(SERVERS)) if is_daemon else None,
             "best server / it": self.over(side, list(SERVERS)) if is_daemon else None,
             "others %": Spread.of(100 * its[side].others for its in self.rounds),
-            "plan": self.plan if is_daemon else None,
+            "plan": self.plans.get(side),
         }
 
     def cpu_row(self, side: str) -> Row:
         """Microseconds for a frame; in each round the parts and `waiting` add up to the time of all cores."""
-        readings = [its[side] for its in self.rounds]
+        readings, best = [its[side] for its in self.rounds], self.best(PLAIN)
         return {
             "model": self.model,
             "side": side,
@@ -107,6 +108,9 @@ class Raced:
                 else None
                 for what in _SPENDERS
             },
+            "best engine's CPU / it": None
+            if best is None
+            else Spread.of(sum(its[best].cpu_s.values()) / sum(its[side].cpu_s.values()) for its in self.rounds),
             "waiting µs": Spread.of(1e6 * (self.cores * its.frame_s - sum(its.cpu_s.values())) for its in readings),
             "all cores µs": Spread.of(1e6 * self.cores * its.frame_s for its in readings),
         }
@@ -168,7 +172,7 @@ def race(
             left_out |= {name: f"{model}: {why}" for name, why in sides_of_it.left_out.items()}
             if not rounds[0]:
                 raise BadInput(f"--sides {sides}: none of them is there: {'; '.join(left_out.values())}")
-            found.append(Raced(model, rounds, len(network.cores), sides_of_it.plan))
+            found.append(Raced(model, rounds, len(network.cores), sides_of_it.plans))
         _save(found, _file(machine, part), about)  # each time, so that what is there stays whatever becomes of the next
     progress.done()
     if found:
@@ -216,7 +220,11 @@ def _without_model(row: Row) -> Row:
 
 
 def _medians(row: Row) -> Row:
-    return {name: f"{value.median:.0f}" if isinstance(value, Spread) else value for name, value in row.items()}
+    return {name: _median(value) if isinstance(value, Spread) else value for name, value in row.items()}
+
+
+def _median(spread: Spread) -> str:
+    return f"{spread.median:.{0 if spread.median >= 10 else 2}f}"
 
 
 def _tell_left_out(left_out: Mapping[str, str]) -> None:

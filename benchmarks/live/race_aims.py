@@ -16,9 +16,9 @@ HTTP: Final = ("daemon_http", "daemon_http_shared")
 OVER_MOSEC: Final = 1.0
 LESS: Final[Mapping[str, float]] = MappingProxyType({SHARED: 0.0, IPC: 0.03})
 """By how much less than the aims a way of asking the daemon may reach; others have no aim."""
-NAMED: Final[Mapping[str, float]] = MappingProxyType({"squeezenet": 0.95, "shufflenet": 0.90})
-LONG_MS: Final = 10.0
-LONG: Final = 0.97
+BY_LENGTH: Final = ((10.0, 0.97), (3.0, 0.92), (0.0, 0.80))
+"""Of a network that takes more than so many milliseconds a frame, by the best plain engine."""
+LONG_MS: Final = BY_LENGTH[0][0]
 MEAN: Final = 0.97
 OVER_SERVERS: Final[Mapping[bool, float]] = MappingProxyType({False: 1.2, True: 1.05})
 """By whether a frame takes more than `LONG_MS`."""
@@ -43,9 +43,9 @@ class Standing:
 
 
 def aim_over_engine(standing: Standing) -> float | None:
-    if standing.model in NAMED:
-        return NAMED[standing.model]
-    return LONG if standing.is_long else None
+    if standing.engine_ms is None:
+        return None
+    return next(aim for over_ms, aim in BY_LENGTH if standing.engine_ms > over_ms)
 
 
 def geometric_mean(ratios: Sequence[float]) -> float:

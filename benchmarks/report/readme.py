@@ -122,12 +122,14 @@ def branches_table(folder: Path) -> str:
 RACERS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "daemon_shared": "daemon, memory shared",
+        "daemon_onnxruntime": "daemon, ONNX Runtime alone",
         "daemon_ipc": "daemon, ipc",
         "daemon_tcp": "daemon, TCP",
         "ort_copies": "ONNX Runtime, two sessions",
         "ort_threads": "ONNX Runtime, two threads",
         "openvino_throughput": "OpenVINO, throughput",
         "openvino_copies": "OpenVINO, two copies",
+        "openvino_latency": "OpenVINO, two threads",
         "mosec": "Mosec",
         "litserve": "LitServe",
         "ray_serve": "Ray Serve",

@@ -1,7 +1,9 @@
 """All that a network can be served by on the same cores, started and ready: sides of a race that take turns.
 
 - `daemon_shared`, `daemon_ipc`, `daemon_tcp`: the daemon with its own Python client, which shares memory with it over
-  an ipc endpoint, or does not over ipc and TCP. One is tuned; the one behind TCP is given its plan.
+  an ipc endpoint, or does not over ipc and TCP. One is tuned; the one behind TCP is given its plan. They may use any
+  engine that is installed.
+- `daemon_onnxruntime`: as `daemon_shared`, but ONNX Runtime alone; tuned by itself.
 - `daemon_http`, `daemon_http_shared`: the same over HTTP, with the Open Inference Protocol: frames as raw bytes over
   TCP, or in a file of shared memory that is named over a UNIX socket. The client is the one that the servers have.
 - plain engines in a process of their own, without any daemon or client: see `engine_process`.
@@ -20,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import psutil
 
@@ -36,16 +38,31 @@ from shisha_rt.client import Client, plan_of
 from shisha_rt.errors import Failure
 from shisha_rt.machine.machine import Machine
 from shisha_rt.model.zoo import zoo_path
+from shisha_rt.plan.plan import Plan
 from shisha_rt.tensors import NUMPY_OF
 
-DAEMON: Final[Mapping[str, tuple[str, bool]]] = {
-    "daemon_shared": ("ipc", True),
-    "daemon_ipc": ("ipc", False),
-    "daemon_tcp": ("tcp", False),
-    "daemon_http": ("http", False),
-    "daemon_http_shared": ("http", True),
+
+class Way(NamedTuple):
+    """How a daemon is asked: the transport, and whether the client shares memory; and what it was started with."""
+
+    transport: str
+    share: bool
+    engine: str = "auto"
+
+    @property
+    def daemon(self) -> str:
+        """Sides with the same one have one daemon."""
+        return f"{'tcp' if self.transport == 'tcp' else 'ipc'}-{self.engine}"
+
+
+DAEMON: Final[Mapping[str, Way]] = {
+    "daemon_shared": Way("ipc", share=True),
+    "daemon_onnxruntime": Way("ipc", share=True, engine="onnxruntime"),
+    "daemon_ipc": Way("ipc", share=False),
+    "daemon_tcp": Way("tcp", share=False),
+    "daemon_http": Way("http", share=False),
+    "daemon_http_shared": Way("http", share=True),
 }
-"""By side: the transport, and whether the client shares memory."""
 SIDES: Final = (*DAEMON, *PLAIN, *SERVERS)
 
 _TIMEOUT_S: Final = 60.0
@@ -105,12 +122,12 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """`left_out`: why, by side. `plan`: the daemon's."""
+    """`left_out`: why, by side. `plans`: those of daemons, by side."""
 
     model: str
     sides: Sequence[Side]
     cores: int
-    plan: str
+    plans: Mapping[str, str]
     left_out: Mapping[str, str]
 
     def rounds(self, count: int, seconds: float, tell: Tell) -> Iterator[Round]:
@@ -146,11 +163,12 @@ def contest(
 ) -> Iterator[Contest]:
     """Those of `names` that there can be, the daemons tuned. `interpreters`: by server."""
     with contextlib.ExitStack() as closing:
-        plan, sides = "", []
+        plans: Mapping[str, str] = {}
+        sides: list[Side] = []
         left_out: dict[str, str] = {}
         if wanted := [name for name in DAEMON if name in names]:
             tell(f"{network.model}: tuning the daemon")
-            plan, found = closing.enter_context(_daemons(network, machine, wanted))
+            plans, found = closing.enter_context(_daemons(network, machine, wanted))
             sides += found
         for name in names:
             if name in DAEMON:
@@ -165,7 +183,7 @@ def contest(
                     sides.append(closing.enter_context(_server(network, name, interpreters[name])))
                 except Failure as failure:
                     left_out[name] = str(failure)
-        yield Contest(network.model, sides, len(network.cores), plan, left_out)
+        yield Contest(network.model, sides, len(network.cores), plans, left_out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,41 +207,43 @@ class _Served:
 
 
 @contextlib.contextmanager
-def _daemons(network: Network, machine: Machine, names: Sequence[str]) -> Iterator[tuple[str, list[Side]]]:
-    """One behind ipc and HTTP, another behind TCP.
+def _daemons(
+    network: Network, machine: Machine, names: Sequence[str]
+) -> Iterator[tuple[Mapping[str, str], list[Side]]]:
+    """Those that the sides `names` need, and their plans.
 
-    The first is tuned, as it is asked by the first of `names`; the other one gets its plan.
+    The first with an engine is tuned, as it is asked by the first of its sides; another one gets its plan.
     """
     with contextlib.ExitStack() as closing:
         folder = closing.enter_context(tempfile.TemporaryDirectory(prefix="race-"))
-        found: list[Side] = []
+        sides: list[Side] = []
         served: dict[str, _Served] = {}
-        plan = None
+        plans: dict[str, Plan] = {}
         for name in names:
-            transport, share = DAEMON[name]
-            behind = "tcp" if transport == "tcp" else "ipc"
-            begins = behind not in served
+            way = DAEMON[name]
+            begins = way.daemon not in served
             if begins:
-                served[behind] = closing.enter_context(_daemon(network, machine, folder, behind))
-            its = served[behind]
-            client = closing.enter_context(_client(network, its.daemon, transport, share))
-            if begins and plan is None:
-                tune(its.control, client)
-                plan = plan_of(its.control.plan()["stages"])
-            elif begins and plan is not None and (settled := its.control.set_plan(plan))["outcome"] != "live":
-                raise Failure(f"{name}: {plan} is {settled['outcome']}: {settled['reason']}")
-            spent = its.spent_with_http if transport == "http" else its.spent
-            found.append(Side(name, behind, client, _with_client(spent, client.pid)))
-        yield str(plan), found
+                served[way.daemon] = closing.enter_context(_daemon(network, machine, folder, way))
+            daemon = served[way.daemon]
+            client = closing.enter_context(_client(network, daemon.daemon, way))
+            if begins and way.engine not in plans:
+                tune(daemon.control, client)
+                plans[way.engine] = plan_of(daemon.control.plan()["stages"])
+            elif begins and (settled := daemon.control.set_plan(plans[way.engine]))["outcome"] != "live":
+                raise Failure(f"{name}: {plans[way.engine]} is {settled['outcome']}: {settled['reason']}")
+            spent = daemon.spent_with_http if way.transport == "http" else daemon.spent
+            sides.append(Side(name, way.daemon, client, _with_client(spent, client.pid)))
+        yield {name: str(plans[DAEMON[name].engine]) for name in names}, sides
 
 
 @contextlib.contextmanager
-def _daemon(network: Network, machine: Machine, folder: str, behind: str) -> Iterator[_Served]:
+def _daemon(network: Network, machine: Machine, folder: str, way: Way) -> Iterator[_Served]:
     options = ["--machine", machine.source, "--strategy", "guided", "--objective", "throughput", "--fresh"]
+    options += ["--engine", way.engine]
     endpoint = "tcp://127.0.0.1:0"
-    if behind == "ipc":
-        endpoint = f"ipc://{folder}/daemon"
-        options += ["--http", "127.0.0.1:0", "--http", f"unix:{folder}/http", "--http-shared-memory"]
+    if way.transport != "tcp":
+        endpoint = f"ipc://{folder}/{way.daemon}"
+        options += ["--http", "127.0.0.1:0", "--http", f"unix:{folder}/{way.daemon}-http", "--http-shared-memory"]
     with (
         child_daemon(f"zoo:{network.model}", *options, endpoint=endpoint) as daemon,
         Client(daemon.endpoint, timeout_s=_TIMEOUT_S) as control,
@@ -232,18 +252,18 @@ def _daemon(network: Network, machine: Machine, folder: str, behind: str) -> Ite
 
 
 @contextlib.contextmanager
-def _client(network: Network, daemon: ChildDaemon, transport: str, share: bool) -> Iterator[ChildProcess]:
+def _client(network: Network, daemon: ChildDaemon, way: Way) -> Iterator[ChildProcess]:
     settings: dict[str, Any]
-    if transport == "http":
+    if way.transport == "http":
         tcp, unix = daemon.http
-        way = {"unix": unix.removeprefix("unix:")} if share else {"ports": [int(tcp.rpartition(":")[2])]}
-        settings = {**way, "shared": share, "model": network.model, "inputs": network.inputs}
+        to = {"unix": unix.removeprefix("unix:")} if way.share else {"ports": [int(tcp.rpartition(":")[2])]}
+        settings = {**to, "shared": way.share, "model": network.model, "inputs": network.inputs}
         with child_process("benchmarks.rigs.http_process", **settings, in_flight=IN_FLIGHT) as (client, _):
             yield client
         return
-    settings = {"endpoint": daemon.endpoint, "in_flight": IN_FLIGHT, "share": share}
+    settings = {"endpoint": daemon.endpoint, "in_flight": IN_FLIGHT, "share": way.share}
     with child_process("benchmarks.rigs.client_process", **settings) as (client, told):
-        if share and not told["sharing"]:
+        if way.share and not told["sharing"]:
             raise Failure("client and daemon share no memory, expected them to")
         yield client
 

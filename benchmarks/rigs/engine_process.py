@@ -154,7 +154,10 @@ RIVALS: Final[Mapping[str, Callable[[Path, Frame, Sequence[int]], Run]]] = Mappi
     {rival.__name__: rival for rival in (openvino_throughput, ort_threads, ort_copies)}
 )
 PLAIN: Final[Mapping[str, Callable[[Path, Frame, Sequence[int]], Run]]] = MappingProxyType(
-    {rival.__name__: rival for rival in (ort_copies, ort_threads, openvino_throughput, openvino_copies)}
+    {
+        rival.__name__: rival
+        for rival in (ort_copies, ort_threads, openvino_copies, openvino_latency, openvino_throughput)
+    }
 )
 """All that are in the race."""
 ALONE: Final[Mapping[str, Callable[[Path, Frame, Sequence[int]], Run]]] = MappingProxyType(

@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks.rigs.asking import ANSWERED, REFUSED, Asking, obey
-from benchmarks.rigs.engine_process import Frame, ort_session
+from stages.engines.plain import Frame, plain_session
 
 COPIES: Final = "ort_copies"
 THREADS: Final = "ort_threads"
@@ -62,9 +62,9 @@ def main(arguments: list[str]) -> int:
     generator = np.random.default_rng(0)
     frame: Frame = {one["name"]: generator.standard_normal(one["shape"]).astype(one["dtype"]) for one in its["inputs"]}
     if its["copies"] == COPIES:
-        sessions = [(ort_session(path, 1), {core}) for core in cores]
+        sessions = [(plain_session(path, 1), {core}) for core in cores]
     else:
-        sessions = [(ort_session(path, len(cores)), set(cores))]
+        sessions = [(plain_session(path, len(cores)), set(cores))]
     obey(Asking(Queued(sessions, frame, its["waiting"])), 2 * len(cores))
     return 0
 

@@ -21,6 +21,7 @@ import typer
 
 from shisha_rt import __version__
 from shisha_rt.cli.check import check_command
+from shisha_rt.cli.compare import compare
 from shisha_rt.cli.costs import costs
 from shisha_rt.cli.demo import demo
 from shisha_rt.cli.events import events
@@ -53,6 +54,7 @@ _COMMANDS: Final[Sequence[tuple[str, Callable[..., object], str, str, str]]] = (
     ("check", check_command, _SERVE, "the engine cannot run MODEL", "layers, serve; docs/models.md"),
     ("serve", serve, _SERVE, "the daemon could not go on", "status, top, submit, service; docs/cli.md"),
     ("submit", submit, _SERVE, f"{_NO_DAEMON}, or a frame ended in an error", "status; docs/wire.md"),
+    ("compare", compare, _SERVE, "MODEL cannot be served", "serve, tuner; docs/performance.md"),
     ("demo", demo, _SERVE, "a fault was found", "serve, top; README.md"),
     ("status", status, _WATCH, _NO_DAEMON, "top, events; docs/plans.md"),
     ("top", top, _WATCH, _NO_DAEMON, "status, events, tuner"),

@@ -1,0 +1,185 @@
+"""`shisha-rt compare`: whether a daemon is faster than plain engines, for this model on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from shisha_rt.cli.options import Dims, Json, MachineFile, Model, Shapes, parse_sizes, progress, takes
+from shisha_rt.errors import BadInput, Failure
+
+if TYPE_CHECKING:
+    from shisha_rt.cli.drive.compared import MeasuredSide
+
+
+WATCHING: Final = "watching"
+"""State of a tuner that has found its plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompareOptions:
+    model: Model
+    machine: MachineFile = "this-machine"
+    objective: Annotated[str, typer.Option(metavar="throughput|latency|auto", help="What the daemon is tuned for.")] = (
+        "auto"
+    )
+    seconds: Annotated[float, typer.Option(metavar="S", help="Of one window of one side.")] = 1.0
+    rounds: Annotated[int, typer.Option(metavar="N", min=1, max=100, help="Turns of each side.")] = 3
+    tune: Annotated[float, typer.Option(metavar="S", help="For which the daemon may be tuned, at most.")] = 30.0
+    png: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw a chart (takes the extra plot).")] = None
+    dim: Dims = None
+    shape: Shapes = None
+    as_json: Json = False
+
+
+@takes(CompareOptions)
+def compare(asked: CompareOptions) -> None:
+    """Say how fast MODEL is in a daemon and on plain engines here.
+
+    ONNX Runtime, OpenVINO where it is installed, and a daemon that has tuned itself take turns on the same cores:
+    frames a second with as many frames as they take, and the latency of a frame by itself. The daemon's frames come
+    from a client in another process; an engine's lie in its own memory. It takes about a minute, longer for large
+    networks. The machine should have nothing else to do.
+
+    \b
+    Examples:
+      shisha-rt compare zoo:squeezenet
+      shisha-rt compare model.onnx --dim batch=1 --rounds 5 --json
+      shisha-rt compare zoo:text_detector --png compared.png
+    """  # noqa: D301 (\b keeps the examples on lines of their own)
+    from shisha_rt.cli.drive.compared import compare_model
+    from shisha_rt.cli.drive.reach import plainly
+    from shisha_rt.machine.config.machine_file import check_runnable, load_machine
+    from shisha_rt.model.zoo import resolve_model
+
+    for option, value in (("--seconds", asked.seconds), ("--tune", asked.tune)):
+        if not value > 0:
+            raise BadInput(f"{option} {value:g}: expected a number of seconds above 0")
+    parse_sizes(asked.dim, asked.shape)  # what is wrong with them is said before anything is started
+    machine = load_machine(asked.machine)
+    check_runnable(machine)
+    path = resolve_model(asked.model, progress)
+    cores = sorted({core for place in machine.usual for core in place.cores} & os.sched_getaffinity(0))
+    arguments = ["--machine", asked.machine, "--objective", asked.objective]
+    for name, texts in (("--dim", asked.dim), ("--shape", asked.shape)):
+        for text in texts or ():
+            arguments += [name, text]
+    with plainly():
+        sides = compare_model(asked.model, path, cores, arguments, asked.seconds, asked.rounds, asked.tune, progress)
+    compared = Compared(asked.model, tuple(cores), tuple(sides))
+    print(json.dumps(compared.as_object()) if asked.as_json else compared.in_words())
+    if asked.png is not None:
+        from shisha_rt.show.compare_figure import save_comparison
+        from shisha_rt.show.figure import NoFigure
+
+        try:
+            save_comparison(asked.png, asked.model, compared.bars())
+        except NoFigure as error:
+            raise Failure(f"--png: {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Sides of one model, the daemon first."""
+
+    model: str
+    cores: tuple[int, ...]
+    sides: tuple[MeasuredSide, ...]
+
+    def as_object(self) -> dict[str, object]:
+        """The answer of `--json`: all keys, always."""
+        rival = self._rival() if self.sides[0].rates_fps else None
+        return {
+            "model": self.model,
+            "cores": list(self.cores),
+            "sides": [
+                {
+                    "name": side.name,
+                    "rate_fps": _median(side.rates_fps),
+                    "rates_fps": list(side.rates_fps),
+                    "latency_s": _median(side.latencies_s),
+                    "latencies_s": list(side.latencies_s),
+                    "plan": side.plan,
+                    "tuner": side.tuner,
+                    "reason": side.reason,
+                }
+                for side in self.sides
+            ],
+            "fastest": self._fastest(),
+            "best_engine": None if rival is None else rival.name,
+            "rate_over_best_engine": None if rival is None else self._over(rival),
+        }
+
+    def in_words(self) -> str:
+        """A table, fastest first, and what follows from it."""
+        measured = sorted((side for side in self.sides if side.rates_fps), key=_rate, reverse=True)
+        width = max(len(side.name) for side in self.sides)
+        lines = [f"{self.model} on {len(self.cores)} core{'s' * (len(self.cores) != 1)}, medians of rounds (and range)"]
+        lines.append(f"{'':{width}}  {'frames/s':>24}  {'one frame by itself':>24}")
+        for side in measured:
+            rate = f"{_rate(side):.4g} ({_range(side.rates_fps)})"
+            latencies_ms = [1e3 * latency_s for latency_s in side.latencies_s]
+            latency = f"{statistics.median(latencies_ms):.3g} ms ({_range(latencies_ms)})"
+            lines.append(f"{side.name:{width}}  {rate:>24}  {latency:>24}")
+        lines += [f"{side.name:{width}}  left out: {side.reason}" for side in self.sides if side.reason]
+        return "\n".join([*lines, "", *self._verdict()])
+
+    def bars(self) -> list[tuple[str, float, float]]:
+        """Name, frames a second and latency in seconds of what was measured."""
+        return [(side.name, _rate(side), statistics.median(side.latencies_s)) for side in self.sides if side.rates_fps]
+
+    def _verdict(self) -> list[str]:
+        daemon, rival = self.sides[0], self._rival()
+        if not daemon.rates_fps:
+            return ["the daemon could not be measured"]
+        plan = f"the daemon's plan: {daemon.plan}"
+        if daemon.tuner != WATCHING:
+            plan += f" (its tuner was still {daemon.tuner}: --tune gives it longer)"
+        if rival is None:
+            return [f"{daemon.name}: no engine to compare it with", plan]
+        ratio, quickest = self._over(rival), self._quickest()
+        known = f"{ratio['median']:.2f} times ({ratio['least']:.2f} to {ratio['most']:.2f} by round)"
+        if ratio["least"] > 1:
+            rates = f"{daemon.name} is the fastest: {known} the frames a second of {rival.name}"
+        elif ratio["most"] < 1:
+            rates = f"{rival.name} is the fastest: {daemon.name} has {known} its frames a second"
+        else:
+            rates = f"{daemon.name} and {rival.name} are alike within the noise: {known} its frames a second"
+        return [rates, f"least latency of one frame: {quickest.name}", plan]
+
+    def _fastest(self) -> str | None:
+        measured = [side for side in self.sides if side.rates_fps]
+        return max(measured, key=_rate).name if measured else None
+
+    def _quickest(self) -> MeasuredSide:
+        return min(
+            (side for side in self.sides if side.latencies_s), key=lambda side: statistics.median(side.latencies_s)
+        )
+
+    def _rival(self) -> MeasuredSide | None:
+        """The fastest engine."""
+        return max((side for side in self.sides[1:] if side.rates_fps), key=_rate, default=None)
+
+    def _over(self, rival: MeasuredSide) -> dict[str, float]:
+        """The daemon's rate over the rival's, round by round."""
+        ratios = [mine / its for mine, its in zip(self.sides[0].rates_fps, rival.rates_fps, strict=True)]
+        return {"median": statistics.median(ratios), "least": min(ratios), "most": max(ratios)}
+
+
+def _rate(side: MeasuredSide) -> float:
+    return statistics.median(side.rates_fps)
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return statistics.median(values) if values else None
+
+
+def _range(values: Sequence[float]) -> str:
+    return f"{min(values):.3g} to {max(values):.3g}"

@@ -1,0 +1,254 @@
+"""A model on plain engines and in a daemon that is tuned, on the same cores in turns: how fast each of them is.
+
+Each side is a process of its own. In a round each has two windows: in the first it has as many frames as it takes, in
+the second one at a time. The daemon is asked by a client in this process, as programs of users ask it; an engine's
+frames lie in its own memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import itertools
+import json
+import signal
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, Protocol
+
+from shisha_rt.cli.drive.child_daemon import child_daemon
+from shisha_rt.cli.drive.frames import Frame, model_inputs, random_frames
+from shisha_rt.client import Client
+from shisha_rt.errors import Failure
+from shisha_rt.model.graph import Tensor
+from shisha_rt.process.child import Child, last_line, start_child
+
+DAEMON: Final = "shisha-rt"
+ENGINES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "ort_threads": "ONNX Runtime, all threads",
+        "ort_copies": "ONNX Runtime, a replica a core",
+        "openvino_latency": "OpenVINO, latency",
+        "openvino_throughput": "OpenVINO, throughput",
+    }
+)
+"""Plain engines by the names of `stages/engines/plain.py`, and in words."""
+_OPENVINO: Final = "openvino"
+_FRAMES: Final = 8
+_IN_FLIGHT: Final = 4  # for each place: one to compute, one to go on with, and some on their way
+_SETTLE_S: Final = 1.0  # the daemon goes over to the plan for another kind of load within about half a second
+_LOOK_S: Final = 1.0
+_LATENCY_SHARE: Final = 0.5
+"""Of a window for throughput: a window for latency is shorter, as each frame says something."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredSide:
+    """One side. `rates_fps`: frames a second, by round; `latencies_s`: medians of a frame by itself, by round.
+
+    `reason`: why it could not be measured; then both are empty. `plan`, `tuner`: the daemon's, and the tuner's state.
+    """
+
+    name: str
+    rates_fps: tuple[float, ...] = ()
+    latencies_s: tuple[float, ...] = ()
+    reason: str | None = None
+    plan: str | None = None
+    tuner: str | None = None
+
+
+class _Side(Protocol):
+    def rate_fps(self, seconds: float) -> float: ...
+    def latency_s(self, seconds: float) -> float: ...
+
+
+def compare_model(
+    model: str,
+    path: Path,
+    cores: Sequence[int],
+    arguments: Sequence[str],
+    seconds: float,
+    rounds: int,
+    tune_s: float,
+    say: Callable[[str], None],
+) -> list[MeasuredSide]:
+    """The daemon first, then the engines. `arguments`: those of `serve` beside the model. Raises Failure."""
+    say = _once(say)
+    with contextlib.ExitStack() as closing:
+        say("starting a daemon")
+        child = closing.enter_context(child_daemon(model, *arguments))
+        client = closing.enter_context(Client(child.endpoint))
+        inputs = model_inputs(client.call("model_metadata"))
+        daemon = _Daemon(client, random_frames(inputs, _FRAMES, 0))
+        daemon.tune(tune_s, say)
+        sides: dict[str, _Side] = {DAEMON: daemon}
+        reasons: dict[str, str] = {}
+        for engine, name in ENGINES.items():
+            if engine.startswith(_OPENVINO) and importlib.util.find_spec(_OPENVINO) is None:
+                reasons[name] = "not installed (the extra openvino)"
+                continue
+            say(f"starting {name}")
+            try:
+                sides[name] = closing.enter_context(_engine(engine, path, inputs, cores))
+            except Failure as error:
+                reasons[name] = str(error)
+        rates_fps: dict[str, list[float]] = {name: [] for name in sides}
+        latencies_s: dict[str, list[float]] = {name: [] for name in sides}
+        for number in range(rounds):
+            for name, side in sides.items():
+                if name in reasons:
+                    continue
+                say(f"round {number + 1} of {rounds}: {name}")
+                try:
+                    rates_fps[name].append(side.rate_fps(seconds))
+                    latencies_s[name].append(side.latency_s(seconds * _LATENCY_SHARE))
+                except Failure as error:
+                    reasons[name] = str(error)
+        measured = [
+            MeasuredSide(name, reason=reasons[name])
+            if name in reasons
+            else MeasuredSide(name, tuple(rates_fps[name]), tuple(latencies_s[name]))
+            for name in (DAEMON, *ENGINES.values())
+        ]
+        return [replace(measured[0], plan=daemon.plan(), tuner=daemon.tuner()["state"]), *measured[1:]]
+
+
+def _once(say: Callable[[str], None]) -> Callable[[str], None]:
+    """`say`, but for what it has just said."""
+    last = ""
+
+    def say_what_is_new(message: str) -> None:
+        nonlocal last
+        if message != last:
+            say(message)
+        last = message
+
+    return say_what_is_new
+
+
+class _Daemon:
+    """A daemon, asked by a client."""
+
+    def __init__(self, client: Client, frames: Sequence[Frame]) -> None:
+        self._client = client
+        self._frames = frames
+        self._in_flight = _IN_FLIGHT * len(client.status()["places"])
+
+    def tune(self, limit_s: float, say: Callable[[str], None]) -> None:
+        """Wait until layers are measured, then send frames until it has found its plan, or until the time is over.
+
+        First as many frames as it takes, then one at a time: it plans for both.
+        """
+        begun_s = time.monotonic()
+        for state, load, share in (("profiling", None, 0.5), ("", self.rate_fps, 0.8), ("", self.latency_s, 1.0)):
+            while time.monotonic() < begun_s + share * limit_s:
+                if load is None:  # measuring is quickest on cores that have nothing else to do
+                    time.sleep(_LOOK_S)
+                else:
+                    load(_LOOK_S)
+                tuner = self.tuner()
+                say(f"tuning the daemon: {tuner['state']}, {tuner['trials_total']} trials")
+                if tuner["state"] != state and (state or tuner["state"] == "watching"):
+                    break
+
+    def tuner(self) -> Mapping[str, Any]:
+        tuner: Mapping[str, Any] = self._client.call("tuner_get")["tuner"]
+        return tuner
+
+    def plan(self) -> str:
+        """The live plan in words."""
+        from shisha_rt.client import plan_of
+
+        return str(plan_of(self._client.plan()["stages"]))
+
+    def rate_fps(self, seconds: float) -> float:
+        began_s = time.monotonic()
+        from_s, end_s = began_s + _SETTLE_S, began_s + _SETTLE_S + seconds
+        answered, first_s, last_s = 0, 0.0, 0.0
+        with self._client.stream(in_flight=self._in_flight) as stream:
+            for _ in stream.run(_until(end_s, self._frames)):
+                now_s = time.monotonic()
+                if from_s <= now_s < end_s:
+                    first_s = first_s or now_s
+                    answered, last_s = answered + 1, now_s
+        if answered < 2:
+            raise Failure(f"{answered} frames were answered in {seconds:g} s, expected at least two")
+        return (answered - 1) / (last_s - first_s)
+
+    def latency_s(self, seconds: float) -> float:
+        times_s: list[float] = []
+        from_s = time.monotonic() + _SETTLE_S
+        for frame in _until(from_s + seconds, self._frames):
+            sent_s = time.monotonic()
+            self._client.infer(frame)
+            if sent_s >= from_s or not times_s:
+                times_s.append(time.monotonic() - sent_s)
+        return statistics.median(times_s[1:] or times_s)
+
+
+def _until(end_s: float, frames: Sequence[Frame]) -> Iterator[Frame]:
+    return itertools.takewhile(lambda _: time.monotonic() < end_s, itertools.cycle(frames))
+
+
+class _Engine:
+    """A plain engine in a process of its own."""
+
+    def __init__(self, child: Child, said: Any) -> None:
+        self._child = child
+        self._said = said
+
+    def rate_fps(self, seconds: float) -> float:
+        answer = self.ask({"seconds": seconds, "one": False})
+        return float(answer["frames"] / answer["wall_s"])
+
+    def latency_s(self, seconds: float) -> float:
+        times_s: list[float] = self.ask({"seconds": seconds, "one": True})["times_s"]
+        return statistics.median(times_s)
+
+    def ask(self, what: dict[str, object] | None) -> dict[str, Any]:
+        """Tell it something, and wait for what it says; None: only wait. Raises Failure where it has died."""
+        pipes = self._child.popen
+        assert pipes.stdin is not None
+        assert pipes.stdout is not None
+        with contextlib.suppress(BrokenPipeError):  # then it says nothing either
+            if what is not None:
+                pipes.stdin.write(json.dumps(what).encode() + b"\n")
+                pipes.stdin.flush()
+        line = pipes.stdout.readline()
+        if not line:
+            pipes.wait()
+            raise Failure(last_line(self._said) or f"it ended with status {pipes.returncode}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+
+@contextlib.contextmanager
+def _engine(engine: str, path: Path, inputs: Sequence[Tensor], cores: Sequence[int]) -> Iterator[_Engine]:
+    """Raises Failure where it cannot run the model."""
+    settings = {
+        "engine": engine,
+        "path": str(path),
+        "cores": list(cores),
+        "inputs": [{"name": spec.name, "shape": spec.shape, "datatype": spec.datatype} for spec in inputs],
+    }
+    with tempfile.TemporaryFile() as said:
+        child = start_child(
+            "stages.jobs.plain_engine",
+            json.dumps(settings),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            ended_by=signal.SIGKILL,
+        )
+        try:
+            started = _Engine(child, said)
+            started.ask(None)
+            yield started
+        finally:
+            child.end()

@@ -1,0 +1,141 @@
+"""Engines by themselves on a whole network, as they come: what a daemon is compared with.
+
+Nothing is sent or received: frames lie in memory, and answers are not looked at. Engines are left as they are, but for
+threads and precision. They read the model's file themselves.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
+
+from stages.engines.session import Array
+
+Frame: TypeAlias = dict[str, Array]
+
+
+@dataclass(frozen=True, slots=True)
+class RunningEngine:
+    """`run` keeps it busy for so many seconds and returns the number of frames; `one` runs a frame by itself."""
+
+    run: Callable[[float], int]
+    one: Callable[[], object]
+
+
+def openvino_throughput(path: Path, frame: Frame, cores: Sequence[int]) -> RunningEngine:
+    """OpenVINO in f32, told that throughput is wanted; it chooses streams and requests itself."""
+    import openvino
+
+    compiled = _compiled(path, frame, PERFORMANCE_HINT="THROUGHPUT", INFERENCE_NUM_THREADS=str(len(cores)))
+    queue = openvino.AsyncInferQueue(compiled)
+
+    def run(seconds: float) -> int:
+        frames, ends_s = 0, time.monotonic() + seconds
+        while time.monotonic() < ends_s:
+            queue.start_async(frame)  # waits while all requests are busy
+            frames += 1
+        queue.wait_all()
+        return frames
+
+    return RunningEngine(run, functools.partial(compiled.create_infer_request().infer, frame))
+
+
+def openvino_latency(path: Path, frame: Frame, cores: Sequence[int]) -> RunningEngine:
+    """OpenVINO in f32, told that latency is wanted, one frame after the other on all cores."""
+    compiled = _compiled(path, frame, PERFORMANCE_HINT="LATENCY", INFERENCE_NUM_THREADS=str(len(cores)))
+    return _one_by_one(functools.partial(compiled.create_infer_request().infer, frame))
+
+
+def openvino_copies(path: Path, frame: Frame, cores: Sequence[int]) -> RunningEngine:
+    """OpenVINO in f32: for each core a copy on one thread, pinned to it."""
+    # Not pinned by OpenVINO, which would pin all of them to the same core.
+    how = {"INFERENCE_NUM_THREADS": "1", "NUM_STREAMS": "1", "ENABLE_CPU_PINNING": "NO"}
+    copies = [_compiled(path, frame, **how) for _ in cores]
+    return _side_by_side(cores, [functools.partial(copy.create_infer_request().infer, frame) for copy in copies])
+
+
+def ort_threads(path: Path, frame: Frame, cores: Sequence[int]) -> RunningEngine:
+    """ONNX Runtime: one session on a thread for each core."""
+    return _one_by_one(functools.partial(plain_session(path, len(cores)).run, None, frame))
+
+
+def ort_parallel(path: Path, frame: Frame, cores: Sequence[int]) -> RunningEngine:
+    """ONNX Runtime: one session that runs branches side by side, each operator on one thread."""
+    return _one_by_one(functools.partial(plain_session(path, 1, side_by_side=len(cores)).run, None, frame))
+
+
+def ort_copies(path: Path, frame: Frame, cores: Sequence[int]) -> RunningEngine:
+    """ONNX Runtime: for each core a session on one thread, pinned to it."""
+    sessions = [plain_session(path, 1) for _ in cores]
+    return _side_by_side(cores, [functools.partial(session.run, None, frame) for session in sessions])
+
+
+def plain_session(path: Path, threads: int, side_by_side: int = 1) -> Any:
+    """An `onnxruntime.InferenceSession`: `threads` of an operator, of which `side_by_side` may run at once."""
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    if side_by_side > 1:
+        options.execution_mode = ort.ExecutionMode.ORT_PARALLEL
+        options.inter_op_num_threads = side_by_side
+    options.log_severity_level = 3
+    return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def _compiled(path: Path, frame: Frame, **config: str) -> Any:
+    """An `openvino.CompiledModel`, of static shapes: those of the frame where the file leaves them open."""
+    import openvino
+
+    core = openvino.Core()
+    model = core.read_model(str(path))
+    if model.is_dynamic():
+        model.reshape({name: array.shape for name, array in frame.items()})
+    return core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32", **config})
+
+
+def _one_by_one(one: Callable[[], object]) -> RunningEngine:
+    return RunningEngine(lambda seconds: _run_for(seconds, one), one)
+
+
+def _side_by_side(cores: Sequence[int], copies: Sequence[Callable[[], object]]) -> RunningEngine:
+    """Each copy from a thread of its own, pinned to a core."""
+
+    def run(seconds: float) -> int:
+        frames = [0] * len(cores)
+
+        def run_one(which: int) -> None:
+            os.sched_setaffinity(threading.get_native_id(), {cores[which]})
+            frames[which] = _run_for(seconds, copies[which])
+
+        threads = [threading.Thread(target=run_one, args=(which,)) for which in range(len(cores))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return sum(frames)
+
+    return RunningEngine(run, copies[0])
+
+
+def _run_for(seconds: float, run: Callable[[], object]) -> int:
+    frames, ends_s = 0, time.monotonic() + seconds
+    while time.monotonic() < ends_s:
+        run()
+        frames += 1
+    return frames
+
+
+PLAIN_ENGINES: Final[Mapping[str, Callable[[Path, Frame, Sequence[int]], RunningEngine]]] = MappingProxyType(
+    {
+        make.__name__: make
+        for make in (ort_copies, ort_threads, ort_parallel, openvino_throughput, openvino_latency, openvino_copies)
+    }
+)

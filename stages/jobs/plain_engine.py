@@ -1,0 +1,64 @@
+"""`python -m stages.jobs.plain_engine SETTINGS`: one plain engine, which runs frames whenever it is told to.
+
+SETTINGS is JSON: the name of the `engine`, the `path` of the model, `cores`, and `inputs`: name, shape and datatype. It
+says `{"ready":true}`; then for each line `{"seconds":1.0,"one":false}` that it reads what came of that: `frames` in
+`wall_s`, and with `one` the seconds of each frame by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shisha_rt.tensors import NUMPY_OF
+from stages.engines.plain import PLAIN_ENGINES, Frame
+
+_WARM_UP_S = 0.3
+
+
+def main(arguments: list[str]) -> int:
+    settings = json.loads(arguments[0])
+    os.sched_setaffinity(0, settings["cores"])
+    engine = PLAIN_ENGINES[settings["engine"]](Path(settings["path"]), _frame(settings["inputs"]), settings["cores"])
+    engine.run(_WARM_UP_S)
+    _say({"ready": True})
+    for line in sys.stdin:
+        asked = json.loads(line)
+        start_s = time.monotonic()
+        if asked["one"]:
+            times_s = []
+            while time.monotonic() < start_s + asked["seconds"]:
+                frame_s = time.perf_counter()
+                engine.one()
+                times_s.append(time.perf_counter() - frame_s)
+            _say({"times_s": times_s})
+        else:
+            frames = engine.run(asked["seconds"])
+            _say({"frames": frames, "wall_s": time.monotonic() - start_s})
+    return 0
+
+
+def _frame(inputs: list[dict[str, Any]]) -> Frame:
+    """Floats are normal with unit variance; whole numbers are 0, as they may be indices."""
+    generator = np.random.default_rng(0)
+    frame: Frame = {}
+    for tensor in inputs:
+        dtype = NUMPY_OF[tensor["datatype"]]
+        is_float = dtype.kind == "f"
+        made_up = generator.standard_normal(tensor["shape"]) if is_float else np.zeros(tensor["shape"])
+        frame[tensor["name"]] = made_up.astype(dtype)
+    return frame
+
+
+def _say(answer: dict[str, Any]) -> None:
+    print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,99 @@
+"""`compare`: what is said of sides that were measured, and all of it with a small network."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from shisha_rt.cli.compare import Compared
+from shisha_rt.cli.drive.compared import DAEMON, ENGINES, MeasuredSide, _engine
+from shisha_rt.errors import Failure
+from shisha_rt.model.graph import Tensor
+from tests.cli.conftest import Run
+from tests.serving.identity_model import SHAPE, write_identity_model
+
+THREADS, COPIES, LATENCY, THROUGHPUT = ENGINES.values()
+
+
+def compared(daemon_fps: tuple[float, ...], tuner: str = "watching") -> Compared:
+    """Beside the daemon an engine of 100 frames a second, a slower one, and one that is not installed."""
+    sides = (
+        MeasuredSide(DAEMON, daemon_fps, (0.02,) * len(daemon_fps), plan="core0: 0-3", tuner=tuner),
+        MeasuredSide(THREADS, (100.0, 100.0, 100.0), (0.01, 0.012, 0.011)),
+        MeasuredSide(COPIES, (50.0, 60.0, 40.0), (0.03, 0.03, 0.03)),
+        MeasuredSide(THROUGHPUT, reason="not installed"),
+    )
+    return Compared("m", (0, 1), sides)
+
+
+@pytest.mark.parametrize(
+    ("daemon_fps", "verdict"),
+    [
+        ((120.0, 110.0, 130.0), f"{DAEMON} is the fastest: 1.20 times (1.10 to 1.30 by round) the frames a second of "),
+        ((70.0, 60.0, 80.0), f"{THREADS} is the fastest: {DAEMON} has 0.70 times (0.60 to 0.80 by round) its frames"),
+        (
+            (100.0, 90.0, 110.0),
+            f"{DAEMON} and {THREADS} are alike within the noise: 1.00 times (0.90 to 1.10 by round)",
+        ),
+    ],
+)
+def test_who_is_the_fastest(daemon_fps: tuple[float, ...], verdict: str) -> None:
+    lines = compared(daemon_fps).in_words().splitlines()
+    assert lines[-3].startswith(verdict)
+    assert lines[-2:] == [f"least latency of one frame: {THREADS}", "the daemon's plan: core0: 0-3"]
+
+
+def test_the_table_has_the_fastest_first_and_what_was_left_out_last() -> None:
+    lines = compared((70.0, 60.0, 80.0)).in_words().splitlines()
+    assert lines[0] == "m on 2 cores, medians of rounds (and range)"
+    assert [line.partition("  ")[0] for line in lines[2:6]] == [THREADS, DAEMON, COPIES, THROUGHPUT]
+    assert lines[2].endswith(" 11 ms (10 to 12)")
+    assert lines[5].endswith("left out: not installed")
+
+
+def test_a_daemon_that_is_still_tuned_is_told_of() -> None:
+    assert compared((70.0, 60.0, 80.0), "tuning").in_words().endswith("still tuning: --tune gives it longer)")
+
+
+def test_as_an_object() -> None:
+    told = json.loads(json.dumps(compared((120.0, 110.0, 130.0)).as_object()))
+    assert (told["fastest"], told["best_engine"]) == (DAEMON, THREADS)
+    assert told["rate_over_best_engine"] == {"median": 1.2, "least": 1.1, "most": 1.3}
+    assert told["sides"][3] == {
+        "name": THROUGHPUT, "rate_fps": None, "rates_fps": [], "latency_s": None, "latencies_s": [], "plan": None,
+        "tuner": None, "reason": "not installed",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_engines_run_a_network(tmp_path: Path, engine: str) -> None:
+    inputs = [Tensor("x", SHAPE, "FP32")]
+    with _engine(engine, write_identity_model(tmp_path), inputs, sorted(os.sched_getaffinity(0))) as side:
+        assert side.rate_fps(0.05) > 0
+        assert 0 < side.latency_s(0.05) < 1
+
+
+def test_an_engine_that_fails_says_why(tmp_path: Path) -> None:
+    (tmp_path / "bad.onnx").write_bytes(b"no model")
+    with pytest.raises(Failure, match=r"bad\.onnx"), _engine("ort_threads", tmp_path / "bad.onnx", [], [0]):
+        pass
+
+
+@pytest.mark.parametrize("option", ["--seconds", "--tune"])
+def test_refused(run: Run, tiny_model: Path, option: str) -> None:
+    ran = run("compare", tiny_model, option, 0)
+    assert ran.complaint == f"shisha-rt: {option} 0: expected a number of seconds above 0"
+
+
+@pytest.mark.long
+def test_all_of_it(run: Run, tiny_model: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "c.png"
+    quick = ("--seconds", 0.1, "--rounds", 2, "--tune", 4)
+    ran = run("compare", tiny_model, "--dim", "N=1", *quick, "--json", "--png", picture)
+    assert (ran.status, ran.err) == (0, "")
+    assert all(len(side["rates_fps"]) == 2 for side in ran.object["sides"] if side["reason"] is None)
+    assert ran.object["sides"][0]["plan"]
+    assert picture.read_bytes().startswith(b"\x89PNG")

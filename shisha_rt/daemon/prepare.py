@@ -14,13 +14,16 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from shisha_rt.checked import shown
 from shisha_rt.core.tuning import tuner_messages as tm
 from shisha_rt.costs.costs_file import costs_object
+from shisha_rt.costs.engine_trials import EnginesTried, why_not
 from shisha_rt.costs.layer_costs import LayerCosts
 from shisha_rt.daemon.prepared import Planning, Preparation, PreparedModel
 from shisha_rt.daemon.settings import engine_of, layer_kind, objective_of
+from shisha_rt.errors import BadInput
 from shisha_rt.measure.costs_of_model import known_layer_costs, layer_costs, priced_splits
-from shisha_rt.measure.engines import known_engines
+from shisha_rt.measure.engines import engines_tried, known_engines
 from shisha_rt.measure.make_ready import make_ready
 from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.measure.plan_file import read_plan
@@ -28,7 +31,7 @@ from shisha_rt.measure.told_costs import plans_by_costs, told_costs
 from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.model.zoo import resolve_model
 from shisha_rt.placement.placed_costs import PlacedCosts
-from shisha_rt.plan.engine import DEFAULT_ENGINE
+from shisha_rt.plan.engine import DEFAULT_ENGINE, AnyEngine
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import OBJECTIVES, Objective
 from shisha_rt.studies import study
@@ -63,6 +66,7 @@ def prepare(asked: Preparation, tell: Callable[[str], None], joined: Joined | No
         from shisha_rt.hosts.ready_there import ready_there
 
         ready = ready_there(ready, joined, costs=settings.strategy != "seed" or machine.timing == "modelled")
+    engines = _engines(ready, engine, tell)
     planning = Planning(
         settings.strategy, settings.solver, asked.fresh, settings.replicate, objective_of(settings), engine=engine
     )
@@ -75,12 +79,28 @@ def prepare(asked: Preparation, tell: Callable[[str], None], joined: Joined | No
         stored = layer_costs(ready, tell)
     elif settings.strategy == "guided":
         stored = known_layer_costs(ready)
-    prepared = planned(ready, planning, stored)
-    if engine != DEFAULT_ENGINE:
-        prepared = replace(prepared, engines=known_engines(ready.compiled, machine))
+    prepared = replace(planned(ready, planning, stored), engines=engines)
     if joined is None:
         return prepared
     return replace(prepared, by_costs={**prepared.by_costs, **plans_for_others(prepared)})
+
+
+def _engines(ready: ModelOnMachine, engine: AnyEngine, tell: Callable[[str], None]) -> EnginesTried | None:
+    """What engines make of the network, where there is a choice, as far as it is known.
+
+    One that alone is wanted is tried now. Raises BadInput where it may not serve the network.
+    """
+    if engine == DEFAULT_ENGINE:
+        return None
+    if engine == "auto":
+        return known_engines(ready.compiled, ready.machine)
+    tried = engines_tried(ready.compiled, ready.machine, tell)
+    trial = tried.of(engine)
+    assert trial is not None, "it is installed"
+    if why := why_not(trial):
+        name = ready.compiled.model.name
+        raise BadInput(f"engine = {shown(engine)}: not for {name}: {why}; expected auto or {DEFAULT_ENGINE}")
+    return tried
 
 
 def planned(ready: ModelOnMachine, planning: Planning, stored: LayerCosts | PlacedCosts | None = None) -> PreparedModel:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import astuple, replace
 from typing import Final
@@ -29,6 +30,7 @@ from shisha_rt.measure.place_class import PlaceClass, class_of
 from shisha_rt.measure.profile import teams_to_measure
 from shisha_rt.measure.sitting import known_or_measured, measure
 from shisha_rt.messages.try_engines import EnginesJob
+from shisha_rt.process.job import how_ended
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +82,7 @@ def engines_tried(
     def measured(keys: Sequence[str]) -> None:
         for key in keys:
             here[key] = _measured(compiled, classes[key], tell, beside)
-            if here[key].engines[0].times:  # it was not given up
+            if _is_lasting(here[key]):
                 _save(key, here[key])
 
     kept = known_or_measured(known, missing, measured)
@@ -112,6 +114,12 @@ def _measured(compiled: Compiled, place_class: PlaceClass, tell: Tell, beside: i
     )
     subject = f"each engine on the whole of {compiled.model.name}"
     return measure(subject, "stages.jobs.try_engines", job, EnginesTried, tell)
+
+
+def _is_lasting(tried: EnginesTried) -> bool:
+    """Whether it says something of the network: not if it was given up, or if memory was short."""
+    out_of_memory = how_ended(-signal.SIGKILL)
+    return bool(tried.engines[0].times) and all(trial.reason != out_of_memory for trial in tried.engines)
 
 
 def _load(keys: Collection[str]) -> dict[str, EnginesTried]:

@@ -27,6 +27,8 @@ from stages.engines.openvino.whole import WholeOnOpenVino
 from stages.jobs.calibrate import threads_waited_s
 
 _SLOT: Final = 0
+_OOM_SCORE: Final = Path("/proc/self/oom_score_adj")
+"""At most 1000: where memory gets short, this process is the first that the kernel ends."""
 _LONG_S: Final = 0.1
 """Such a run finds in the caches hardly anything that the run before it has left there."""
 _MOST_SAID: Final = 200
@@ -34,6 +36,7 @@ _MOST_SAID: Final = 200
 
 def main(arguments: list[str]) -> int:
     channel = line_to_parent(arguments)
+    _OOM_SCORE.write_text("1000")
     asked = te.TO_ENGINE.decode(channel.wait())
     assert isinstance(asked, te.BuildEngine)
     try:

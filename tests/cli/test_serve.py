@@ -12,8 +12,10 @@ import pytest
 from shisha_rt.daemon.settings import Settings, read_settings
 from tests.cli.conftest import Run
 from tests.daemon.test_http_address import certificate_in
+from tests.model.networks import odd_network, write
 from tests.serving.daemon_process import DaemonProcess, machine_file
 from tests.serving.identity_model import NAME, write_identity_model
+from tests.stages.test_profile_devices import WITHOUT_OPENVINO
 
 ROOT = Path(__file__).parent.parent.parent
 FREE_PORTS = ("--endpoint", "tcp://127.0.0.1:0", "--metrics", "127.0.0.1:0")
@@ -177,6 +179,23 @@ def test_a_strategy_that_is_not_built(run: Run, tiny_model: Path) -> None:
 def test_an_objective_that_there_is_not(run: Run, tiny_model: Path) -> None:
     complaint = run("serve", tiny_model, "--objective", "power", *FREE_PORTS).complaint
     assert complaint == f'shisha-rt: {tiny_model}: objective = "power": expected auto or throughput or latency'
+
+
+class TestEngine:
+    @WITHOUT_OPENVINO
+    def test_one_that_does_not_run_the_network(self, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+        path = write(odd_network(), tmp_path)
+        ran = run("serve", path, "--engine", "openvino", *UNTUNED, *FREE_PORTS)
+        assert (ran.status, ran.out) == (2, "")
+        *_, complaint = ran.err.splitlines()  # progress goes before it, where that takes long
+        assert complaint.startswith('shisha-rt: engine = "openvino": not for tiny: ')
+        assert "Det" in complaint
+        assert complaint.endswith("; expected auto or onnxruntime")
+
+    def test_one_for_places_that_are_emulated(self, run: Run, tiny_model: Path) -> None:
+        complaint = run("serve", tiny_model, "--engine", "openvino", "--machine", "demo", *FREE_PORTS).complaint
+        assert "its places are emulated, and paced by what onnxruntime takes" in complaint
 
 
 class TestDaemonFile:

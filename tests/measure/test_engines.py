@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib.metadata
 import logging
+import signal
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from shisha_rt.cache import cache_folder
-from shisha_rt.costs.engine_trials import EnginesTried, EngineTime, EngineTrial
+from shisha_rt.costs.engine_trials import EnginesTried, EngineTime, EngineTrial, why_not
 from shisha_rt.costs.profiles import DISTURBED
 from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.measure import engines, installed
@@ -21,6 +22,7 @@ from shisha_rt.measure.engines import engines_tried, known_engines
 from shisha_rt.measure.installed import installed_engines
 from shisha_rt.measure.place_class import PlaceClass
 from shisha_rt.measure.profile import Tell
+from shisha_rt.process.job import how_ended
 from tests.stages.test_calibrate import paper_machine
 from tests.stages.test_segments import residual
 
@@ -101,6 +103,18 @@ def test_what_was_given_up_is_used_and_not_kept(compiled: Compiled, asked: list[
     assert trial.times == ()
     engines_tried(compiled, machine, print)
     assert len(asked) == 2
+
+
+def test_an_engine_that_memory_was_too_short_for_is_tried_again(
+    compiled: Compiled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = EngineTrial("openvino", "2", runs=False, reason=how_ended(-signal.SIGKILL))
+    right = EngineTrial("onnxruntime", "1", runs=True, times=(EngineTime(1, 1.0, 1.0, runs=5),))
+    monkeypatch.setattr(engines, "_measured", lambda *_: EnginesTried((right, lost)))
+    monkeypatch.setattr(engines, "installed_engines", lambda: {"onnxruntime": "1", "openvino": "2"})
+    machine = paper_machine(1.0)
+    assert why_not(engines_tried(compiled, machine, print).engines[1])
+    assert known_engines(compiled, machine) is None
 
 
 def test_a_file_that_cannot_be_used_costs_no_answer(

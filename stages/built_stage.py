@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 from shisha_rt.process.arena import Arena
 from stages.engines.session import CpuClock
@@ -42,4 +43,26 @@ class BuiltStage(Warmable, Protocol):
 
     def run(self, arena: Arena, slot: int, cpu_clock: CpuClock, layout: int = 0) -> tuple[float, ...]:
         """Compute the tensors of `slot`; returns what each segment took if they are placed on devices, else nothing."""
+        ...
+
+
+class FramesDiffer(ValueError):
+    """Frames come out of a run of several otherwise than alone."""
+
+
+@runtime_checkable
+class SharedRuns(BuiltStage, Protocol):
+    """A stage whose runs may have several frames; `warm` raises FramesDiffer. `single`: the same for one frame."""
+
+    @property
+    def single(self) -> BuiltStage: ...
+
+    def run_bytes(self, frames: int) -> int:
+        """Bytes that a run of so many moves."""
+        ...
+
+    def run_together(
+        self, arena: Arena, slots: Sequence[int], cpu_clock: CpuClock, layout: int = 0
+    ) -> tuple[float, ...]:
+        """Compute the tensors of these slots, which ascend; returns what `run` does, for all of them."""
         ...

@@ -17,13 +17,14 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
+from shisha_rt.core.lifecycle.events import Descriptor
 from shisha_rt.messages.worker import Prepare, Prepared, PrepareFailed
 from shisha_rt.model.spans import Span
 from shisha_rt.model.split import BriefSplit
 from shisha_rt.plan.engine import StageEngine
 from shisha_rt.process.arena import Arena
 from stages.builder import Builder, Built, Finished, FramesCore, Manner, Ordered
-from stages.built_stage import BuiltStage
+from stages.built_stage import BuiltStage, FramesDiffer, SharedRuns
 from stages.emulate.place import Demand, EmulatedPlace
 from stages.engines.session import CpuClock
 from stages.kept_stages import KeptStages
@@ -76,11 +77,15 @@ class WholeStage:
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """A stage of a live epoch. `inline`: its engine computes in the thread that calls it, and has none of its own."""
+    """A stage of a live epoch. `inline`: its engine computes in the thread that calls it, and has none of its own.
+
+    `together`: the stage, where its runs may have several frames.
+    """
 
     stage: BuiltStage
     modelled_cpu_s: float
     inline: bool
+    together: SharedRuns | None
 
 
 class Ran(msgspec.Struct, frozen=True):
@@ -161,24 +166,31 @@ class Executor:
             if asked.taken_away or order.epoch not in self._wanted:
                 continue
             if built.stage is not None:
-                loaded = _Loaded(built.stage, order.modelled_cpu_s, self._is_inline(order))
+                together = built.stage if isinstance(built.stage, SharedRuns) else None
+                loaded = _Loaded(built.stage, order.modelled_cpu_s, self._is_inline(order), together)
                 self._loaded[order.epoch, order.stage] = loaded
-                if isinstance(built.answer, Prepared) and built.answer.build_s > 0:
+                is_new = isinstance(built.answer, Prepared) and built.answer.build_s > 0 and not built.answer.alone
+                if isinstance(built.answer, Prepared) and is_new:
                     self._kept.add(_content(order), built.stage, built.answer.warm_s, built.answer.private_bytes)
             answers.append(built.answer)
         return answers
 
-    def demand(self, epoch: int, number: int) -> Demand:
-        """What a frame of this stage asks of its place."""
-        loaded = self._loaded[epoch, number]
-        return Demand(loaded.stage.frame_bytes, loaded.modelled_cpu_s, loaded.stage.paced)
+    def demand(self, part: Descriptor) -> Demand:
+        """What this run asks of its place."""
+        loaded = self._loaded[part.epoch, part.stage]
+        moved_bytes = loaded.together.run_bytes(len(part.slots)) if loaded.together else loaded.stage.frame_bytes
+        return Demand(moved_bytes, loaded.modelled_cpu_s, loaded.stage.paced)
 
-    def run(self, epoch: int, number: int, slot: int, layout: int = 0) -> Ran:
-        """Run the stage on `slot`, in which `layout` lies."""
-        loaded = self._loaded[epoch, number]
+    def run(self, part: Descriptor, layout: int = 0) -> Ran:
+        """Run the stage on its slots, in which `layout` lies."""
+        loaded = self._loaded[part.epoch, part.stage]
         cpu_clock = time.thread_time if loaded.inline else self._frame_cpu_s
         start_s, start_cpu_s = time.monotonic(), cpu_clock()
-        segments_s = loaded.stage.run(self._arena, slot, cpu_clock, layout)
+        if part.beside:
+            assert loaded.together is not None, "it was prepared for runs of one frame"
+            segments_s = loaded.together.run_together(self._arena, part.slots, cpu_clock, layout)
+        else:
+            segments_s = loaded.stage.run(self._arena, part.slot, cpu_clock, layout)
         cpu_s = cpu_clock() - start_cpu_s
         if loaded.inline:
             self._core.note(cpu_s, start_s, time.monotonic())
@@ -231,7 +243,12 @@ class Executor:
             stage = self._build_stage(order)
             built_s = time.monotonic()
             _go_on(asked)
-            stage.warm(cpu_clock)
+            alone = ""
+            try:
+                stage.warm(cpu_clock)
+            except FramesDiffer as differ:
+                assert isinstance(stage, SharedRuns)
+                stage, alone = stage.single, str(differ)
             warm_s = time.monotonic()
             _go_on(asked)
             too_short = self._why_too_short(order, stage)
@@ -245,7 +262,8 @@ class Executor:
         if too_short is not None:
             return Built(PrepareFailed(order.epoch, order.stage, self._incarnation, too_short, bad_machine=True), None)
         private_bytes = _private_bytes() - before_bytes
-        return self._ready(order, stage, built_s - start_s, warm_s - built_s, private_bytes)
+        built = self._ready(order, stage, built_s - start_s, warm_s - built_s, private_bytes)
+        return Built(msgspec.structs.replace(built.answer, alone=alone), stage) if alone else built
 
     def _why_too_short(self, order: Prepare, stage: BuiltStage) -> str | None:
         """Whether this host keeps the place's target; the real computation is timed only where there is a doubt.
@@ -304,10 +322,11 @@ class _Content(NamedTuple):
     threads: int
     split: BriefSplit | None
     engine: StageEngine
+    batch: int
 
 
 def _content(order: Prepare) -> _Content:
-    return _Content(order.work, order.placement, order.cores, order.threads, order.split, order.engine)
+    return _Content(order.work, order.placement, order.cores, order.threads, order.split, order.engine, order.batch)
 
 
 def one_line(error: BaseException) -> str:

@@ -16,10 +16,10 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -32,13 +32,14 @@ from shisha_rt.model.split import Split
 from shisha_rt.process.arena import Arena, NoRoom
 from shisha_rt.process.channel import Channel, ChannelBroken
 from shisha_rt.process.layout import layouts_of
-from shisha_rt.process.lent import LentFault, read_lent, write_lent
+from shisha_rt.process.lent import LentFault, LentPiece, read_lent, write_lent
 from shisha_rt.process.parent import belong_to
 from stages.built_stage import BuiltStage
 from stages.emulate.place import EmulatedPlace, Started
-from stages.engines.onnxruntime.segment import OptimisedModel
+from stages.engines.onnxruntime.segment import OptimisedModel, OptimisedSegment, SegmentOfMany
 from stages.executor import Executor, Ran, WholeStage, one_line
 
+_CopyLent: TypeAlias = Callable[[Sequence[LentPiece], Mapping[int, int], Arena, int, int], None]
 _HEARTBEAT_S: Final = 0.1
 _LONGEST_POLL_S: Final = 60.0
 _BUILDING_MS: Final = 100  # how often builders are looked after, if nothing comes
@@ -179,13 +180,11 @@ class Worker:
         part = run.part
         self._arena.note_start(self._config.place_index, part.frame, int(now_s * 1e9))
         try:
-            if run.reads:
-                read_lent(run.reads, self._lent, self._arena, part.slot, run.layout)
-            demand = self._executor.demand(part.epoch, part.stage)
+            self._copy_lent(read_lent, run, "reads")
+            demand = self._executor.demand(part)
             started = self._place.start(demand, ready_s, now_s)
-            ran = self._executor.run(part.epoch, part.stage, part.slot, run.layout)
-            if run.writes:
-                write_lent(run.writes, self._lent, self._arena, part.slot, run.layout)
+            ran = self._executor.run(part, run.layout)
+            self._copy_lent(write_lent, run, "writes")
         except Exception as error:
             reason = str(error) if isinstance(error, LentFault | NoRoom) else one_line(error)
             self._send(messages.Failed(part, reason))
@@ -200,6 +199,14 @@ class Worker:
         start_s = max(ready_s, self._idle_since_s)
         self._part = _Part(part, started, start_s, due_s, ran, self._place.take_dropped_s())
         self._end_if_due(self._part)
+
+    def _copy_lent(self, copy: _CopyLent, run: messages.Run, which: Literal["reads", "writes"]) -> None:
+        pieces = getattr(run, which)
+        if pieces:
+            copy(pieces, self._lent, self._arena, run.part.slot, run.layout)
+        for copies, other in zip(run.beside, run.part.beside, strict=False):
+            if pieces := getattr(copies, which):
+                copy(pieces, self._lent, self._arena, other.slot, run.layout)
 
     def _repace(self, *, at_once: bool) -> None:
         """Apply the place's new speed, or its being down, also to a wait that has begun."""
@@ -267,7 +274,12 @@ def _stage_builder(
             return _on_openvino(config, indexes, shapes, threads, order.cores, allowed)
         if order.split is None:
             spin = order.engine == "onnxruntime-spin"
-            return WholeStage([shape.segment(order.work, threads, order.cores, spin=spin) for shape in shapes])
+            segments = [shape.segment(order.work, threads, order.cores, spin=spin) for shape in shapes]
+            single = WholeStage(segments)
+            if order.batch == 1:
+                return single
+            many = [shape.segment_of_many(order.work, threads, order.cores, spin=spin) for shape in shapes]
+            return _batched(order.batch, single, shapes, segments, many)
         from stages.engines.onnxruntime.split_segment import split_segment
 
         folder = Path(config.engine_folders[0])
@@ -297,9 +309,30 @@ def _on_openvino(
     return WholeStage(segments, difference)
 
 
+def _batched(
+    batch: int,
+    single: WholeStage,
+    shapes: Sequence[OptimisedModel],
+    segments: Sequence[OptimisedSegment],
+    segments_of_many: Sequence[SegmentOfMany],
+) -> BuiltStage:
+    """For runs of several frames, too: one session computes any number."""
+    from stages.built.batched import BatchedStage, Together
+
+    return BatchedStage(
+        single,
+        [
+            Together(
+                many.inputs, many.outputs, shape.batch_axes, dict.fromkeys(range(2, batch + 1), many), segment.compute
+            )
+            for shape, segment, many in zip(shapes, segments, segments_of_many, strict=True)
+        ],
+    )
+
+
 def _builder_on_devices(config: WorkerConfig, index: ModelIndex, arena: Arena) -> _BuildStage:
     from stages.built.clean_model import CleanModel
-    from stages.built.placed import PlacedModel
+    from stages.built.placed import PlacedModel, PlacedStage
 
     placed = PlacedModel(
         CleanModel(Path(config.model_folders[0]), config.scales),
@@ -309,9 +342,20 @@ def _builder_on_devices(config: WorkerConfig, index: ModelIndex, arena: Arena) -
         lambda device: arena.device_speed(config.place_index, device),
     )
 
+    def batched(order: messages.Prepare, single: PlacedStage) -> BuiltStage:
+        """For runs of as many frames as there may be: each further size would have weights of its own."""
+        from stages.built.batched import BatchedStage, Together
+
+        many = placed.of_frames(order.batch).stage(order.work, order.placement, order.threads, order.cores)
+        specs = {spec.name: spec for spec in index.tensors}
+        inputs, outputs = ([specs[name] for name in names] for names in (single.inputs, single.outputs))
+        together = Together(inputs, outputs, index.batch_axes, {order.batch: many}, single.compute)
+        return BatchedStage(single, [together])
+
     def build(order: messages.Prepare) -> BuiltStage:
         if order.split is None:
-            return placed.stage(order.work, order.placement, order.threads, order.cores)
+            stage = placed.stage(order.work, order.placement, order.threads, order.cores)
+            return stage if order.batch == 1 else batched(order, stage)
         split = Split(*order.split)
         return placed.split_stage(order.work, split, order.placement[0], order.threads, order.cores)
 

@@ -36,6 +36,7 @@ class Counting:
         # Looking a label up costs more than counting.
         self._services: dict[tuple[int, str], PlainSeries] = {}
         self._service = metrics.histogram("shisha_stage_service_seconds")
+        self._runs = metrics.histogram("shisha_run_frames")
         self._latency = metrics.histogram("shisha_frame_latency_seconds").labels()
         self._latencies = PlainSeries(LATENCIES_S)
 
@@ -76,6 +77,10 @@ class Counting:
             service = self._services[stage, place] = self._service.labels(stage, place)
         return service
 
+    def run(self, stage: int, place: str, frames: int) -> None:
+        """So many frames shared a run, of a stage whose runs may have several."""
+        self._runs.labels(stage, place).observe(frames)
+
     def dropped(self, place: str, seconds: float) -> None:
         """An emulated place has given up making up for so much lateness."""
         self.metrics.counter("shisha_pacing_dropped_seconds").labels(place).inc(seconds)
@@ -87,6 +92,7 @@ class Counting:
         for series in spare[: max(0, len(spare) - MOST_SERIES)]:
             del self._services[series]
             self._service.remove(*series)
+            self._runs.remove(*series)
 
     def trial(self, verdict: str, moves: int) -> None:
         self.metrics.counter("shisha_tuner_trials").labels(verdict).inc()

@@ -36,6 +36,7 @@ from shisha_rt.plan.rate import OBJECTIVES
 _BUCKETS_S: Final = (
     0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0,
 )  # fmt: skip
+_BUCKETS_FRAMES: Final = (1, 2, 4, 8, 16, 32, 64, 128)
 _CREDENTIALS: Final = struct.Struct("iII")  # struct ucred: process, user, group
 _PATIENCE_S: Final = 10.0
 _STAGE: Final = ("stage", "place")
@@ -77,6 +78,7 @@ COUNTERS: Final[_Table] = (
 HISTOGRAMS: Final[_Table] = (
     ("shisha_frame_latency_seconds", "From receipt of a frame to its answer; answered with a result only.", ()),
     ("shisha_stage_service_seconds", "Time that a stage took for one frame; place: the lead of the team.", _STAGE),
+    ("shisha_run_frames", "Frames that a run computed together, of stages whose runs may have several.", _STAGE),
 )
 GAUGES: Final[_Table] = (
     ("shisha_frames_in_flight", "Frames accepted and not answered yet.", ()),
@@ -132,7 +134,10 @@ class Metrics:
             if name != _FRAMES[0]
         }
         self._gauges = {name: Gauge(name, text, labels, registry=registry) for name, text, labels in GAUGES}
-        self._histograms = {name: PlainHistogram(name, text, labels, _BUCKETS_S) for name, text, labels in HISTOGRAMS}
+        self._histograms = {
+            name: PlainHistogram(name, text, labels, _BUCKETS_S if name.endswith("_seconds") else _BUCKETS_FRAMES)
+            for name, text, labels in HISTOGRAMS
+        }
         for histogram in self._histograms.values():
             registry.register(histogram)
         self.tuner = Enum(

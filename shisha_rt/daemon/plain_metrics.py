@@ -70,7 +70,8 @@ class PlainHistogram(Collector):
         return series
 
     def remove(self, *values: object) -> None:
-        del self._series[tuple(map(str, values))]
+        """Whether or not there is one."""
+        self._series.pop(tuple(map(str, values)), None)
 
     def describe(self) -> Iterator[HistogramMetricFamily]:
         yield self._family()

@@ -27,10 +27,11 @@ _LEAST_STARTS: Final = 4
 def first_cores(prepared: PreparedModel) -> Cores:
     """The three pure cores."""
     ready, planning = prepared.ready, prepared.planning
-    machine, rules = ready.machine, ready.rules
-    # Two parts for each worker, and slack at both ends: admission and answers never hold one up.
-    slots = 2 * len(machine.usual) + 2
-    lifecycle = Lifecycle(rules, slots, _policy(ready.compiled, slots), down=machine.spare)
+    machine, rules = ready.machine, replace(ready.rules, most_batch=planning.batch)
+    # Two runs for each worker, and slack at both ends: admission and answers never hold one up.
+    slots = (2 * len(machine.usual) + 2) * planning.batch
+    policy = replace(_policy(ready.compiled, slots), batch_delay_s=planning.batch_delay_s)
+    lifecycle = Lifecycle(rules, slots, policy, down=machine.spare)
     begins_anew = planning.fresh or planning.strategy == "seed"
     kept = {} if begins_anew else plan_store.load_plans(plans_file(), ready.compiled.key)
     unknown = Profiles.COMING if planning.strategy == "guided" else Profiles.UNWANTED

@@ -68,7 +68,14 @@ def prepare(asked: Preparation, tell: Callable[[str], None], joined: Joined | No
         ready = ready_there(ready, joined, costs=settings.strategy != "seed" or machine.timing == "modelled")
     engines = _engines(ready, engine, tell)
     planning = Planning(
-        settings.strategy, settings.solver, asked.fresh, settings.replicate, objective_of(settings), engine=engine
+        settings.strategy,
+        settings.solver,
+        asked.fresh,
+        settings.replicate,
+        objective_of(settings),
+        batch=settings.batch,
+        batch_delay_s=settings.batch_delay_us / 1e6,
+        engine=engine,
     )
     if planning.scheme is not None:
         planning = replace(planning, processors=study("processor_costs")(ready, tell, settings.groups).costs)

@@ -285,8 +285,8 @@ class Daemon:
         lifecycle = shell.cores.lifecycle
         expected: dict[str, float] = {}
         for epoch in lifecycle.epochs.live.values():
-            for lead, part_s in shell.telemetry.expected_s(epoch.number, epoch.plan).items():
-                expected[lead] = max(part_s * self._status.machine.time_scale, expected.get(lead, 0.0))
+            for lead, run_s in shell.telemetry.expected_s(epoch.number, epoch.plan).items():
+                expected[lead] = max(run_s * self._status.machine.time_scale, expected.get(lead, 0.0))
         having_parts = {worker.incarnation for worker in lifecycle.places.workers.values() if worker.out}
         for event in (
             *shell.supervisor.look(expected, having_parts),

@@ -32,6 +32,9 @@ NETWORK, PLANNING, HOST = "Network and access", "Planning", "Host"
 STRATEGIES: Final = (*LIVE, "seed", *SCHEMES)
 """`seed`: it is not tuned at all. Schemes schedule partitions."""
 
+MOST_BATCH: Final = 64
+MOST_DELAY_US: Final = 1_000_000
+
 _Size: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_SIZE)]
 
 
@@ -126,6 +129,20 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         bool,
         _key("Whether plans may have copies and teams (default), or each place a stage of its own.", group=PLANNING),
     ] = True
+    batch: Annotated[
+        int,
+        _key(
+            "The most frames that share one run of a stage, where its layers allow it: 1 (default) to 64.",
+            "N",
+            group=PLANNING,
+        ),
+    ] = 1
+    batch_delay_us: Annotated[
+        int,
+        _key(
+            "How long an idle stage waits for more frames to share a run: 0 (default), not at all.", "N", group=PLANNING
+        ),
+    ] = 0
     max_output_bytes: Annotated[
         int, _key("Room for an output whose shape depends on the data: 1 MiB.", "N", group=HOST)
     ] = OUTPUT_BYTES
@@ -240,6 +257,10 @@ def check_built(settings: Settings, source: str) -> None:
     elif settings.groups:
         known = ", ".join(SCHEMES)
         raise BadInput(f"{source}: groups: not with strategy {settings.strategy}, expected one of {known}")
+    if not 1 <= settings.batch <= MOST_BATCH:
+        raise BadInput(f"{source}: batch = {shown(settings.batch)}: expected 1 to {MOST_BATCH}")
+    if not 0 <= settings.batch_delay_us <= MOST_DELAY_US:
+        raise BadInput(f"{source}: batch_delay_us = {shown(settings.batch_delay_us)}: expected 0 to {MOST_DELAY_US}")
     if not LEAST_OUTPUT_BYTES <= settings.max_output_bytes <= MOST_OUTPUT_BYTES:
         expected = f"{LEAST_OUTPUT_BYTES} to {MOST_OUTPUT_BYTES}"
         raise BadInput(f"{source}: max_output_bytes = {shown(settings.max_output_bytes)}: expected {expected}")

@@ -36,6 +36,7 @@ from shisha_rt.messages import worker as messages
 from shisha_rt.model.index import ModelIndex
 from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.process.arena import Arena
+from shisha_rt.process.lent import LentPiece
 from shisha_rt.protocol.request import InferRequest
 
 log = logging.getLogger(__name__)
@@ -240,21 +241,28 @@ class Shell:
     def _part_done(self, done: messages.Done) -> None:
         part = done.part
         worker = self.cores.lifecycle.places.workers.get(part.incarnation)
-        frame = None if worker is None else worker.out.get(part)
-        if worker is not None and frame is not None:  # else it is late, or comes again
-            service_s = self.telemetry.took(done, worker.place, frame.ticket)
+        frames = None if worker is None else worker.out.get(part)
+        if worker is not None and frames is not None:  # else it is late, or comes again
+            service_s = self.telemetry.took(done, worker.place, [frame.ticket for frame in frames])
             if self.cores.measuring:
                 taken = te.PartTaken(part.epoch, part.stage, worker.place, service_s, done.segments_s)
-                self.post(taken, "a part was computed")
+                for _ in frames:
+                    self.post(taken, "a part was computed")
         self.post(ev.PartDone(part, done.service_s), "a part was computed")
 
     def _prepared(self, said: messages.Prepared) -> None:
         epoch, stage, incarnation = said.epoch, said.stage, said.incarnation
         worker = self.cores.lifecycle.places.workers.get(incarnation)
         if worker is not None and (epoch, stage) in worker.loading:  # else it has been dropped
-            self.telemetry.window(epoch, stage, worker.place).note_built(said)
+            window = self.telemetry.window(epoch, stage, worker.place)
+            window.note_built(said)
+            epochs = self.cores.lifecycle.epochs.all
+            most = next(known.batches[stage] for known in epochs if known.number == epoch)
+            window.most = 1 if said.alone else most
         cause = f"worker {incarnation} is prepared for stage {stage} of epoch {epoch}"
-        self.post(ev.StagePrepared(epoch, stage, incarnation), cause)
+        if said.alone:
+            log.warning("stage %d of epoch %d: runs of one frame: %s", stage, epoch, said.alone)
+        self.post(ev.StagePrepared(epoch, stage, incarnation, said.alone), cause)
 
     def _worker_gone(self, gone: ev.WorkerGone) -> None:
         cause = f"worker {gone.incarnation} ended"
@@ -320,14 +328,23 @@ class Shell:
         ticket: Ticket = instruction.ticket
         layout = ticket.request.layout
         ready_ns = int(instruction.ready_s * 1e9)
-        if not (instruction.reads or instruction.writes):
+        if not (instruction.reads or instruction.writes or instruction.beside):
             self._send(d.incarnation, messages.Run(d, layout, ready_ns))
             return
-        reads, writes = ticket.reads if instruction.reads else (), ticket.writes if instruction.writes else ()
+        reads, writes = self._lend(d.incarnation, instruction)
+        beside = tuple(messages.Copies(*self._lend(d.incarnation, shared)) for shared in instruction.beside)
+        if not any(copies.reads or copies.writes for copies in beside):
+            beside = ()
+        self._send(d.incarnation, messages.Run(d, layout, ready_ns, reads, writes, beside))
+
+    def _lend(self, incarnation: int, frame: do.RunPart | do.Shared) -> tuple[tuple[LentPiece, ...], ...]:
+        """Have the worker know what it is to read of a frame, and to write."""
+        ticket: Ticket = frame.ticket
+        reads, writes = ticket.reads if frame.reads else (), ticket.writes if frame.writes else ()
         for piece in (*reads, *writes):
             fd = self.requests.regions.fd(piece.region)
-            self._note_hung(self.supervisor.link.lend(d.incarnation, piece.region, fd))
-        self._send(d.incarnation, messages.Run(d, layout, ready_ns, reads, writes))
+            self._note_hung(self.supervisor.link.lend(incarnation, piece.region, fd))
+        return reads, writes
 
     def _start(self, instruction: do.Start) -> None:
         place, incarnation = instruction.place, instruction.incarnation
@@ -364,6 +381,7 @@ class Shell:
             threads=sum(place.threads for place in team),
             split=stage.split.brief if stage.split else None,
             engine=stage.engine,
+            batch=instruction.batch,
         )
         self._send(instruction.incarnation, order)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from shisha_rt import __version__
@@ -167,8 +167,11 @@ class Status:
         epoch, plan = live
         stages = written(plan)
         queued = self._shell.cores.lifecycle.frames.queued(epoch)
+        batches = self._shell.cores.lifecycle.epochs.live[epoch].batches
         for index, (stage, windows) in enumerate(zip(stages, self._windows(epoch, plan), strict=True)):
             stage |= pooled(windows)
+            if batches[index] > 1:
+                stage |= {"batch": batches[index], "run_frames": _mean_frames(windows)}
             stage["queued"] = queued.get(index, 0)
             segments_s = windows[0].segments_s
             stage["placement"] = None if placing is None else placing.describe(epoch, index, segments_s)
@@ -233,6 +236,12 @@ class Status:
             }
             for device, speed in zip(devices, speeds, strict=True)
         ]
+
+
+def _mean_frames(windows: Iterable[StageWindow]) -> float | None:
+    """Frames of the last runs, on average."""
+    runs = [frames for window in windows for frames in window.run_frames]
+    return sum(runs) / len(runs) if runs else None
 
 
 def _took(count: int, seconds: float) -> Mapping[str, int]:

@@ -67,6 +67,9 @@ class ModelOnMachine:
             | {((split.first, split.last), split.axis): self.unsplit for split in index.splits if self.unsplit},
             engines=tuple(engine for engine in STAGE_ENGINES if engine not in self.engines_barred),
             engines_barred=self.engines_barred,
+            mixing=self._mixing,
+            tied=tuple(dict.fromkeys(group for shape in self.compiled.each for group in shape.index.tied)),
+            one_by_one=self._one_by_one,
         )
 
     @property
@@ -91,6 +94,23 @@ class ModelOnMachine:
         if open_output is not None:
             return f"the shape of output {open_output!r} depends on the data: expected {DEFAULT_ENGINE}"
         return ""
+
+    @property
+    def _mixing(self) -> tuple[str, ...]:
+        """(layers,): why a layer computes one frame at a time, in some shape."""
+        each = zip(*(shape.index.mixing for shape in self.compiled.each), strict=True)
+        return tuple(next(filter(None, reasons), "") for reasons in each)
+
+    @property
+    def _one_by_one(self) -> dict[str, str]:
+        """Why runs on a place have one frame, of those of which it is so."""
+        machine = self.machine
+        described = {name for name, costs in self.devices.items() if any(device.described for device in costs)}
+        reasons = {place.name: "is on another host" for place in machine.remote}
+        reasons |= dict.fromkeys(described, "has devices that are described")
+        if machine.timing == "modelled":
+            reasons |= {place.name: "is timed by stored costs" for place in machine.places}
+        return reasons
 
     @property
     def unsplit(self) -> str:

@@ -30,7 +30,8 @@ class Prepare(msgspec.Struct, frozen=True, array_like=True, tag=True):
     `modelled_cpu_s`: CPU seconds by which an emulated place paces each frame; 0: by what the run really took.
     `placement` names the device of each of the stage's operators; empty on a place without devices. `cores` and
     `threads` are those of a whole team of several places, this worker's first; none: the place's own. `split`: of a
-    shard, or of the join behind shards. `engine`: what computes it on a place without devices.
+    shard, or of the join behind shards. `engine`: what computes it on a place without devices. `batch`: for runs of up
+    to so many frames.
     """
 
     epoch: int
@@ -42,13 +43,22 @@ class Prepare(msgspec.Struct, frozen=True, array_like=True, tag=True):
     threads: int = 0
     split: BriefSplit | None = None
     engine: StageEngine = DEFAULT_ENGINE
+    batch: int = 1
+
+
+class Copies(msgspec.Struct, frozen=True, array_like=True):
+    """What `Run` says of its first frame, of another one."""
+
+    reads: tuple[LentPiece, ...]
+    writes: tuple[LentPiece, ...]
 
 
 class Run(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Compute a part, in a slot of this layout.
+    """Compute a part, in a slot of this layout; or several frames' at once.
 
     `ready_ns`: since when the input has been there for this worker, on CLOCK_MONOTONIC; 0: since it got the message.
-    `reads`: inputs to copy into the slot first; `writes`: outputs to copy out of it at the end.
+    `reads`: inputs to copy into the slot first; `writes`: outputs to copy out of it at the end. `beside`: the same of
+    the part's further frames; empty if there is nothing of any.
     """
 
     part: Descriptor
@@ -56,6 +66,7 @@ class Run(msgspec.Struct, frozen=True, array_like=True, tag=True):
     ready_ns: int = 0
     reads: tuple[LentPiece, ...] = ()
     writes: tuple[LentPiece, ...] = ()
+    beside: tuple[Copies, ...] = ()
 
 
 class Lend(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -107,6 +118,7 @@ class Prepared(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """`frame_bytes`: weights, inputs and outputs that one frame moves. `private_bytes`: what the build added.
 
     `difference`: by how much rounding on its devices changes the stage's outputs, relative to their largest value.
+    `alone`: why its runs have one frame, where more were asked for.
     """
 
     epoch: int
@@ -117,6 +129,7 @@ class Prepared(msgspec.Struct, frozen=True, array_like=True, tag=True):
     private_bytes: int
     frame_bytes: int
     difference: float = 0.0
+    alone: str = ""
 
 
 class PrepareFailed(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -130,7 +143,7 @@ class PrepareFailed(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Done(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """`service_s`: from start to end of the part; `cpu_s`: of the engine's threads; `waited_s`: idle before it.
+    """`service_s`: from start to end of the run; `cpu_s`: of the engine's threads; `waited_s`: idle before it.
 
     All as they passed here. On an emulated place a part starts when its input is there and the last part is done, and
     ends when it is due. `dropped_s`: lateness that the place has given up making up for. `segments_s`: what each

@@ -6,6 +6,7 @@ last where a stage has several runs of layers, and `"after":[0,2]` wherever it i
 `"split":{"first":3,"last":3,"axis":"channels","shares":[32,32]}` stands in each stage that has one of the shards, in
 the order of the shares, and then in the one that joins them, if there is one: its layers may go on behind the split.
 `"engine":"openvino"` stands in a stage that another engine than the usual one computes.
+`"batch":8` are the most frames that one run of the stage computes together, where that is more than one.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ _Team = Annotated[tuple[_Name, ...], msgspec.Meta(min_length=1)]
 _MOST_SHARES: Final = 1024
 _MOST_TEAMS: Final = 4096
 """So many are read at all; how many a plan may have is for model and machine to say (`plan/verify.py`)."""
+_MOST_BATCH: Final = 64
 
 
 class BriefStage(msgspec.Struct, frozen=True, array_like=True):
@@ -38,6 +40,7 @@ class BriefStage(msgspec.Struct, frozen=True, array_like=True):
     after: tuple[int, ...]
     split: BriefSplit | None = None
     engine: StageEngine = DEFAULT_ENGINE
+    batch: int = 1
 
 
 Brief: TypeAlias = tuple[BriefStage, ...]
@@ -67,6 +70,7 @@ class WrittenStage(msgspec.Struct, frozen=True):
     after: tuple[_Layer, ...] | None = None
     split: WrittenSplit | None = None
     engine: StageEngine = DEFAULT_ENGINE
+    batch: Annotated[int, msgspec.Meta(ge=1, le=_MOST_BATCH)] = 1
 
     def __post_init__(self) -> None:
         ends = self.first is not None, self.last is not None
@@ -95,7 +99,7 @@ def read(stages: Iterable[WrittenStage]) -> Plan:
             carried = stage.split
             split = Split((carried.first, carried.last), as_axis(carried.axis), carried.shares, parts[carried])
             parts[carried] += 1
-        stage_forms.append(Stage(stage.work, stage.teams, after, split=split, engine=stage.engine))
+        stage_forms.append(Stage(stage.work, stage.teams, after, split=split, engine=stage.engine, batch=stage.batch))
     return Plan(tuple(stage_forms))
 
 
@@ -139,6 +143,8 @@ def _written_stage(index: int, stage: Stage) -> dict[str, Any]:
         stage_object["split"] = {"first": first, "last": last, "axis": axis, "shares": list(shares)}
     if stage.engine != DEFAULT_ENGINE:
         stage_object["engine"] = stage.engine
+    if stage.batch > 1:
+        stage_object["batch"] = stage.batch
     return stage_object
 
 
@@ -151,6 +157,7 @@ def brief(plan: Plan) -> Brief:
             stage.after,
             stage.split.brief if stage.split else None,
             stage.engine,
+            stage.batch,
         )
         for stage in plan.stages
     )
@@ -166,6 +173,7 @@ def unfolded(stages: Brief) -> Plan:
                 stage.after,
                 split=Split(*stage.split) if stage.split else None,
                 engine=stage.engine,
+                batch=stage.batch,
             )
             for stage in stages
         )

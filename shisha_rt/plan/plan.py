@@ -38,6 +38,8 @@ class Stage:
     them and may go on.
 
     `engine`: how it is computed, where its places have no devices. Only the default one's form of the network is cut.
+
+    `batch`: the most frames that one run computes together.
     """
 
     work: tuple[Span, ...]
@@ -46,6 +48,7 @@ class Stage:
     placement: tuple[str, ...] = field(default=(), compare=False)
     split: Split | None = None
     engine: StageEngine = DEFAULT_ENGINE
+    batch: int = 1
 
     @property
     def first(self) -> int:
@@ -96,6 +99,8 @@ class Stage:
             said.append(str(self.split))
         if self.engine != DEFAULT_ENGINE:
             said.append(self.engine)
+        if self.batch > 1:
+            said.append(f"x{self.batch}")
         return " ".join(said)
 
 

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from typing import Final
 
+from shisha_rt.model.batches import why_not_together
 from shisha_rt.model.spans import Span
 from shisha_rt.model.split import MOST_SUMMED, Axis, Splittable
 from shisha_rt.plan.engine import DEFAULT_ENGINE, StageEngine
@@ -40,6 +41,8 @@ class PlanRules:
     `weight_bytes` and `live_bytes` (layers,): see `costs.CostLayer`; `memory_bytes`: of the places that have a limit.
     `splits`: how runs of layers may be split; of what may not, `kept_whole` says why. `engines`: those that may compute
     a stage; of one that may not, `engines_barred` says why.
+    `most_batch`: the most frames of one run. `mixing` and `tied` are as in `model.index.ModelIndex`; `one_by_one` says
+    of places why their runs have one frame.
     """
 
     layer_count: int
@@ -58,6 +61,10 @@ class PlanRules:
     kept_whole: Mapping[tuple[Span, Axis], str] = field(default_factory=dict)
     engines: Collection[StageEngine] = (DEFAULT_ENGINE,)
     engines_barred: Mapping[StageEngine, str] = field(default_factory=dict)
+    most_batch: int = 1
+    mixing: tuple[str, ...] = ()
+    tied: tuple[tuple[int, ...], ...] = ()
+    one_by_one: Mapping[str, str] = field(default_factory=dict)
 
     def too_large(self, stages: Sequence[Stage | WrittenStage]) -> str | None:
         """What there is more of than model and machine allow, if anything."""
@@ -99,7 +106,16 @@ class PlanRules:
             _pools(plan, self),
             _engines(plan, self),
         )
-        return fault or _first(_cuts(plan, self), _needs(plan, self), _memory(plan, self))  # they take it for granted
+        more = _cuts(plan, self), _needs(plan, self), _batches(plan, self), _memory(plan, self)
+        return fault or _first(*more)  # which take it for granted
+
+    def in_batches(self, plan: Plan) -> Plan:
+        """`plan` with as many frames in a run as each stage may have; as it is where there is no memory for that."""
+        if self.most_batch == 1:
+            return plan
+        most = (1 if _alone(stage, self) else self.most_batch for stage in plan.stages)
+        batched = Plan(tuple(replace(stage, batch=batch) for stage, batch in zip(plan.stages, most, strict=True)))
+        return plan if any(_memory(batched, self)) else batched
 
     def are_alike(self, stage: Stage) -> bool:
         """Whether all teams of a stage are of one kind and size."""
@@ -362,6 +378,28 @@ def _needs(plan: Plan, rules: PlanRules) -> Iterator[str]:
             )
 
 
+def _batches(plan: Plan, rules: PlanRules) -> Iterator[str]:
+    """Runs of several frames where nothing speaks against it."""
+    for index, stage in enumerate(plan.stages):
+        if stage.batch > rules.most_batch:
+            yield (
+                f"{_named(index, stage)} has batch {stage.batch}: expected at most {rules.most_batch}, "
+                "which serve --batch sets"
+            )
+        elif stage.batch > 1 and (reason := _alone(stage, rules)):
+            yield f"{_named(index, stage)} has batch {stage.batch}, expected 1: {reason}"
+
+
+def _alone(stage: Stage, rules: PlanRules) -> str:
+    """Why its runs have one frame; empty where they may have more."""
+    if stage.split is not None:
+        return "it has a part of split layers"
+    if stage.engine == "openvino":
+        return "OpenVINO computes it"
+    places = (f"place {place} {rules.one_by_one[place]}" for place in stage.leads if place in rules.one_by_one)
+    return next(places, "") or (why_not_together(stage.work, rules.mixing, rules.tied) if rules.mixing else "")
+
+
 def _memory(plan: Plan, rules: PlanRules) -> Iterator[str]:
     """All weights of a place's stages, and the most that is live in one; a team's are its lead's."""
     if not rules.memory_bytes:
@@ -370,7 +408,7 @@ def _memory(plan: Plan, rules: PlanRules) -> Iterator[str]:
     most_live_bytes: defaultdict[str, int] = defaultdict(int)
     for stage in plan.stages:
         weights = _weight_bytes(stage, rules)
-        live = max(rules.live_bytes[layer] for layer in stage.layers)
+        live = max(rules.live_bytes[layer] for layer in stage.layers) * stage.batch
         for place in stage.leads:
             weight_bytes[place] += weights
             most_live_bytes[place] = max(most_live_bytes[place], live)

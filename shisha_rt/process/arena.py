@@ -97,6 +97,14 @@ class Arena:
         raw = self.raw(slot, region)
         return raw.view(NUMPY_OF[region.tensor.datatype]).reshape(self.shape(slot, region))
 
+    def view_of_many(self, slot: int, count: int, region: Region, axis: int) -> npt.NDArray[Any]:
+        """The tensors of `count` slots from `slot` on as one, frames along `axis`. For regions without gaps."""
+        start, shape = self._start(slot, region), list(region.tensor.shape)
+        self._start(slot + count - 1, region)
+        shape[axis] *= count
+        raw = self._bytes[start : start + count * region.size_bytes]
+        return raw.view(NUMPY_OF[region.tensor.datatype]).reshape(shape)
+
     def raw(self, slot: int, region: Region) -> npt.NDArray[np.uint8]:
         """Bytes of a tensor. Raises `NoRoom` where its shape depends on the data and is larger than its room."""
         start = self._start(slot, region)
@@ -133,12 +141,17 @@ class Arena:
     def _start(self, slot: int, region: Region) -> int:
         if not 0 <= slot < self.slot_count:
             raise IndexError(f"slot {slot} of {self.slot_count}")
-        return self._slots_at + slot * self._slot_bytes + region.offset_bytes
+        return self._slots_at + region.offset_bytes * self.slot_count + slot * region.stride_bytes
 
     def punch(self, slot: int, region: Region) -> None:
-        """Give back the pages of this tensor; it reads as zeros from then on."""
-        start, length = self._start(slot, region), page_aligned(region.size_bytes)
-        done = _libc.fallocate(self.fd, _PUNCH_HOLE_KEEP_SIZE, ctypes.c_longlong(start), ctypes.c_longlong(length))
+        """Give back the pages of a tensor that is needed in no slot; it reads as zeros from then on.
+
+        What other slots have of it on the same pages goes, too.
+        """
+        start = self._start(slot, region)
+        first = start // mmap.PAGESIZE * mmap.PAGESIZE
+        length = page_aligned(start + region.stride_bytes - first)
+        done = _libc.fallocate(self.fd, _PUNCH_HOLE_KEEP_SIZE, ctypes.c_longlong(first), ctypes.c_longlong(length))
         if done != 0 and ctypes.get_errno() != errno.EOPNOTSUPP:
             raise OSError(ctypes.get_errno(), "punching a hole into the arena failed")
 

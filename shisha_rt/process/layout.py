@@ -4,6 +4,9 @@ Every tensor that may cross a cut has a fixed, page-aligned offset, whatever the
 and a stage that is run again finds its input where it was. The price is address space, not memory: pages that no
 live plan touches are never there (the arena is sparse).
 
+One tensor's rooms lie side by side over the slots, so that those of neighbouring slots are one tensor of several frames
+without a copy, where a frame's is a multiple of a cache line.
+
 An output whose shape depends on the data has room for so many bytes, and before them for the shape that it has in the
 slot: its rank and its sizes, as 64-bit integers.
 
@@ -15,7 +18,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from shisha_rt.process.output_room import OUTPUT_BYTES
@@ -23,11 +26,13 @@ from shisha_rt.tensors import TensorSpec
 
 MAX_RANK: Final = 31
 SHAPE_BYTES: Final = 8 * (1 + MAX_RANK)
+_LINE_BYTES: Final = 64  # engines want tensors aligned to it, and two frames' are never in one cache line
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A tensor's room: `offset_bytes` from the start of the slot. Its size is worked out once, not for each frame.
+    """A tensor's rooms: that of each slot `stride_bytes` behind the one before. `offset_bytes`: how much of a slot is
+    others' before it. Its size is worked out once, not for each frame.
 
     `size_bytes`: of all of it; where the shape depends on the data, its first `SHAPE_BYTES` hold that.
     """
@@ -35,6 +40,15 @@ class Region:
     tensor: TensorSpec
     offset_bytes: int
     size_bytes: int
+    stride_bytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "stride_bytes", max(1, -(-self.size_bytes // _LINE_BYTES)) * _LINE_BYTES)
+
+    @property
+    def is_gapless(self) -> bool:
+        """Whether neighbouring slots' tensors follow each other without a gap."""
+        return self.stride_bytes == self.size_bytes and not self.tensor.open_axes
 
     @property
     def room_bytes(self) -> int:
@@ -75,7 +89,7 @@ def layouts_of(indexes: Sequence[HasTensors], output_bytes: int = OUTPUT_BYTES) 
 
 
 def layout_of(index: HasTensors, output_bytes: int = OUTPUT_BYTES, *, number: int = 0, start_bytes: int = 0) -> Layout:
-    """Inputs, outputs and crossing tensors one after the other, each on a page of its own, from `start_bytes` on."""
+    """Inputs, outputs and crossing tensors one after the other, each beginning a page, from `start_bytes` on."""
     regions: dict[str, Region] = {}
     offset = start_bytes
     for tensor in index.tensors:

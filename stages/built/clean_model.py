@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,9 @@ import onnx
 from onnx import helper, numpy_helper
 
 from shisha_rt.messages.scales import read_scales, scales_file
-from shisha_rt.model.graph import Graph, Operator
+from shisha_rt.model.batches import follow_batch
+from shisha_rt.model.free_batch import free_batch, integers_of
+from shisha_rt.model.graph import Graph, Operator, Tensor
 from shisha_rt.model.reader.onnx_reader import CLEAN_FILE, read_clean
 from shisha_rt.model.spans import ends_of
 from shisha_rt.model.subgraphs import reads
@@ -54,6 +57,31 @@ class CleanModel:
         copied.partial = frozenset(partial)
         copied._take(graph, proto)
         return copied
+
+    def of_frames(self, count: int) -> CleanModel:
+        """The same for so many frames at once; of use where operators keep them apart (`model.batches`)."""
+        followed = follow_batch(self.graph, integers_of(self.proto.graph))
+        proto = onnx.ModelProto()
+        proto.CopyFrom(self.proto)
+        shapes = {name: tensor.shape for name, tensor in self.graph.tensors.items()}
+        free_batch(proto.graph, followed.reshaped, shapes)
+        tensors = {
+            name: _of_frames(tensor, followed.axes.get(name), count) for name, tensor in self.graph.tensors.items()
+        }
+        operators = tuple(
+            replace(operator, inputs=reads(node))
+            for operator, node in zip(self.graph.operators, proto.graph.node, strict=True)
+        )
+        added = {c.name: Tensor(c.name, tuple(c.dims), "INT64") for c in proto.graph.initializer}
+        graph = replace(
+            self.graph,
+            operators=operators,
+            inputs=tuple(tensors[tensor.name] for tensor in self.graph.inputs),
+            outputs=tuple(tensors[tensor.name] for tensor in self.graph.outputs),
+            tensors=tensors,
+            constants={**added, **self.graph.constants},
+        )
+        return self.changed(graph, proto)
 
     def _take(self, graph: Graph, model: onnx.ModelProto) -> None:
         self.graph, self.proto = graph, model
@@ -149,3 +177,10 @@ class CleanModel:
             )
             for tensor in tensors
         ]
+
+
+def _of_frames(tensor: Tensor, axis: int | None, count: int) -> Tensor:
+    if axis is None or axis >= len(tensor.shape):
+        return tensor
+    shape = (size * count if position == axis else size for position, size in enumerate(tensor.shape))
+    return replace(tensor, shape=tuple(shape))

@@ -16,6 +16,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Final
 
@@ -34,6 +35,7 @@ from shisha_rt.placement.segments import Segment, segment, segments
 from shisha_rt.process.arena import Arena
 from shisha_rt.tensors import NUMPY_OF
 from stages.built.clean_model import CleanModel
+from stages.built.differences import relative_difference
 from stages.built.shard_stage import ShardStage
 from stages.built.split_model import SplitStageModel
 from stages.engines.device_session import build_session
@@ -67,6 +69,10 @@ class PlacedModel:
         self._threads = threads
         self._device_speed = device_speed
         self._formulas = described_costs(model.graph, devices)
+
+    def of_frames(self, count: int) -> PlacedModel:
+        """The same for so many frames at once (see `CleanModel.of_frames`)."""
+        return PlacedModel(self._model.of_frames(count), self._index, self._devices, self._threads, self._device_speed)
 
     def stage(
         self, work: Sequence[Span], placement: Sequence[str], threads: int = 0, cores: Sequence[int] = ()
@@ -165,7 +171,7 @@ class PlacedStage:
         self.frame_bytes = weight_bytes + sum(tensor.size_bytes for tensor in self._ends)
         between = {name for segment in self.segments for name in segment.outputs} - set(outputs)
         self.difference = 0.0
-        self._inputs, self._outputs = inputs, outputs
+        self.inputs, self.outputs = inputs, outputs
         self._between = {name: _zeros(graph.tensors[name]) for name in between}
         self._parts = tuple(parts)
         self._device_speed = device_speed
@@ -191,10 +197,10 @@ class PlacedStage:
     def compute(self, given: Mapping[str, Array]) -> dict[str, Array]:
         """What it makes of these inputs, on memory of its own."""
         arrays = {tensor.name: _zeros(tensor) for tensor in self._ends}
-        for name in self._inputs:
+        for name in self.inputs:
             arrays[name][...] = given[name]
         self.run_bound(self.bind_to(arrays), lambda: 0.0)
-        return {name: arrays[name] for name in self._outputs}
+        return {name: arrays[name] for name in self.outputs}
 
     def run(self, arena: Arena, slot: int, cpu_clock: CpuClock, layout: int = 0) -> tuple[float, ...]:
         """Compute the stage on the tensors of `slot`, in place in the arena; returns each segment's seconds.
@@ -222,6 +228,10 @@ class PlacedStage:
             )
             for part in self._parts
         )
+
+    def go_on(self, arrays: Mapping[str, Array]) -> Callable[[CpuClock], tuple[float, ...]]:
+        """The same bound to arrays: see `run_bound`."""
+        return partial(self.run_bound, self.bind_to(arrays))
 
     def run_bound(self, bound: Sequence[Bound], cpu_clock: CpuClock) -> tuple[float, ...]:
         """Compute on the arrays that it is bound to; returns each segment's seconds."""
@@ -266,14 +276,3 @@ def most_apart(datatypes: Iterable[str]) -> float:
     Engines round a step of 255 apart, two after two roundings; the largest of an output's floats may be few steps.
     """
     return _MOST_STEPS / 255 if {"INT8", "UINT8"}.issuperset(datatypes) else _MOST_OF_LARGEST
-
-
-def relative_difference(computed: Array, expected: Array) -> float:
-    """Relative difference of an output from the expected one (see `PlacedStage.difference`)."""
-    if not expected.size:
-        return 0.0
-    if expected.dtype.kind in "iu" and expected.dtype.itemsize == 1:  # they stand for reals
-        return float(np.abs(computed.astype(np.int16) - expected.astype(np.int16)).max() / 255)
-    if expected.dtype.kind != "f":
-        return float((computed != expected).mean())
-    return float(np.abs(computed - expected).max() / max(np.abs(expected).max(), np.finfo(np.float32).tiny))

@@ -29,7 +29,8 @@ from shisha_rt.messages.partition_profiling import PartitionProfilingJob, Partit
 from shisha_rt.model.rounding import depends_on_engine
 from shisha_rt.placement.segments import Segment, segment
 from stages.built.clean_model import CleanModel
-from stages.built.placed import EXACT, most_apart, relative_difference
+from stages.built.differences import relative_difference
+from stages.built.placed import EXACT, most_apart
 from stages.engines.device_session import build_session
 from stages.engines.session import Array
 from stages.jobs.calibrate import Timer, run_rounds, say, stand

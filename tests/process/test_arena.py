@@ -147,12 +147,30 @@ def test_memory_is_there_only_where_it_was_written_and_until_it_is_punched(arena
     for slot in range(3):
         arena.view(slot, LAYOUT.regions["a"])[...] = 1
         arena.view(slot, LAYOUT.regions["skip"])[...] = 1
-    assert _resident_bytes(arena) - empty == 3 * (2 + 1) * _PAGE
+    assert _resident_bytes(arena) - empty == (6 + 1) * _PAGE, "a tensor's rooms lie side by side"
     for slot in range(3):
         arena.punch(slot, LAYOUT.regions["a"])
-    assert _resident_bytes(arena) - empty == 3 * _PAGE
+    assert _resident_bytes(arena) - empty == _PAGE
     assert not arena.view(0, LAYOUT.regions["a"]).any()
     assert (arena.view(0, LAYOUT.regions["skip"]) == 1).all()
+
+
+def test_neighbouring_slots_are_one_tensor(arena: Arena) -> None:
+    """Where no gap is between them: 8,000 bytes are a multiple of a cache line, 20 are none."""
+    region = LAYOUT.regions["a"]
+    for slot in range(3):
+        arena.view(slot, region)[...] = slot
+    many = arena.view_of_many(1, 2, region, axis=0)
+    assert many.shape == (4000,)
+    assert (many[:2000] == 1).all()
+    assert (many[2000:] == 2).all()
+    many[...] = 7
+    assert (arena.view(0, region) == 0).all()
+    assert (arena.view(2, region) == 7).all()
+    assert region.is_gapless
+    assert not LAYOUT.regions["skip"].is_gapless
+    with pytest.raises(IndexError, match="slot 3 of 3"):
+        arena.view_of_many(2, 2, region, axis=0)
 
 
 def test_nobody_can_change_its_size(arena: Arena) -> None:

@@ -42,6 +42,11 @@ from tests.stages.test_placed import (
 )
 
 
+def part(epoch: int) -> Descriptor:
+    """A frame's in slot 0, of stage 0."""
+    return Descriptor(1, 1, 0, 0, epoch, 0)
+
+
 class TestExecutor:
     """What the worker asks of its stages, without the process around it."""
 
@@ -93,21 +98,21 @@ class TestExecutor:
         assert other > 0
         put(arena, 0, {"x": np.full((4, 2), 2, np.float32)})
         for epoch in (1, 2, 3):
-            assert len(executor.run(epoch, 0, 0).segments_s) == 2
+            assert len(executor.run(part(epoch)).segments_s) == 2
             assert (outputs_in(arena, 0, compiled)["y"] == [[6, -1]] * 4).all()
-            assert not executor.demand(epoch, 0).paced
+            assert not executor.demand(part(epoch)).paced
         for epoch in (1, 2, 3):
             executor.retire(epoch)
         again = self._answer(executor, woken, replace_order(first, epoch=4))
         assert isinstance(again, Prepared)
         assert again.build_s == 0, "it was not long ago"
-        assert len(executor.run(4, 0, 0).segments_s) == 2
+        assert len(executor.run(part(4)).segments_s) == 2
 
     def test_a_place_paces_a_frame_by_the_sum_of_its_segments(self, compiled: Compiled, arena: Arena) -> None:
         executor, woken = self._executor(compiled, arena, [HOST, ADDER], threads=2)
         order = Prepare(1, 0, ((0, 0),), placement=("adder", "host", "adder"))
         assert isinstance(self._answer(executor, woken, order), Prepared)
-        demand, ran = executor.demand(1, 0), executor.run(1, 0, 0)
+        demand, ran = executor.demand(part(1)), executor.run(part(1))
         assert demand.paced
         assert ran.segments_s == pytest.approx((6.25e-3, 2e-3, 6.25e-3))
         assert EmulatedPlace("p", 2, lambda: 1.0).target_s(demand, ran.paced_cpu_s, speed=0.5) == pytest.approx(29e-3)

@@ -7,6 +7,11 @@ a part only if what waits would keep the faster ones busy for longer than that p
 A frame that is charged with a death goes only to the team where that was: else it could end every copy in turn. And
 only while another team of the pool serves that has no such frame: else a few of them, run again side by side, would
 leave nobody for all the others.
+
+Where runs may have several frames (`Epoch.batches`), an idle team takes its share of what is ready, so that none idles
+while another has all: what is ready over the teams that are idle. A second run waits until it is full, or the first is
+nearly done: until then more frames may come. Nothing else waits for frames that have not come, but for
+`Policy.batch_delay_s`. A frame that is charged, or suspected, runs alone.
 """
 
 from __future__ import annotations
@@ -19,20 +24,25 @@ from typing import Final
 
 from shisha_rt.core.lifecycle import instructions as do
 from shisha_rt.core.lifecycle.epochs import Epochs
-from shisha_rt.core.lifecycle.events import Descriptor
+from shisha_rt.core.lifecycle.events import Beside, Descriptor
 from shisha_rt.core.lifecycle.places import Places
 from shisha_rt.core.lifecycle.policy import Policy
-from shisha_rt.core.lifecycle.records import Epoch, Frame, PoolState, WorkerState
+from shisha_rt.core.lifecycle.records import Epoch, Frame, PoolState, QueuedPart, WorkerState
 from shisha_rt.core.lifecycle.streams import Streams
 
 _ALIKE: Final = 1.2
 """Teams whose times differ by less than this factor count as alike: so much is noise on a busy host."""
 _SMOOTHING: Final = 0.2
 """The weight of the last part in what parts take lately."""
+_NEARLY: Final = 0.8
+"""A run of which this part has passed is nearly done."""
 
 
 class Dealing:
-    """Parts that are ready, until they are with a worker; parts that are out, until they are back."""
+    """Parts that are ready, until they are with a worker; parts that are out, until they are back.
+
+    `wake_s`: when a run that waits for more frames is to wait no longer.
+    """
 
     def __init__(
         self, places: Places, epochs: Epochs, streams: Streams, policy: Policy, emit: Callable[[do.Instruction], None]
@@ -42,6 +52,7 @@ class Dealing:
         self._streams = streams
         self._policy = policy
         self._emit = emit
+        self.wake_s = math.inf
 
     def queue(self, frame: Frame, stage: int, now: float) -> None:
         """Queue a part that is ready, or is to run again."""
@@ -60,35 +71,72 @@ class Dealing:
         epoch = self._epochs.live.get(number)
         waiting = [] if epoch is None else [part[1] for pool in epoch.pools for part in pool.queue]
         out = (part for worker in self._places.workers.values() for part in worker.out)
-        return Counter([*waiting, *(part.stage for part in out if part.epoch == number)])
+        return Counter([*waiting, *(part.stage for part in out if part.epoch == number for _ in part.frames)])
 
-    def dispatch(self) -> None:
+    def dispatch(self, now: float) -> None:
         """Deal what waits, frames of the older epoch first."""
+        self.wake_s = math.inf
         for epoch in self._epochs.live.values():
             for pool in epoch.pools:
                 if pool.queue and not self._epochs.is_broken(epoch):
-                    self._deal(epoch, pool)
+                    self._deal(epoch, pool, now)
 
-    def _deal(self, epoch: Epoch, pool: PoolState) -> None:
+    def _deal(self, epoch: Epoch, pool: PoolState, now: float) -> None:
         depth, queue, at = self._policy.descriptors_per_worker, pool.queue, 0
         free = self._free(pool)
         if not free:
             return
         declined = set()  # stages of which nobody takes a part now, but of frames that are to stay where they died
         while free and at < len(queue):
-            _, stage, ready_s, frame = queue[at]
-            worker = None
+            _, stage, _, frame = queue[at]
+            worker, run = None, None
             if stage not in declined or frame.died_on is not None:
                 worker = self._taker(frame, stage, epoch, pool, free)
-            if worker is None:
+            if worker is not None:
+                run = self._run_from(queue, at, epoch, worker, free, now)
+            if worker is None or run is None:
                 at += 1
                 if frame.died_on is None:
                     declined.add(stage)
                 continue
-            del queue[at]
-            self._run(frame, stage, epoch, worker, ready_s)
+            self._run(run, stage, epoch, worker, now)
             if len(worker.out) >= depth:
                 free.remove(worker)
+
+    def _run_from(
+        self, queue: list[QueuedPart], at: int, epoch: Epoch, worker: WorkerState, free: list[WorkerState], now: float
+    ) -> list[QueuedPart] | None:
+        """Take the part at this position from the queue, and those that share its run; None: it waits for more."""
+        _, stage, ready_s, frame = queue[at]
+        most = epoch.batches[stage]
+        if most == 1 or frame.died_on is not None:
+            return [queue.pop(at)]
+        teams = 1 if worker.out else self._idle(epoch, stage, free)
+        alike: list[int] = []
+        for position in range(at, len(queue)):
+            _, queued_stage, _, queued = queue[position]
+            if queued_stage == stage and queued.died_on is None and queued.shape == frame.shape:
+                alike.append(position)
+                if len(alike) == most * teams:
+                    break
+        if len(alike) < most:
+            if worker.out and now < worker.refill_s:
+                return None
+            until_s = ready_s + self._policy.batch_delay_s
+            if not worker.out and now < until_s:
+                self.wake_s = min(self.wake_s, until_s)
+                return None
+        taken = alike[: -(-len(alike) // teams)]
+        run = [queue[position] for position in taken]
+        for position in reversed(taken):
+            del queue[position]
+        run.sort(key=_slot)
+        return run
+
+    def _idle(self, epoch: Epoch, stage: int, free: list[WorkerState]) -> int:
+        """How many teams could take a part of this stage and have nothing."""
+        key, down = (epoch.number, stage), self._places.down
+        return max(1, sum(not w.out and key in w.loaded and w.place not in down for w in free))
 
     def _free(self, pool: PoolState) -> list[WorkerState]:
         """The pool's workers with room, in its order. Under load few have any: of thousands few are asked."""
@@ -123,7 +171,7 @@ class Dealing:
         places = self._places
         others = [lead for lead in leads if lead != place and lead not in places.lost and lead not in places.down]
         serving = (places.serving[lead] for lead in others if lead in places.serving)
-        safe = (worker for worker in serving if all(frame.died_on is None for frame in worker.out.values()))
+        safe = (w for w in serving if not any(frame.died_on for frames in w.out.values() for frame in frames))
         return not others or any(key in worker.loaded for worker in safe)
 
     def _quickest(self, able: list[WorkerState], stage: int, epoch: Epoch, pool: PoolState) -> WorkerState | None:
@@ -161,35 +209,76 @@ class Dealing:
             parts += self._streams.waiting
         return not frames_per_s or parts / frames_per_s > takes_s
 
-    def _run(self, frame: Frame, stage: int, epoch: Epoch, worker: WorkerState, ready_s: float) -> None:
+    def _run(self, run: list[QueuedPart], stage: int, epoch: Epoch, worker: WorkerState, now: float) -> None:
+        _, _, ready_s, frame = run[0]
         assert frame.slot is not None
         part = Descriptor(worker.incarnation, frame.number, frame.attempt, stage, epoch.number, frame.slot)
-        frame.out[stage] = part
-        worker.out[part] = frame
+        frames: tuple[Frame, ...] = (frame,)
+        shared: tuple[do.Shared, ...] = ()
+        if len(run) > 1:
+            frames = tuple(queued[3] for queued in run)
+            part = part._replace(beside=tuple(_beside(other) for other in frames[1:]))
+            shared = tuple(do.Shared(*_copies(other, stage, epoch), other.ticket) for other in frames[1:])
+            ready_s = max(queued[2] for queued in run)
+        for each in frames:
+            each.out[stage] = part
+        if not worker.out:
+            self._note_start(worker, part, epoch, now)
+        worker.out[part] = frames
         if len(worker.out) >= self._policy.descriptors_per_worker:
             self._places.roomy.pop(worker.place, None)
-        # Whoever begins or ends a frame alone copies what its client lends: into the slot once, before anyone reads it,
-        # and out of it when all else is done.
-        reads = frame.unread and stage in epoch.first
-        writes = frame.lent_out and epoch.last == (stage,)
-        self._emit(do.RunPart(part, ready_s, reads, writes, frame.ticket))
+        self._emit(do.RunPart(part, ready_s, *_copies(frame, stage, epoch), frame.ticket, shared))
 
-    def take_back(self, part: Descriptor, service_s: float = 0.0) -> Frame | None:
-        """The frame whose outstanding part this is, or None for a late or unknown reply."""
+    def _note_start(self, worker: WorkerState, part: Descriptor, epoch: Epoch, now: float) -> None:
+        frame_s = epoch.service_s[part.stage].get(worker.place, 0.0)
+        worker.refill_s = now + _NEARLY * frame_s * (1 + len(part.beside))
+
+    def place_of(self, part: Descriptor) -> str:
+        """The place whose worker has it; empty if it is gone."""
         worker = self._places.workers.get(part.incarnation)
-        frame = None if worker is None else worker.out.pop(part, None)
-        if worker is None or frame is None:
+        return "" if worker is None else worker.place
+
+    def take_back(self, part: Descriptor, now: float, service_s: float = 0.0) -> tuple[Frame, ...] | None:
+        """The frames whose outstanding run this is, or None for a late or unknown reply."""
+        worker = self._places.workers.get(part.incarnation)
+        frames = None if worker is None else worker.out.pop(part, None)
+        if worker is None or frames is None:
             return None
-        del frame.out[part.stage]
+        for frame in frames:
+            del frame.out[part.stage]
         if self._places.serving.get(worker.place) is worker:
             self._places.roomy[worker.place] = worker
-        assert frame.epoch is not None
+        epoch = frames[0].epoch
+        assert epoch is not None
         if service_s > 0:
-            known = frame.epoch.service_s[part.stage]
-            before_s = known.get(worker.place, service_s)
-            known[worker.place] = before_s + _SMOOTHING * (service_s - before_s)
-        return frame
+            known, frame_s = epoch.service_s[part.stage], service_s / len(frames)
+            before_s = known.get(worker.place, frame_s)
+            known[worker.place] = before_s + _SMOOTHING * (frame_s - before_s)
+        if worker.out:
+            following = next(iter(worker.out))
+            self._note_start(worker, following, self._epochs.live[following.epoch], now)
+        return frames
 
 
 def _held(worker: WorkerState) -> int:
     return len(worker.out)
+
+
+def _slot(queued: QueuedPart) -> int:
+    slot = queued[3].slot
+    assert slot is not None
+    return slot
+
+
+def _beside(frame: Frame) -> Beside:
+    assert frame.slot is not None
+    return Beside(frame.number, frame.attempt, frame.slot)
+
+
+def _copies(frame: Frame, stage: int, epoch: Epoch) -> tuple[bool, bool]:
+    """Whether this stage reads, and writes, what the frame's client lends.
+
+    Whoever begins or ends a frame alone copies that: into the slot once, before anyone reads it, and out of it when all
+    else is done.
+    """
+    return frame.unread and stage in epoch.first, frame.lent_out and epoch.last == (stage,)

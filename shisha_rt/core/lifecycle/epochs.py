@@ -85,9 +85,11 @@ class Epochs:
     @property
     def plans(self) -> list[Plan]:
         """Plans of every epoch that a worker may have."""
-        return [epoch.plan for epoch in self._epochs()]
+        return [epoch.plan for epoch in self.all]
 
-    def _epochs(self) -> list[Epoch]:
+    @property
+    def all(self) -> list[Epoch]:
+        """Every epoch that a worker may have, oldest first."""
         return [*self.live.values(), *([self.preparing] if self.preparing else [])]
 
     def runnable(self) -> Epoch | None:
@@ -102,11 +104,11 @@ class Epochs:
 
     def places_in_use(self) -> set[str]:
         """The places whose workers some live epoch, or the one in preparation, needs."""
-        return {lead for epoch in self._epochs() for pool in epoch.pools for lead in pool.leads}
+        return {lead for epoch in self.all for pool in epoch.pools for lead in pool.leads}
 
     def places_planned(self) -> set[str]:
         """The places whose cores some live epoch, or the one in preparation, computes on: those of whole teams."""
-        return {name for epoch in self._epochs() for name in epoch.plan.places}
+        return {name for epoch in self.all for name in epoch.plan.places}
 
     def passed_by_none_but(self, ended: Plan, passing: Callable[[Plan], set[TensorT]]) -> set[TensorT]:
         """The tensors for which slots need no room any more, now that `ended` has.
@@ -217,7 +219,9 @@ class Epochs:
     # --- preparing --------------------------------------------------------------------------------------------
 
     def _begin(self, proposal: ev.PlanProposed, plan: Plan, now: float) -> None:
-        epoch = Epoch(next(self._numbers), plan, proposal, prepare_until_s=now + self._policy.prepare_s)
+        batched = plan if proposal.owner is ev.Owner.CLIENT else self.rules.in_batches(plan)
+        batches = tuple(stage.batch for stage in batched.stages)
+        epoch = Epoch(next(self._numbers), plan, proposal, batches, prepare_until_s=now + self._policy.prepare_s)
         self.preparing = epoch
         self._emit(do.EpochStarted(proposal.owner, proposal.proposal, epoch.number, plan))
         for name in plan.leads:
@@ -236,7 +240,8 @@ class Epochs:
             epoch.asked.add(worker.incarnation)
         for index in pool.stages:
             self._loading.ask(worker, epoch.number, index, until_s)
-            self._emit(do.PrepareStage(worker.incarnation, epoch.number, index, team, epoch.plan))
+            batch = epoch.batches[index]
+            self._emit(do.PrepareStage(worker.incarnation, epoch.number, index, team, epoch.plan, batch))
 
     def load(self, worker: WorkerState, now: float) -> None:
         """A worker has come up: it loads its stages of each live epoch, and of the one that waits for it.
@@ -244,7 +249,7 @@ class Epochs:
         As long as workers come up one after the other, waiting for them is not preparing.
         """
         until_s = now + self._policy.prepare_s
-        for epoch in self._epochs():
+        for epoch in self.all:
             self._ask(worker, epoch, until_s)
         if self.preparing is not None and worker.incarnation in self.preparing.asked:
             self.preparing.prepare_until_s = until_s
@@ -255,11 +260,16 @@ class Epochs:
             return  # of an epoch that was dropped meanwhile
         self._loading.note_fewer()
         worker.loaded.add(key)
-        for known in self._epochs():
+        for known in self.all:
             if known.number == event.epoch:
                 self._crashes.forget(known.plan.stages[event.stage], worker.place)
+                if event.alone:
+                    known.keep_alone(event.stage)
         epoch = self.preparing
         if epoch is None or epoch.number != event.epoch:
+            return
+        if event.alone and epoch.plan.stages[event.stage].batch > 1:  # it is the plan that says so
+            self._drop(f"{worker.place} could not prepare it: {event.alone}", failed_stage=event.stage)
             return
         epoch.unprepared.discard((event.stage, worker.place))
         if not epoch.unprepared:
@@ -352,7 +362,8 @@ class Epochs:
     def _overdue_from_s(self, epoch: Epoch) -> float:
         if epoch.overdue or epoch is self.beside:
             return math.inf
-        slowest_s = max((taken_s for by_lead in epoch.service_s for taken_s in by_lead.values()), default=0.0)
+        runs = zip(epoch.service_s, epoch.batches, strict=True)
+        slowest_s = max((batch * taken_s for by_lead, batch in runs for taken_s in by_lead.values()), default=0.0)
         return epoch.moved_s + max(self._policy.retire_s, _PARTS_OF_PATIENCE * slowest_s)
 
     def _hurry(self, epoch: Epoch, now: float) -> None:

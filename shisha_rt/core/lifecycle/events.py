@@ -18,11 +18,20 @@ Ticket: TypeAlias = Any
 """What the shell keeps of a frame in flight: the lifecycle carries it from its arrival to its answer, unread."""
 
 
+class Beside(NamedTuple):
+    """Another frame of a run: see `Descriptor`."""
+
+    frame: int
+    attempt: int
+    slot: int
+
+
 class Descriptor(NamedTuple):
     """One piece of work out with one worker: stage `stage` of `epoch`'s plan, on the frame in `slot`.
 
     `attempt` counts the starts of its frame. Work that is repeated after a death has another incarnation, so that a
-    late reply is recognised. It travels as it is, there and back.
+    late reply is recognised. It travels as it is, there and back. `beside`: the further frames that are computed in the
+    same run, by ascending slots: they go and come back together.
     """
 
     incarnation: int
@@ -31,12 +40,23 @@ class Descriptor(NamedTuple):
     stage: int
     epoch: int
     slot: int
+    beside: tuple[Beside, ...] = ()
+
+    @property
+    def frames(self) -> tuple[int, ...]:
+        """The numbers of all frames of the run."""
+        return (self.frame, *(other.frame for other in self.beside))
+
+    @property
+    def slots(self) -> tuple[int, ...]:
+        return (self.slot, *(other.slot for other in self.beside))
 
 
 class FrameArrived(Struct, frozen=True, gc=False):
     """A validated request. `frame` is the daemon's own number, never used before; `deadline_s` is absolute.
 
-    `lent_in`: inputs of it lie in memory that its client lends, `lent_out`: outputs are to be written there.
+    `lent_in`: inputs of it lie in memory that its client lends, `lent_out`: outputs are to be written there. `shape`:
+    which of the model's shapes it has; only frames of one shape share a run.
     """
 
     frame: int
@@ -47,6 +67,7 @@ class FrameArrived(Struct, frozen=True, gc=False):
     deadline_s: float | None = None
     lent_in: bool = False
     lent_out: bool = False
+    shape: int = 0
     ticket: Ticket = None
 
 
@@ -56,7 +77,7 @@ class FrameCancelled:
 
 
 class PartDone(Struct, frozen=True, gc=False):
-    """`service_s`: what it took, by which the teams of a pool are compared; 0: not known."""
+    """`service_s`: what the run took, by which the teams of a pool are compared; 0: not known."""
 
     descriptor: Descriptor
     service_s: float = 0.0
@@ -64,7 +85,7 @@ class PartDone(Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class PartFailed:
-    """The engine raised while it ran this part; `reason` is its root error in one line."""
+    """The engine raised during this run; `reason` is its root error in one line."""
 
     descriptor: Descriptor
     reason: str
@@ -79,7 +100,8 @@ class WorkerReady:
 
 @dataclass(frozen=True, slots=True)
 class WorkerGone:
-    """The process is dead for certain (never presumed). `running` is the frame it was computing, if any.
+    """The process is dead for certain (never presumed). `running` is the frame it was computing, if any: of several
+    that share a run, the descriptor's own.
 
     `started`: False if there never was one, as there was no process or descriptor to be had. `crashed`: it ended by
     itself, and nobody has killed it.
@@ -157,9 +179,12 @@ class LetGo:
 
 @dataclass(frozen=True, slots=True)
 class StagePrepared:
+    """`alone`: why its runs have to have one frame, where more were asked for."""
+
     epoch: int
     stage: int
     incarnation: int
+    alone: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,15 @@
   its epoch at any time: inputs are never rewritten, and outputs are read only when they are done.
 - A death is charged once, to the frame that was being computed, and only if that part was dealt after the last charge:
   of two workers that one frame ends at once, one counts.
+- Of several frames that shared a run which a death or the engine's error ended, nobody knows which it was: they are not
+  charged, but suspected. Each runs again alone, and only there; what happens then is its own.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from heapq import heappop, heappush
 from typing import Final
 
 from shisha_rt.core.lifecycle import events as ev
@@ -28,6 +31,7 @@ from shisha_rt.core.lifecycle.streams import Deadlines, Streams
 from shisha_rt.core.lifecycle.tables import FRAME, FramePhase, Transition, step
 from shisha_rt.errors import Error
 
+_WHATEVER_STAGE: Final = -1
 _DRAINING: Final = Error.DRAINING, "the daemon is draining and admits no more frames"
 
 
@@ -46,7 +50,7 @@ class Frames:
     ) -> None:
         self.by_number: dict[int, Frame] = {}
         self.slot_count = slot_count
-        self.free_slots = list(range(slot_count))[::-1]
+        self.free_slots = list(range(slot_count))  # a heap: slots in use are neighbours, as frames of a run should be
         self.streams = streams
         self.stranded: set[int] = set()
         self.draining = False
@@ -79,6 +83,7 @@ class Frames:
             event.deadline_s,
             unread=event.lent_in,
             lent_out=event.lent_out,
+            shape=event.shape,
             ticket=event.ticket,
         )
         self.by_number[frame.number] = frame
@@ -93,7 +98,7 @@ class Frames:
         epoch = self._epochs.runnable()
         while epoch is not None and self.free_slots and self.streams.turn:
             frame = self.by_number[self.streams.next_number()]
-            frame.slot = self.free_slots.pop()
+            frame.slot = heappop(self.free_slots)
             self._step(frame, "admit")
             self.streams.waits_no_more(frame)
             self._emit(do.Fill(frame.number, frame.slot, frame.ticket))
@@ -135,25 +140,34 @@ class Frames:
         self._step(frame, "strand")
         self._leave_epoch(frame)
         frame.done.clear()
+        if frame.suspected is not None:
+            frame.suspected = _WHATEVER_STAGE
         self.stranded.add(frame.number)
 
     def part_done(self, event: ev.PartDone, now: float) -> None:
-        frame = self._dealing.take_back(event.descriptor, event.service_s)
-        if frame is None:
+        frames = self._dealing.take_back(event.descriptor, now, event.service_s)
+        if frames is None:
             self.stale_replies += 1
             return
-        if frame.phase is FramePhase.LEAVING:
-            self._returned(frame)
-            return
+        for frame in frames:
+            if frame.phase is FramePhase.LEAVING:
+                self._returned(frame)
+            else:
+                self._passed(frame, event.descriptor.stage, now)
+
+    def _passed(self, frame: Frame, stage: int, now: float) -> None:
         epoch, done = frame.epoch, frame.done
         assert epoch is not None
         epoch.moved_s = now
         frame.unread = False
-        done.add(event.descriptor.stage)
+        if frame.suspected == stage:
+            frame.suspected = None
+            frame.died_on = frame.died_on if frame.deaths else None
+        done.add(stage)
         if len(done) == len(epoch.followers):
             self._finish(frame, epoch)
         else:
-            self._go_on(frame, epoch, event.descriptor.stage, now)
+            self._go_on(frame, epoch, stage, now)
 
     def _go_on(self, frame: Frame, epoch: Epoch, done: int, now: float) -> None:
         """Queue what has waited for stage `done`, and for no other."""
@@ -169,13 +183,20 @@ class Frames:
         self._answer(frame)
 
     def part_failed(self, event: ev.PartFailed, now: float) -> None:
-        frame = self._dealing.take_back(event.descriptor)
-        if frame is None:
+        part = event.descriptor
+        place = self._dealing.place_of(part)
+        frames = self._dealing.take_back(part, now)
+        if frames is None:
             self.stale_replies += 1
-        elif frame.phase is FramePhase.LEAVING:
-            self._returned(frame)
-        else:
-            self._abandon(frame, Error.TASK_FAILED, event.reason)
+            return
+        for frame in frames:
+            if frame.phase is FramePhase.LEAVING:
+                self._returned(frame)
+            elif part.beside:
+                self._suspect(frame, part.stage, place)
+                self._dealing.queue(frame, part.stage, now)
+            else:
+                self._abandon(frame, Error.TASK_FAILED, event.reason)
 
     def _returned(self, frame: Frame) -> None:
         """A part of a frame that is decided has come back: with the last one it leaves."""
@@ -188,24 +209,40 @@ class Frames:
     def worker_gone(self, worker: WorkerState, event: ev.WorkerGone, now: float) -> None:
         """Take back what the dead worker held; only the frame that it was computing is charged with its death."""
         lost, worker.out = worker.out, {}
-        for part, frame in lost.items():
-            del frame.out[part.stage]
+        for part, frames in lost.items():
+            for frame in frames:
+                del frame.out[part.stage]
         computed = next((part for part in lost if part.frame == event.running), None)  # it runs them in their order
         if computed is not None and not worker.blameless:
-            self._charge(lost[computed], computed, worker.place, event.reason)
-        for part, frame in lost.items():
-            if frame.phase is FramePhase.ACTIVE:
-                self.replayed += 1
-                self._dealing.queue(frame, part.stage, now)
-            elif frame.phase is FramePhase.LEAVING:
-                self._returned(frame)
+            for frame in lost[computed]:
+                self._blame(frame, computed, worker.place, event.reason)
+        for part, frames in lost.items():
+            for frame in frames:
+                if frame.phase is FramePhase.ACTIVE:
+                    self.replayed += 1
+                    self._dealing.queue(frame, part.stage, now)
+                elif frame.phase is FramePhase.LEAVING:
+                    self._returned(frame)
 
-    def _charge(self, frame: Frame, part: ev.Descriptor, place: str, reason: str) -> None:
+    def _blame(self, frame: Frame, part: ev.Descriptor, place: str, reason: str) -> None:
+        """A worker died while it computed this run of the frame."""
         if frame.phase is not FramePhase.ACTIVE or part in frame.excused:
             return
+        if part.beside:
+            self._suspect(frame, part.stage, place)
+        else:
+            self._charge(frame, place, reason)
+
+    def _suspect(self, frame: Frame, stage: int, place: str) -> None:
+        frame.suspected, frame.died_on, frame.excused = stage, place, frozenset(frame.out.values())
+
+    def _charge(self, frame: Frame, place: str, reason: str) -> None:
         frame.deaths += 1
         frame.died_on, frame.excused = place, frozenset(frame.out.values())
-        if frame.deaths >= self._policy.deaths_per_frame:
+        if frame.suspected is not None:
+            message = f"the worker on {place} died while it ran this frame with others, and then alone: {reason}"
+            self._abandon(frame, Error.WORKER_DIED, message)
+        elif frame.deaths >= self._policy.deaths_per_frame:
             message = f"the worker on {place} died {frame.deaths} times while it ran this frame: {reason}"
             self._abandon(frame, Error.WORKER_DIED, message)
 
@@ -270,7 +307,7 @@ class Frames:
         self._leave_epoch(frame)
         self.stranded.discard(frame.number)
         if frame.slot is not None:
-            self.free_slots.append(frame.slot)
+            heappush(self.free_slots, frame.slot)
             frame.slot = None
         self._forget(frame)
 

@@ -43,11 +43,19 @@ class ReadLent:
     ticket: Ticket = None
 
 
+class Shared(Struct, frozen=True, gc=False):
+    """What `RunPart` says of a frame, of another one of its run."""
+
+    reads: bool
+    writes: bool
+    ticket: Ticket
+
+
 class RunPart(Struct, frozen=True, gc=False):
     """`ready_s`: since when it could run: its inputs are there, or are again after a death.
 
     `reads`: the worker first copies the inputs that the client lends into the slot; `writes`: at the end it writes the
-    outputs to where the client lends room for them.
+    outputs to where the client lends room for them. `beside`: the same of the descriptor's further frames.
     """
 
     descriptor: Descriptor
@@ -55,6 +63,7 @@ class RunPart(Struct, frozen=True, gc=False):
     reads: bool = False
     writes: bool = False
     ticket: Ticket = None
+    beside: tuple[Shared, ...] = ()
 
 
 class Collect(Struct, frozen=True, gc=False):
@@ -95,13 +104,17 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class PrepareStage:
-    """Have the worker of `team`'s lead build and warm stage `stage` of `plan` for `epoch` beside what it runs now."""
+    """Have the worker of `team`'s lead build and warm stage `stage` of `plan` for `epoch` beside what it runs now.
+
+    `batch`: for runs of up to so many frames.
+    """
 
     incarnation: int
     epoch: int
     stage: int
     team: Team
     plan: Plan
+    batch: int
 
 
 @dataclass(frozen=True, slots=True)

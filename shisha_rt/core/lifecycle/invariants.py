@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+from shisha_rt.core.lifecycle.events import Descriptor
 from shisha_rt.core.lifecycle.lifecycle import Lifecycle
 from shisha_rt.core.lifecycle.records import Epoch, Frame, PoolState
 from shisha_rt.core.lifecycle.tables import EpochPhase, FramePhase, PlacePhase
@@ -44,7 +45,8 @@ def _check_frame(lifecycle: Lifecycle, frame: Frame) -> None:
     assert not (frame.unread and many), f"{name} is begun by several stages, and what is lent has not been read"
     assert not (frame.delivered and phase is FramePhase.GONE), f"{name} was answered and left, yet it is remembered"
     assert frame.deaths < lifecycle.policy.deaths_per_frame or decided, f"{name} goes on after {frame.deaths} deaths"
-    assert (frame.died_on is None) == (not frame.deaths), f"{name} has {frame.deaths} deaths, on {frame.died_on}"
+    blamed = frame.deaths or frame.suspected is not None
+    assert (frame.died_on is None) == (not blamed), f"{name} has {frame.deaths} deaths, on {frame.died_on}"
     if epoch is None:
         return
     assert not frame.done & frame.out.keys(), f"{name}: {frame.out} are out, {frame.done} are done"
@@ -66,19 +68,32 @@ def _check_descriptors(lifecycle: Lifecycle) -> None:
     for worker in lifecycle.places.workers.values():
         name = f"worker {worker.incarnation}"
         assert len(worker.out) <= lifecycle.policy.descriptors_per_worker, f"{name} has {len(worker.out)} parts"
-        for part, frame in worker.out.items():
-            count += 1
-            assert lifecycle.frames.by_number.get(part.frame) is frame, f"{name} has {part} of a forgotten frame"
-            assert frame.out.get(part.stage) is part, f"{name} has {part}, its frame has {frame.out}"
-            own = (worker.incarnation, frame.attempt, frame.slot)
-            assert (part.incarnation, part.attempt, part.slot) == own, f"{part} does not describe its frame: {own}"
-            assert frame.epoch is not None
-            assert frame.epoch.number == part.epoch, f"{part} is of a frame in epoch {frame.epoch.number}"
-            assert (part.epoch, part.stage) in worker.loaded, f"{name} was given {part} without having loaded it"
-            leads = frame.epoch.plan.stages[part.stage].leads
-            assert worker.place in leads, f"{part} is for {leads}, it is on {worker.place}"
+        for part, frames in worker.out.items():
+            count += len(frames)
+            _check_run(part, frames)
+            tasks = ((part.frame, part.attempt, part.slot), *part.beside)
+            for frame, (number, attempt, slot) in zip(frames, tasks, strict=True):
+                assert lifecycle.frames.by_number.get(number) is frame, f"{name} has {part} of a forgotten frame"
+                assert frame.out.get(part.stage) is part, f"{name} has {part}, its frame has {frame.out}"
+                own = (worker.incarnation, frame.attempt, frame.slot)
+                assert (part.incarnation, attempt, slot) == own, f"{part} does not describe its frame: {own}"
+                assert frame.epoch is not None
+                assert frame.epoch.number == part.epoch, f"{part} is of a frame in epoch {frame.epoch.number}"
+                assert (part.epoch, part.stage) in worker.loaded, f"{name} was given {part} without having loaded it"
+                leads = frame.epoch.plan.stages[part.stage].leads
+                assert worker.place in leads, f"{part} is for {leads}, it is on {worker.place}"
     out = sum(len(frame.out) for frame in lifecycle.frames.by_number.values())
     assert out == count, f"{out} parts of frames are out, workers have {count}"
+
+
+def _check_run(part: Descriptor, frames: tuple[Frame, ...]) -> None:
+    """Frames of a run are of one shape, as many as may be, and none of them ought to run alone."""
+    epoch = frames[0].epoch
+    assert epoch is not None
+    assert len(frames) <= epoch.batches[part.stage], f"{part} has {len(frames)} frames, of {epoch.batches[part.stage]}"
+    if len(frames) > 1:
+        assert len({frame.shape for frame in frames}) == 1, f"{part} has frames of several shapes"
+        assert list(part.slots) == sorted(part.slots), f"{part} has its slots in another order than they lie"
 
 
 def _check_queues(lifecycle: Lifecycle) -> None:
@@ -118,6 +133,8 @@ def _check_dealt(lifecycle: Lifecycle, epoch: Epoch, pool: PoolState) -> None:
         for _, stage, _, frame in pool.queue:
             if (epoch.number, stage) not in worker.loaded:
                 continue
+            if epoch.batches[stage] > 1 and frame.died_on is None and (worker.out or lifecycle.policy.batch_delay_s):
+                continue  # it waits for more frames
             kept = frame.died_on if frame.died_on in pool.leads and frame.died_on not in out else None
             spared = lead in down and not down.issuperset(pool.leads) and kept is None
             risks = frame.died_on is not None and not _others_go_on(lifecycle, epoch, stage, pool, lead)
@@ -132,7 +149,11 @@ def _others_go_on(lifecycle: Lifecycle, epoch: Epoch, stage: int, pool: PoolStat
     for other in others:
         worker = places.serving.get(other)
         ready = worker is not None and (epoch.number, stage) in worker.loaded
-        if worker is not None and ready and not any(frame.deaths for frame in worker.out.values()):
+        if (
+            worker is not None
+            and ready
+            and not any(frame.died_on for frames in worker.out.values() for frame in frames)
+        ):
             return True
     return not others
 

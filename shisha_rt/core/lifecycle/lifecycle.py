@@ -86,8 +86,8 @@ class Lifecycle:
         else:
             if self.frames.free_slots:
                 self.frames.admit(now_s)
-            if self.places.roomy:
-                self.dealing.dispatch()
+            if self.places.roomy or self.dealing.wake_s <= now_s:
+                self.dealing.dispatch(now_s)
         done = self.instructions[:]
         self.instructions.clear()
         return done
@@ -95,6 +95,8 @@ class Lifecycle:
     def next_wake_s(self) -> float | None:
         """When `Tick` is due at the latest, if nothing else happens."""
         deadline_s = self.frames.deadlines.next_s()
+        if self.dealing.wake_s < math.inf:
+            deadline_s = self.dealing.wake_s if deadline_s is None else min(deadline_s, self.dealing.wake_s)
         if self._calm:
             return deadline_s
         times = [] if deadline_s is None else [deadline_s]
@@ -161,7 +163,7 @@ class Lifecycle:
         self.epochs.advance(now)
         self.frames.rescue(now)
         self.frames.admit(now)
-        self.dealing.dispatch()
+        self.dealing.dispatch(now)
         self.epochs.finish_retiring()
         self.epochs.advance(now)
         if self.places.dismissed:

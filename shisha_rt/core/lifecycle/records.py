@@ -23,7 +23,10 @@ class Frame(Struct, eq=False):
     `done` are the stages of `epoch` that are, `out` its parts that are with a worker, by stage. `attempt`: how often
     it was started anew. `deaths`: those that it is charged with; `died_on`: where the last one was; `excused`: the
     parts that were out then, whose loss it is not charged with. `unread`: inputs that its client lends are not in its
-    slot yet. `lent_out`: outputs go to memory that its client lends.
+    slot yet. `lent_out`: outputs go to memory that its client lends. `shape`: which of the model's it has.
+
+    `suspected`: the stage at which it shared a run that ended badly, and nobody knows by which frame: it runs alone, on
+    `died_on`, until it has passed that stage.
     """
 
     number: int
@@ -41,6 +44,8 @@ class Frame(Struct, eq=False):
     excused: frozenset[Descriptor] = frozenset()
     unread: bool = False
     lent_out: bool = False
+    shape: int = 0
+    suspected: int | None = None
     delivered: bool = False
     ticket: Ticket = None
     error: tuple[Error, str] | None = None
@@ -124,13 +129,14 @@ class Epoch:
 
     `pool_of` and `followers` (stages,): the pool of each, and the stages that come after it. `first`: those that need
     the input alone, `last` those that no other comes after. `service_s` (stages,): what a part takes lately, by lead.
-    `moved_s`: when it was superseded, or a part of it done after that; `overdue`: that is so long ago that its frames
-    are to start anew.
+    `batches` (stages,): the most frames of one run. `moved_s`: when it was superseded, or a part of it done after that;
+    `overdue`: that is so long ago that its frames are to start anew.
     """
 
     number: int
     plan: Plan
     proposal: PlanProposed
+    batches: tuple[int, ...] = ()
     phase: EpochPhase = EpochPhase.PREPARING
     frames: set[int] = field(default_factory=set)
     moved_s: float = 0.0
@@ -159,13 +165,18 @@ class Epoch:
         self.first = tuple(index for index, stage in stages if not stage.after)
         self.last = tuple(index for index, after in enumerate(followers) if not after)
         self.service_s = tuple({} for _ in stages)
+        self.batches = self.batches or tuple(stage.batch for _, stage in stages)
+
+    def keep_alone(self, stage: int) -> None:
+        """Runs of a stage have one frame from now on: frames would come out of others otherwise than alone."""
+        self.batches = (*self.batches[:stage], 1, *self.batches[stage + 1 :])
 
 
 @dataclass(slots=True, eq=False)
 class WorkerState:
-    """One incarnation of a place's process: what it was given, and the stages, by epoch and index, that it has loaded
-    or is loading (until when). `blameless`: it was ended for another's sake, which neither its place nor the frame that
-    it computed is charged with.
+    """One incarnation of a place's process: the runs that it was given, each with its frames, and the stages, by epoch
+    and index, that it has loaded or is loading (until when). `blameless`: it was ended for another's sake, with which
+    neither its place nor the frame that it computed is charged. `refill_s`: when its present run is nearly done.
     """
 
     incarnation: int
@@ -173,7 +184,8 @@ class WorkerState:
     start_s: float
     loaded: set[tuple[int, int]] = field(default_factory=set)
     loading: dict[tuple[int, int], float] = field(default_factory=dict)
-    out: dict[Descriptor, Frame] = field(default_factory=dict)
+    out: dict[Descriptor, tuple[Frame, ...]] = field(default_factory=dict)
+    refill_s: float = 0.0
     killed: bool = False
     blameless: bool = False
 

@@ -34,6 +34,9 @@ class StageWindow:
     """The last frames of one stage of one epoch on one team, and what its worker said when it was built: the first
     time that it ran, to warm up, took `warm_s`. `all_s`: the histogram of all that ran there.
 
+    `most`: the most frames of one run; `run_frames`: those of the last runs, where that is more than one. A frame's
+    seconds are its share of its run's.
+
     `segments` is (frames, segments) seconds, empty unless the stage's operators are placed on devices.
     """
 
@@ -44,6 +47,8 @@ class StageWindow:
     frames: int = 0
     built: dict[str, float | int | None] = field(default_factory=lambda: dict.fromkeys(_BUILT))
     warm_s: float = 0.0
+    most: int = 1
+    run_frames: deque[int] = field(default_factory=lambda: deque(maxlen=_WINDOW_FRAMES))
     all_s: PlainSeries | None = None
     _medians: dict[str, tuple[int, float | None]] = field(default_factory=dict)  # each with the frames there were then
 
@@ -115,23 +120,25 @@ class Telemetry:
         self._mix = ShapeMix(shapes) if shapes > 1 else None
         self._windows: dict[tuple[int, int, str], StageWindow] = {}
 
-    def took(self, done: Done, place: str, ticket: Ticket) -> float:
-        """A part of this frame has been computed. Returns its seconds, as of the average frame."""
-        part = done.part
+    def took(self, done: Done, place: str, tickets: Sequence[Ticket]) -> float:
+        """A run of these frames has been computed. Returns the seconds of one of them, as of the average frame."""
+        part, frames = done.part, len(tickets)
         window = self._windows.get((part.epoch, part.stage, place)) or self.window(part.epoch, part.stage, place)
-        service_s = done.service_s / self._scale
+        service_s = done.service_s / self._scale / frames
         if window.all_s is None:
             window.all_s = self._counting.service(part.stage, place)
-        window.all_s.observe(service_s)
-        ticket.compute_s += done.service_s
         if done.dropped_s:
             self._counting.dropped(place, done.dropped_s)
-        cpu_s = done.cpu_s
-        if self._mix is not None:
-            ratio = self._mix.ratio(ticket.request.layout)
-            service_s, cpu_s = service_s * ratio, cpu_s * ratio
-        window.add(service_s, cpu_s, done.waited_s / self._scale, done.segments_s)
-        return service_s
+        cpu_s, waited_s = done.cpu_s / frames, done.waited_s / self._scale
+        ratio = 1.0 if self._mix is None else self._mix.ratio(tickets[0].request.layout)
+        for ticket in tickets:
+            window.all_s.observe(service_s)
+            window.add(service_s * ratio, cpu_s * ratio, waited_s, done.segments_s)
+            ticket.compute_s += done.service_s  # so long it was on its way
+        if window.most > 1:
+            self._counting.run(part.stage, place, frames)
+            window.run_frames.append(frames)
+        return service_s * ratio
 
     def alone_s(self, ticket: Ticket, seconds: float) -> float:
         """Seconds that a frame took by itself, as of the average frame."""
@@ -168,7 +175,7 @@ class Telemetry:
         return rate_of(plan, [[math.inf if seconds is None else seconds for seconds in teams] for teams in known])
 
     def expected_s(self, epoch: int, plan: Plan) -> dict[str, float]:
-        """Map each lead to the most seconds that a part takes there.
+        """Map each lead to the most seconds that a run takes there, of as many frames as it may have.
 
         The median or, before the first part, what warming up took.
 
@@ -179,7 +186,8 @@ class Telemetry:
             for lead in stage.leads:
                 window = self.window(epoch, index, lead)
                 least_s = window.warm_s if self._mix is not None else 0.0
-                seconds_of[lead] = max(seconds_of.get(lead, 0.0), least_s, window.median_service_s or window.warm_s)
+                frame_s = max(least_s, window.median_service_s or window.warm_s)
+                seconds_of[lead] = max(seconds_of.get(lead, 0.0), window.most * frame_s)
         return seconds_of
 
     def forget(self, epoch: int) -> None:

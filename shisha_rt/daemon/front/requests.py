@@ -84,7 +84,9 @@ class Requests:
         deadline_s = None if request.deadline_ms is None else now_s + request.deadline_ms / 1e3
         lent_in, lent_out = bool(ticket.reads), bool(ticket.writes)
         size_bytes, stream, sequence = request.size_bytes, request.stream, request.sequence
-        return FrameArrived(ticket.frame, client, stream, size_bytes, sequence, deadline_s, lent_in, lent_out, ticket)
+        return FrameArrived(
+            ticket.frame, client, stream, size_bytes, sequence, deadline_s, lent_in, lent_out, request.layout, ticket
+        )
 
     def fill(self, ticket: Ticket, slot: int) -> None:
         regions = self._arena.layouts[ticket.request.layout].regions

@@ -10,7 +10,7 @@ compared here instead. An output whose shape depends on the data comes in memory
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -24,7 +24,7 @@ from shisha_rt.process.layout import Region
 from shisha_rt.tensors import NUMPY_OF, TensorSpec, size_bytes
 from stages.engines.onnxruntime.options import as_built_options, optimising_options
 from stages.engines.onnxruntime.parts import Boundaries, read_parts
-from stages.engines.session import Array, Bound
+from stages.engines.session import Array, CpuClock
 from stages.jobs.noise import run_on_something
 
 _HERE: Final = "cpu"
@@ -42,6 +42,7 @@ class OptimisedModel:
         self._parts = read_parts(folder)
         self._specs = {spec.name: spec for spec in index.tensors}
         self._options = optimising_options if index.form == "as_is" else as_built_options
+        self.batch_axes = index.batch_axes
         self._boundaries = Boundaries(self._parts, [spec.name for spec in index.outputs])
 
     def segment(
@@ -93,14 +94,18 @@ class SegmentOfMany:
         self.outputs = outputs
         self._session = session
 
-    def bind_to(self, arrays: Mapping[str, Array]) -> Bound:
-        """A function that reads its inputs from `arrays`, by name, and writes its outputs there."""
+    def go_on(self, arrays: Mapping[str, Array]) -> Callable[[CpuClock], tuple[float, ...]]:
+        """A function that reads its inputs from `arrays`, by name, and writes its outputs there.
+
+        It returns what `BuiltStage.run` does.
+        """
         binding = self._session.io_binding()
         for spec in self.inputs:
             binding.bind_input(*_array(spec, arrays[spec.name]))
         for spec in self.outputs:
             binding.bind_output(*_array(spec, arrays[spec.name]))
-        return partial(self._session.run_with_iobinding, binding)
+        run = partial(self._session.run_with_iobinding, binding)
+        return lambda _: run() or ()
 
 
 def _array(spec: TensorSpec, array: Array) -> tuple[object, ...]:
@@ -139,6 +144,11 @@ class OptimisedSegment:
         """What it makes of these inputs, on memory of its own."""
         names = [spec.name for spec in self.outputs]
         return dict(zip(names, self._session.run(names, given), strict=True))
+
+    def compute(self, given: Mapping[str, Array]) -> dict[str, Array]:
+        """What it makes of these inputs, on memory of its own."""
+        names = [spec.name for spec in self.outputs]
+        return dict(zip(names, self._session.run(names, dict(given)), strict=True))
 
     def run(self, arena: Arena, slot: int) -> None:
         """Compute the stage on the tensors of `slot`, in place in the arena."""

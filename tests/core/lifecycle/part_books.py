@@ -7,6 +7,9 @@ said alone.
 - A frame begins anew only when none of its parts is out, and its slot is not filled before.
 - No team gets a second part while one of its pool that can take it has none, nor any while it is down and another is
   not.
+- A run has as many frames as its stage was prepared for at most, all of one shape, none charged or suspected.
+- What ends a run of several frames makes suspects of them, and is charged to none: each runs again alone, where that
+  was, until it has passed that stage, and a death meanwhile is the end of it.
 - A death is charged once, to the frame that was computed, if that part was dealt after the last charge, and not if
   the worker was ended as it held up a superseded plan. That frame runs where it died and nowhere else, as long as the
   place has a worker or gets one soon, and only while another team of the pool serves, and has no such frame, if any
@@ -23,7 +26,7 @@ from shisha_rt.core.lifecycle import instructions as do
 from shisha_rt.core.lifecycle.places import Places
 from shisha_rt.core.lifecycle.policy import Policy
 from shisha_rt.plan.plan import Plan
-from tests.core.lifecycle.simulated_workers import Workers
+from tests.core.lifecycle.simulated_workers import Workers, tasks
 
 Key = tuple[int, int, int]
 
@@ -43,6 +46,9 @@ class PartBooks:
         self._begun: dict[tuple[int, int], int] = {}
         self._loaded: set[tuple[int, int, int]] = set()
         self._charged: dict[int, tuple[str, int]] = {}
+        self._suspects: dict[int, Key] = {}
+        self.shapes: dict[int, int] = {}
+        self._shared: list[ev.Descriptor] = []
         self._gone: set[int] = set()
         self.blameless: set[int] = set()
         self._dealt = 0
@@ -54,13 +60,34 @@ class PartBooks:
         match event:
             case ev.PartDone(descriptor=part) if part in self._out:
                 del self._out[part]
-                self._done.add(_key(part))
-            case ev.PartFailed(descriptor=part):
-                self._out.pop(part, None)
+                for task in tasks(part):
+                    self._done.add(_key(task))
+                    self._clear(task)
+            case ev.PartFailed(descriptor=part) if part in self._out:
+                del self._out[part]
+                if part.beside:
+                    self._suspect(part)
             case ev.StagePrepared() if event.incarnation not in self._gone:
                 self._loaded.add((event.incarnation, event.epoch, event.stage))
+                if event.alone:
+                    self._workers.batches[event.epoch, event.stage] = 1
+                    self.seen["kept alone"] += 1
             case ev.WorkerGone():
                 self._worker_gone(event)
+
+    def _suspect(self, run: ev.Descriptor) -> None:
+        place = self._workers.processes[run.incarnation].place
+        for task in tasks(run):
+            self._suspects[task.frame] = _key(task)
+            self._charged[task.frame] = place, self._dealt
+        self.seen["suspected"] += 1
+
+    def _clear(self, task: ev.Descriptor) -> None:
+        if self._suspects.get(task.frame) == _key(task):
+            del self._suspects[task.frame]
+            self.seen["cleared"] += 1
+            if not self.deaths[task.frame]:
+                del self._charged[task.frame]
 
     def has(self, part: ev.Descriptor) -> bool:
         """Whether a worker has it."""
@@ -71,14 +98,20 @@ class PartBooks:
         lost = [part for part in self._out if part.incarnation == gone.incarnation]
         computed = next((part for part in lost if part.frame == gone.running), None)
         if computed is not None and gone.incarnation not in self.blameless:
-            _, charged_at = self._charged.get(computed.frame, ("", 0))
-            if self._out[computed] > charged_at:
-                place = self._workers.processes[gone.incarnation].place
-                self._charged[computed.frame] = place, self._dealt
-                self.deaths[computed.frame] += 1
-                self.seen["charged"] += 1
-            else:
-                self.seen["excused"] += 1
+            place = self._workers.processes[gone.incarnation].place
+            for task in tasks(computed):
+                _, charged_at = self._charged.get(task.frame, ("", 0))
+                if self._out[computed] <= charged_at:
+                    self.seen["excused"] += 1
+                    continue
+                self._charged[task.frame] = place, self._dealt
+                if computed.beside:
+                    self._suspects[task.frame] = _key(task)
+                    self.seen["suspected"] += 1
+                else:
+                    of_suspect = task.frame in self._suspects
+                    self.deaths[task.frame] += self._policy.deaths_per_frame if of_suspect else 1
+                    self.seen["suspect charged" if of_suspect else "charged"] += 1
         for part in lost:
             del self._out[part]
         self._loaded = {one for one in self._loaded if one[0] != gone.incarnation}
@@ -95,42 +128,61 @@ class PartBooks:
 
     def run(self, run: do.RunPart) -> None:
         part, plan = run.descriptor, self._plans[run.descriptor.epoch]
+        of_run = tasks(part)
+        most = self._workers.batches[part.epoch, part.stage]
+        assert len(of_run) <= most, f"{run} has {len(of_run)} frames, of {most}"
+        if len(of_run) > 1:
+            blamed = [frame for frame in part.frames if frame in self._suspects or self.deaths[frame]]
+            assert not blamed, f"{part}: {blamed} are to run alone"
+            assert len({self.shapes[frame] for frame in part.frames}) == 1, f"{part} has frames of several shapes"
+            assert len(set(part.frames)) == len(of_run), f"{part} has a frame twice"
+            self.seen["shared"] += 1
+            if not any(one.incarnation == part.incarnation for one in self._out):
+                self._shared.append(part)
+        place = self._workers.processes[part.incarnation].place
+        of_each: tuple[do.RunPart | do.Shared, ...] = (run, *run.beside)
+        for task, copies in zip(of_run, of_each, strict=True):
+            self._check_task(task, plan, place)
+            self._check_copying(copies, task, plan)
+        if not self._stays_where_it_died(part, place, plan.stages[part.stage].leads):
+            self._check_dealing(part, place, plan)
+        self._dealt += 1
+        self._out[part] = self._dealt
+
+    @property
+    def _tasks(self) -> list[ev.Descriptor]:
+        return [task for run in self._out for task in tasks(run)]
+
+    def _check_task(self, part: ev.Descriptor, plan: Plan, place: str) -> None:
         stage, key = plan.stages[part.stage], _key(part)
-        twice = [one for one in self._out if _key(one) == key]
+        twice = [one for one in self._tasks if _key(one) == key]
         assert not twice, f"{part} is given while {twice} is out"
         assert key not in self._done, f"{part} is given, and was done before"
         lacking = [one for one in stage.after if (part.frame, part.attempt, one) not in self._done]
         assert not lacking, f"{part} is given before stages {lacking} are done"
-        others = [one for one in self._out if one.frame == part.frame]
+        others = [one for one in self._tasks if one.frame == part.frame]
         old = [one for one in others if (one.attempt, one.epoch) != (part.attempt, part.epoch)]
         assert not old, f"{part} begins its frame anew while {old} are out"
         epoch = self._begun.setdefault((part.frame, part.attempt), part.epoch)
         assert epoch == part.epoch, f"{part} is of an attempt in epoch {epoch}"
-        place = self._workers.processes[part.incarnation].place
         assert place in stage.leads, f"{part} is given to {place}, its stage is on {stage.teams}"
         assert self.deaths[part.frame] < self._policy.deaths_per_frame, f"{part} is given after its frame's last death"
         self._check_risk(part, place, plan)
-        if not self._stays_where_it_died(part, place, stage.leads):
-            self._check_dealing(part, place, plan)
-        self._check_copying(run, plan)
-        self._dealt += 1
-        self._out[part] = self._dealt
         self.seen["side by side"] += bool(others)
         self.seen["join"] += len(stage.after) > 1
         self.seen["copy"] += len(stage.teams) > 1
         self.seen["team"] += any(team[0] == place and len(team) > 1 for team in stage.teams)
 
-    def _check_copying(self, run: do.RunPart, plan: Plan) -> None:
-        part = run.descriptor
+    def _check_copying(self, run: do.RunPart | do.Shared, part: ev.Descriptor, plan: Plan) -> None:
         if run.reads:
-            begun = [one for one in (*map(_key, self._out), *self._done) if one[0] == part.frame]
-            assert not begun, f"{run} reads what is lent, {begun} are out or done"
-            assert not plan.stages[part.stage].after, f"{run} reads what is lent, and does not begin its frame"
+            begun = [one for one in (*map(_key, self._tasks), *self._done) if one[0] == part.frame]
+            assert not begun, f"{part} reads what is lent, {begun} are out or done"
+            assert not plan.stages[part.stage].after, f"{part} reads what is lent, and does not begin its frame"
         if run.writes:
             behind = {one for stage in plan.stages for one in stage.after}
             others = set(range(len(plan.stages))) - behind - {part.stage}
             alone = part.stage not in behind and not others
-            assert alone, f"{run} writes what is lent, and does not end its frame by itself"
+            assert alone, f"{part} writes what is lent, and does not end its frame by itself"
         self.seen["reads"] += run.reads
         self.seen["writes"] += run.writes
 
@@ -140,7 +192,7 @@ class PartBooks:
         others = [lead for lead in leads if lead not in {place, *self._places.lost, *self._places.down}]
         if part.frame not in self._charged or not others:
             return
-        at_risk = {one.incarnation for one in self._out if one.frame in self._charged}
+        at_risk = {one.incarnation for one in self._tasks if one.frame in self._charged}
         able = [
             process
             for process in self._workers.processes.values()
@@ -168,7 +220,8 @@ class PartBooks:
         assert place in willing, f"{part} is given to {place}, which is down, {willing} are not"
         held = Counter(one.incarnation for one in self._out)
         unlike = len(pool.stages) == 1 and len({self._workers.layer_s.get(lead) for lead in leads}) > 1
-        if not held[part.incarnation] or unlike:
+        at_risk = part.frame in self._charged  # one team at a time has such frames, whoever is idle
+        if not held[part.incarnation] or unlike or at_risk:
             return
         for process in self._workers.processes.values():
             able = (process.incarnation, part.epoch, part.stage) in self._loaded and not process.doomed
@@ -176,8 +229,25 @@ class PartBooks:
             assert not idle, f"{part} is {place}'s second, while {process.place} has none"
         self.seen["second"] += 1
 
+    def check_shares(self) -> None:
+        """Of what was dealt since the last time: no team has several frames of a stage while another of it has none.
+
+        Unless that one may wait for more.
+        """
+        shared, self._shared = self._shared, []
+        if self._policy.batch_delay_s:
+            return
+        held = {one.incarnation for one in self._out}
+        for part in shared:
+            leads = set(self._plans[part.epoch].stages[part.stage].leads) - self._places.down
+            unlike = len({self._workers.layer_s.get(lead) for lead in leads}) > 1
+            for process in self._workers.processes.values():
+                able = (process.incarnation, part.epoch, part.stage) in self._loaded and not process.doomed
+                idle = able and process.alive and process.place in leads and process.incarnation not in held
+                assert unlike or not idle, f"{part} has several frames, and {process.place} has none"
+
     def fill(self, fill: do.Fill | do.ReadLent) -> None:
-        inside = [part for part in self._out if part.slot == fill.slot]
+        inside = [part for part in self._out if fill.slot in part.slots]
         assert not inside, f"slot {fill.slot} is filled while {inside} are out"
 
 

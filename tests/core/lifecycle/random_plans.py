@@ -32,7 +32,7 @@ def plain_plan(rng: random.Random, places: Sequence[str]) -> Plan:
     return Plan.of((cuts[i], cuts[i + 1] - 1, place) for i, place in enumerate(chosen))
 
 
-def random_plan(rng: random.Random, places: Sequence[str], needs: Needs) -> Plan:
+def random_plan(rng: random.Random, places: Sequence[str], needs: Needs, most_batch: int = 1) -> Plan:
     """Any plan that the gate lets pass, on some of the places."""
     groups = _groups(rng, needs)
     pools = _pools(rng, places, len(groups))
@@ -41,7 +41,8 @@ def random_plan(rng: random.Random, places: Sequence[str], needs: Needs) -> Plan
         makers = {maker for layer in group for maker in needs[layer]} - group
         after = {earlier for earlier in range(index) if groups[earlier] & makers or rng.random() < 0.1}
         teams = rng.choice(pools)
-        stages.append(Stage(_runs(group), tuple(rng.sample(teams, len(teams))), tuple(sorted(after))))
+        batch = rng.randint(1, most_batch) if most_batch > 1 else 1
+        stages.append(Stage(_runs(group), tuple(rng.sample(teams, len(teams))), tuple(sorted(after)), batch=batch))
     return Plan(tuple(stages))
 
 

@@ -43,6 +43,12 @@ class Process:
     last_frame: int | None = None
 
 
+def tasks(run: ev.Descriptor) -> list[ev.Descriptor]:
+    """What a run computes, each frame as if it were alone."""
+    others = (run._replace(frame=o.frame, attempt=o.attempt, slot=o.slot, beside=()) for o in run.beside)
+    return [run._replace(beside=()), *others]
+
+
 class Workers:
     """All processes that were ever started. What they say is appended to `messages`, for the world to deliver.
 
@@ -62,7 +68,8 @@ class Workers:
         self.messages: list[ev.Event] = []
         self.owner: list[int | None] = [None] * slot_count
         self.arena: list[dict[int, Tag]] = [{} for _ in range(slot_count)]
-        self.copies: dict[ev.Descriptor, tuple[bool, bool]] = {}
+        self.copies: dict[ev.Descriptor, tuple[bool, bool]] = {}  # by task
+        self.batches: dict[tuple[int, int], int] = {}
         self.written: set[int] = set()
 
     @property
@@ -95,31 +102,36 @@ class Workers:
                 self.messages.append(ev.StageFailed(epoch, stage, process.incarnation, "out of memory"))
                 return
             process.loaded.add(key)
-            self.messages.append(ev.StagePrepared(epoch, stage, process.incarnation))
+            alone = self.batches[key] > 1 and not self.healing and rng.random() < 0.1
+            self.messages.append(ev.StagePrepared(epoch, stage, process.incarnation, "they differ" if alone else ""))
         elif process.running:
             self._finish(process)
         elif process.parts:
-            process.running, part = True, process.parts[0]
-            process.last_frame = part.frame
-            if self.copies[part][0] and self.rng.random() < 0.9:  # else it dies before it has
-                self.read_lent(part.slot)
-            elif self.copies[part][0]:
-                self.end(process)
-                return
-            self._read(process, part)
-            if not self.poison.get(part.frame, set()).isdisjoint(self.plans[part.epoch].stages[part.stage].layers):
+            process.running, run = True, process.parts[0]
+            process.last_frame = run.frame
+            for part in tasks(run):
+                if self.copies[part][0] and self.rng.random() < 0.9:  # else it dies before it has
+                    self.read_lent(part.slot)
+                elif self.copies[part][0]:
+                    self.end(process)
+                    return
+            for part in tasks(run):
+                self._read(process, part)
+            layers = set(self.plans[run.epoch].stages[run.stage].layers)
+            if any(not self.poison.get(frame, set()).isdisjoint(layers) for frame in run.frames):
                 self.end(process)
 
     def _finish(self, process: Process) -> None:
-        rng, part = self.rng, process.parts.popleft()
-        self._write(part, part.attempt)
-        if self.copies[part][1]:
-            self.written.add(part.frame)
+        rng, run = self.rng, process.parts.popleft()
+        for part in tasks(run):
+            self._write(part, part.attempt)
+            if self.copies[part][1]:
+                self.written.add(part.frame)
         process.running = False
         failed = not self.healing and rng.random() < 0.04
-        layers = self.plans[part.epoch].stages[part.stage].layer_count
-        service_s = layers * self.layer_s.get(process.place, 0.0)
-        reply: ev.Event = ev.PartFailed(part, "the engine raised") if failed else ev.PartDone(part, service_s)
+        layers = self.plans[run.epoch].stages[run.stage].layer_count
+        service_s = layers * self.layer_s.get(process.place, 0.0) * len(run.frames)
+        reply: ev.Event = ev.PartFailed(run, "the engine raised") if failed else ev.PartDone(run, service_s)
         self.messages.extend([reply] * (2 if rng.random() < 0.05 else 1))
 
     def hang(self) -> Process | None:
@@ -132,7 +144,7 @@ class Workers:
         """A worker that hangs, or is about to be killed, writes some of the output of a part that it has."""
         process = self.some_process()
         if process is not None and process.parts:
-            self._write(self.rng.choice(process.parts), HALF)
+            self._write(self.rng.choice(tasks(self.rng.choice(process.parts))), HALF)
 
     def die(self) -> None:
         """A process ends: killed by the daemon, by its own fault, or after its work was done but not yet answered."""
@@ -192,7 +204,7 @@ class Workers:
         """`lent`: the input is not in the slot by that."""
         for process in self.alive:
             for part in process.parts:
-                assert part.slot != fill.slot, f"slot {fill.slot} is filled, a live worker still has {part}"
+                assert fill.slot not in part.slots, f"slot {fill.slot} is filled, a live worker still has {part}"
         self.owner[fill.slot] = fill.frame
         self.arena[fill.slot].pop(INPUT, None)
         if not lent:
@@ -205,7 +217,8 @@ class Workers:
 
     def may_write(self, frame: int) -> bool:
         """Whether some live worker has a part at whose end it writes to what the frame's client lends."""
-        return any(part.frame == frame and self.copies[part][1] for one in self.alive for part in one.parts)
+        having = (part for one in self.alive for run in one.parts for part in tasks(run))
+        return any(part.frame == frame and self.copies[part][1] for part in having)
 
     def answer(self, slot: int) -> set[Tag | None]:
         """What has made the network's outputs."""
@@ -233,8 +246,10 @@ class Workers:
         process = self.processes[part.incarnation]
         assert not process.doomed, f"{part} is given to a worker that is to be killed"
         assert (part.epoch, part.stage) in process.loaded, f"{part} is given to a worker that has not loaded its stage"
-        assert self.owner[part.slot] == part.frame, f"{part} is of a slot that frame {self.owner[part.slot]} has"
-        self.copies[part] = run.reads, run.writes
+        of_each: tuple[do.RunPart | do.Shared, ...] = (run, *run.beside)
+        for task, copies in zip(tasks(part), of_each, strict=True):
+            assert self.owner[task.slot] == task.frame, f"{part} is of a slot that frame {self.owner[task.slot]} has"
+            self.copies[task] = copies.reads, copies.writes
         if process.alive:
             process.parts.append(part)
 
@@ -245,6 +260,7 @@ class Workers:
         assert prepare.team[0] == process.place, f"{prepare} goes to {process.place}"
         assert key not in process.loaded, f"{prepare}, which is loaded"
         assert key not in process.building, f"{prepare}, which is being built"
+        assert self.batches.setdefault(key, prepare.batch) == prepare.batch, f"{prepare}, elsewhere of other runs"
         process.building.append(key)
 
     def retire(self, retire: do.RetireEpoch) -> None:

@@ -79,6 +79,7 @@ def random_policy(rng: random.Random) -> Policy:
         death_window_s=10.0,
         restart_delay_s=0.1,
         restart_delay_max_s=1.0,
+        batch_delay_s=rng.choice((0.0, 0.0, 0.3)),
     )
 
 
@@ -94,7 +95,10 @@ class World:
         self.policy = random_policy(self.rng)
         self.devices = dict.fromkeys(self.place_names, ("d0", "d1")) if self.rng.random() < 0.3 else {}
         self.needs = random_needs(self.rng)
+        self.most_batch = self.rng.choice((1, 1, 2, 4))
+        self.slot_count *= self.most_batch
         rules = PlanRules(LAYERS, tuple(self.place_names), None, (2,) * LAYERS, self.devices, self.needs)
+        rules = replace(rules, most_batch=self.most_batch)
         self.lifecycle = lifecycle(rules, self.slot_count, self.policy)
         self.now = 0.0
         self.healing = self.draining = self.stopped = self.over = self.replan_wanted = False
@@ -194,6 +198,7 @@ class World:
             self._accept(self.requests[event.frame])
         for instruction in instructions:
             self._carry_out[type(instruction)](instruction)
+        self.parts.check_shares()
         if self.validate:
             check(self.lifecycle)
         lives = [number for number, state in self.epochs.items() if state == "live"]
@@ -223,7 +228,8 @@ class World:
         request = self.requests[number] = Request(number, stream, deadline, lent_in=lent[0], lent_out=lent[1])
         if self.poisons and rng.random() < 0.5:
             self.workers.poison[number] = set(rng.sample(range(LAYERS), rng.randint(1, 4)))
-        self.feed(ev.FrameArrived(number, *stream, rng.randint(1, 40), sequence, deadline, *lent))
+        shape = self.parts.shapes[number] = rng.choice((0, 0, 0, 1))
+        self.feed(ev.FrameArrived(number, *stream, rng.randint(1, 40), sequence, deadline, *lent, shape=shape))
         if request.outcome == "refused":
             return
         assert not bad, f"frame {number} was accepted with sequence {sequence} after {last}"
@@ -243,7 +249,7 @@ class World:
         sober = self.healing or rng.random() < 0.5
         choice = list(self.lifecycle.places.available) if sober else list(self.place_names)
         is_plain = self.needs == CHAIN and rng.random() < 0.3
-        plan = plain_plan(rng, choice) if is_plain else random_plan(rng, choice, self.needs)
+        plan = plain_plan(rng, choice) if is_plain else random_plan(rng, choice, self.needs, self.most_batch)
         if not self.healing and rng.random() < 0.1:
             plan = Plan(plan.stages[1:])  # layers are missing, or all of them: the gate sees to that
         self.proposed += 1
@@ -332,6 +338,7 @@ class World:
 
     def pass_time(self) -> None:
         wake = self.lifecycle.next_wake_s()
+        assert wake is not None or not self.healing, "nothing is under way, frames wait, and no time is asked for"
         if wake is not None and (self.healing or self.rng.random() < 0.25):
             self.now = max(self.now, wake)
         else:
@@ -348,8 +355,9 @@ class World:
             self.workers.processes[message.incarnation].parts.clear()
         elif isinstance(message, ev.PartDone | ev.PartFailed):
             self.old_replies.append(message)
-            failed = isinstance(message, ev.PartFailed) and self.parts.has(message.descriptor)
-            self.requests[message.descriptor.frame].failed |= failed
+            part = message.descriptor
+            failed = isinstance(message, ev.PartFailed) and self.parts.has(part) and not part.beside
+            self.requests[part.frame].failed |= failed
         self.feed(message)
 
     def repeat_reply(self) -> None:
@@ -388,11 +396,13 @@ class World:
         self.workers.read_lent(read.slot)
 
     def _run_part(self, run: do.RunPart) -> None:
-        request = self.requests[run.descriptor.frame]
-        assert request.lent_in or not run.reads, f"{run}, which lends nothing to read"
-        assert request.lent_out or not run.writes, f"{run}, which lends nothing to write"
-        assert not (request.read and run.reads), f"{run}, which has been read"
-        assert self.requests[run.descriptor.frame].outcome == "accepted", f"{run} is of a frame that is answered"
+        of_each: tuple[do.RunPart | do.Shared, ...] = (run, *run.beside)
+        for frame, copies in zip(run.descriptor.frames, of_each, strict=True):
+            request = self.requests[frame]
+            assert request.lent_in or not copies.reads, f"{run}, which lends nothing to read"
+            assert request.lent_out or not copies.writes, f"{run}, which lends nothing to write"
+            assert not (request.read and copies.reads), f"{run}, which has been read"
+            assert request.outcome == "accepted", f"{run} is of a frame that is answered"
         self.parts.run(run)
         self.workers.give(run)
 

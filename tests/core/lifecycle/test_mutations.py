@@ -5,6 +5,7 @@ A checker that never fails proves nothing. Each lifecycle below is the real one 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
@@ -16,7 +17,7 @@ from shisha_rt.core.lifecycle.dealing import Dealing
 from shisha_rt.core.lifecycle.epochs import Epochs, TensorT
 from shisha_rt.core.lifecycle.frames import Frames
 from shisha_rt.core.lifecycle.lifecycle import Lifecycle
-from shisha_rt.core.lifecycle.records import Epoch, Frame, PoolState, QueuedPlan, WorkerState
+from shisha_rt.core.lifecycle.records import Epoch, Frame, PoolState, QueuedPart, QueuedPlan, WorkerState
 from shisha_rt.core.lifecycle.tables import EpochPhase, FramePhase
 from shisha_rt.errors import Error
 from shisha_rt.plan.plan import Plan
@@ -48,10 +49,10 @@ class FreesTheSlotAtTheFirstReturn(Frames):
 class TakesAnyReply(Dealing):
     """R3.2: a reply counts only if it matches an outstanding descriptor, attempt, epoch and incarnation included."""
 
-    def take_back(self, part: ev.Descriptor, service_s: float = 0.0) -> Frame | None:
+    def take_back(self, part: ev.Descriptor, now: float, service_s: float = 0.0) -> tuple[Frame, ...] | None:
         out = [one for worker in self._places.workers.values() for one in worker.out]
         like = (one for one in out if one.frame == part.frame)
-        return super().take_back(next(like, part), service_s)
+        return super().take_back(next(like, part), now, service_s)
 
 
 class PresumesDeath(Frames):
@@ -130,26 +131,27 @@ class ChargesEveryFrame(Frames):
     def worker_gone(self, worker: WorkerState, event: ev.WorkerGone, now: float) -> None:
         lost = dict(worker.out)
         super().worker_gone(worker, replace(event, running=None), now)
-        for part, frame in lost.items():
-            self._charge(frame, part, worker.place, event.reason)
+        for part, frames in lost.items():
+            for frame in frames:
+                self._blame(frame, part, worker.place, event.reason)
 
 
 class ChargesEveryPart(Frames):
     """A death is charged once, however many parts of the frame the worker had."""
 
     def worker_gone(self, worker: WorkerState, event: ev.WorkerGone, now: float) -> None:
-        lost = [(part, frame) for part, frame in worker.out.items() if part.frame == event.running]
+        lost = [(part, frames[0]) for part, frames in worker.out.items() if part.frame == event.running]
         super().worker_gone(worker, event, now)
         for part, frame in lost[1:]:
-            self._charge(frame, part, worker.place, event.reason)
+            self._blame(frame, part, worker.place, event.reason)
 
 
 class ChargesEveryDeath(Frames):
     """Of two workers that have parts of one frame, and both die of it, one counts."""
 
-    def _charge(self, frame: Frame, part: ev.Descriptor, place: str, reason: str) -> None:
+    def _blame(self, frame: Frame, part: ev.Descriptor, place: str, reason: str) -> None:
         frame.excused = frozenset()
-        super()._charge(frame, part, place, reason)
+        super()._blame(frame, part, place, reason)
 
 
 class FellsEveryCopy(Dealing):
@@ -183,11 +185,11 @@ class TakesBackAnothersPart(Frames):
     """A death takes back what that worker had, and nothing that others have."""
 
     def worker_gone(self, worker: WorkerState, event: ev.WorkerGone, now: float) -> None:
-        for frame in list(worker.out.values()):
-            for part in frame.out.values():
+        for frames in list(worker.out.values()):
+            for part in [part for frame in frames for part in frame.out.values()]:
                 other = self._dealing._places.workers.get(part.incarnation, worker)
-                other.out.pop(part)
-                worker.out[part] = frame
+                if part in other.out:
+                    worker.out[part] = other.out.pop(part)
         super().worker_gone(worker, event, now)
 
 
@@ -210,7 +212,7 @@ class BeginsAnewWhileAPartIsOut(Frames):
                 frame = self.by_number[number]
                 if frame.phase is FramePhase.ACTIVE:
                     for part in list(frame.out.values()):
-                        self._dealing.take_back(part)
+                        self._dealing.take_back(part, now)
         super().rescue(now)
 
 
@@ -277,12 +279,12 @@ class LosesAProposal(Epochs):
 class DealsToTheHung(Dealing):
     """R3.4: a worker that is to be killed is given nothing more."""
 
-    def dispatch(self) -> None:
+    def dispatch(self, now: float) -> None:
         serving, roomy = self._places.serving, self._places.roomy
         hung = {one.place: one for one in self._places.workers.values() if one.killed and one.loaded}
         serving.update(hung)
         roomy.update(hung)
-        super().dispatch()
+        super().dispatch(now)
         for place in hung:
             del serving[place]
             roomy.pop(place, None)
@@ -320,7 +322,123 @@ class ReleasesCoresInUse(Epochs):
         return self.places_in_use()
 
 
+class CountsARunOnce(Dealing):
+    """A run of several frames is done for all of them."""
+
+    def take_back(self, part: ev.Descriptor, now: float, service_s: float = 0.0) -> tuple[Frame, ...] | None:
+        frames = super().take_back(part, now, service_s)
+        return None if frames is None else frames[:1]
+
+
+class FailsANeighbour(Frames):
+    """What ends a run of several frames is charged to none of them until it has run alone."""
+
+    def _suspect(self, frame: Frame, stage: int, place: str) -> None:
+        super()._suspect(frame, stage, place)
+        self._charge(frame, place, "its neighbour's fault")
+
+
+class SparesASuspect(Frames):
+    """A suspect that ends its worker alone is the one."""
+
+    def _charge(self, frame: Frame, place: str, reason: str) -> None:
+        suspected, frame.suspected = frame.suspected, None
+        super()._charge(frame, place, reason)
+        frame.suspected = suspected
+
+
+class SuspectsForGood(Frames):
+    """A suspect that has passed its stage alone may share runs again."""
+
+    def _passed(self, frame: Frame, stage: int, now: float) -> None:
+        frame.suspected, suspected = None, frame.suspected
+        super()._passed(frame, stage, now)
+        frame.suspected = suspected
+
+
+class RunsSuspectsTogether(Dealing):
+    """Suspects run alone, or nobody ever knows."""
+
+    def _run_from(self, queue: list[QueuedPart], at: int, *more: Any) -> list[QueuedPart] | None:
+        queued = [part[3] for part in queue]
+        died_on = [frame.died_on for frame in queued]
+        for frame in queued:
+            frame.died_on = None
+        run = super()._run_from(queue, at, *more)
+        for frame, place in zip(queued, died_on, strict=True):
+            frame.died_on = place
+        return run
+
+
+class MixesShapes(Dealing):
+    """A run has frames of one shape."""
+
+    def _run_from(self, queue: list[QueuedPart], at: int, *more: Any) -> list[QueuedPart] | None:
+        shapes = {part[3].number: part[3].shape for part in queue}
+        frames = [part[3] for part in queue]
+        for frame in frames:
+            frame.shape = 0
+        run = super()._run_from(queue, at, *more)
+        for frame in frames:
+            frame.shape = shapes[frame.number]
+        return run
+
+
+class TakesMoreThanFit(Dealing):
+    """A run has as many frames as its stage was prepared for."""
+
+    def _run_from(self, queue: list[QueuedPart], at: int, epoch: Epoch, *more: Any) -> list[QueuedPart] | None:
+        batches, epoch.batches = epoch.batches, tuple(2 * batch for batch in epoch.batches)
+        run = super()._run_from(queue, at, epoch, *more)
+        epoch.batches = batches
+        return run
+
+
+class LosesTheOrderOfARun(Dealing):
+    """Frames of a run come back as they went."""
+
+    def take_back(self, part: ev.Descriptor, now: float, service_s: float = 0.0) -> tuple[Frame, ...] | None:
+        return super().take_back(part._replace(beside=part.beside[::-1]), now, service_s)
+
+
+class FreesTheSlotsOfARunEarly(Frames):
+    """The slots of a run are with the worker until it is back, whatever became of one of its frames."""
+
+    def _abandon(self, frame: Frame, kind: Error, message: str) -> None:
+        shares = any(part.beside for part in frame.out.values())
+        super()._abandon(frame, kind, message)
+        if shares and frame.slot is not None:
+            self.free_slots.append(frame.slot)
+            frame.slot = None
+
+
+class LeavesATeamIdle(Dealing):
+    """No team takes all that is ready while another has nothing."""
+
+    def _idle(self, epoch: Epoch, stage: int, free: list[WorkerState]) -> int:
+        return 1
+
+
+class WaitsForGood(Dealing):
+    """A run waits for frames that have not come only so long."""
+
+    def dispatch(self, now: float) -> None:
+        super().dispatch(now)
+        self.wake_s = math.inf
+
+
 MUTANTS: Final = (
+    CountsARunOnce,
+    FailsANeighbour,
+    SparesASuspect,
+    SuspectsForGood,
+    RunsSuspectsTogether,
+    MixesShapes,
+    TakesMoreThanFit,
+    LosesTheOrderOfARun,
+    FreesTheSlotsOfARunEarly,
+    LeavesATeamIdle,
+    WaitsForGood,
     FreesTheSlotAtTheDeadline,
     FreesTheSlotAtTheFirstReturn,
     TakesAnyReply,

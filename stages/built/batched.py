@@ -1,0 +1,242 @@
+"""A stage that computes several frames in one run, beside what it does for one.
+
+Frames in neighbouring slots are one tensor where they lie. Any others, and tensors that have gaps between slots, are
+gathered in memory of the stage's own; and what it makes there is put into the slots again.
+
+That frames come out of a run as each of them does alone follows from the operators (`model.batches`); before a stage is
+used it is tried on a few.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeAlias
+
+import numpy as np
+
+from shisha_rt.process.arena import Arena
+from shisha_rt.tensors import NUMPY_OF, TensorSpec
+from stages.built.differences import relative_difference
+from stages.built_stage import BuiltStage, FramesDiffer
+from stages.engines.session import Array, CpuClock
+from stages.jobs.noise import noise
+
+_TRIED_FRAMES: Final = 3
+_MOST_OF_LARGEST: Final = 1e-3
+"""Rounding differs with the company that a frame has; what mixes frames differs by far more."""
+_MOST_OF_INTEGERS: Final = 0.05
+_HALVES: Final = 16
+
+
+Go: TypeAlias = Callable[[CpuClock], tuple[float, ...]]
+"""Computes what it was bound to; returns what `BuiltStage.run` does."""
+
+
+class ManyFrames(Protocol):
+    """What computes a number of frames on arrays that have them one behind the other."""
+
+    def go_on(self, arrays: Mapping[str, Array]) -> Go: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """A stage in one shape of the model: its ends, with the axis of frames of each by name.
+
+    `sizes`: what computes so many frames in one go, for the numbers for which there is something; `alone`: what the
+    stage makes of one frame's inputs.
+    """
+
+    inputs: Sequence[TensorSpec]
+    outputs: Sequence[TensorSpec]
+    axes: Mapping[str, int]
+    sizes: Mapping[int, ManyFrames]
+    alone: Callable[[Mapping[str, Array]], Mapping[str, Array]]
+
+
+class BatchedStage:
+    """`single` computes one frame; `shapes` has one entry for each layout."""
+
+    described = False
+
+    def __init__(self, single: BuiltStage, shapes: Sequence[Together]) -> None:
+        self.single = single
+        self._shapes = [_Runs(together) for together in shapes]
+        self._tried = False
+
+    @property
+    def frame_bytes(self) -> int:
+        return self.single.frame_bytes
+
+    @property
+    def paced(self) -> bool:
+        return self.single.paced
+
+    @property
+    def difference(self) -> float:
+        return self.single.difference
+
+    def run_bytes(self, frames: int) -> int:
+        """Bytes that a run of so many moves: weights once, inputs and outputs of each."""
+        return self.frame_bytes + (frames - 1) * max(shape.end_bytes for shape in self._shapes)
+
+    def warm(self, cpu_clock: CpuClock) -> tuple[float, ...]:
+        """As `BuiltStage`; the first time, runs of several frames too. Raises FramesDiffer."""
+        segments_s = self.single.warm(cpu_clock)
+        if not self._tried:
+            for shape in self._shapes:
+                shape.try_out()
+            self._tried = True
+        return segments_s
+
+    def bind(self, arena: Arena, slot: int) -> None:
+        self.single.bind(arena, slot)
+
+    def run(self, arena: Arena, slot: int, cpu_clock: CpuClock, layout: int = 0) -> tuple[float, ...]:
+        return self.single.run(arena, slot, cpu_clock, layout)
+
+    def run_together(
+        self, arena: Arena, slots: Sequence[int], cpu_clock: CpuClock, layout: int = 0
+    ) -> tuple[float, ...]:
+        """Compute the tensors of these slots, which ascend, in as few goes as there are sizes for."""
+        shape, at = self._shapes[layout], 0
+        of_goes: list[tuple[float, ...]] = []
+        while at < len(slots):
+            size = shape.largest(len(slots) - at)
+            if size == 1:
+                of_goes.append(self.single.run(arena, slots[at], cpu_clock, layout))
+            else:
+                of_goes.append(shape.run(arena, slots[at : at + size], cpu_clock, layout))
+            at += size
+        return tuple(map(math.fsum, zip(*of_goes, strict=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Binding:
+    """`go` reads and writes slots, but for what is `gathered` before, or `scattered` behind."""
+
+    go: Go
+    gathered: tuple[str, ...]
+    scattered: tuple[str, ...]
+
+
+class _Runs:
+    """Runs of several frames of one shape."""
+
+    def __init__(self, together: Together) -> None:
+        self._together = together
+        self._ends = {spec.name: spec for spec in (*together.inputs, *together.outputs)}
+        self._descending = sorted(together.sizes, reverse=True)
+        self._bindings: dict[tuple[int, int], _Binding] = {}
+        self._aside: dict[str, Array] = {}
+
+    @property
+    def end_bytes(self) -> int:
+        return sum(spec.size_bytes for spec in self._ends.values())
+
+    def largest(self, frames: int) -> int:
+        """The largest size of at most so many frames."""
+        return next((size for size in self._descending if size <= frames), 1)
+
+    def run(self, arena: Arena, slots: Sequence[int], cpu_clock: CpuClock, layout: int) -> tuple[float, ...]:
+        count = len(slots)
+        first = slots[0] if slots[-1] - slots[0] == count - 1 else -1
+        binding = self._bindings.get((first, count))
+        if binding is None:
+            binding = self._bindings[first, count] = self._bind(arena, first, count, layout)
+        regions = arena.layouts[layout].regions
+        for name in binding.gathered:
+            for position, slot in enumerate(slots):
+                self._aside[name][position] = arena.raw(slot, regions[name])
+        segments_s = binding.go(cpu_clock)
+        for name in binding.scattered:
+            for position, slot in enumerate(slots):
+                arena.raw(slot, regions[name])[...] = self._aside[name][position]
+        return segments_s
+
+    def _bind(self, arena: Arena, first: int, count: int, layout: int) -> _Binding:
+        """`first`: of neighbouring slots; -1 where they are none."""
+        regions, axes = arena.layouts[layout].regions, self._together.axes
+        arrays, aside = {}, set()
+        for name, spec in self._ends.items():
+            if first >= 0 and regions[name].is_gapless:
+                arrays[name] = arena.view_of_many(first, count, regions[name], axes[name])
+            else:
+                aside.add(name)
+                arrays[name] = self._many(self._room(spec)[:count].reshape(-1), spec, count)
+        return _Binding(
+            self._together.sizes[count].go_on(arrays),
+            tuple(spec.name for spec in self._together.inputs if spec.name in aside),
+            tuple(spec.name for spec in self._together.outputs if spec.name in aside),
+        )
+
+    def _room(self, spec: TensorSpec) -> Array:
+        """(most frames, bytes) of this tensor, beside the slots."""
+        if spec.name not in self._aside:
+            self._aside[spec.name] = np.zeros((self._descending[0], spec.size_bytes), np.uint8)
+        return self._aside[spec.name]
+
+    def _many(self, raw: Array, spec: TensorSpec, count: int) -> Array:
+        shape = list(spec.shape)
+        shape[self._together.axes[spec.name]] *= count
+        return raw.view(NUMPY_OF[spec.datatype]).reshape(shape)
+
+    def try_out(self) -> None:
+        """Raises FramesDiffer unless a few frames come out of a run as each does alone."""
+        most = self._descending[0]
+        count = _TRIED_FRAMES if _TRIED_FRAMES in self._together.sizes else most
+        given, expected = self._tried_frames()
+        frames = [number % len(given) for number in range(count)]
+        arrays = {
+            name: self._many(np.zeros(count * spec.size_bytes, np.uint8), spec, count)
+            for name, spec in self._ends.items()
+        }
+        for spec in self._together.inputs:
+            apart = arrays[spec.name].reshape(count, -1)
+            for position, number in enumerate(frames):
+                apart[position] = given[number][spec.name].reshape(-1)
+        self._together.sizes[count].go_on(arrays)(lambda: 0.0)
+        for spec in self._together.outputs:
+            apart = arrays[spec.name].reshape(count, *spec.shape)
+            for position, number in enumerate(frames):
+                _check_alike(spec, apart[position], expected[number][spec.name])
+
+    def _tried_frames(self) -> tuple[list[Mapping[str, Array]], list[Mapping[str, Array]]]:
+        """Frames that the stage runs on, and what it makes of each alone."""
+        fault: Exception | None = None
+        for change in (_small_numbers, lambda array, _: array, lambda array, _: np.zeros_like(array)):
+            generator = np.random.default_rng(0)
+            given = [
+                {spec.name: change(_made_up(spec, generator), generator) for spec in self._together.inputs}
+                for _ in range(_TRIED_FRAMES)
+            ]
+            try:
+                return list(given), [self._together.alone(frame) for frame in given]
+            except Exception as error:  # an engine raises whatever it does
+                fault = fault or error
+        assert fault is not None
+        raise fault
+
+
+def _made_up(spec: TensorSpec, generator: np.random.Generator) -> Array:
+    if spec.made_up:
+        return np.full(spec.shape, spec.made_up, NUMPY_OF[spec.datatype])
+    return noise(spec.shape, spec.datatype, generator)
+
+
+def _small_numbers(array: Array, generator: np.random.Generator) -> Array:
+    """Whole numbers that may be indices, and differ from frame to frame."""
+    if array.dtype.kind not in "iu" or array.any():
+        return array
+    return generator.integers(0, 2, array.shape).astype(array.dtype)
+
+
+def _check_alike(spec: TensorSpec, together: Array, alone: Array) -> None:
+    most = _MOST_OF_INTEGERS if together.dtype.kind in "iub" else _MOST_OF_LARGEST
+    finite = np.isfinite(alone) if alone.dtype.kind == "f" else np.ones(alone.shape, bool)
+    difference = relative_difference(together[finite], alone[finite])
+    if difference > (most if together.dtype != np.float16 else _HALVES * most):
+        raise FramesDiffer(
+            f"frames come out of a run otherwise than alone: {spec.name!r} by {difference:.1e} of its largest value"
+        )

@@ -22,7 +22,7 @@ from typing import Final
 
 import msgspec
 
-from shisha_rt.errors import Failure
+from shisha_rt.errors import Error, Failure
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,9 @@ def cache_folder() -> Path:
     try:
         return Path.home() / ".cache" / "shisha-rt"
     except RuntimeError:  # a user of no name, as in some containers
-        raise Failure("no home folder is known: set XDG_CACHE_HOME to a folder that may be written") from None
+        raise Failure(
+            "no home folder is known: set XDG_CACHE_HOME to a folder that may be written", Error.CACHE_UNUSABLE
+        ) from None
 
 
 def publish(target: Path, build: Callable[[Path], None]) -> Path:
@@ -69,7 +71,8 @@ def publish(target: Path, build: Callable[[Path], None]) -> Path:
     except OSError as error:
         raise Failure(
             f"{target}: cannot be made ({error.strerror or error}), expected a folder with room in it that may be "
-            "written; XDG_CACHE_HOME chooses another one"
+            "written; XDG_CACHE_HOME chooses another one",
+            Error.CACHE_UNUSABLE,
         ) from None
     return target
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, TypeVar, get_args, get_type_hints
 
 import msgspec
 
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 
 T = TypeVar("T")
 
@@ -49,9 +49,9 @@ def convert(raw: object, record: type[T], source: str) -> T:
         except msgspec.ValidationError:
             record_read = msgspec.convert(_with_whole_numbers(raw), type=record)
     except msgspec.ValidationError as error:
-        raise BadInput(f"{source}: {_explain(str(error), raw, record)}") from None
+        raise BadInput(f"{source}: {_explain(str(error), raw, record)}", Error.WRONG_VALUE) from None
     except (OverflowError, RecursionError):
-        raise BadInput(f"{source}: a number is too large or the nesting too deep") from None
+        raise BadInput(f"{source}: a number is too large or the nesting too deep", Error.MALFORMED_FILE) from None
     _refuse_infinities(raw, source)
     return record_read
 
@@ -62,9 +62,9 @@ def decode_json(text: bytes | str, source: str, expected: str) -> object:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         _refuse_infinities(_leniently(text), source)
-        raise BadInput(f"{source}: not JSON: {error}") from None
+        raise BadInput(f"{source}: not JSON: {error}", Error.MALFORMED_FILE) from None
     except RecursionError:
-        raise BadInput(f"{source}: nested too deeply, expected {expected}") from None
+        raise BadInput(f"{source}: nested too deeply, expected {expected}", Error.MALFORMED_FILE) from None
 
 
 def _leniently(text: bytes | str) -> object:
@@ -162,6 +162,9 @@ def _refuse_infinities(raw: object, source: str) -> None:
         for step, nested in inner:
             if isinstance(nested, float):
                 if not math.isfinite(nested):
-                    raise BadInput(f"{source}: {_spelled([*steps, step])} = {shown(nested)}: expected a finite number")
+                    raise BadInput(
+                        f"{source}: {_spelled([*steps, step])} = {shown(nested)}: expected a finite number",
+                        Error.WRONG_VALUE,
+                    )
             elif isinstance(nested, dict | list):
                 pending.append(([*steps, step], nested))

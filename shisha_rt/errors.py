@@ -44,6 +44,59 @@ class Error(StrEnum):
     BAD_INPUT = "bad_input", Code.INVALID_ARGUMENT
     FAILED = "failed", Code.INTERNAL
 
+    # Files and options.
+    UNREADABLE_FILE = "unreadable_file", Code.NOT_FOUND
+    UNWRITABLE_FILE = "unwritable_file", Code.FAILED_PRECONDITION
+    MALFORMED_FILE = "malformed_file", Code.INVALID_ARGUMENT
+    WRONG_VALUE = "wrong_value", Code.INVALID_ARGUMENT
+    WRONG_OPTION = "wrong_option", Code.INVALID_ARGUMENT
+    OPTIONS_CLASH = "options_clash", Code.INVALID_ARGUMENT
+    EXTRA_MISSING = "extra_missing", Code.FAILED_PRECONDITION
+    CACHE_UNUSABLE = "cache_unusable", Code.FAILED_PRECONDITION
+    WRONG_FRAMES = "wrong_frames", Code.INVALID_ARGUMENT
+
+    # The model.
+    MODEL_UNREADABLE = "model_unreadable", Code.NOT_FOUND
+    UNKNOWN_NETWORK = "unknown_network", Code.NOT_FOUND
+    NOT_ONNX = "not_onnx", Code.INVALID_ARGUMENT
+    MODEL_UNSUPPORTED = "model_unsupported", Code.INVALID_ARGUMENT
+    EXTERNAL_DATA = "external_data", Code.INVALID_ARGUMENT
+    UNKNOWN_SIZES = "unknown_sizes", Code.INVALID_ARGUMENT
+    WRONG_SIZES = "wrong_sizes", Code.INVALID_ARGUMENT
+    OPEN_SHAPES = "open_shapes", Code.FAILED_PRECONDITION
+    ENGINE_REFUSES = "engine_refuses", Code.FAILED_PRECONDITION
+
+    # The machine and its devices.
+    UNKNOWN_MACHINE = "unknown_machine", Code.NOT_FOUND
+    MACHINE_UNFIT = "machine_unfit", Code.INVALID_ARGUMENT
+    UNKNOWN_DEVICE_NAME = "unknown_device_name", Code.NOT_FOUND
+    DEVICE_UNFIT = "device_unfit", Code.INVALID_ARGUMENT
+    LEASES_UNUSABLE = "leases_unusable", Code.FAILED_PRECONDITION
+
+    # Plans and what they go by.
+    COSTS_MISSING = "costs_missing", Code.FAILED_PRECONDITION
+    NO_PLAN = "no_plan", Code.FAILED_PRECONDITION
+    PLAN_UNFIT = "plan_unfit", Code.INVALID_ARGUMENT
+    PLAN_REFUSED = "plan_refused", Code.FAILED_PRECONDITION
+    SPACE_TOO_LARGE = "space_too_large", Code.INVALID_ARGUMENT
+
+    # A daemon that starts, and its processes.
+    ADDRESS_TAKEN = "address_taken", Code.FAILED_PRECONDITION
+    EXPOSED_ADDRESS = "exposed_address", Code.INVALID_ARGUMENT
+    EXPOSED_FILE = "exposed_file", Code.INVALID_ARGUMENT
+    KEYS_THERE = "keys_there", Code.FAILED_PRECONDITION
+    DAEMON_FAILED = "daemon_failed", Code.INTERNAL
+    PLAN_UNPREPARED = "plan_unprepared", Code.INTERNAL
+    WORKER_FAILED = "worker_failed", Code.INTERNAL
+    CHILD_DIED = "child_died", Code.INTERNAL
+
+    # Other hosts.
+    CLUSTER_MISSING = "cluster_missing", Code.INVALID_ARGUMENT
+    CLUSTER_UNFIT = "cluster_unfit", Code.FAILED_PRECONDITION
+    CLUSTER_LOST = "cluster_lost", Code.UNAVAILABLE
+    HOST_UNFIT = "host_unfit", Code.FAILED_PRECONDITION
+    TRANSFER_FAILED = "transfer_failed", Code.INTERNAL
+
     # A request.
     MALFORMED_REQUEST = "malformed_request", Code.INVALID_ARGUMENT
     REQUEST_TOO_LARGE = "request_too_large", Code.INVALID_ARGUMENT

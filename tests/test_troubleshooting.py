@@ -1,4 +1,4 @@
-"""Every message that the page on troubleshooting quotes is one of the sources'."""
+"""The page on troubleshooting is the list of the kinds of errors, and what it quotes are messages of the sources."""
 
 from __future__ import annotations
 
@@ -9,12 +9,26 @@ from typing import Final
 
 import pytest
 
+from shisha_rt.errors import Error
+
 ROOT: Final = Path(__file__).parent.parent
 PAGE: Final = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
 QUOTED: Final = re.findall(r"^- `(.+)`$", PAGE, re.MULTILINE)
 DIFFERS: Final = "…"
 LEAST_FIXED: Final = 12  # characters, without which a quotation would fit anything
 CONTINUED: Final = re.compile(r'"\n +f?"')
+
+
+def test_it_says_of_each_kind_what_it_means_and_its_code() -> None:
+    listed = re.findall(r"^### `(\w+)`\n\n((?:.+\n)+)", PAGE, re.MULTILINE)
+    assert sorted(name for name, _ in listed) == sorted(Error)
+    codes = {name: re.findall(r"\(`([A-Z_]+)`\)\n\Z", text) for name, text in listed}
+    assert codes == {kind.value: [kind.code.value] for kind in Error}
+    assert [name for name, text in listed if len(text.split()) < 6] == []
+
+
+def test_the_names_are_those_of_the_code() -> None:
+    assert [kind for kind in Error if kind.value != kind.name.lower()] == []
 
 
 @cache

@@ -39,7 +39,7 @@ from shisha_rt.cli.status import status
 from shisha_rt.cli.submit import submit
 from shisha_rt.cli.top import top
 from shisha_rt.cli.tuner import tuner
-from shisha_rt.errors import BadInput, Failure
+from shisha_rt.errors import BadInput, Error, Failure
 
 _NAME = "shisha-rt"
 _EXIT_FAILURE, _EXIT_BAD_INPUT, _EXIT_INTERRUPTED, _EXIT_TERMINATED = 1, 2, 130, 143
@@ -183,7 +183,8 @@ def _say_error(error: BadInput | Failure, status: int, argv: Sequence[str] | Non
     printed = isinstance(error, Failure) and error.printed
     if not printed and "--json" in (sys.argv[1:] if argv is None else argv):
         print(json.dumps({"error": {"kind": str(error.kind), "message": _one_line(str(error))}}), flush=True)
-    return _say(f"{_NAME}: {error}", status)
+    named = "" if error.kind in (Error.BAD_INPUT, Error.FAILED) else f" [{error.kind}]"
+    return _say(f"{_NAME}: {error}{named}", status)
 
 
 def _say(message: str, status: int) -> int:

@@ -27,7 +27,7 @@ from shisha_rt.cli.demo_report import (
     tell_end,
 )
 from shisha_rt.cli.options import Json, progress
-from shisha_rt.errors import BadInput, Failure
+from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.plan.form import plan_of
 from shisha_rt.planner.seed import seed
 from shisha_rt.show.event_words import Event, rate, verdict
@@ -95,7 +95,9 @@ def demo(
         print(text, flush=True)
 
     if png is not None and not png.parent.is_dir():
-        raise BadInput(f"--png {png}: {png.parent} is no folder, expected a file in one that is there")
+        raise BadInput(
+            f"--png {png}: {png.parent} is no folder, expected a file in one that is there", Error.UNWRITABLE_FILE
+        )
     say = progress if as_json else to_reader
     with tempfile.TemporaryDirectory(prefix="shisha-rt-demo-") as folder:
         machine, about = _machine(Path(folder))

@@ -11,7 +11,7 @@ from typing import Annotated, Final
 import typer
 
 from shisha_rt.cli.options import Json, takes
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 
 _TOKEN_BYTES: Final = 32
 _DAEMON: Final = "daemon"
@@ -62,7 +62,7 @@ def new(asked: NewKeyOptions) -> None:
     from shisha_rt.protocol.keys import new_pair, write_pair
 
     if not asked.name.isprintable() or asked.name != Path(asked.name).name or asked.name.startswith((".", "-")):
-        raise BadInput(f"{asked.name!r}: expected a name that a file can have, as camera-1")
+        raise BadInput(f"{asked.name!r}: expected a name that a file can have, as camera-1", Error.WRONG_OPTION)
     pair = new_pair()
     entry = {"name": asked.name, "permission": Permission.OPERATOR if asked.operator else Permission.CLIENT}
     entry["public_key"] = pair.public

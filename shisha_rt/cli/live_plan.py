@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from shisha_rt.cli.options import DaemonOptions, Json, takes
-from shisha_rt.errors import BadInput, Failure
+from shisha_rt.errors import BadInput, Error, Failure
 
 _PLAN_S: Final = 120.0
 """That a plan may take until it is live: stages of large networks are built beside what serves."""
@@ -62,7 +62,7 @@ def plan_set(asked: PlanSetOptions) -> None:
     elif answer["outcome"] == "live":
         print(f"epoch {answer['epoch']} is live: {plan}")
     if answer["outcome"] != "live":
-        raise Failure(f"{answer['outcome']}: {answer['reason']}")
+        raise Failure(f"{answer['outcome']}: {answer['reason']}", Error.PLAN_REFUSED, printed=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

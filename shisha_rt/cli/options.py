@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, get_type_hints
 import typer
 
 from shisha_rt.cli.completion import offer_machines, offer_models
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.model.input_sizes import LARGEST_SIZE, InputSizes, shapes_in_words
 from shisha_rt.model.layer_kinds import LayerKind
 
@@ -122,7 +122,9 @@ def parse_sizes(dims: Iterable[str] | None, shapes: Iterable[str] | None) -> Inp
     """What `--dim` and `--shape` say, where it is one shape that is wanted. Raises BadInput."""
     shapes_given = parse_shapes(shapes)
     if len(shapes_given) > 1:
-        raise BadInput(f"--shape: {len(shapes_given)} shapes, expected one here (serve takes several)")
+        raise BadInput(
+            f"--shape: {len(shapes_given)} shapes, expected one here (serve takes several)", Error.WRONG_SIZES
+        )
     return InputSizes(parse_dims(dims), shapes_given[0])
 
 
@@ -138,18 +140,18 @@ def parse_shapes(texts: Iterable[str] | None) -> list[dict[str, tuple[int, ...]]
         parts = sizes.split("x")
         if not name or not all(map(_is_size, parts)):
             expected = f"INPUT=SIZExSIZE... with sizes of 1 to {LARGEST_SIZE}, as x=1x3x48x320"
-            raise BadInput(f"--shape {text}: expected {expected}")
+            raise BadInput(f"--shape {text}: expected {expected}", Error.WRONG_SIZES)
         shapes.setdefault(name, []).append(tuple(map(int, parts)))
     count = max(map(len, shapes.values()), default=1)
     uneven = [name for name, shape in shapes.items() if len(shape) not in (1, count)]
     if uneven:
         most = next(name for name, shape in shapes.items() if len(shape) == count)
         counts = f"{count} shapes of {most} and {len(shapes[uneven[0]])} of {uneven[0]}"
-        raise BadInput(f"--shape: {counts}, expected as many of each input, or one")
+        raise BadInput(f"--shape: {counts}, expected as many of each input, or one", Error.WRONG_SIZES)
     frames_drawn = [{name: shape[k % len(shape)] for name, shape in shapes.items()} for k in range(count)]
     again = next((shape for k, shape in enumerate(frames_drawn) if shape in frames_drawn[:k]), None)
     if again is not None:
-        raise BadInput(f"--shape {shapes_in_words(again)}: is set twice, expected once")
+        raise BadInput(f"--shape {shapes_in_words(again)}: is set twice, expected once", Error.WRONG_SIZES)
     return frames_drawn
 
 
@@ -159,9 +161,11 @@ def parse_dims(texts: Iterable[str] | None) -> dict[str, int]:
     for text in texts or ():
         name, _, size = text.partition("=")
         if not name or not _is_size(size):
-            raise BadInput(f"--dim {text}: expected NAME=SIZE with a whole size of 1 to {LARGEST_SIZE}, as N=1")
+            raise BadInput(
+                f"--dim {text}: expected NAME=SIZE with a whole size of 1 to {LARGEST_SIZE}, as N=1", Error.WRONG_SIZES
+            )
         if name in dims:
-            raise BadInput(f"--dim {text}: {name} is set twice, expected once")
+            raise BadInput(f"--dim {text}: {name} is set twice, expected once", Error.WRONG_SIZES)
         dims[name] = int(size)
     return dims
 
@@ -176,7 +180,7 @@ def read_bytes(path: Path, what: str) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise BadInput(f"{path}: cannot be read ({error.strerror}), expected {what}") from None
+        raise BadInput(f"{path}: cannot be read ({error.strerror}), expected {what}", Error.UNREADABLE_FILE) from None
 
 
 def progress(message: str) -> None:

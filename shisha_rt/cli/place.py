@@ -15,7 +15,7 @@ import typer
 
 from shisha_rt.cli.completion import offer_machines, offer_models
 from shisha_rt.cli.options import Dims, Json, Shapes, parse_sizes, progress, read_bytes, takes
-from shisha_rt.errors import BadInput, Failure
+from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.placement.check import Cost, cost
 from shisha_rt.placement.duet import DEFAULT_X
@@ -168,7 +168,7 @@ def place(asked: PlaceOptions) -> None:
         ("--variable", asked.variable),
     ):
         if value:
-            raise BadInput(f"{option}: says how to split layers, expected --split with it")
+            raise BadInput(f"{option}: says how to split layers, expected --split with it", Error.OPTIONS_CLASH)
     _refuse_foreign(asked)
     problem = _problem(asked)
     placed = _solved(asked, problem)
@@ -180,7 +180,11 @@ def place(asked: PlaceOptions) -> None:
 
         print_report(problem.title, problem.problem, solution, asked.solver, placed.solve_time_s)
     if solution.assignment is None:
-        raise Failure(f"{solution.outcome}: {asked.solver} has found no assignment: {solution.reason}", printed=True)
+        raise Failure(
+            f"{solution.outcome}: {asked.solver} has found no assignment: {solution.reason}",
+            Error.NO_PLAN,
+            printed=True,
+        )
     _draw(asked, problem, solution.assignment)
 
 
@@ -220,9 +224,14 @@ def _problem(asked: PlaceOptions) -> _Asked:
     if asked.measured:
         return _measured(asked)
     if asked.precision is not None:
-        raise BadInput(f"--precision {asked.precision}: says what --measured may run, expected both or neither")
+        raise BadInput(
+            f"--precision {asked.precision}: says what --measured may run, expected both or neither",
+            Error.OPTIONS_CLASH,
+        )
     if asked.group:
-        raise BadInput(f"--group {asked.group[0]}: groups are measured, expected --measured or no such option")
+        raise BadInput(
+            f"--group {asked.group[0]}: groups are measured, expected --measured or no such option", Error.OPTIONS_CLASH
+        )
     return _modelled(asked.problem, asked.machine, asked.place_, parse_sizes(asked.dim, asked.shape))
 
 
@@ -290,10 +299,14 @@ class _Found:
 
 def _refuse_with_split(problem: str, without: Mapping[str, object]) -> None:
     if problem.endswith(_PROBLEM_SUFFIX):
-        raise BadInput(f"--split: not with {Path(problem).name}, which has no layers, expected MODEL")
+        raise BadInput(
+            f"--split: not with {Path(problem).name}, which has no layers, expected MODEL", Error.OPTIONS_CLASH
+        )
     for option, value in without.items():
         if value not in (None, False):
-            raise BadInput(f"{option}: not with --split, which is on paper and places no operators")
+            raise BadInput(
+                f"{option}: not with --split, which is on paper and places no operators", Error.OPTIONS_CLASH
+            )
 
 
 def _refuse_foreign(asked: PlaceOptions) -> None:
@@ -303,11 +316,11 @@ def _refuse_foreign(asked: PlaceOptions) -> None:
         ("--accelerator", asked.accelerator, "typeseq"),
     ):
         if value is not None and asked.solver != own:
-            raise BadInput(f"{option}: not with --solver {asked.solver}, expected --solver {own}")
+            raise BadInput(f"{option}: not with --solver {asked.solver}, expected --solver {own}", Error.OPTIONS_CLASH)
     if asked.duet_x is not None and not 0 <= asked.duet_x <= 100:
-        raise BadInput(f"--duet-x {asked.duet_x:g}: expected a percentage from 0 to 100")
+        raise BadInput(f"--duet-x {asked.duet_x:g}: expected a percentage from 0 to 100", Error.WRONG_OPTION)
     if asked.time_limit is not None and not asked.time_limit > 0:
-        raise BadInput(f"--time-limit {asked.time_limit:g}: expected a number of seconds above 0")
+        raise BadInput(f"--time-limit {asked.time_limit:g}: expected a number of seconds above 0", Error.WRONG_OPTION)
 
 
 # Where the problem comes from
@@ -317,7 +330,7 @@ def _of_file(path: Path, of_models: Mapping[str, object]) -> _Asked:
     """`of_models`: options that go with a model only, and their values."""
     for option, value in of_models.items():
         if value:
-            raise BadInput(f"{option}: not with {path.name}, which states its own nodes and costs")
+            raise BadInput(f"{option}: not with {path.name}, which states its own nodes and costs", Error.OPTIONS_CLASH)
     return _Asked(path.name, parse_problem(read_bytes(path, "a placement problem as JSON"), str(path)))
 
 
@@ -334,7 +347,8 @@ def _modelled(model: str, machine_name: str | None, place_name: str | None, size
     if engines:
         raise BadInput(
             f"{machine.source}: place {chosen.name}: the costs of {', '.join(engines)} are measured, "
-            "expected --measured"
+            "expected --measured",
+            Error.COSTS_MISSING,
         )
     read = read_model(resolve_model(model, progress), sizes)
     title = f"{read.name} on {chosen.name} of {machine.name}, modelled: times are those of device descriptions"
@@ -355,7 +369,8 @@ def _measured(asked: PlaceOptions) -> _Asked:
     if all(device.described for device in devices):
         raise BadInput(
             f"--measured: {machine.source}: place {chosen.name} has described devices only ({described}), "
-            "expected no such option: nothing has to be measured"
+            "expected no such option: nothing has to be measured",
+            Error.COSTS_MISSING,
         )
     measure = partial(_by_partitions, parse_patterns(asked.group)) if asked.group else _by_runs
     sizes = parse_sizes(asked.dim, asked.shape)
@@ -404,14 +419,21 @@ def _place_of(machine_name: str | None, name: str | None) -> tuple[Machine, Plac
     if machine_name is None:
         raise BadInput(
             "place MODEL: --machine is missing, expected a machine file or a name such as pim-board (or, in place of "
-            f"MODEL, a placement problem in a file whose name ends in {_PROBLEM_SUFFIX})"
+            f"MODEL, a placement problem in a file whose name ends in {_PROBLEM_SUFFIX})",
+            Error.OPTIONS_CLASH,
         )
     machine = load_machine(machine_name)
     names = [place.name for place in machine.places]
     if name is None and len(names) > 1:
-        raise BadInput(f"{machine.source}: has several places, expected --place with one of {', '.join(names)}")
+        raise BadInput(
+            f"{machine.source}: has several places, expected --place with one of {', '.join(names)}",
+            Error.OPTIONS_CLASH,
+        )
     if name is not None and name not in names:
-        raise BadInput(f"--place {name}: {machine.source} has no such place, expected one of {', '.join(names)}")
+        raise BadInput(
+            f"--place {name}: {machine.source} has no such place, expected one of {', '.join(names)}",
+            Error.UNKNOWN_PLACE,
+        )
     return machine, machine.place(name or names[0])
 
 
@@ -424,7 +446,7 @@ def _draw(asked: PlaceOptions, placed: _Asked, assignment: tuple[int, ...]) -> N
             asked.dot.write_text(placement_dot(placed.title, placed.problem, assignment), encoding="utf-8")
         except OSError as error:
             where = f"--dot {asked.dot}: cannot be written ({error.strerror})"
-            raise BadInput(f"{where}, expected a file to write") from None
+            raise BadInput(f"{where}, expected a file to write", Error.UNWRITABLE_FILE) from None
     if asked.png is not None:
         from shisha_rt.show.figure import NoFigure
         from shisha_rt.show.place_figure import save_placement
@@ -432,4 +454,4 @@ def _draw(asked: PlaceOptions, placed: _Asked, assignment: tuple[int, ...]) -> N
         try:
             save_placement(asked.png, placed.title, placed.problem, assignment)
         except NoFigure as error:
-            raise Failure(f"--png: {error}", printed=True) from None
+            raise Failure(f"--png: {error}", Error.EXTRA_MISSING, printed=True) from None

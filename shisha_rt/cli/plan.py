@@ -16,7 +16,7 @@ import typer
 from shisha_rt.cli.completion import offer, offer_machines, offer_models
 from shisha_rt.cli.options import Dims, Json, Shapes, parse_sizes, progress, read_bytes, takes
 from shisha_rt.cli.plan_order import LayerOrder, check_order, refuse_foreign_order, with_order
-from shisha_rt.errors import BadInput, Failure
+from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.machine.precision import PERMITTED
 from shisha_rt.model.layer_kinds import LayerKind
 from shisha_rt.outcome import Outcome
@@ -161,9 +161,9 @@ def plan(asked: PlanOptions) -> None:
     aim = _aim(asked)
     refuse_foreign_order(asked.order, asked.strategy, aim)
     if asked.precision not in PERMITTED:
-        raise BadInput(f"--precision {asked.precision}: expected {' or '.join(PERMITTED)}")
+        raise BadInput(f"--precision {asked.precision}: expected {' or '.join(PERMITTED)}", Error.WRONG_OPTION)
     if (asked.model is None) == (asked.costs is None):
-        raise BadInput("plan: expected exactly one of MODEL and --costs COSTS.json")
+        raise BadInput("plan: expected exactly one of MODEL and --costs COSTS.json", Error.OPTIONS_CLASH)
     columns = shutil.get_terminal_size().columns
     if asked.strategy in SCHEMES:
         scheduled = _scheduled(asked)
@@ -172,17 +172,20 @@ def plan(asked: PlanOptions) -> None:
     answer = _planned(asked, aim)
     print(json.dumps(answer.as_object()) if asked.as_json else answer.in_words(columns))
     if answer.reason is not None:
-        raise Failure(f"{answer.outcome}: {answer.reason}", printed=True)
+        raise Failure(f"{answer.outcome}: {answer.reason}", Error.NO_PLAN, printed=True)
 
 
 def _scheduled(asked: PlanOptions) -> SchemeAnswer:
     """A schedule of partitions."""
     if asked.kind is not None:
         expected = "which takes the finest of the machine"
-        raise BadInput(f"--layers {asked.kind}: not with --strategy {asked.strategy}, {expected}")
+        raise BadInput(f"--layers {asked.kind}: not with --strategy {asked.strategy}, {expected}", Error.OPTIONS_CLASH)
     for option, is_given in (("--costs", asked.costs is not None), ("--stages", asked.stages is not None)):
         if is_given:
-            raise BadInput(f"{option}: not with --strategy {asked.strategy}, which goes by what a MODEL reads where")
+            raise BadInput(
+                f"{option}: not with --strategy {asked.strategy}, which goes by what a MODEL reads where",
+                Error.OPTIONS_CLASH,
+            )
     answer: SchemeAnswer = study("schedule_partitions")(asked)
     return answer
 
@@ -227,19 +230,25 @@ def _refuse_foreign(asked: PlanOptions) -> None:
         ("--time-limit", asked.time_limit is not None, LIMITED),
     ):
         if is_given and asked.strategy not in known:
-            raise BadInput(f"{option}: not with --strategy {asked.strategy}, expected --strategy {' or '.join(known)}")
+            raise BadInput(
+                f"{option}: not with --strategy {asked.strategy}, expected --strategy {' or '.join(known)}",
+                Error.OPTIONS_CLASH,
+            )
     if asked.alpha is not None and asked.alpha < 1:
-        raise BadInput(f"--alpha {asked.alpha}: expected at least 1")
+        raise BadInput(f"--alpha {asked.alpha}: expected at least 1", Error.WRONG_OPTION)
     if asked.time_limit is not None and not asked.time_limit > 0:
-        raise BadInput(f"--time-limit {asked.time_limit:g}: expected more than 0")
+        raise BadInput(f"--time-limit {asked.time_limit:g}: expected more than 0", Error.WRONG_OPTION)
 
 
 def _aim(asked: PlanOptions) -> PlanAim:
     objective, strategy = asked.objective, asked.strategy
     if objective == "energy":
-        raise BadInput("--objective energy: not with plan, expected throughput or latency (energy: place --split)")
+        raise BadInput(
+            "--objective energy: not with plan, expected throughput or latency (energy: place --split)",
+            Error.OPTIONS_CLASH,
+        )
     if objective is not None and objective not in OBJECTIVES:
-        raise BadInput(f"--objective {objective}: expected {' or '.join(OBJECTIVES)}")
+        raise BadInput(f"--objective {objective}: expected {' or '.join(OBJECTIVES)}", Error.WRONG_OPTION)
     if strategy in SCHEMES:
         for option, is_given in (
             ("--replicate", asked.replicate),
@@ -247,7 +256,10 @@ def _aim(asked: PlanOptions) -> PlanAim:
             ("--objective throughput", objective == "throughput"),
         ):
             if is_given:
-                raise BadInput(f"{option}: not with --strategy {strategy}, which knows no objective but latency")
+                raise BadInput(
+                    f"{option}: not with --strategy {strategy}, which knows no objective but latency",
+                    Error.OPTIONS_CLASH,
+                )
         return PlanAim(objective="latency", space=PARTITIONS)
     wants = (
         ("--replicate", asked.replicate),
@@ -256,7 +268,10 @@ def _aim(asked: PlanOptions) -> PlanAim:
     )
     for option, is_given in wants:
         if is_given and strategy not in WITH_COPIES:
-            raise BadInput(f"{option}: not with --strategy {strategy}, expected --strategy {' or '.join(WITH_COPIES)}")
+            raise BadInput(
+                f"{option}: not with --strategy {strategy}, expected --strategy {' or '.join(WITH_COPIES)}",
+                Error.OPTIONS_CLASH,
+            )
     return PlanAim(asked.replicate, as_objective(objective or "throughput"), split=asked.split)
 
 
@@ -269,7 +284,10 @@ def model_on_machine(asked: PlanOptions, kind: LayerKind | None) -> ModelOnMachi
     model = asked.model
     assert model is not None  # or there are costs
     if model.endswith(".json"):
-        raise BadInput(f"plan {model}: no model has such a name, expected --costs {model} if it is a file of costs")
+        raise BadInput(
+            f"plan {model}: no model has such a name, expected --costs {model} if it is a file of costs",
+            Error.MODEL_UNREADABLE,
+        )
     described = load_machine(asked.machine or "this-machine")
     return make_ready(
         resolve_model(model, progress),
@@ -315,10 +333,10 @@ def _problem_of_costs(asked: PlanOptions) -> PlanProblem:
     assert path is not None  # or there is a model
     for option, value in (("--machine", asked.machine), ("--dim", asked.dim), ("--layers", asked.kind is not None)):
         if value:
-            raise BadInput(f"{option}: not with --costs, which states its own layers and places")
+            raise BadInput(f"{option}: not with --costs, which states its own layers and places", Error.OPTIONS_CLASH)
     costs = parse_costs(read_bytes(path, "costs as JSON"), str(path))
     if asked.split and not costs.splits.ways:
-        raise BadInput(f"{path}: has no `splits`, expected how layers may be split, for --split")
+        raise BadInput(f"{path}: has no `splits`, expected how layers may be split, for --split", Error.COSTS_MISSING)
     if not asked.split:
         costs = replace(costs, splits=SplitCosts())
     needs = layer_needs(costs.tensors, len(costs.layers))

@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.outcome import Outcome
 from shisha_rt.planner.strategies import WITH_COPIES, StrategyName
 from shisha_rt.show.plan_answer import OrderFound, PlanAim, PlanAnswer, PlanProblem
@@ -31,17 +31,21 @@ def refuse_foreign_order(order: LayerOrder, strategy: StrategyName, aim: PlanAim
     if order == "file":
         return
     if strategy != "exact":
-        raise BadInput(f"--order {order}: not with --strategy {strategy}, expected --strategy exact")
+        raise BadInput(
+            f"--order {order}: not with --strategy {strategy}, expected --strategy exact", Error.OPTIONS_CLASH
+        )
     for option, is_given in (("--objective latency", aim.objective == "latency"), ("--split", aim.split)):
         if is_given:
-            raise BadInput(f"--order {order}: not with {option}, expected one of the two")
+            raise BadInput(f"--order {order}: not with {option}, expected one of the two", Error.OPTIONS_CLASH)
 
 
 def check_order(order: LayerOrder, problem: PlanProblem, source: str) -> None:
     """Raises BadInput where it is not known what another order would take; `source` names the model or the costs."""
     reason = _why_unknown(problem)
     if order != "file" and reason is not None:
-        raise BadInput(f"{source}: --order {order}: {reason}; expected costs that tell of any order")
+        raise BadInput(
+            f"{source}: --order {order}: {reason}; expected costs that tell of any order", Error.WRONG_OPTION
+        )
 
 
 def with_order(

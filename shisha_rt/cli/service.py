@@ -16,7 +16,7 @@ import typer
 from shisha_rt.cli.completion import offer_models
 from shisha_rt.cli.serve import serve, settings_of
 from shisha_rt.daemon.settings import engine_of
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.show.systemd_unit import Unit
 
 if TYPE_CHECKING:
@@ -62,13 +62,15 @@ def service(
     from shisha_rt.machine.config.machine_file import load_machine
 
     if not _NAME.fullmatch(name):
-        raise BadInput(f"--name {name}: expected letters, digits, and between them _ . -")
+        raise BadInput(f"--name {name}: expected letters, digits, and between them _ . -", Error.WRONG_OPTION)
     words, options = _as_serve_reads(arguments)
     settings = settings_of(options)
     addresses_of(settings)
     machine = load_machine(settings.machine)
     if not settings.model.startswith("zoo:") and not Path(settings.model).is_file():
-        raise BadInput(f"{settings.model}: there is no such file; expected an ONNX file, or zoo:NAME")
+        raise BadInput(
+            f"{settings.model}: there is no such file; expected an ONNX file, or zoo:NAME", Error.MODEL_UNREADABLE
+        )
     unit = Unit(
         name,
         Path(settings.model).stem if "/" in settings.model else settings.model,
@@ -132,7 +134,10 @@ def _sockets(settings: Settings) -> Iterator[Path]:
         if start is not None:
             path = Path(address.removeprefix(start))
             if not path.is_absolute():
-                raise BadInput(f"{address}: a service is in no folder of its own; expected a path that begins with /")
+                raise BadInput(
+                    f"{address}: a service is in no folder of its own; expected a path that begins with /",
+                    Error.WRONG_OPTION,
+                )
             yield path
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from shisha_rt.cli.options import DaemonOptions, Json, takes
-from shisha_rt.errors import BadInput, Failure
+from shisha_rt.errors import BadInput, Error, Failure
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -84,7 +84,7 @@ def submit(asked: SubmitOptions) -> None:
     from shisha_rt.cli.drive.frames import read_arrays
 
     if asked.rate is not None and not (asked.rate > 0 and math.isfinite(asked.rate)):
-        raise BadInput(f"--rate {asked.rate:g}: expected a number above 0")
+        raise BadInput(f"--rate {asked.rate:g}: expected a number above 0", Error.WRONG_OPTION)
     _check_output(asked.output)
     contents = [(path, read_arrays(path)) for path in asked.inputs or ()]
     load = _Load(asked.frames, asked.rate, asked.in_flight, asked.stream, asked.deadline_ms, asked.seed, contents)
@@ -337,9 +337,11 @@ def _check_output(output: Path | None) -> None:
     if output is None:
         return
     if output.suffix != ".npz":
-        raise BadInput(f"--output {output}: expected a name that ends in .npz")
+        raise BadInput(f"--output {output}: expected a name that ends in .npz", Error.WRONG_OPTION)
     if output.is_dir() or not os.access(output if output.exists() else output.parent, os.W_OK):
-        raise BadInput(f"--output {output}: cannot be written, expected a file in a folder to write to")
+        raise BadInput(
+            f"--output {output}: cannot be written, expected a file in a folder to write to", Error.UNWRITABLE_FILE
+        )
 
 
 def save(path: Path, arrays: dict[str, Array]) -> None:

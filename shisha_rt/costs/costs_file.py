@@ -20,7 +20,7 @@ from shisha_rt.costs.alike import kinds_of
 from shisha_rt.costs.costs import CostLayer, CostPlace, Costs, CostTeam
 from shisha_rt.costs.links_file import LinkEntry, TensorEntry, check_links, check_tensors, links_object
 from shisha_rt.costs.split_costs import SHARD_S, PricedSplit, ShardTime, SplitCosts
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.model.spans import Span
 from shisha_rt.model.split import Axis, Splittable
 
@@ -121,7 +121,10 @@ def _check_names(places: list[_Place], source: str) -> None:
     seen: set[str] = set()
     for i, place in enumerate(places):
         if place.name in seen:
-            raise BadInput(f"{source}: places[{i}].name = {shown(place.name)}: used twice, expected one of its own")
+            raise BadInput(
+                f"{source}: places[{i}].name = {shown(place.name)}: used twice, expected one of its own",
+                Error.WRONG_VALUE,
+            )
         seen.add(place.name)
 
 
@@ -134,7 +137,10 @@ def _rows(file: _File, source: str) -> list[list[float | None]]:
             for name in row:
                 if name not in names:
                     known = shown(", ".join(names))[1:-1]
-                    raise BadInput(f"{source}: time_s[{i}]: no such place as {shown(name)}, expected one of {known}")
+                    raise BadInput(
+                        f"{source}: time_s[{i}]: no such place as {shown(name)}, expected one of {known}",
+                        Error.WRONG_VALUE,
+                    )
             row = [row.get(name) for name in names]
         rows_s.append(row)
     return rows_s
@@ -159,17 +165,22 @@ def _check_teams(costs: Costs, source: str) -> None:
         where = f"{source}: teams[{i}].places"
         for place in team.places:
             if place not in kind_of:
-                raise BadInput(f"{where} has {shown(place)}, expected one of {', '.join(kind_of)}")
+                raise BadInput(f"{where} has {shown(place)}, expected one of {', '.join(kind_of)}", Error.WRONG_VALUE)
             if team.places.count(place) > 1:
-                raise BadInput(f"{where} has {shown(place)} twice, expected it once")
+                raise BadInput(f"{where} has {shown(place)} twice, expected it once", Error.WRONG_VALUE)
         if len({kind_of[place] for place in team.places}) > 1:
-            raise BadInput(f"{where} = {', '.join(team.places)}: expected places of equal times and memory_bytes")
+            raise BadInput(
+                f"{where} = {', '.join(team.places)}: expected places of equal times and memory_bytes",
+                Error.WRONG_VALUE,
+            )
         far = sorted(costs.far.intersection(team.places))
         if far:
-            raise BadInput(f"{where} has {shown(far[0])}, which is on another host: expected places of this one")
+            raise BadInput(
+                f"{where} has {shown(far[0])}, which is on another host: expected places of this one", Error.WRONG_VALUE
+            )
         other = seen.setdefault(frozenset(team.places), i)
         if other != i:
-            raise BadInput(f"{where} are those of teams[{other}]: expected each team once")
+            raise BadInput(f"{where} are those of teams[{other}]: expected each team once", Error.WRONG_VALUE)
 
 
 def _shard_times(splits: Iterable[_Split]) -> dict[PricedSplit, ShardTime]:
@@ -190,25 +201,28 @@ def _check_splits(costs: Costs, source: str) -> None:
     for i, way in enumerate(costs.splits.ways):
         where = f"{source}: splits[{i}]"
         if not way.first <= way.last <= last_layer:
-            raise BadInput(f"{where}: layers {way.first}-{way.last}, expected a run of layers 0-{last_layer}")
+            raise BadInput(
+                f"{where}: layers {way.first}-{way.last}, expected a run of layers 0-{last_layer}", Error.WRONG_VALUE
+            )
         if way.first - 1 not in cuts or way.last not in cuts:
             raise BadInput(
-                f"{where}: layers {way.first}-{way.last} cannot be cut out: expected legal cuts at both ends"
+                f"{where}: layers {way.first}-{way.last} cannot be cut out: expected legal cuts at both ends",
+                Error.WRONG_VALUE,
             )
         if way.block >= way.units:
-            raise BadInput(f"{where}.block = {way.block}: expected less than units = {way.units}")
+            raise BadInput(f"{where}.block = {way.block}: expected less than units = {way.units}", Error.WRONG_VALUE)
         for _, _, place in [key for key in costs.splits.shard_times if key[:2] == ((way.first, way.last), way.axis)]:
             if all(place != known.name for known in costs.places):
-                raise BadInput(f"{where}.told: {place!r}, expected places of the file")
+                raise BadInput(f"{where}.told: {place!r}, expected places of the file", Error.WRONG_VALUE)
         other = seen.setdefault((way.first, way.last, way.axis), i)
         if other != i:
-            raise BadInput(f"{where} is splits[{other}] again, expected each run and axis once")
+            raise BadInput(f"{where} is splits[{other}] again, expected each run and axis once", Error.WRONG_VALUE)
 
 
 def _check_length(entries: list[Any], expected: int, where: str, why: str, source: str) -> None:
     if len(entries) != expected:
         count = f"{len(entries)} {'entry' if len(entries) == 1 else 'entries'}"
-        raise BadInput(f"{source}: {where} has {count}, expected {expected}: {why}")
+        raise BadInput(f"{source}: {where} has {count}, expected {expected}: {why}", Error.WRONG_VALUE)
 
 
 def _floats(entries: list[Any]) -> Floats:

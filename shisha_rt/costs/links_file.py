@@ -10,7 +10,7 @@ import msgspec
 from shisha_rt.checked import shown
 from shisha_rt.costs.link_speed import OneWay
 from shisha_rt.costs.links import AS_INPUT, CostTensor, HostLink
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 
 _MOST_BYTES: Final = 1 << 50
 _Name = Annotated[str, msgspec.Meta(min_length=1)]
@@ -53,19 +53,24 @@ def check_tensors(tensors: Sequence[TensorEntry], layer_count: int, source: str)
         where = f"{source}: tensors[{i}]"
         other = seen.setdefault(tensor.name, i)
         if other != i:
-            raise BadInput(f"{where}.name = {shown(tensor.name)} is that of tensors[{other}]: expected each once")
+            raise BadInput(
+                f"{where}.name = {shown(tensor.name)} is that of tensors[{other}]: expected each once",
+                Error.WRONG_VALUE,
+            )
         if tensor.made >= layer_count:
             raise BadInput(
-                f"{where}.made = {tensor.made}: expected a layer, 0-{layer_count - 1}, or {AS_INPUT} for an input"
+                f"{where}.made = {tensor.made}: expected a layer, 0-{layer_count - 1}, or {AS_INPUT} for an input",
+                Error.WRONG_VALUE,
             )
         for reader in tensor.readers:
             if not tensor.made < reader <= layer_count:
                 raise BadInput(
                     f"{where}.readers has {reader}: expected layers behind {tensor.made}, "
-                    f"the one that makes it, or {layer_count} for an output"
+                    f"the one that makes it, or {layer_count} for an output",
+                    Error.WRONG_VALUE,
                 )
             if tensor.readers.count(reader) > 1:
-                raise BadInput(f"{where}.readers has {reader} twice, expected it once")
+                raise BadInput(f"{where}.readers has {reader} twice, expected it once", Error.WRONG_VALUE)
 
 
 def check_links(links: Sequence[LinkEntry], hosts: Sequence[str | None], has_tensors: bool, source: str) -> None:
@@ -76,12 +81,14 @@ def check_links(links: Sequence[LinkEntry], hosts: Sequence[str | None], has_ten
         where = f"{source}: links[{i}].host = {shown(link.host)}"
         if link.host not in known:
             places = f"expected one of {', '.join(map(shown, known))}" if known else "expected places that have a host"
-            raise BadInput(f"{where}: no place is on it, {places}")
+            raise BadInput(f"{where}: no place is on it, {places}", Error.WRONG_VALUE)
         other = seen.setdefault(link.host, i)
         if other != i:
-            raise BadInput(f"{where} is that of links[{other}]: expected each host once")
+            raise BadInput(f"{where} is that of links[{other}]: expected each host once", Error.WRONG_VALUE)
     if links and not has_tensors:
-        raise BadInput(f"{source}: has `links` without `tensors`, expected what passes between layers, too")
+        raise BadInput(
+            f"{source}: has `links` without `tensors`, expected what passes between layers, too", Error.WRONG_VALUE
+        )
 
 
 def links_object(tensors: Sequence[CostTensor], links: Sequence[HostLink]) -> dict[str, Any]:

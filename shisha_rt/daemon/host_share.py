@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.machine.allotment import Allotting, CpuLimits
 from shisha_rt.machine.host.cgroups import ControlGroups, Throttling
 from shisha_rt.machine.host.cores import host_cores, usable_cores
@@ -46,7 +46,7 @@ def share_of(settings: Settings) -> HostShare:
     """Take the cores that a daemon is to have: by its machine file, or such as no other daemon has. Raises BadInput."""
     leases = CoreLeases(None if settings.leases is None else Path(settings.leases))
     if settings.leases is not None and leases.fault:
-        raise BadInput(f"leases {leases.fault}; expected a folder that may be written to")
+        raise BadInput(f"leases {leases.fault}; expected a folder that may be written to", Error.LEASES_UNUSABLE)
     if settings.machine == THIS_MACHINE:
         own = own_cores(leases, this_limits())
         return HostShare(own.machine, leases, own.limits, own.shared)

@@ -30,7 +30,7 @@ from shisha_rt.core.tuning.state import WAITING, State
 from shisha_rt.daemon.front.http_address import HttpAddress
 from shisha_rt.daemon.host_share import RELEASED
 from shisha_rt.daemon.plain_metrics import CountsByLabel, PlainHistogram
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.plan.rate import OBJECTIVES
 
 _BUCKETS_S: Final = (
@@ -175,7 +175,9 @@ class Metrics:
             server, thread = serve_http(address.port, address.host, self.registry)
         except OSError as error:
             port, host, reason = address.port, address.host, error.strerror
-            raise BadInput(f"metrics port {port} on {host}: {reason}; expected a free port") from None
+            raise BadInput(
+                f"metrics port {port} on {host}: {reason}; expected a free port", Error.ADDRESS_TAKEN
+            ) from None
         self._closing.callback(_end, server, thread)
         return f"http://{HttpAddress(address.host, server.server_port)}/metrics"
 

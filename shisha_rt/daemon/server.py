@@ -52,7 +52,7 @@ from shisha_rt.daemon.releases import Releases
 from shisha_rt.daemon.service_manager import ServiceManager
 from shisha_rt.daemon.shell import Shell, Timing
 from shisha_rt.daemon.status import Status
-from shisha_rt.errors import BadInput, Failure
+from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.machine.host.cpu_use import family
 from shisha_rt.machine.host.leases import CoreLeases
 from shisha_rt.measure.compiled import Compiled
@@ -367,12 +367,12 @@ class Daemon:
             return True
         for place in cores.lifecycle.places.by_name.values():
             if max(place.restarts, place.failed_starts) > 3:
-                raise Failure(f"the worker on {place.name} does not start: {place.last_error}")
+                raise Failure(f"the worker on {place.name} does not start: {place.last_error}", Error.WORKER_FAILED)
         fault = cores.tuning.fault
         if fault is not None:
             if fault.bad_machine is not None:
-                raise BadInput(f"{self._status.machine.source}: {fault.bad_machine}")
-            raise Failure(f"the first plan cannot be prepared: {fault.reason}")
+                raise BadInput(f"{self._status.machine.source}: {fault.bad_machine}", Error.MACHINE_UNFIT)
+            raise Failure(f"the first plan cannot be prepared: {fault.reason}", Error.PLAN_UNPREPARED)
         return False
 
 
@@ -383,7 +383,8 @@ def _timing(prepared: PreparedModel) -> Timing:
     if pacing is None:
         raise BadInput(
             f'{machine.source}: timing = "modelled": measured costs are needed and there are none yet, '
-            'expected "measured"'
+            'expected "measured"',
+            Error.COSTS_MISSING,
         )
     return Timing(machine.time_scale, lambda place, first, last: pacing.segment_cpu_s(first, last, place))
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from shisha_rt.checked import convert, shown
 from shisha_rt.endpoint import default_endpoint
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.machine.precision import PERMITTED
 from shisha_rt.measure.installed import installed_engines
 from shisha_rt.model.input_sizes import LARGEST_SIZE
@@ -232,9 +232,9 @@ def read_settings(path: Path) -> Settings:
         raw = tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise BadInput(f"{path}: {reason}; expected a daemon file in TOML") from None
+        raise BadInput(f"{path}: {reason}; expected a daemon file in TOML", Error.UNREADABLE_FILE) from None
     except tomllib.TOMLDecodeError as error:
-        raise BadInput(f"{path}: {error}; expected TOML") from None
+        raise BadInput(f"{path}: {error}; expected TOML", Error.MALFORMED_FILE) from None
     settings = convert(raw, Settings, str(path))
     model = settings.model if settings.model.startswith("zoo:") else str(path.parent / settings.model)
     files = {key.name: getattr(settings, key.name) for key in setting_keys() if key.file}
@@ -251,42 +251,56 @@ def check_built(settings: Settings, source: str) -> None:
     for key in setting_keys():
         value = getattr(settings, key.name)
         if key.choices and value is not None and value not in key.choices:
-            raise BadInput(f"{source}: {key.name} = {shown(value)}: expected {' or '.join(key.choices)}")
+            raise BadInput(
+                f"{source}: {key.name} = {shown(value)}: expected {' or '.join(key.choices)}", Error.WRONG_VALUE
+            )
     if settings.strategy in SCHEMES:
         _check_scheme(settings, source)
     elif settings.groups:
         known = ", ".join(SCHEMES)
-        raise BadInput(f"{source}: groups: not with strategy {settings.strategy}, expected one of {known}")
+        raise BadInput(
+            f"{source}: groups: not with strategy {settings.strategy}, expected one of {known}", Error.OPTIONS_CLASH
+        )
     if not 1 <= settings.batch <= MOST_BATCH:
-        raise BadInput(f"{source}: batch = {shown(settings.batch)}: expected 1 to {MOST_BATCH}")
+        raise BadInput(f"{source}: batch = {shown(settings.batch)}: expected 1 to {MOST_BATCH}", Error.WRONG_VALUE)
     if not 0 <= settings.batch_delay_us <= MOST_DELAY_US:
-        raise BadInput(f"{source}: batch_delay_us = {shown(settings.batch_delay_us)}: expected 0 to {MOST_DELAY_US}")
+        raise BadInput(
+            f"{source}: batch_delay_us = {shown(settings.batch_delay_us)}: expected 0 to {MOST_DELAY_US}",
+            Error.WRONG_VALUE,
+        )
     if not LEAST_OUTPUT_BYTES <= settings.max_output_bytes <= MOST_OUTPUT_BYTES:
         expected = f"{LEAST_OUTPUT_BYTES} to {MOST_OUTPUT_BYTES}"
-        raise BadInput(f"{source}: max_output_bytes = {shown(settings.max_output_bytes)}: expected {expected}")
+        raise BadInput(
+            f"{source}: max_output_bytes = {shown(settings.max_output_bytes)}: expected {expected}", Error.WRONG_VALUE
+        )
 
 
 def _check_scheme(settings: Settings, source: str) -> None:
     """Raises BadInput for what a scheme of partitions does not know."""
     if settings.objective not in (None, "latency"):
         raise BadInput(
-            f"{source}: objective = {shown(settings.objective)}: strategy {settings.strategy} knows none but latency"
+            f"{source}: objective = {shown(settings.objective)}: strategy {settings.strategy} knows none but latency",
+            Error.OPTIONS_CLASH,
         )
     if settings.layers is not None:
         raise BadInput(
             f"{source}: layers = {shown(settings.layers)}: strategy {settings.strategy} takes the finest that the "
-            "machine has, expected no such key"
+            "machine has, expected no such key",
+            Error.OPTIONS_CLASH,
         )
 
 
 def check_cluster(address: str | None, machine: Machine) -> None:
     """Raises BadInput where a machine has places on other hosts and no cluster is said, or the other way round."""
     if machine.remote and address is None:
-        raise BadInput(
-            f'{machine.source}: place {machine.remote[0].name} has host = "ray": expected --ray ADDRESS, or --ray local'
-        )
+        source, name = machine.source, machine.remote[0].name
+        message = f'{source}: place {name} has host = "ray": expected --ray ADDRESS, or --ray local'
+        raise BadInput(message, Error.CLUSTER_MISSING)
     if address is not None and not machine.remote:
-        raise BadInput(f'--ray {address}: no place of {machine.source} has host = "ray", expected at least one')
+        raise BadInput(
+            f'--ray {address}: no place of {machine.source} has host = "ray", expected at least one',
+            Error.CLUSTER_MISSING,
+        )
 
 
 def layer_kind(settings: Settings, machine: Machine) -> LayerKind:

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
-from shisha_rt.errors import BadInput, Failure
+from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.hosts.hosts import about_this_host
 from shisha_rt.hosts.model_files import FolderEntry, ModelManifest, ModelPiece, fetch, is_here
 from shisha_rt.machine.host.leases import take_cores
@@ -85,7 +85,9 @@ class FarHost:
                 ]
             for folder, engine in zip(folders, manifest_read.engines, strict=True):
                 if hashlib.sha256((folder / index_file.FILE_NAME).read_bytes()).hexdigest() != _index_of(engine):
-                    raise Failure(f"it has {manifest_read.name} in another form already: remove {folder} there")
+                    raise Failure(
+                        f"it has {manifest_read.name} in another form already: remove {folder} there", Error.HOST_UNFIT
+                    )
         except (BadInput, Failure, OSError, KeyError) as error:
             return " ".join(str(error).split())
         self._engines = tuple(folders)

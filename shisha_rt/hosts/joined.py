@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from shisha_rt.costs.links import HostLink
-from shisha_rt.errors import BadInput, Failure
+from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.hosts import messages as cm
 from shisha_rt.hosts.bundles import PlaceAsked
 from shisha_rt.hosts.hosts import HostAbout
@@ -64,7 +64,10 @@ class Joined:
         answer = self._until(cm.MeasuredThere)
         assert isinstance(answer, cm.MeasuredThere)
         if answer.reason:
-            raise Failure(f"{place}: layers could not be measured on {self.places[place].host}: {answer.reason}")
+            raise Failure(
+                f"{place}: layers could not be measured on {self.places[place].host}: {answer.reason}",
+                Error.COSTS_MISSING,
+            )
         return msgspec.json.decode(answer.profiles, type=Calibrated)
 
     def links(self) -> dict[str, HostLink]:
@@ -84,7 +87,7 @@ class Joined:
                 case cm.Told(message=line):
                     self._progress(line)
                 case cm.Lacking(reason=reason):
-                    raise BadInput(f"{self._source}: {reason}")
+                    raise BadInput(f"{self._source}: {reason}", Error.CLUSTER_UNFIT)
                 case cm.PlaceThere(place=place):
                     self.places[place] = message
                     self.lost.discard(place)
@@ -112,7 +115,9 @@ class Joined:
         popen = self.line[0].popen
         popen.kill()
         status = popen.wait()  # `close` does the rest
-        return Failure(f"the cluster process has ended (exit status {status}): the Ray cluster may be gone")
+        return Failure(
+            f"the cluster process has ended (exit status {status}): the Ray cluster may be gone", Error.CLUSTER_LOST
+        )
 
     def close(self) -> None:
         child, channel = self.line

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from shisha_rt.cache import LIST_FILE, cache_folder, fault_in, publish
-from shisha_rt.errors import Failure
+from shisha_rt.errors import Error, Failure
 from shisha_rt.measure.compiled import Compiled
 
 PIECE_BYTES: Final = 32 << 20
@@ -104,10 +104,10 @@ def is_here(folder: FolderEntry) -> bool:
 def folder_here(folder: FolderEntry) -> Path:
     """Raises Failure for a path or a name that leads out of the cache, or a path that is the cache's own."""
     if not folder.path:
-        raise Failure("a folder of the model has no path: expected a path below the cache")
+        raise Failure("a folder of the model has no path: expected a path below the cache", Error.TRANSFER_FAILED)
     for part in (*folder.path, *(file.name for file in folder.files)):
         if not part or part in (".", "..") or PurePosixPath(part).name != part or "\0" in part:
-            raise Failure(f"a folder of the model is called {part!r}: expected a plain name")
+            raise Failure(f"a folder of the model is called {part!r}: expected a plain name", Error.TRANSFER_FAILED)
     return cache_folder().joinpath(*folder.path)
 
 
@@ -136,9 +136,13 @@ def _write(target: Path, file: FileEntry, pieces: Sequence[ModelPiece], get: Cal
             data = get(piece)
             if len(data) != piece.size_bytes:
                 raise Failure(
-                    f"{file.name}: {len(data)} bytes came from {piece.offset_bytes} on, expected {piece.size_bytes}"
+                    f"{file.name}: {len(data)} bytes came from {piece.offset_bytes} on, expected {piece.size_bytes}",
+                    Error.TRANSFER_FAILED,
                 )
             digest.update(data)
             opened.write(data)
     if digest.hexdigest() != file.sha256:
-        raise Failure(f"{file.name}: what came has the digest {digest.hexdigest()[:12]}, expected {file.sha256[:12]}")
+        raise Failure(
+            f"{file.name}: what came has the digest {digest.hexdigest()[:12]}, expected {file.sha256[:12]}",
+            Error.TRANSFER_FAILED,
+        )

@@ -16,7 +16,7 @@ from typing import Final
 import onnx
 
 from shisha_rt.costs.engine_trials import EnginesTried
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.machine.config.device_files import running_devices
 from shisha_rt.machine.machine import Machine
 from shisha_rt.measure.compile import Tell, compile_model
@@ -90,7 +90,9 @@ def check_model(path: Path, machine: Machine, sizes: Sequence[InputSizes], tell:
         compiled = compile_model(path, sizes[0], tell, plain=True)
         check_static(compiled.model.graph, str(path), machine)
     elif devices:
-        raise BadInput(f"{path}: {len(sizes)} shapes, expected one, as places of {machine.source} have devices")
+        raise BadInput(
+            f"{path}: {len(sizes)} shapes, expected one, as places of {machine.source} have devices", Error.WRONG_SIZES
+        )
     else:
         compiled = make_ready(path, machine, sizes=sizes, on_progress=tell).compiled
     file = compiled.model

@@ -20,7 +20,7 @@ from typing import Final, get_args
 import onnx
 
 from shisha_rt.cache import cache_folder, fault_in, publish
-from shisha_rt.errors import Failure
+from shisha_rt.errors import Error, Failure
 from shisha_rt.measure.compiled import Compiled
 from shisha_rt.model.batches import follow_batch
 from shisha_rt.model.free_batch import integers_of
@@ -112,7 +112,8 @@ def recompiled(name: str, model_folder: Path, *, like: str) -> Path:
         form = index_file.read_index(folder).form
         raise Failure(
             f"{name}: on this processor the engine brings it into another form ({form}) than on the daemon's host: "
-            "expected processors of one kind"
+            "expected processors of one kind",
+            Error.ENGINE_REFUSES,
         )
     return folder
 
@@ -153,7 +154,7 @@ def _first_that_runs(name: str, model_folder: Path, target: Path) -> None:
             if tried:
                 log.warning("%s: not %s; taken: %s (%s)", name, ", ".join(tried), form, FORM_COST[form])
             return
-    raise Failure(f"{name}: the engine runs it in no form: {', '.join(tried)}")
+    raise Failure(f"{name}: the engine runs it in no form: {', '.join(tried)}", Error.ENGINE_REFUSES)
 
 
 def _check_room(model_folder: Path, target: Path) -> None:

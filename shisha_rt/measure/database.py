@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from shisha_rt.errors import Failure
+from shisha_rt.errors import Error, Failure
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ def explained(path: Path) -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, OSError, _Damaged) as error:
-        raise Failure(f"{path}: cannot be used ({error})") from error
+        raise Failure(f"{path}: cannot be used ({error})", Error.CACHE_UNUSABLE) from error
 
 
 @contextmanager
@@ -102,7 +102,8 @@ def _is_as_expected(database: sqlite3.Connection, path: Path, table: Table) -> b
     if version > table.version:
         raise Failure(
             f"{path}: written by a newer shisha-rt (version {version}, expected {table.version}): update shisha-rt, or "
-            "remove the file"
+            "remove the file",
+            Error.CACHE_UNUSABLE,
         )
     return bool(version == table.version and _is_there(database, table))
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from shisha_rt.cache import cache_folder
 from shisha_rt.costs.operator_costs import beside
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.machine.config.device_files import running_devices
 from shisha_rt.machine.device import Device
 from shisha_rt.machine.machine import Machine
@@ -38,7 +38,10 @@ def _check_calibration(of_int8: Sequence[Device], calibration: Path | None, mach
     for device in of_int8:
         check_int8(device)
     if calibration is not None and not of_int8:
-        raise BadInput(f"{calibration}: on {machine.source} no device of int8 runs: expected no calibration frames")
+        raise BadInput(
+            f"{calibration}: on {machine.source} no device of int8 runs: expected no calibration frames",
+            Error.DEVICE_UNFIT,
+        )
 
 
 def _check_several_shapes(machine: Machine, *, has_devices: bool) -> None:
@@ -50,7 +53,9 @@ def _check_several_shapes(machine: Machine, *, has_devices: bool) -> None:
         (limited, "it has a memory of limited bandwidth"),
     ):
         if has:
-            raise BadInput(f"{machine.source}: {what}: expected one --shape, as several cannot be served there")
+            raise BadInput(
+                f"{machine.source}: {what}: expected one --shape, as several cannot be served there", Error.WRONG_SIZES
+            )
 
 
 def check_static(graph: Graph, source: str, machine: Machine) -> None:
@@ -59,7 +64,8 @@ def check_static(graph: Graph, source: str, machine: Machine) -> None:
     if open_tensor is not None:
         raise BadInput(
             f"{source}: the shape of tensor {open_tensor.name!r} depends on the data; expected static shapes, "
-            f"as places of {machine.source} have devices"
+            f"as places of {machine.source} have devices",
+            Error.OPEN_SHAPES,
         )
 
 
@@ -89,10 +95,15 @@ def make_ready(
     devices = _running(machine, precision)
     has_devices = any(devices.values())
     if kind != "heavy" and not has_devices:
-        raise BadInput(f'{machine.source}: no place has devices, which layers = "{kind}" is for, expected "heavy"')
+        raise BadInput(
+            f'{machine.source}: no place has devices, which layers = "{kind}" is for, expected "heavy"',
+            Error.DEVICE_UNFIT,
+        )
     if has_devices and machine.remote:
         name = machine.remote[0].name
-        raise BadInput(f"{machine.source}: place {name} is on another host: expected no devices on others, yet")
+        raise BadInput(
+            f"{machine.source}: place {name} is on another host: expected no devices on others, yet", Error.DEVICE_UNFIT
+        )
     if len(sizes) > 1:
         _check_several_shapes(machine, has_devices=has_devices)
         return ModelOnMachine(compile_shapes(path, sizes, on_progress), machine, {}, teams)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from shisha_rt.costs.profiles import Setting
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.machine.host.cores import core_ranks, usable_cores
 from shisha_rt.machine.machine import Machine, Place
 from shisha_rt.measure.compiled import Compiled
@@ -71,7 +71,8 @@ def class_of(place: Place, machine: Machine, compiled: Compiled) -> PlaceClass:
     if len(cores) < place.threads:
         raise BadInput(
             f"{machine.source}: place {place.name}: threads = {place.threads}: cannot be measured here, "
-            f"expected at most the {len(usable)} usable cores of this host"
+            f"expected at most the {len(usable)} usable cores of this host",
+            Error.MACHINE_UNFIT,
         )
     kinds = sorted({ranks.get(core, 1) for core in cores}) if len(set(ranks.values())) > 1 else []
     neighbours = tuple(sorted({core for other in machine.usual for core in other.cores} & set(usable) - set(cores)))

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from shisha_rt.checked import convert, decode_json
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.model.layers import layer_of_operator, operators_of
 from shisha_rt.model.split import Split
@@ -31,7 +31,9 @@ def plan_of_file(path: Path) -> Plan:
     try:
         text = path.read_bytes()
     except OSError as error:
-        raise BadInput(f"{path}: cannot be read ({error.strerror}), expected {_EXPECTED}") from None
+        raise BadInput(
+            f"{path}: cannot be read ({error.strerror}), expected {_EXPECTED}", Error.UNREADABLE_FILE
+        ) from None
     raw = decode_json(text, str(path), _EXPECTED)
     return form.read(convert({"stages": raw} if isinstance(raw, list) else raw, _Planned, str(path)).stages)
 
@@ -42,7 +44,7 @@ def read_plan(path: Path, ready: ModelOnMachine) -> Plan:
     problems = ready.rules.problems(plan) or _unable(ready, plan)
     if problems:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-        raise BadInput(f"{path}: it does not fit the model on this machine: {problems[0]}{more}")
+        raise BadInput(f"{path}: it does not fit the model on this machine: {problems[0]}{more}", Error.PLAN_UNFIT)
     return plan
 
 

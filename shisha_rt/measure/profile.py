@@ -26,7 +26,7 @@ from shisha_rt.costs.fingerprint import fingerprint, fingerprint_within
 from shisha_rt.costs.fit import fit_groups, spans_to_measure
 from shisha_rt.costs.layer_costs import RawCosts, RawTimes, mean_costs
 from shisha_rt.costs.profiles import Profile, Setting
-from shisha_rt.errors import Failure
+from shisha_rt.errors import Error, Failure
 from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.machine.machine import Machine
 from shisha_rt.measure.compiled import Compiled
@@ -187,7 +187,8 @@ def _profiles(
     def calibrated(unknown: Mapping[str, Span]) -> None:
         if not place_class.cores:
             raise Failure(
-                f"{compiled.model.name} has not been measured on the hosts that have {place_class.setting.processor}"
+                f"{compiled.model.name} has not been measured on the hosts that have {place_class.setting.processor}",
+                Error.COSTS_MISSING,
             )
         job = job_of(compiled, place_class, list(unknown.values()))
         subject = f"the layers of {compiled.model.name}"

@@ -12,7 +12,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.machine.device import Device
 from shisha_rt.measure.compiled import Compiled
 from shisha_rt.messages.scales import read_scales, scales_file
@@ -55,7 +55,7 @@ def check_int8(device: Device) -> None:
     elif others:
         fault = f"ops: {_listed(others)}: expected among {_listed(SCALED_OPS)}"
     if fault is not None:
-        raise BadInput(f"{device.source}: {fault}, as its precision is int8")
+        raise BadInput(f"{device.source}: {fault}, as its precision is int8", Error.DEVICE_UNFIT)
 
 
 def _checked(path: Path, graph: Graph) -> str:
@@ -66,19 +66,23 @@ def _checked(path: Path, graph: Graph) -> str:
             arrays = {name: file[name] for name in file.files}
     except (OSError, ValueError, EOFError, AttributeError, TypeError, BadZipFile, zlib.error) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "it cannot be read"
-        raise BadInput(f"{path}: {reason}; expected frames as numpy.savez writes them") from None
+        raise BadInput(f"{path}: {reason}; expected frames as numpy.savez writes them", Error.WRONG_FRAMES) from None
     wanted = {tensor.name: tensor for tensor in graph.inputs}
     if arrays.keys() != wanted.keys():
-        raise BadInput(f"{path}: has {_listed(arrays)}: expected an array for each input: {_listed(wanted)}")
+        raise BadInput(
+            f"{path}: has {_listed(arrays)}: expected an array for each input: {_listed(wanted)}", Error.WRONG_FRAMES
+        )
     for name, array in arrays.items():
         shape, dtype = wanted[name].shape, NUMPY_OF[wanted[name].datatype]
         if array.dtype != dtype or array.shape[1:] != shape or not len(array):
             expected = f"{dtype} of (frames, {', '.join(map(str, shape))})"
-            raise BadInput(f"{path}: {name} is {array.dtype} of {array.shape}: expected {expected}")
+            raise BadInput(f"{path}: {name} is {array.dtype} of {array.shape}: expected {expected}", Error.WRONG_FRAMES)
         if dtype.kind == "f" and not np.isfinite(array).all():
-            raise BadInput(f"{path}: {name} has values that are infinite or NaN: expected finite ones")
+            raise BadInput(
+                f"{path}: {name} has values that are infinite or NaN: expected finite ones", Error.WRONG_FRAMES
+            )
     if len({len(array) for array in arrays.values()}) > 1:
-        raise BadInput(f"{path}: expected as many frames of each input")
+        raise BadInput(f"{path}: expected as many frames of each input", Error.WRONG_FRAMES)
     return hashlib.sha256(content).hexdigest()
 
 

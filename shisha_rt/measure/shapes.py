@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.measure.compile import Tell, compile_model
 from shisha_rt.measure.compiled import Compiled
 from shisha_rt.model.graph import Tensor
@@ -37,7 +37,7 @@ def compile_shapes(path: Path, sizes: Sequence[InputSizes], on_progress: Tell | 
     shapes = [compile_model(path, input_sizes, on_progress) for input_sizes in sizes]
     for number, shape in enumerate(shapes):
         if any(_input_shapes(shape) == _input_shapes(other) for other in shapes[:number]):
-            raise BadInput(f"{path}: shapes {_words(shape)} are set twice, expected once")
+            raise BadInput(f"{path}: shapes {_words(shape)} are set twice, expected once", Error.WRONG_SIZES)
         _check_alike(path, shapes[0], shape)
         _share_weights(shapes[0], shape)
     return as_one(shapes)
@@ -102,7 +102,8 @@ def _check_alike(path: Path, first: Compiled, other: Compiled) -> None:
             )
             raise BadInput(
                 f"{path}: with {_words(first)} and {_words(other)} it has {differ}; "
-                "expected one network, the same but for its sizes"
+                "expected one network, the same but for its sizes",
+                Error.WRONG_SIZES,
             )
 
 

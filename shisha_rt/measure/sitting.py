@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from shisha_rt.cache import cache_folder
-from shisha_rt.errors import Failure
+from shisha_rt.errors import Error, Failure
 from shisha_rt.measure.compile import Tell
 from shisha_rt.messages.calibration import MeasuringJob, Progress
 from shisha_rt.process.job import run_job
@@ -69,7 +69,7 @@ def measure(
     listener = _Listener(answer, lambda ratio: tell(f"{what}: {ratio:.0%}"))
     run_job(module, msgspec.json.encode(job).decode(), failed=failed, hear=listener.hear)
     if listener.answered is None:
-        raise Failure(f"{failed}: it answered nothing")
+        raise Failure(f"{failed}: it answered nothing", Error.CHILD_DIED)
     return listener.answered
 
 

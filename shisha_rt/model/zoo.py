@@ -18,7 +18,7 @@ from typing import Final
 import onnx
 
 from shisha_rt.cache import cache_folder, publish
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.extras import pip_install
 from shisha_rt.model.default_dims import set_default_dims
 from shisha_rt.model.topologies.catalogue import TOPOLOGIES
@@ -57,7 +57,7 @@ def resolve_model(text: str, on_progress: Callable[[str], None] | None = None) -
         return zoo_path(text.removeprefix(_PREFIX), on_progress)
     path = Path(text)
     if not path.exists():
-        raise BadInput(f"{text}: no such file; expected an ONNX file, or zoo:NAME{_meant(text)}")
+        raise BadInput(f"{text}: no such file; expected an ONNX file, or zoo:NAME{_meant(text)}", Error.EXTRA_MISSING)
     return path
 
 
@@ -86,7 +86,9 @@ def zoo_path(name: str, on_progress: Callable[[str], None] | None = None) -> Pat
     trained = _of_the_package(name) if name in TRAINED else None
     if trained is None and name not in NAMES:
         expected = f"expected one of {', '.join(sorted((*NAMES, *TRAINED)))}"
-        raise BadInput(f"{_PREFIX}{name}: no such network; {expected}{_meant(f'{_PREFIX}{name}')}")
+        raise BadInput(
+            f"{_PREFIX}{name}: no such network; {expected}{_meant(f'{_PREFIX}{name}')}", Error.UNKNOWN_NETWORK
+        )
 
     def build(folder: Path) -> None:
         if on_progress:
@@ -114,13 +116,15 @@ def _of_the_package(name: str) -> _Trained:
         package = importlib.metadata.distribution(_PACKAGE)
     except importlib.metadata.PackageNotFoundError:
         raise BadInput(
-            f"{_PREFIX}{name}: its weights are not installed, expected the extra 'real': {pip_install('real')}"
+            f"{_PREFIX}{name}: its weights are not installed, expected the extra 'real': {pip_install('real')}",
+            Error.EXTRA_MISSING,
         ) from None
     path = Path(str(package.locate_file(f"{_PACKAGE}/models/{file}")))
     if not path.is_file():
         raise BadInput(
             f"{_PREFIX}{name}: {_PACKAGE} {package.version} has no {file}, expected the version of the extra 'real': "
-            f"{pip_install('real')}"
+            f"{pip_install('real')}",
+            Error.EXTRA_MISSING,
         )
     return _Trained(path, package.version)
 

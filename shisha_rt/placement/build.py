@@ -13,7 +13,7 @@ import numpy as np
 
 from shisha_rt.costs.device_costs import transfer_cost_s
 from shisha_rt.costs.operator_costs import OperatorCosts
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.machine.device import Device
 from shisha_rt.model.graph import Graph
 from shisha_rt.placement.dcg import TensorKind
@@ -73,7 +73,8 @@ def check_capable(graph: Graph, costs: OperatorCosts, *, alone: bool = False) ->
             how = " by itself" if alone and costs.groups else ""
             raise BadInput(
                 f"{graph.name}: operator {operator.op_type} ({operator.name!r}): no device can run it{how} of {names}, "
-                "expected at least one that can"
+                "expected at least one that can",
+                Error.DEVICE_UNFIT,
             )
 
 
@@ -97,6 +98,7 @@ def _doors(devices: Sequence[Device]) -> Mapping[str, Device]:
         if (device.transfer_in, device.precision) != (other.transfer_in, other.precision):
             raise BadInput(
                 f"{device.source}: shares memory {device.memory} with {other.name}, "
-                "expected the same transfer_in and precision"
+                "expected the same transfer_in and precision",
+                Error.DEVICE_UNFIT,
             )
     return doors

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.outcome import Outcome
 from shisha_rt.placement.alone import fastest_alone
 from shisha_rt.placement.problem import Problem
@@ -29,7 +29,7 @@ def duet(problem: Problem, x: float = DEFAULT_X) -> Solution:
     Of equal devices the one listed first; a node moves only for a gain. Raises BadInput unless x is from 0 to 100.
     """
     if not 0 <= x <= 100:
-        raise BadInput(f"x = {x:g}: expected a percentage from 0 to 100")
+        raise BadInput(f"x = {x:g}: expected a percentage from 0 to 100", Error.WRONG_OPTION)
     state = _Present(problem)
     for node in range(int(len(problem.nodes) * x / 100)):
         state.choose_again(node)

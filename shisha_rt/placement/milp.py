@@ -24,7 +24,7 @@ from typing import Final
 import numpy as np
 
 from shisha_rt.arrays import Floats
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.outcome import Outcome
 from shisha_rt.placement.alone import fastest_alone, feasible
 from shisha_rt.placement.narrowing import (
@@ -94,7 +94,9 @@ def least_by_program(narrow: Narrowed, left_s: LeftSeconds) -> tuple[int, ...] |
         from scipy.optimize import milp as solve
         from scipy.sparse import coo_array
     except ImportError:
-        raise BadInput("milp: scipy is missing, expected the extra: pip install 'shisha-rt[solve]'") from None
+        raise BadInput(
+            "milp: scipy is missing, expected the extra: pip install 'shisha-rt[solve]'", Error.EXTRA_MISSING
+        ) from None
 
     best: Narrowed | None = None
     while not narrow.is_settled:

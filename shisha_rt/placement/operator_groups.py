@@ -11,7 +11,7 @@ from typing import Final
 
 import onnx
 
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.model.graph import Graph
 
 Pattern = tuple[str, ...]
@@ -29,12 +29,17 @@ def parse_patterns(texts: Iterable[str] | None) -> tuple[Pattern, ...]:
     for text in texts or ():
         pattern = tuple(text.split(_BETWEEN))
         if len(pattern) < 2:
-            raise BadInput(f"--group {text}: one operator, expected two or more in a row, as Conv+Relu")
+            raise BadInput(
+                f"--group {text}: one operator, expected two or more in a row, as Conv+Relu", Error.WRONG_OPTION
+            )
         unknown = next((op for op in pattern if not onnx.defs.has(op)), None)
         if unknown is not None:
-            raise BadInput(f"--group {text}: {unknown!r}: no operator of ONNX, expected names such as Conv+Relu")
+            raise BadInput(
+                f"--group {text}: {unknown!r}: no operator of ONNX, expected names such as Conv+Relu",
+                Error.WRONG_OPTION,
+            )
         if pattern in patterns:
-            raise BadInput(f"--group {text}: is named twice, expected once")
+            raise BadInput(f"--group {text}: is named twice, expected once", Error.WRONG_OPTION)
         patterns.append(pattern)
     return tuple(patterns) or DEFAULT_PATTERNS
 

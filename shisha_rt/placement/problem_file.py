@@ -14,7 +14,7 @@ from typing import Annotated, Any, NoReturn
 import msgspec
 
 from shisha_rt.checked import Seconds, convert, decode_json, shown
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.placement.problem import Group, Node, Problem, ProblemTensor, TransferCounting
 
 _Name = Annotated[str, msgspec.Meta(min_length=1)]
@@ -183,7 +183,7 @@ class _Reader:
         return known[name]
 
     def _fail(self, message: str) -> NoReturn:
-        raise BadInput(f"{self._source}: {message}")
+        raise BadInput(f"{self._source}: {message}", Error.WRONG_VALUE)
 
 
 def chain_links(problem: Problem) -> set[tuple[int, int]]:

@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from shisha_rt.costs.operator_costs import OperatorCosts
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.model.graph import Graph, Operator
 from shisha_rt.model.spans import ends
 from shisha_rt.outcome import Outcome
@@ -107,7 +107,8 @@ def _on_the_one(graph: Graph, problem: Problem) -> Solution:
         raise BadInput(
             f"{graph.name}: operators {problem.nodes[1].name!r} to {problem.nodes[-2].name!r}: "
             f"{problem.devices[device]} cannot run them all, as some that it can only run in groups share a neighbour; "
-            "expected another device"
+            "expected another device",
+            Error.DEVICE_UNFIT,
         )
     return Solution(assignment, Outcome.OPTIMAL, cost_s)
 

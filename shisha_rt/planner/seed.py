@@ -10,7 +10,7 @@ import random
 from collections.abc import Collection, Sequence
 from typing import Final, Literal, Protocol, TypeVar, get_args
 
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.model.spans import groups_of
 from shisha_rt.plan.plan import Plan
 
@@ -87,18 +87,23 @@ class _Group:
 
 def _check(weights: Sequence[float], group_count: int, place_count: int, stage_count: int) -> None:
     if not weights:
-        raise BadInput("no layers to place: expected at least one")
+        raise BadInput("no layers to place: expected at least one", Error.WRONG_OPTION)
     if min(weights) < 0:
-        raise BadInput(f"weight of layer {min(range(len(weights)), key=weights.__getitem__)}: expected not negative")
+        raise BadInput(
+            f"weight of layer {min(range(len(weights)), key=weights.__getitem__)}: expected not negative",
+            Error.WRONG_OPTION,
+        )
     if not place_count:
-        raise BadInput("no places to run on: expected at least one")
+        raise BadInput("no places to run on: expected at least one", Error.WRONG_OPTION)
     if stage_count < 1:
-        raise BadInput(f"{stage_count} stages: expected at least 1")
+        raise BadInput(f"{stage_count} stages: expected at least 1", Error.WRONG_OPTION)
     if stage_count > place_count:
-        raise BadInput(f"{stage_count} stages: expected at most {place_count}, the number of places")
+        raise BadInput(
+            f"{stage_count} stages: expected at most {place_count}, the number of places", Error.WRONG_OPTION
+        )
     if stage_count > group_count:
         whole = "the number of layers" if group_count == len(weights) else "as the legal cuts allow no more"
-        raise BadInput(f"{stage_count} stages: expected at most {group_count}, {whole}")
+        raise BadInput(f"{stage_count} stages: expected at most {group_count}, {whole}", Error.WRONG_OPTION)
 
 
 def _merge(groups: list[_Group], stage_count: int) -> list[_Group]:
@@ -127,7 +132,7 @@ def _place(stages: list[_Group], fastest: Sequence[Ranked], assign: Assign, rng:
         order.sort(key=lambda i: -stages[i].layer_count)
         chosen.reverse()
     elif rng is None:
-        raise BadInput("assign = random: expected a random generator")
+        raise BadInput("assign = random: expected a random generator", Error.WRONG_OPTION)
     else:
         rng.shuffle(order)
     name_of = {stage: place.name for stage, place in zip(order, chosen, strict=True)}

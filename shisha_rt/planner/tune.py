@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.model.spans import starts_of
 from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
@@ -160,7 +160,7 @@ def shisha(
     if not start.is_plain:
         raise ValueError(f"{start}: expected a chain, each stage on a place of its own")
     if alpha < 1:
-        raise BadInput(f"alpha = {alpha}: expected at least 1")
+        raise BadInput(f"alpha = {alpha}: expected at least 1", Error.WRONG_OPTION)
     starts = starts_of(start.stages[-1].last + 1, legal_cuts)
     order = tuple(start.places if order is None else order)
     fastest = min(place.rank for place in places)

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from shisha_rt.checked import convert, shown
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.protocol.operations import CONTROL_OPS
 
 _MOST_USERS: Final = 4096
@@ -78,7 +78,7 @@ def access_list(raw: object, source: str) -> AccessList:
     """What an allow-list says, decoded from TOML. Raises BadInput, which names the `source`."""
     users = convert(raw, _Written, source).user
     if len(users) > _MOST_USERS:
-        raise BadInput(f"{source}: {len(users)} users, expected at most {_MOST_USERS}")
+        raise BadInput(f"{source}: {len(users)} users, expected at most {_MOST_USERS}", Error.WRONG_VALUE)
     for index, user in enumerate(users):
         _check(user, f"{source}: user[{index}]")
     _check_unlike(users, source)
@@ -88,18 +88,19 @@ def access_list(raw: object, source: str) -> AccessList:
 def _check(user: User, where: str) -> None:
     if not (1 <= len(user.name) <= _NAME_CHARACTERS and user.name.isprintable()):
         expected = f"1 to {_NAME_CHARACTERS} characters that can be printed"
-        raise BadInput(f"{where}.name = {shown(user.name)}: expected {expected}")
+        raise BadInput(f"{where}.name = {shown(user.name)}: expected {expected}", Error.WRONG_VALUE)
     if user.public_key is not None and not is_public_key(user.public_key):
         expected = "40 characters of Z85, as shisha-rt keys new prints it"
-        raise BadInput(f"{where}.public_key = {shown(user.public_key)}: expected {expected}")
+        raise BadInput(f"{where}.public_key = {shown(user.public_key)}: expected {expected}", Error.WRONG_VALUE)
     if user.token_sha256 is not None and not _SHA256.fullmatch(user.token_sha256):
         expected = "64 hexadecimal digits in lower case, as shisha-rt keys new --token prints it"
-        raise BadInput(f"{where}.token_sha256 = {shown(user.token_sha256)}: expected {expected}")
+        raise BadInput(f"{where}.token_sha256 = {shown(user.token_sha256)}: expected {expected}", Error.WRONG_VALUE)
     if user.unix_user == "":
-        raise BadInput(f'{where}.unix_user = "": expected the name of a user of this host')
+        raise BadInput(f'{where}.unix_user = "": expected the name of a user of this host', Error.WRONG_VALUE)
     if (user.public_key, user.token_sha256, user.unix_user) == (None, None, None):
         raise BadInput(
-            f"{where} {shown(user.name)}: nobody comes as it; expected public_key, token_sha256 or unix_user"
+            f"{where} {shown(user.name)}: nobody comes as it; expected public_key, token_sha256 or unix_user",
+            Error.WRONG_VALUE,
         )
 
 
@@ -117,4 +118,4 @@ def _check_unlike(users: Sequence[User], source: str) -> None:
             value = value_of(user)
             if value is not None and first.setdefault(value, index) != index:
                 where = f"{source}: user[{index}].{field} = {shown(value)}"
-                raise BadInput(f"{where}: user[{first[value]}] has it, too; expected one of its own")
+                raise BadInput(f"{where}: user[{first[value]}] has it, too; expected one of its own", Error.WRONG_VALUE)

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 import zmq
 from msgspec import Struct
 
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.protocol.access import is_public_key
 
 _MOST_BYTES: Final = 64 << 10
@@ -60,7 +60,10 @@ def client_keys(secret_key: SecretKey | None, server_key: ServerKey | None) -> C
         return None
     if secret_key is None or server_key is None:
         given, left_out = ("server_key", "secret_key") if secret_key is None else ("secret_key", "server_key")
-        raise BadInput(f"{given} without {left_out}: expected both, one's own secret key and the daemon's public one")
+        raise BadInput(
+            f"{given} without {left_out}: expected both, one's own secret key and the daemon's public one",
+            Error.KEYS_UNUSABLE,
+        )
     own = secret_key if isinstance(secret_key, KeyPair) else read_pair(Path(secret_key))
     server = server_key if isinstance(server_key, str) and is_public_key(server_key) else read_public(Path(server_key))
     return ClientKeys(own, server)
@@ -80,7 +83,7 @@ def read_pair(path: Path) -> KeyPair:
     """A secret file. Raises BadInput, also for one that others may read."""
     key_read = _read(path, secret=True)
     if zmq.curve_public(key_read["secret"].encode()).decode() != key_read["public"]:
-        raise BadInput(f"{path}: the public key is not that of the secret one; {_MADE_BY}")
+        raise BadInput(f"{path}: the public key is not that of the secret one; {_MADE_BY}", Error.KEYS_UNUSABLE)
     return KeyPair(key_read["public"], key_read["secret"])
 
 
@@ -95,14 +98,16 @@ def _read(path: Path, *, secret: bool) -> dict[str, str]:
             status = os.fstat(file.fileno())  # of what is read, whatever the name stands for by now
             text = file.read(_MOST_BYTES + 1)
     except OSError as error:
-        raise BadInput(f"{path}: {error.strerror}; {_MADE_BY}") from None
+        raise BadInput(f"{path}: {error.strerror}; {_MADE_BY}", Error.KEYS_UNUSABLE) from None
     fields = dict(_LINE.findall(text.decode(errors="replace"))) if len(text) <= _MOST_BYTES else {}
     if "public" not in fields or not all(map(is_public_key, fields.values())):
-        raise BadInput(f"{path}: no keys in it; {_MADE_BY}")
+        raise BadInput(f"{path}: no keys in it; {_MADE_BY}", Error.KEYS_UNUSABLE)
     if secret and "secret" not in fields:
-        raise BadInput(f"{path}: no secret key in it; {_MADE_BY}: NAME{SECRET_SUFFIX}")
+        raise BadInput(f"{path}: no secret key in it; {_MADE_BY}: NAME{SECRET_SUFFIX}", Error.KEYS_UNUSABLE)
     if secret and not is_kept_secret(status.st_mode, status.st_uid, os.geteuid()):
-        raise BadInput(f"{path}: others may read it; expected a file of one's own: chmod 600 {path}")
+        raise BadInput(
+            f"{path}: others may read it; expected a file of one's own: chmod 600 {path}", Error.EXPOSED_FILE
+        )
     return fields
 
 
@@ -111,7 +116,7 @@ def write_pair(folder: Path, name: str, pair: KeyPair) -> tuple[Path, Path]:
     public, secret = folder / f"{name}{PUBLIC_SUFFIX}", folder / f"{name}{SECRET_SUFFIX}"
     for path in (public, secret):
         if path.exists() or path.is_symlink():
-            raise BadInput(f"{path}: is there already; expected a name that has no keys yet")
+            raise BadInput(f"{path}: is there already; expected a name that has no keys yet", Error.KEYS_THERE)
     lines = f'metadata\ncurve\n    public-key = "{pair.public}"\n'
     _write(secret, f'# CURVE secret key of {name}: for nobody else.\n{lines}    secret-key = "{pair.secret}"\n', 0o600)
     try:
@@ -128,4 +133,4 @@ def _write(path: Path, text: str, mode: int) -> None:
         with os.fdopen(fd, "w") as file:
             file.write(text)
     except OSError as error:
-        raise BadInput(f"{path}: {error.strerror}; expected a folder to write to") from None
+        raise BadInput(f"{path}: {error.strerror}; expected a folder to write to", Error.UNWRITABLE_FILE) from None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import onnx
@@ -20,9 +21,12 @@ from tests.serving.identity_model import write_identity_model
 
 @dataclass(frozen=True)
 class Ran:
+    """`err`: what was said on standard error, without the `kind` of the error at its end."""
+
     status: int
     out: str
     err: str
+    kind: str = ""
 
     @property
     def object(self) -> Any:
@@ -39,6 +43,7 @@ class Ran:
 
 
 Run = Callable[..., Ran]
+_KIND_SHOWN: Final = re.compile(r" \[([a-z_]+)\]\n\Z")
 
 
 @pytest.fixture
@@ -46,7 +51,9 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
     def command(*argv: object) -> Ran:
         status = main([str(word) for word in argv])
         captured = capsys.readouterr()
-        return Ran(status, captured.out, captured.err)
+        shown = _KIND_SHOWN.search(captured.err)
+        said = captured.err if shown is None else f"{captured.err[: shown.start()]}\n"
+        return Ran(status, captured.out, said, "" if shown is None else shown[1])
 
     return command
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Final
 
-from shisha_rt.errors import Failure
+from shisha_rt.errors import Error, Failure
 from shisha_rt.process.child import Child, last_line, start_child
 
 _START_S: Final = 120.0
@@ -46,14 +46,16 @@ def child_daemon(*arguments: str, endpoint: str = "tcp://127.0.0.1:0") -> Iterat
         try:
             line = _first_line(child.popen)
             if not line:
-                raise Failure(f"the daemon did not start: {last_line(stderr) or _SILENT}")
+                raise Failure(f"the daemon did not start: {last_line(stderr) or _SILENT}", Error.DAEMON_FAILED)
             ready = json.loads(line)
             try:
                 yield ChildDaemon(child.popen.pid, ready["endpoint"], ready["metrics"], tuple(ready.get("http", ())))
             except Failure:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     status = child.popen.wait(_ENDING_S)
-                    raise Failure(f"the daemon ended with status {status}: {last_line(stderr) or _SILENT}") from None
+                    raise Failure(
+                        f"the daemon ended with status {status}: {last_line(stderr) or _SILENT}", Error.DAEMON_FAILED
+                    ) from None
                 raise
         finally:
             _stop(child)

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.model.graph import Tensor
 from shisha_rt.model.input_sizes import shapes_in_words
 from shisha_rt.tensors import NAME_OF, NUMPY_OF
@@ -65,9 +65,11 @@ def read_arrays(path: Path) -> Array | dict[str, Array]:
             with np.load(file, allow_pickle=False) as archive:
                 return {name: archive[name] for name in archive.files}
     except OSError as error:
-        raise BadInput(f"{path}: cannot be read ({error.strerror or error}), expected {_EXPECTED}") from None
+        raise BadInput(
+            f"{path}: cannot be read ({error.strerror or error}), expected {_EXPECTED}", Error.UNREADABLE_FILE
+        ) from None
     except (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error):
-        raise BadInput(f"{path}: no arrays that can be read, expected {_EXPECTED}") from None
+        raise BadInput(f"{path}: no arrays that can be read, expected {_EXPECTED}", Error.WRONG_FRAMES) from None
 
 
 def frames_of_any(path: Path, content: Array | Mapping[str, Array], shapes: Sequence[Sequence[Tensor]]) -> list[Frame]:
@@ -81,7 +83,7 @@ def frames_of_any(path: Path, content: Array | Mapping[str, Array], shapes: Sequ
             return frames_of(path, content, inputs)
     shapes_sent = shapes_in_words({name: array.shape for name, array in arrays.items()})
     served = ", ".join(shapes_in_words({tensor.name: tensor.shape for tensor in inputs}) for inputs in shapes)
-    raise BadInput(f"{path}: {shapes_sent}, expected one of {served}, or n of them")
+    raise BadInput(f"{path}: {shapes_sent}, expected one of {served}, or n of them", Error.WRONG_FRAMES)
 
 
 def frames_of(path: Path, content: Array | Mapping[str, Array], inputs: Sequence[Tensor]) -> list[Frame]:
@@ -95,9 +97,11 @@ def frames_of(path: Path, content: Array | Mapping[str, Array], inputs: Sequence
     counts = {name: len(array) for name, array in split.items()}
     if len(set(counts.values())) > 1:
         model_proto = ", ".join(f"{name}: {count}" for name, count in counts.items())
-        raise BadInput(f"{path}: different numbers of frames ({model_proto}), expected as many for each input")
+        raise BadInput(
+            f"{path}: different numbers of frames ({model_proto}), expected as many for each input", Error.WRONG_FRAMES
+        )
     if not next(iter(counts.values()), 0):
-        raise BadInput(f"{path}: no frames, expected at least one")
+        raise BadInput(f"{path}: no frames, expected at least one", Error.WRONG_FRAMES)
     return [{name: array[i] for name, array in split.items()} for i in range(next(iter(counts.values())))]
 
 
@@ -112,11 +116,16 @@ def _by_name(path: Path, content: Array | Mapping[str, Array], inputs: Sequence[
     names = [tensor.name for tensor in inputs]
     if isinstance(content, np.ndarray):
         if len(names) != 1:
-            raise BadInput(f"{path}: one array without a name, expected an .npz file with arrays {', '.join(names)}")
+            raise BadInput(
+                f"{path}: one array without a name, expected an .npz file with arrays {', '.join(names)}",
+                Error.WRONG_FRAMES,
+            )
         return {names[0]: content}
     if set(content) != set(names):
         model_proto = ", ".join(sorted(content)) or "none"
-        raise BadInput(f"{path}: arrays {model_proto}, expected exactly the model's inputs: {', '.join(names)}")
+        raise BadInput(
+            f"{path}: arrays {model_proto}, expected exactly the model's inputs: {', '.join(names)}", Error.WRONG_FRAMES
+        )
     return content
 
 
@@ -126,11 +135,13 @@ def _split(path: Path, tensor: Tensor, array: Array) -> Array:
     if array.dtype != NUMPY_OF[tensor.datatype]:
         datatype = NAME_OF.get(array.dtype, str(array.dtype))
         wanted = f"{tensor.datatype} (numpy {NUMPY_OF[tensor.datatype].name})"
-        raise BadInput(f"{path}: {tensor.name}: datatype {datatype}, expected {wanted}")
+        raise BadInput(f"{path}: {tensor.name}: datatype {datatype}, expected {wanted}", Error.WRONG_FRAMES)
     if array.shape == shape:
         return array[None]
     if array.shape[1:] == shape:
         return array
     if shape[:1] == (1,) and array.ndim == len(shape) and array.shape[1:] == shape[1:]:
         return array[:, None]
-    raise BadInput(f"{path}: {tensor.name}: shape {list(array.shape)}, expected {list(shape)}, or n of them")
+    raise BadInput(
+        f"{path}: {tensor.name}: shape {list(array.shape)}, expected {list(shape)}, or n of them", Error.WRONG_FRAMES
+    )

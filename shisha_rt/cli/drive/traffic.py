@@ -18,7 +18,7 @@ import numpy as np
 
 from shisha_rt.cli.drive.frames import Array, Frame
 from shisha_rt.client import Answer, AsyncClient, ShishaError, Unavailable
-from shisha_rt.errors import Failure
+from shisha_rt.errors import Error, Failure
 
 _IN_FLIGHT: Final = 12  # what four workers hold at once, and some to wait
 _RTOL, _ATOL = 1e-4, 1e-5  # what a different cut may change: the last bits, where an engine fuses otherwise
@@ -71,7 +71,7 @@ class Traffic:
             index = 0
             async for outcome in stream.run(self._endless(), errors="return"):
                 if isinstance(outcome, Unavailable):
-                    raise Failure(f"the daemon went away: {outcome.message}")
+                    raise Failure(f"the daemon went away: {outcome.message}", Error.CONNECTION_LOST)
                 if isinstance(outcome, ShishaError):
                     self.errors.append(outcome)
                 else:

@@ -18,7 +18,7 @@ from typing import Final, cast
 from shisha_rt.core.tuning import placer_messages as pm
 from shisha_rt.costs.alike import first_alike
 from shisha_rt.costs.operator_costs import OperatorCosts
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.model.graph import Graph
 from shisha_rt.model.index import ModelIndex
 from shisha_rt.model.reader.index_file import read_index
@@ -74,14 +74,22 @@ class Placer:
         work, team = stage.work, stage.teams[0]
         lead = team[0]
         if lead not in self._costs:
-            raise BadInput(f"place {lead}: its devices are not known, expected one of {', '.join(self._costs)}")
+            raise BadInput(
+                f"place {lead}: its devices are not known, expected one of {', '.join(self._costs)}",
+                Error.COSTS_MISSING,
+            )
         known = self._known.get((self._first_alike[lead], len(team)))
         if known is None:
-            raise BadInput(f"team {team_name(team)}: nothing is known of what operators cost on {len(team)} places")
+            raise BadInput(
+                f"team {team_name(team)}: nothing is known of what operators cost on {len(team)} places",
+                Error.COSTS_MISSING,
+            )
         last_layer = self._index.layer_count - 1
         for first, last in work:
             if not 0 <= first <= last <= last_layer:
-                raise BadInput(f"layers {first}-{last}: no such stage, expected layers among 0-{last_layer}")
+                raise BadInput(
+                    f"layers {first}-{last}: no such stage, expected layers among 0-{last_layer}", Error.PLAN_UNFIT
+                )
         if stage.split is not None:
             return self._split_stage(Split(*stage.split), work, known, ratios)
         runs = [self._kept(first, last, known, ratios) for first, last in work]
@@ -97,7 +105,9 @@ class Placer:
         try:
             seconds = split_stage_s(self._graph, layers, split, work, device)
         except ValueError as error:
-            raise BadInput(f"layers {split.span[0]}-{split.span[1]} cannot be split: {error}") from None
+            raise BadInput(
+                f"layers {split.span[0]}-{split.span[1]} cannot be split: {error}", Error.PLAN_UNFIT
+            ) from None
         if seconds is None:
             taken_s = self._costs[known].time_s[:, 0]
             shared = operators_within(layers, [split.span])
@@ -105,7 +115,8 @@ class Placer:
             seconds = float(taken_s[shared].sum() * split.fraction + taken_s[behind].sum())
         if math.isinf(seconds):
             raise BadInput(
-                f"device {device.name} of {known} cannot run {split} of layers {split.span[0]}-{split.span[1]}"
+                f"device {device.name} of {known} cannot run {split} of layers {split.span[0]}-{split.span[1]}",
+                Error.PLAN_UNFIT,
             )
         seconds *= slower.get(device.name, 1.0)
         count = len(operators_within(layers, work))

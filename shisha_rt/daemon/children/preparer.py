@@ -36,9 +36,9 @@ def main(arguments: list[str]) -> int:
     try:
         prepared = prepare(asked, say)
     except BadInput as error:
-        say(BadInput(str(error)))
+        say(BadInput(str(error), error.kind))
     except Failure as error:
-        say(Failure(str(error)))
+        say(Failure(str(error), error.kind))
     except OSError as error:
         say(error)
     else:

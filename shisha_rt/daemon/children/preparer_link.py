@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from shisha_rt.errors import Failure
+from shisha_rt.errors import Error, Failure
 from shisha_rt.process.channel import Channel, ChannelBroken
 from shisha_rt.process.child import start_child
 from shisha_rt.process.job import how_ended
@@ -81,11 +81,13 @@ class PreparerLink:
                 self._channel.flush()
             hangs = self._pulse.look(self._channel.beats)
             if hangs is not None:
-                raise Failure(f"the process that prepares the model was ended: {hangs}")
+                raise Failure(f"the process that prepares the model was ended: {hangs}", Error.CHILD_DIED)
             if self._channel.open:
                 fd = self._channel.fileno()
                 select.select([fd], [fd] if self._channel.waiting else [], [], _LOOK_EVERY_S)
-        raise Failure(f"the process that prepares the model has died: {how_ended(self._child.popen.wait())}")
+        raise Failure(
+            f"the process that prepares the model has died: {how_ended(self._child.popen.wait())}", Error.CHILD_DIED
+        )
 
     def watch(self, poller: Poller) -> None:
         """Have `poller` tell of the plans made ahead."""

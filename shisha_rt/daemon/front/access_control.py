@@ -14,7 +14,7 @@ from typing import Final
 from shisha_rt.daemon.front.addresses import Addresses
 from shisha_rt.daemon.front.http_messages import Keys
 from shisha_rt.daemon.front.security import Access, Security
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.protocol.access import AccessList, Permission, User, access_list
 from shisha_rt.protocol.keys import new_pair, read_pair
 
@@ -30,25 +30,30 @@ def read_access(path: Path) -> AccessList:
             _check_owner(path, os.fstat(fd))
             text = file.read(_MOST_BYTES + 1)
     except OSError as error:
-        raise BadInput(f"{path}: {error.strerror}; {_EXPECTED}") from None
+        raise BadInput(f"{path}: {error.strerror}; {_EXPECTED}", Error.UNREADABLE_FILE) from None
     if len(text) > _MOST_BYTES:
-        raise BadInput(f"{path}: larger than {_MOST_BYTES} bytes; {_EXPECTED}")
+        raise BadInput(f"{path}: larger than {_MOST_BYTES} bytes; {_EXPECTED}", Error.MALFORMED_FILE)
     try:
         raw = tomllib.loads(text.decode())
     except UnicodeDecodeError:
-        raise BadInput(f"{path}: it is not UTF-8 text; {_EXPECTED}") from None
+        raise BadInput(f"{path}: it is not UTF-8 text; {_EXPECTED}", Error.MALFORMED_FILE) from None
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise BadInput(f"{path}: {error}; {_EXPECTED}") from None
+        raise BadInput(f"{path}: {error}; {_EXPECTED}", Error.MALFORMED_FILE) from None
     return access_list(raw, str(path))
 
 
 def _check_owner(path: Path, status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
-        raise BadInput(f"{path}: is no file; {_EXPECTED}")
+        raise BadInput(f"{path}: is no file; {_EXPECTED}", Error.UNREADABLE_FILE)
     if status.st_uid not in (0, os.geteuid()):
-        raise BadInput(f"{path}: is another user's; expected a file of the daemon's own user, or root's")
+        raise BadInput(
+            f"{path}: is another user's; expected a file of the daemon's own user, or root's", Error.EXPOSED_FILE
+        )
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise BadInput(f"{path}: others may write it; expected a file that only its owner writes: chmod go-w {path}")
+        raise BadInput(
+            f"{path}: others may write it; expected a file that only its owner writes: chmod go-w {path}",
+            Error.EXPOSED_FILE,
+        )
 
 
 class AccessControl:

@@ -12,7 +12,7 @@ from shisha_rt.daemon.front.endpoint import check_endpoint
 from shisha_rt.daemon.front.http_address import HttpAddress, http_address, metrics_address
 from shisha_rt.daemon.settings import Settings
 from shisha_rt.endpoint import ENDPOINT
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.protocol.keys import is_kept_secret
 
 _FREE_METRICS: Final = metrics_address("0")
@@ -55,28 +55,35 @@ def addresses_of(settings: Settings) -> Addresses:
 
 def _check_http(addresses: Addresses) -> None:
     if (addresses.certificate is None) != (addresses.key is None):
-        raise BadInput("http_certificate and http_key: one without the other; expected both, or neither")
+        raise BadInput(
+            "http_certificate and http_key: one without the other; expected both, or neither", Error.OPTIONS_CLASH
+        )
     if addresses.certificate is not None and addresses.key is not None:
         _check_certificate(addresses.certificate, addresses.key)
     for address in (*addresses.http, addresses.metrics):
         if address.beyond and (addresses.certificate is None or addresses.access is None):
             raise BadInput(
                 f"{address.option} {address}: other hosts can reach it; expected --http-certificate and --http-key "
-                "(TLS) and --access (who may come) with it, or an address of loopback"
+                "(TLS) and --access (who may come) with it, or an address of loopback",
+                Error.EXPOSED_ADDRESS,
             )
 
 
 def _check_certificate(certificate: Path, key: Path) -> None:
     for path in (certificate, key):
         if not path.is_file():
-            raise BadInput(f"{path}: there is no such file; expected PEM")
+            raise BadInput(f"{path}: there is no such file; expected PEM", Error.UNREADABLE_FILE)
     status = key.stat()
     if not is_kept_secret(status.st_mode, status.st_uid, os.geteuid()):
-        raise BadInput(f"{key}: others may read it; expected a file of the daemon's own: chmod 600 {key}")
+        raise BadInput(
+            f"{key}: others may read it; expected a file of the daemon's own: chmod 600 {key}", Error.EXPOSED_FILE
+        )
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=_no_password)
     except (ssl.SSLError, OSError) as error:
-        raise BadInput(f"{certificate}, {key}: {error}; expected a certificate and its key, in PEM") from None
+        raise BadInput(
+            f"{certificate}, {key}: {error}; expected a certificate and its key, in PEM", Error.UNREADABLE_FILE
+        ) from None
 
 
 def _no_password() -> str:

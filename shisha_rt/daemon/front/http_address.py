@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from shisha_rt.daemon.front.ipc_socket import IpcSocket, check_ipc_path
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 
 _BACKLOG: Final = 512
 _EXPECTED: Final = "expected HOST:PORT, as 127.0.0.1:8000, a port of loopback by itself, or unix:PATH"
@@ -62,11 +62,11 @@ def http_address(text: str) -> HttpAddress:
     """Raises BadInput. A port by itself is one of loopback."""
     if text.startswith("unix:"):
         if text == "unix:":
-            raise BadInput(f"http {text!r}: {_EXPECTED}")
+            raise BadInput(f"http {text!r}: {_EXPECTED}", Error.BAD_ENDPOINT)
         return HttpAddress(path=check_ipc_path(text))
     host_and_port = _host_and_port(text)
     if host_and_port is None:
-        raise BadInput(f"http {text!r}: {_EXPECTED}")
+        raise BadInput(f"http {text!r}: {_EXPECTED}", Error.BAD_ENDPOINT)
     return HttpAddress(*host_and_port)
 
 
@@ -74,7 +74,10 @@ def metrics_address(text: str) -> HttpAddress:
     """Raises BadInput. Prometheus asks over TCP: there is no `unix:PATH`."""
     host_and_port = _host_and_port(text)
     if host_and_port is None:
-        raise BadInput(f"metrics {text!r}: expected HOST:PORT, as 127.0.0.1:9464, or a port of loopback by itself")
+        raise BadInput(
+            f"metrics {text!r}: expected HOST:PORT, as 127.0.0.1:9464, or a port of loopback by itself",
+            Error.BAD_ENDPOINT,
+        )
     return HttpAddress(*host_and_port, option="metrics")
 
 
@@ -123,11 +126,11 @@ def _bound(address: HttpAddress) -> socket.socket:
         end.listen(_BACKLOG)
         end.setblocking(False)
     except UnicodeError:  # before anybody is asked for it
-        raise BadInput(f"{address.option} {address}: no name of a host; {_EXPECTED}") from None
+        raise BadInput(f"{address.option} {address}: no name of a host; {_EXPECTED}", Error.BAD_ENDPOINT) from None
     except OSError as error:
         if end is not None:
             end.close()
         said = "another program serves there" if error.errno == errno.EADDRINUSE else error.strerror
         problem = f"{address.option} {address}: {said}"
-        raise BadInput(f"{problem}; expected an address of this host and a free port") from None
+        raise BadInput(f"{problem}; expected an address of this host and a free port", Error.ADDRESS_TAKEN) from None
     return end

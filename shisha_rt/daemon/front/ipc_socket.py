@@ -15,7 +15,7 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 
 _MAX_PATH_BYTES: Final = 107  # `sun_path` of unix(7), less the zero at its end
 _BACKLOG: Final = 100  # ZeroMQ's own
@@ -31,12 +31,12 @@ def check_ipc_path(endpoint: str) -> Path:
     size_bytes = len(os.fsencode(path))
     if size_bytes > _MAX_PATH_BYTES:
         limit = f"expected at most {_MAX_PATH_BYTES}, as UNIX sockets have it"
-        raise BadInput(f"endpoint {endpoint}: a path of {size_bytes} bytes; {limit}")
+        raise BadInput(f"endpoint {endpoint}: a path of {size_bytes} bytes; {limit}", Error.BAD_ENDPOINT)
     if "\0" in endpoint:
-        raise BadInput(f"endpoint {endpoint!r}: no path has a zero byte in it; {_EXPECTED}")
+        raise BadInput(f"endpoint {endpoint!r}: no path has a zero byte in it; {_EXPECTED}", Error.BAD_ENDPOINT)
     mode = _mode(path)
     if mode is not None and not stat.S_ISSOCK(mode):
-        raise BadInput(f"endpoint {endpoint}: there is {_kind(mode)}; {_EXPECTED}")
+        raise BadInput(f"endpoint {endpoint}: there is {_kind(mode)}; {_EXPECTED}", Error.BAD_ENDPOINT)
     return path
 
 
@@ -58,7 +58,7 @@ class IpcSocket:
         except OSError as error:
             self.close()
             said = "another program serves there" if error.errno == errno.EADDRINUSE else error.strerror
-            raise BadInput(f"endpoint {endpoint}: {said}; expected a path of its own") from None
+            raise BadInput(f"endpoint {endpoint}: {said}; expected a path of its own", Error.ADDRESS_TAKEN) from None
 
     def hand_over(self) -> int:
         """The listening descriptor, which its taker closes."""
@@ -81,12 +81,19 @@ def _locked(path: Path, endpoint: str) -> int:
     try:
         mode = _mode(path)
         if mode is not None and (not stat.S_ISREG(mode) or path.stat().st_size):
-            raise BadInput(f"endpoint {endpoint}: {path.name} beside it is {_kind(mode)}, not its lock; {_EXPECTED}")
+            raise BadInput(
+                f"endpoint {endpoint}: {path.name} beside it is {_kind(mode)}, not its lock; {_EXPECTED}",
+                Error.BAD_ENDPOINT,
+            )
         return lock_file(path)
     except BlockingIOError:
-        raise BadInput(f"endpoint {endpoint}: another daemon serves there; expected a path of its own") from None
+        raise BadInput(
+            f"endpoint {endpoint}: another daemon serves there; expected a path of its own", Error.ADDRESS_TAKEN
+        ) from None
     except OSError as error:
-        raise BadInput(f"endpoint {endpoint}: {error.strerror}; expected a path in a folder to write to") from None
+        raise BadInput(
+            f"endpoint {endpoint}: {error.strerror}; expected a path in a folder to write to", Error.ADDRESS_TAKEN
+        ) from None
 
 
 def _remove_leftover(path: Path) -> None:

@@ -86,7 +86,9 @@ class PublicSocket:
             self.socket.bind(any_port(endpoint))
         except zmq.ZMQError as error:
             self.close()
-            raise BadInput(f"endpoint {endpoint}: {error.strerror}; expected a free address of this machine") from None
+            raise BadInput(
+                f"endpoint {endpoint}: {error.strerror}; expected a free address of this machine", Error.ADDRESS_TAKEN
+            ) from None
         self.endpoint = str(self.socket.getsockopt_string(zmq.LAST_ENDPOINT))
         self._undeliverable = partial(count, "shisha_answers_undeliverable")
         unread_bytes = max(_UNREAD_BYTES, _UNREAD_ANSWERS * limits.max_answer_bytes)

@@ -201,4 +201,4 @@ def _make_private(folder: Path) -> None:
             our.mkdir(mode=_PRIVATE)
         status = our.lstat()  # a folder in one with the set-group-ID bit has that bit, too, which lets nobody in
         if status.st_uid != os.geteuid() or status.st_mode & 0o777 != _PRIVATE or not our.is_dir() or our.is_symlink():
-            raise BadInput(f"{our}: expected a folder that only this user may enter")
+            raise BadInput(f"{our}: expected a folder that only this user may enter", Error.EXPOSED_FILE)

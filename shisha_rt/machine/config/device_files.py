@@ -15,7 +15,7 @@ import msgspec
 import onnx
 
 from shisha_rt.checked import shown
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.extras import pip_install
 from shisha_rt.machine.config.shipped import shipped_configs
 from shisha_rt.machine.config.toml_file import parse_toml, read_text
@@ -129,13 +129,16 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 def devices_of(machine: Machine, place: Place) -> tuple[Device, ...]:
     """The devices of a place: shipped names, or paths that start from the machine file's folder. Raises BadInput."""
     if not place.devices:
-        raise BadInput(f"{machine.source}: place {place.name} has no devices, expected devices = [...] in it")
+        raise BadInput(
+            f"{machine.source}: place {place.name} has no devices, expected devices = [...] in it", Error.DEVICE_UNFIT
+        )
     devices = [_read(_find(name, machine, place)) for name in place.devices]
     for index, device in enumerate(devices):
         if device.name in (other.name for other in devices[:index]):
             raise BadInput(
                 f"{machine.source}: place {place.name}: devices has two called {device.name}, "
-                "expected file names of their own"
+                "expected file names of their own",
+                Error.DEVICE_UNFIT,
             )
     return tuple(devices)
 
@@ -154,12 +157,13 @@ def running_devices(machine: Machine, place: Place, precision: str) -> tuple[Dev
     permitted = _permitted(devices, precision)
     fault = next(_why_not_run(devices, permitted), None)
     if fault is not None:
-        raise BadInput(f"{machine.source}: place {place.name}: {fault}")
+        raise BadInput(f"{machine.source}: place {place.name}: {fault}", Error.DEVICE_UNFIT)
     if not any(_is_beside_host(machine, near, precision) for near in (place, *machine.places)):
         names = ", ".join(device.name for device in permitted)
         raise BadInput(
             f"{machine.source}: place {place.name}: no device of the host's memory among {names}, nor at another "
-            "place: expected one without [transfer_in]"
+            "place: expected one without [transfer_in]",
+            Error.DEVICE_UNFIT,
         )
     return permitted
 
@@ -179,7 +183,7 @@ def parse_device(content: str, *, name: str, source: str) -> Device:
     file = parse_toml(content, _File, source, _WHAT)
     fault = next(_faults(file), None)
     if fault is not None:
-        raise BadInput(f"{source}: {fault}")
+        raise BadInput(f"{source}: {fault}", Error.DEVICE_UNFIT)
     return Device(
         name=name,
         source=source,
@@ -214,7 +218,8 @@ def _find(name: str, machine: Machine, place: Place) -> Path:
         return Path(machine.source).parent / path
     raise BadInput(
         f"{machine.source}: place {place.name}: device {shown(name)}: no such shipped name, "
-        f"expected a TOML file or one of {', '.join(shipped)}"
+        f"expected a TOML file or one of {', '.join(shipped)}",
+        Error.UNKNOWN_DEVICE_NAME,
     )
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, Final, get_args
 import msgspec
 
 from shisha_rt.checked import shown
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.machine.config.shipped import shipped_configs
 from shisha_rt.machine.config.toml_file import parse_toml, read_text
 from shisha_rt.machine.device import EngineName
@@ -86,13 +86,13 @@ def parse_machine(content: str, *, name: str, source: str) -> Machine:
     file = parse_toml(content, _File, source, _WHAT)
     fault = next(_faults(file), None)
     if fault is not None:
-        raise BadInput(f"{source}: {fault}")
+        raise BadInput(f"{source}: {fault}", Error.MACHINE_UNFIT)
     memories = tuple(Memory(m.name, m.bandwidth_bytes_per_s) for m in file.memory) or (Memory("ram"),)
     places = tuple(_place(place, memories[0].name) for place in file.place)
     memories += (Memory(REMOTE_MEMORY),) * any(place.remote for place in places)
     fault = next(core_faults(places), None)
     if fault is not None:
-        raise BadInput(f"{source}: {fault}")
+        raise BadInput(f"{source}: {fault}", Error.MACHINE_UNFIT)
     return Machine(name, source, memories, places, file.timing, file.time_scale, engine=file.engine)
 
 
@@ -101,7 +101,7 @@ def check_runnable(machine: Machine, available: Collection[int] | None = None) -
     cores = usable_cores() if available is None else available
     fault = next(_why_not_here(machine, cores), None)
     if fault is not None:
-        raise BadInput(f"{machine.source}: {fault}")
+        raise BadInput(f"{machine.source}: {fault}", Error.MACHINE_UNFIT)
 
 
 def _find(text: str) -> Path:
@@ -112,7 +112,9 @@ def _find(text: str) -> Path:
     if path.suffix == ".toml" or len(path.parts) > 1 or path.exists():
         return path
     names = ", ".join([THIS_MACHINE, *shipped])
-    raise BadInput(f"machine {shown(text)}: no such shipped name, expected a TOML file or one of {names}")
+    raise BadInput(
+        f"machine {shown(text)}: no such shipped name, expected a TOML file or one of {names}", Error.UNKNOWN_MACHINE
+    )
 
 
 def _place(place: _Place, default_memory: str) -> Place:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from shisha_rt.checked import convert
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 
 T = TypeVar("T")
 
@@ -17,9 +17,11 @@ def read_text(path: Path, what: str) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise BadInput(f"{path}: not UTF-8 text, expected a TOML {what}") from None
+        raise BadInput(f"{path}: not UTF-8 text, expected a TOML {what}", Error.MALFORMED_FILE) from None
     except OSError as error:
-        raise BadInput(f"{path}: cannot be read ({error.strerror}), expected a TOML {what}") from None
+        raise BadInput(
+            f"{path}: cannot be read ({error.strerror}), expected a TOML {what}", Error.UNREADABLE_FILE
+        ) from None
 
 
 def parse_toml(content: str, record: type[T], source: str, what: str) -> T:
@@ -27,7 +29,7 @@ def parse_toml(content: str, record: type[T], source: str, what: str) -> T:
     try:
         raw = tomllib.loads(content)
     except tomllib.TOMLDecodeError as error:
-        raise BadInput(f"{source}: not TOML: {error}") from None
+        raise BadInput(f"{source}: not TOML: {error}", Error.MALFORMED_FILE) from None
     except RecursionError:
-        raise BadInput(f"{source}: nested too deeply, expected a TOML {what}") from None
+        raise BadInput(f"{source}: nested too deeply, expected a TOML {what}", Error.MALFORMED_FILE) from None
     return convert(raw, record, source)

@@ -15,7 +15,7 @@ from typing import Final
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.model.subgraphs import all_graphs
 from shisha_rt.tensors import NUMPY_OF, size_bytes
 
@@ -30,7 +30,7 @@ def datatype_of(onnx_type: int, what: str) -> str:
     if onnx_type not in _DATATYPE_OF:
         known = TensorProto.DataType.items()
         label = next((name for name, number in known if number == onnx_type), str(onnx_type))
-        raise BadInput(f"{what} has datatype {label}; expected one of {', '.join(NUMPY_OF)}")
+        raise BadInput(f"{what} has datatype {label}; expected one of {', '.join(NUMPY_OF)}", Error.MODEL_UNSUPPORTED)
     return _DATATYPE_OF[onnx_type]
 
 
@@ -41,7 +41,9 @@ def load_weights(model: onnx.ModelProto, path: Path) -> bytes:
         expected_bytes = size_bytes(datatype_of(tensor.data_type, f"{path}: weight {tensor.name!r}"), tensor.dims)
         if expected_bytes > _MOST_BYTES:
             expected = f"expected at most {_MOST_BYTES} of one weight, as ONNX holds no larger"
-            raise BadInput(f"{path}: weight {tensor.name!r} has {expected_bytes} bytes; {expected}")
+            raise BadInput(
+                f"{path}: weight {tensor.name!r} has {expected_bytes} bytes; {expected}", Error.EXTERNAL_DATA
+            )
         if tensor.data_location == TensorProto.EXTERNAL:
             _load(tensor, path, expected_bytes)
             digest.update(tensor.raw_data)
@@ -70,7 +72,8 @@ def _load(tensor: TensorProto, path: Path, expected_bytes: int) -> None:
     if offset_bytes < 0 or length_bytes != expected_bytes or offset_bytes + length_bytes > file.stat().st_size:
         raise BadInput(
             f"{path}: weight {tensor.name!r} is not in external data {file.name!r} as described; expected"
-            f" {expected_bytes} bytes at offset {where.get('offset', '0')} of a file of {file.stat().st_size}"
+            f" {expected_bytes} bytes at offset {where.get('offset', '0')} of a file of {file.stat().st_size}",
+            Error.EXTERNAL_DATA,
         )
     with file.open("rb") as stream:
         stream.seek(offset_bytes)
@@ -88,10 +91,14 @@ def _inside(path: Path, tensor: str, location: str) -> Path:
     if relative.is_absolute() or steps_out or not file.is_relative_to(folder):
         raise BadInput(
             f"{path}: external data {location!r} of weight {tensor!r} is outside the model's folder;"
-            " expected a file in it"
+            " expected a file in it",
+            Error.EXTERNAL_DATA,
         )
     if not file.is_file():
-        raise BadInput(f"{path}: external data {location!r} of weight {tensor!r} is missing; expected it in {folder}")
+        raise BadInput(
+            f"{path}: external data {location!r} of weight {tensor!r} is missing; expected it in {folder}",
+            Error.EXTERNAL_DATA,
+        )
     return file
 
 
@@ -104,7 +111,8 @@ def _as_raw_data(tensor: TensorProto, path: Path, expected_bytes: int) -> None:
     if len(tensor.raw_data) != expected_bytes:
         raise BadInput(
             f"{path}: weight {tensor.name!r} does not fill its shape {list(tensor.dims)};"
-            f" expected {expected_bytes} bytes, not {len(tensor.raw_data)}"
+            f" expected {expected_bytes} bytes, not {len(tensor.raw_data)}",
+            Error.EXTERNAL_DATA,
         )
 
 

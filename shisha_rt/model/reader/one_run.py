@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 import onnx
 
-from shisha_rt.errors import BadInput, Failure
+from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.model.open_shapes import SeenTensor
 from shisha_rt.model.reader.external_data import save_with_external_weights
 from shisha_rt.process.job import JobFailed, run_job
@@ -52,10 +52,13 @@ def shapes_seen(model: onnx.ModelProto, wanted: Sequence[str], where: str) -> di
     shape = tuple(tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim) for value in model.graph.input)
     seen = _run(model, (shape,), _LIMIT_S, wanted)
     if seen.taken is None:
-        raise BadInput(f"{where}: the engine cannot run it: {seen.reason}")
+        raise BadInput(f"{where}: the engine cannot run it: {seen.reason}", Error.ENGINE_REFUSES)
     unknown = next((name for name, (_, datatype) in seen.shapes.items() if datatype not in NUMPY_OF), None)
     if unknown is not None:
-        raise BadInput(f"{where}: tensor {unknown!r} is of no datatype served; expected one of {', '.join(NUMPY_OF)}")
+        raise BadInput(
+            f"{where}: tensor {unknown!r} is of no datatype served; expected one of {', '.join(NUMPY_OF)}",
+            Error.MODEL_UNSUPPORTED,
+        )
     return {name: SeenTensor(*seen_shape) for name, seen_shape in seen.shapes.items()}
 
 
@@ -75,7 +78,8 @@ def _run(
         except OSError as error:
             raise Failure(
                 f"{folder}: the model cannot be written there, to be run once ({error.strerror or error}), "
-                "expected room for its weights; TMPDIR chooses another folder"
+                "expected room for its weights; TMPDIR chooses another folder",
+                Error.CACHE_UNUSABLE,
             ) from None
         asked = RunAsked(str(path), tuple(tries), tuple(wanted))
         try:

@@ -20,7 +20,7 @@ import onnx
 import onnx.inliner
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # its stubs are a package apart
 
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.model.clean import clean, without_weights
 from shisha_rt.model.graph import Graph, ModelGraph, Operator, Tensor
 from shisha_rt.model.input_sizes import ANY_SIZES, InputSizes
@@ -98,13 +98,16 @@ def read_model(
     try:
         onnx.checker.check_model(_as_checked(model))
     except onnx.checker.ValidationError as error:
-        raise BadInput(f"{path}: not a valid ONNX model: {_shortened(error)}") from error
+        raise BadInput(f"{path}: not a valid ONNX model: {_shortened(error)}", Error.NOT_ONNX) from error
     forget_other_shapes(model.graph)
     cleaned, seen = _cleaned(model, dims, path)
     cleaned.graph.name = path.stem
     graph = _graph_of(cleaned, str(path))
     if not graph.inputs:
-        raise BadInput(f"{path}: no output depends on an input; expected at least one input that is not a weight")
+        raise BadInput(
+            f"{path}: no output depends on an input; expected at least one input that is not a weight",
+            Error.MODEL_UNSUPPORTED,
+        )
     read = {tensor.name for tensor in graph.inputs}
     unread = tuple(value.name for value in runtime_inputs(model.graph) if value.name not in read)
     return Model(path.stem, graph, key_of(external_digest), cleaned, FoundOut(dims, seen, unread))
@@ -140,7 +143,7 @@ def _cleaned(model: onnx.ModelProto, dims: Sequence[SettledDim], path: Path) -> 
             cleaned = clean(model, seen, strict=fault is None)
         except onnx.shape_inference.InferenceError as error:
             if fault is not None:
-                raise BadInput(f"{invalid}: {_shortened(fault)}") from error
+                raise BadInput(f"{invalid}: {_shortened(fault)}", Error.NOT_ONNX) from error
             fault = error
             continue
         unknown = unknown_tensors(cleaned.graph, seen)
@@ -151,7 +154,7 @@ def _cleaned(model: onnx.ModelProto, dims: Sequence[SettledDim], path: Path) -> 
         except BadInput as error:
             if fault is None:
                 raise
-            raise BadInput(f"{invalid}: {_shortened(fault)}") from error
+            raise BadInput(f"{invalid}: {_shortened(fault)}", Error.NOT_ONNX) from error
 
 
 def read_saved(name: str, folder: Path) -> Model:
@@ -174,17 +177,21 @@ def read_clean(folder: Path) -> Graph:
 def _read_file(path: Path) -> bytes:
     expected = "expected an ONNX file"
     if not path.exists():
-        raise BadInput(f"{path}: no such file; {expected}")
+        raise BadInput(f"{path}: no such file; {expected}", Error.MODEL_UNREADABLE)
     if not path.is_file():
-        raise BadInput(f"{path}: is {'a folder' if path.is_dir() else 'not a regular file'}; {expected}")
+        raise BadInput(
+            f"{path}: is {'a folder' if path.is_dir() else 'not a regular file'}; {expected}", Error.MODEL_UNREADABLE
+        )
     if path.stat().st_size >= _PROTOBUF_LIMIT_BYTES:
-        raise BadInput(f"{path}: over 2 GiB, more than ONNX allows; expected large weights as external data")
+        raise BadInput(
+            f"{path}: over 2 GiB, more than ONNX allows; expected large weights as external data", Error.NOT_ONNX
+        )
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise BadInput(f"{path}: cannot be read: {error.strerror}; {expected}") from error
+        raise BadInput(f"{path}: cannot be read: {error.strerror}; {expected}", Error.MODEL_UNREADABLE) from error
     if not content:
-        raise BadInput(f"{path}: is empty; {expected}")
+        raise BadInput(f"{path}: is empty; {expected}", Error.MODEL_UNREADABLE)
     return content
 
 
@@ -193,11 +200,11 @@ def _parse(content: bytes, path: Path) -> onnx.ModelProto:
     try:
         model.ParseFromString(content)
     except DecodeError:
-        raise BadInput(f"{path}: truncated, or not ONNX at all; expected an ONNX file") from None
+        raise BadInput(f"{path}: truncated, or not ONNX at all; expected an ONNX file", Error.NOT_ONNX) from None
     if not model.HasField("graph") or not model.graph.node:
-        raise BadInput(f"{path}: no network in it; expected an ONNX file with at least one operator")
+        raise BadInput(f"{path}: no network in it; expected an ONNX file with at least one operator", Error.NOT_ONNX)
     if not _is_text(model):
-        raise BadInput(f"{path}: damaged: a name in it is not text; expected printable UTF-8")
+        raise BadInput(f"{path}: damaged: a name in it is not text; expected printable UTF-8", Error.NOT_ONNX)
     return model
 
 
@@ -206,11 +213,16 @@ def _without_functions(model: onnx.ModelProto, path: Path) -> onnx.ModelProto:
     if not model.functions:
         return model
     if _count_without_functions(model) > _MOST_OPERATORS:
-        raise BadInput(f"{path}: its functions, written out, are over {_MOST_OPERATORS} operators; expected fewer")
+        raise BadInput(
+            f"{path}: its functions, written out, are over {_MOST_OPERATORS} operators; expected fewer",
+            Error.MODEL_UNSUPPORTED,
+        )
     try:
         return onnx.inliner.inline_local_functions(model)
     except Exception as error:  # it raises whatever its C++ does
-        raise BadInput(f"{path}: its functions cannot be written out: {_shortened(error)}") from error
+        raise BadInput(
+            f"{path}: its functions cannot be written out: {_shortened(error)}", Error.MODEL_UNSUPPORTED
+        ) from error
 
 
 def _count_without_functions(model: onnx.ModelProto) -> int:
@@ -257,15 +269,21 @@ def _check_header(model: onnx.ModelProto, path: Path) -> None:
             part.domain = ""
     for domain, count in Counter(opset.domain for opset in model.opset_import).items():
         if count > 1:
-            raise BadInput(f"{path}: {count} opset versions of domain {domain or 'ai.onnx'!r}; expected one")
+            raise BadInput(
+                f"{path}: {count} opset versions of domain {domain or 'ai.onnx'!r}; expected one", Error.NOT_ONNX
+            )
     version = next((opset.version for opset in model.opset_import if not opset.domain), None)
     if version is None:
-        raise BadInput(f"{path}: truncated, or no opset version given; expected {_OLDEST_OPSET} or newer")
+        raise BadInput(
+            f"{path}: truncated, or no opset version given; expected {_OLDEST_OPSET} or newer", Error.NOT_ONNX
+        )
     if version < _OLDEST_OPSET:
-        raise BadInput(f"{path}: opset version {version}; expected {_OLDEST_OPSET} or newer")
+        raise BadInput(f"{path}: opset version {version}; expected {_OLDEST_OPSET} or newer", Error.MODEL_UNSUPPORTED)
     for graph in all_graphs(model.graph):
         for weight in graph.sparse_initializer:
-            raise BadInput(f"{path}: weight {weight.values.name!r} is sparse; expected dense weights")
+            raise BadInput(
+                f"{path}: weight {weight.values.name!r} is sparse; expected dense weights", Error.MODEL_UNSUPPORTED
+            )
 
 
 def _check_operators(model: onnx.ModelProto, path: Path) -> None:
@@ -273,13 +291,18 @@ def _check_operators(model: onnx.ModelProto, path: Path) -> None:
     for node in all_nodes(model.graph.node):
         what = f"{path}: operator {node.op_type} ({_label(node)!r})"
         if node.domain not in _DOMAINS:
-            raise BadInput(f"{what} is of domain {node.domain!r}; expected ai.onnx or com.microsoft")
+            raise BadInput(
+                f"{what} is of domain {node.domain!r}; expected ai.onnx or com.microsoft", Error.MODEL_UNSUPPORTED
+            )
         if not node.domain and not _is_known(node.op_type, version):
-            raise BadInput(f"{what} is unknown; expected an operator of ONNX opset {version}")
+            raise BadInput(f"{what} is unknown; expected an operator of ONNX opset {version}", Error.MODEL_UNSUPPORTED)
         if node.op_type == "If" and not node.domain:
             for branch in subgraphs(node):
                 if len(branch.output) != len(node.output):
-                    raise BadInput(f"{what}: a branch has {len(branch.output)} outputs; expected {len(node.output)}")
+                    raise BadInput(
+                        f"{what}: a branch has {len(branch.output)} outputs; expected {len(node.output)}",
+                        Error.NOT_ONNX,
+                    )
 
 
 def _drop_unused_domains(model: onnx.ModelProto) -> None:
@@ -313,17 +336,20 @@ def _shortened(error: Exception) -> str:
 def _check_ends(model: onnx.ModelProto, path: Path) -> None:
     inputs = runtime_inputs(model.graph)
     if not inputs:
-        raise BadInput(f"{path}: no input; expected at least one that is not a weight")
+        raise BadInput(f"{path}: no input; expected at least one that is not a weight", Error.MODEL_UNSUPPORTED)
     for value in (*inputs, *model.graph.output):
         _datatype(value, str(path))
     given = {value.name for value in inputs}
     for kind, values in (("input", inputs), ("output", model.graph.output)):
         for name, count in Counter(value.name for value in values).items():
             if count > 1:
-                raise BadInput(f"{path}: {kind} {name!r} is listed {count} times; expected each once")
+                raise BadInput(f"{path}: {kind} {name!r} is listed {count} times; expected each once", Error.NOT_ONNX)
     for value in model.graph.output:
         if value.name in given:
-            raise BadInput(f"{path}: output {value.name!r} is an input, too; expected one that an operator makes")
+            raise BadInput(
+                f"{path}: output {value.name!r} is an input, too; expected one that an operator makes",
+                Error.MODEL_UNSUPPORTED,
+            )
 
 
 # The graph
@@ -338,7 +364,10 @@ def _graph_of(model: onnx.ModelProto, where: str) -> Graph:
     tensors = {name: _tensor(described.get(name) or onnx.ValueInfoProto(name=name), where) for name in names}
     for value in graph.output:
         if value.name not in tensors:
-            raise BadInput(f"{where}: output {value.name!r} is a constant; expected one that an operator computes")
+            raise BadInput(
+                f"{where}: output {value.name!r} is a constant; expected one that an operator computes",
+                Error.MODEL_UNSUPPORTED,
+            )
     return Graph(
         name=graph.name,
         operators=tuple(operator_of(node) for node in graph.node),
@@ -354,7 +383,10 @@ def _tensor(value: onnx.ValueInfoProto, where: str) -> Tensor:
     datatype = _datatype(value, where) if value.HasField("type") else ""
     open_shape = shape_with_open_axes(value)
     if open_shape is None:
-        raise BadInput(f"{where}: the shape of tensor {value.name!r} is not known beforehand; expected a static shape")
+        raise BadInput(
+            f"{where}: the shape of tensor {value.name!r} is not known beforehand; expected a static shape",
+            Error.OPEN_SHAPES,
+        )
     shape, open_axes = open_shape
     return Tensor(value.name, shape, datatype, open_axes)
 
@@ -363,7 +395,9 @@ def _datatype(value: onnx.ValueInfoProto, where: str) -> str:
     kind = value.type.WhichOneof("value")
     if kind != "tensor_type":
         expected = "expected a dense tensor"
-        raise BadInput(f"{where}: {value.name!r} is of type {str(kind).removesuffix('_type')}; {expected}")
+        raise BadInput(
+            f"{where}: {value.name!r} is of type {str(kind).removesuffix('_type')}; {expected}", Error.MODEL_UNSUPPORTED
+        )
     return datatype_of(value.type.tensor_type.elem_type, f"{where}: tensor {value.name!r}")
 
 

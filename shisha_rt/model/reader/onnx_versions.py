@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 import onnx
 
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.process.job import run_job
 
 MICROSOFT: Final = "com.microsoft"
@@ -45,7 +45,9 @@ def check_versions(model: onnx.ModelProto, path: Path) -> None:
     taken = _newest_taken()
     for what, version, newest in _newer(onnx_versions, taken):
         by = f"{taken.engine} takes (with onnx {onnx.__version__})"
-        raise BadInput(f"{path}: {what} {version}; expected at most {newest}, the newest that {by}")
+        raise BadInput(
+            f"{path}: {what} {version}; expected at most {newest}, the newest that {by}", Error.MODEL_UNSUPPORTED
+        )
 
 
 def _newer(onnx_versions: OnnxVersions, taken: OnnxVersions) -> Iterator[tuple[str, int, int]]:

@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 import onnx
 
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.model.default_dims import default_dims
 from shisha_rt.model.input_sizes import LARGEST_SIZE, InputSizes
 from shisha_rt.model.subgraphs import all_graphs
@@ -56,7 +56,9 @@ def settle_sizes(model: onnx.ModelProto, sizes: InputSizes, path: Path, guess: G
     known = {**batches, **suggested, **given}
     unsettled = [name for name in _all_names(names) if name not in known]
     if unsettled:
-        raise BadInput(_what_is_open(path, names, inputs, set(unsettled), known, guess(names, known)))
+        raise BadInput(
+            _what_is_open(path, names, inputs, set(unsettled), known, guess(names, known)), Error.UNKNOWN_SIZES
+        )
     for value in inputs:
         for dim, name in zip(value.type.tensor_type.shape.dim, names[value.name], strict=True):
             if name:
@@ -89,17 +91,21 @@ def _check_open_shapes(inputs: Sequence[onnx.ValueInfoProto], sizes: InputSizes,
         value = next((value for value in inputs if value.name == name), None)
         if value is None:
             known = ", ".join(repr(value.name) for value in inputs)
-            raise BadInput(f"{path}: {text}: the model has no such input, expected one of {known}")
+            raise BadInput(f"{path}: {text}: the model has no such input, expected one of {known}", Error.WRONG_SIZES)
         tensor = value.type.tensor_type
         if not tensor.HasField("shape"):
             tensor.shape.CopyFrom(onnx.TensorShapeProto(dim=[{} for _ in shape]))
         if len(tensor.shape.dim) != len(shape):
-            raise BadInput(f"{path}: {text}: {len(shape)} sizes, expected {len(tensor.shape.dim)}: {_shown(value)}")
+            raise BadInput(
+                f"{path}: {text}: {len(shape)} sizes, expected {len(tensor.shape.dim)}: {_shown(value)}",
+                Error.WRONG_SIZES,
+            )
     for value in inputs:
         if not value.type.tensor_type.HasField("shape"):
             raise BadInput(
                 f"{path}: input {value.name!r} has no shape, not even a number of dimensions; "
-                f"expected all of it, as in --shape {value.name}=1x3x224x224"
+                f"expected all of it, as in --shape {value.name}=1x3x224x224",
+                Error.MODEL_UNSUPPORTED,
             )
 
 
@@ -111,7 +117,9 @@ def _name_dimensions(inputs: Sequence[onnx.ValueInfoProto], path: Path) -> dict[
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
             if dim.HasField("dim_value") and dim.dim_value == 0:
                 expected = "expected 1 or more, or none where it is unknown"
-                raise BadInput(f"{path}: input {value.name!r} has size 0 in dimension {axis}; {expected}")
+                raise BadInput(
+                    f"{path}: input {value.name!r} has size 0 in dimension {axis}; {expected}", Error.MODEL_UNSUPPORTED
+                )
             name = f"{value.name}:{axis}" if dim.dim_param.strip() in _NO_NAMES else dim.dim_param
             names.append("" if dim.dim_value > 0 else name)
         images[value.name] = tuple(names)
@@ -126,9 +134,12 @@ def _given(
     for name, size in sizes.dims.items():
         if name not in known:
             expected = f"one of {', '.join(known)}" if known else "none, as all its input dimensions are fixed"
-            raise BadInput(f"{path}: --dim {name}={size}: no unknown dimension of that name; expected {expected}")
+            raise BadInput(
+                f"{path}: --dim {name}={size}: no unknown dimension of that name; expected {expected}",
+                Error.WRONG_SIZES,
+            )
         if not 1 <= size <= LARGEST_SIZE:
-            raise BadInput(f"{path}: --dim {name}={size}: not a size; expected 1 to {LARGEST_SIZE}")
+            raise BadInput(f"{path}: --dim {name}={size}: not a size; expected 1 to {LARGEST_SIZE}", Error.WRONG_SIZES)
     known_dims, said_by = dict(sizes.dims), {name: f"--dim {name}={size}" for name, size in sizes.dims.items()}
     by_name = {value.name: value for value in inputs}
     for input_name, shape in sizes.shapes.items():
@@ -136,12 +147,19 @@ def _given(
         dims = by_name[input_name].type.tensor_type.shape.dim
         for axis, (name, size, dim) in enumerate(zip(names[input_name], shape, dims, strict=True)):
             if not 1 <= size <= LARGEST_SIZE:
-                raise BadInput(f"{path}: {text}: size {size} in dimension {axis}; expected 1 to {LARGEST_SIZE}")
+                raise BadInput(
+                    f"{path}: {text}: size {size} in dimension {axis}; expected 1 to {LARGEST_SIZE}", Error.WRONG_SIZES
+                )
             if not name and dim.dim_value != size:
-                raise BadInput(f"{path}: {text}: dimension {axis} is {dim.dim_value} in the model, expected that size")
+                raise BadInput(
+                    f"{path}: {text}: dimension {axis} is {dim.dim_value} in the model, expected that size",
+                    Error.WRONG_SIZES,
+                )
             if name and known_dims.setdefault(name, size) != size:
                 said = f"{said_by[name]} says {known_dims[name]} for {name!r}"
-                raise BadInput(f"{path}: {text}: dimension {axis} is {size}, but {said}; expected one size")
+                raise BadInput(
+                    f"{path}: {text}: dimension {axis} is {size}, but {said}; expected one size", Error.WRONG_SIZES
+                )
             said_by.setdefault(name, text)
     return known_dims
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shisha_rt.checked import shown
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.outcome import Outcome
 from shisha_rt.placement.problem import Problem
 from shisha_rt.placement.solution import HEURISTIC, Solution
@@ -22,7 +22,7 @@ def priority(problem: Problem, order: Sequence[str] = ()) -> Solution:
     """
     ranked = [_index(problem, name) for name in order]
     if len(set(ranked)) < len(ranked):
-        raise BadInput(f"priority = {shown(','.join(order))}: expected each device once")
+        raise BadInput(f"priority = {shown(','.join(order))}: expected each device once", Error.WRONG_OPTION)
     ranked += [device for device in range(len(problem.devices)) if device not in ranked]
     assignment = tuple(
         next(device for device in ranked if device in capable) for capable in (node.capable for node in problem.nodes)
@@ -32,5 +32,7 @@ def priority(problem: Problem, order: Sequence[str] = ()) -> Solution:
 
 def _index(problem: Problem, name: str) -> int:
     if name not in problem.devices:
-        raise BadInput(f"priority: {shown(name)}: no such device, expected one of {', '.join(problem.devices)}")
+        raise BadInput(
+            f"priority: {shown(name)}: no such device, expected one of {', '.join(problem.devices)}", Error.WRONG_OPTION
+        )
     return problem.devices.index(name)

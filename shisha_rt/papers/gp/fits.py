@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.papers.gp.posynomial import Monomial, Posynomial
 
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -153,16 +153,17 @@ def _parted(
     for index, sample in enumerate(samples):
         for name in names:
             if name not in sample.features:
-                raise BadInput(f"point {index}: {name} is missing, expected {', '.join(names)}")
+                raise BadInput(f"point {index}: {name} is missing, expected {', '.join(names)}", Error.WRONG_VALUE)
         for name, number in {**{name: sample.features[name] for name in names}, "value": sample.value}.items():
             if not 0 < number < math.inf:
-                raise BadInput(f"point {index}: {name} = {number:g}, expected a number > 0")
+                raise BadInput(f"point {index}: {name} = {number:g}, expected a number > 0", Error.WRONG_VALUE)
     held_out = max(1, round(HELD_OUT * len(samples)))
     if len(samples) - held_out < unknowns:
         least = next(n for n in range(unknowns + 1, 2 * unknowns + 3) if n - max(1, round(HELD_OUT * n)) >= unknowns)
         raise BadInput(
             f"{len(samples)} points for {unknowns} unknowns, of which {HELD_OUT:.0%} are held out: "
-            f"expected {least} or more"
+            f"expected {least} or more",
+            Error.WRONG_VALUE,
         )
     generator = Random(seed)
     order = generator.sample(samples, len(samples))

@@ -14,7 +14,7 @@ from itertools import product
 from types import MappingProxyType
 from typing import Final
 
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.machine.device import ELEMENT_BYTES, Device, Family, Transfer
 from shisha_rt.model.dimensions import Dimension
 from shisha_rt.papers.gp.chain import Legs
@@ -58,9 +58,14 @@ def split_device(device: Device, objective: SplitObjective = "latency", one_for_
     Partial sums (shares of C) move as any output does, in the device's precision.
     """
     if not device.described:
-        raise BadInput(f"{device.source}: device {device.name} is measured, expected a described one: it has formulas")
+        raise BadInput(
+            f"{device.source}: device {device.name} is measured, expected a described one: it has formulas",
+            Error.DEVICE_UNFIT,
+        )
     if device.power is None and objective == "energy":
-        raise BadInput(f"{device.source}: power_w is missing: expected it, as energy is power times time")
+        raise BadInput(
+            f"{device.source}: power_w is missing: expected it, as energy is power times time", Error.DEVICE_UNFIT
+        )
     family = _of_convolutions(device)
     _check_takes_images(device)
     power = device.power
@@ -99,14 +104,21 @@ def _of_convolutions(device: Device) -> Family:
         grouped = any(condition.attribute == "group" and condition.value != 1 for condition in family.conditions)
         if not grouped and (not family.ops or "Conv" in family.ops):
             return family
-    raise BadInput(f"{device.source}: no [[family]] has Conv, expected one: a split layer is a convolution")
+    raise BadInput(
+        f"{device.source}: no [[family]] has Conv, expected one: a split layer is a convolution", Error.DEVICE_UNFIT
+    )
 
 
 def _check_takes_images(device: Device) -> None:
     if device.max_rank is not None and device.max_rank < _IMAGE_RANK:
-        raise BadInput(f"{device.source}: max_rank = {device.max_rank}, expected {_IMAGE_RANK} or more: images have it")
+        raise BadInput(
+            f"{device.source}: max_rank = {device.max_rank}, expected {_IMAGE_RANK} or more: images have it",
+            Error.DEVICE_UNFIT,
+        )
     if not device.takes("FP32"):
-        raise BadInput(f"{device.source}: datatypes without FP32, expected it: that is what is split")
+        raise BadInput(
+            f"{device.source}: datatypes without FP32, expected it: that is what is split", Error.DEVICE_UNFIT
+        )
 
 
 def device_legs(device: Device) -> Legs | None:
@@ -148,7 +160,8 @@ def _power(device: Device, dimension: Dimension, exponent: float) -> tuple[Monom
     if exponent < 1 or exponent != int(exponent):
         raise BadInput(
             f"{device.source}: cost of Conv: {dimension} = {exponent:g} makes no posynomial of the features, "
-            "expected 1, 2, 3 or 4: it is a sum of inputs and weights"
+            "expected 1, 2, 3 or 4: it is a sum of inputs and weights",
+            Error.DEVICE_UNFIT,
         )
     return tuple(_product(chosen) for chosen in product(terms, repeat=int(exponent)))
 

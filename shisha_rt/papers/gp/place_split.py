@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from shisha_rt.cli.options import progress
-from shisha_rt.errors import BadInput, Failure
+from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.outcome import Outcome
 
@@ -32,7 +32,9 @@ def answer_split(
     elif answer.split.steps is not None:
         answer.show()
     if answer.split.steps is None:
-        raise Failure(f"{answer.split.outcome}: {wanted.method} has found no split: {answer.split.reason}")
+        raise Failure(
+            f"{answer.split.outcome}: {wanted.method} has found no split: {answer.split.reason}", Error.NO_PLAN
+        )
 
 
 def _split_model(
@@ -96,11 +98,17 @@ def _devices(machine_name: str | None, place_name: str | None) -> tuple[list[Dev
     from shisha_rt.machine.config.machine_file import load_machine
 
     if machine_name is None:
-        raise BadInput("place --split: --machine is missing, expected a machine file or a name such as tx2-cyclone")
+        raise BadInput(
+            "place --split: --machine is missing, expected a machine file or a name such as tx2-cyclone",
+            Error.OPTIONS_CLASH,
+        )
     machine = load_machine(machine_name)
     names = [place.name for place in machine.places]
     if place_name is not None and place_name not in names:
-        raise BadInput(f"--place {place_name}: {machine.source} has no such place, expected one of {', '.join(names)}")
+        raise BadInput(
+            f"--place {place_name}: {machine.source} has no such place, expected one of {', '.join(names)}",
+            Error.UNKNOWN_PLACE,
+        )
     if place_name is not None or len(names) == 1:
         place = machine.place(place_name or names[0])
         return list(devices_of(machine, place)), f"{place.name} of {machine.name}"
@@ -109,7 +117,8 @@ def _devices(machine_name: str | None, place_name: str | None) -> tuple[list[Dev
     if several is not None:
         raise BadInput(
             f"{machine.source}: place {several.name} has several devices, expected --place with one of "
-            f"{', '.join(names)}, or one device at each place"
+            f"{', '.join(names)}, or one device at each place",
+            Error.OPTIONS_CLASH,
         )
     devices = [place_devices[0] for _, place_devices in each]
     known = [device.name for device in devices]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from shisha_rt.costs.costs import HANDOVER_S
 from shisha_rt.costs.operator_costs import OperatorCosts
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.measure.compile import Tell, proto_of
 from shisha_rt.measure.costs_of_model import layer_costs
 from shisha_rt.measure.model_on_machine import ModelOnMachine
@@ -41,7 +41,10 @@ def processor_costs(
     """
     compiled, machine, patterns = ready.compiled, ready.machine, parse_patterns(groups)
     if groups and all(operator_cost.devices[0].described for operator_cost in ready.operator_costs.values()):
-        raise BadInput(f"group {groups[0]}: {machine.source} has no measured devices, expected no groups to measure")
+        raise BadInput(
+            f"group {groups[0]}: {machine.source} has no measured devices, expected no groups to measure",
+            Error.DEVICE_UNFIT,
+        )
     handover_s = HANDOVER_S / machine.time_scale
     if not ready.operator_costs:
         predicted = told_costs(layer_costs(ready, on_progress), machine.time_scale)

@@ -6,7 +6,7 @@ import time
 
 from shisha_rt.cli.options import progress
 from shisha_rt.cli.plan import PlanOptions, model_on_machine
-from shisha_rt.errors import Failure
+from shisha_rt.errors import Error, Failure
 from shisha_rt.outcome import Outcome
 from shisha_rt.papers.partitiontuner.scheme_answer import SchemeAnswer
 from shisha_rt.planner.strategies import PARTITIONS, as_scheme
@@ -35,7 +35,7 @@ def schedule_partitions(asked: PlanOptions) -> SchemeAnswer:
     scheduled = scheme_plan(scheme, profiled.costs)
     if scheduled is None:
         what = "every layer" if scheme == "baseline" else "some layer"
-        raise Failure(f"infeasible: no place of {ready.machine.source} can run {what} by itself")
+        raise Failure(f"infeasible: no place of {ready.machine.source} can run {what} by itself", Error.NO_PLAN)
     planning_s = time.monotonic() - start_s
     weights = [layer.weight for layer in ready.compiled.layers]
     problem = PlanProblem(weights, ready.machine.places, ready.compiled.legal_cuts)

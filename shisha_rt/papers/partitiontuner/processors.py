@@ -18,7 +18,7 @@ from statistics import median
 from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.device_costs import transfer_cost_s
 from shisha_rt.costs.operator_costs import GroupCost, OperatorCosts
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.machine.device import Device
 from shisha_rt.machine.machine import Machine
 from shisha_rt.model.graph import Graph
@@ -210,7 +210,8 @@ def _check_one_device_each(machine: Machine, costs: Mapping[str, OperatorCosts])
             names = ", ".join(device.name for device in place_costs.devices)
             raise BadInput(
                 f"{machine.source}: place {place} has devices {names}; a schedule of partitions takes each place for "
-                "one processor, expected one device in each"
+                "one processor, expected one device in each",
+                Error.DEVICE_UNFIT,
             )
 
 

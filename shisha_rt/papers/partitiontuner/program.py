@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from shisha_rt.errors import BadInput, Failure
+from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.machine.device import Device
 from shisha_rt.machine.machine import Machine, Place
 from shisha_rt.measure.model_on_machine import ModelOnMachine
@@ -40,19 +40,25 @@ _USUAL: Final = Device("onnxruntime", "", "onnxruntime", memory="", precision="f
 def check_program_file(path: Path) -> None:
     """Raises BadInput unless a program may be written there: what is there is one, or nothing."""
     if path.suffix != _SUFFIX or not path.stem:
-        raise BadInput(f"--program {path}: expected a name that ends in {_SUFFIX}")
+        raise BadInput(f"--program {path}: expected a name that ends in {_SUFFIX}", Error.WRONG_OPTION)
     try:
         with path.open("rb") as file:
             is_ours = file.readline().rstrip() == MARK.encode()
     except FileNotFoundError:
         parts = _parts_folder(path)
         if parts.exists():
-            raise BadInput(f"--program {path}: {parts} is there, and no program beside it; expected no such") from None
+            raise BadInput(
+                f"--program {path}: {parts} is there, and no program beside it; expected no such", Error.WRONG_OPTION
+            ) from None
     except OSError as error:
-        raise BadInput(f"--program {path}: cannot be read ({error.strerror}), expected a program or none") from None
+        raise BadInput(
+            f"--program {path}: cannot be read ({error.strerror}), expected a program or none", Error.UNREADABLE_FILE
+        ) from None
     else:
         if not is_ours:
-            raise BadInput(f"--program {path}: is there, and no program of shisha-rt's; expected another name")
+            raise BadInput(
+                f"--program {path}: is there, and no program of shisha-rt's; expected another name", Error.WRONG_OPTION
+            )
     try:
         tempfile.TemporaryFile(dir=path.parent).close()
     except OSError as error:
@@ -68,7 +74,10 @@ def check_program_machine(machine: Machine) -> None:
         (any(not place.cores for place in machine.places), "has a place without cores"),
     ):
         if has:
-            raise BadInput(f"--program: {machine.source} {what}, which a program does not emulate; expected none")
+            raise BadInput(
+                f"--program: {machine.source} {what}, which a program does not emulate; expected none",
+                Error.WRONG_OPTION,
+            )
 
 
 def write_program(path: Path, ready: ModelOnMachine, scheme_plan: SchemePlan) -> None:
@@ -101,7 +110,8 @@ def check_part_sizes(graph: Graph, parts: Sequence[ProgramPart]) -> None:
         if size_bytes > _FILE_ENDS_BYTES:
             raise BadInput(
                 f"--program: {part.file} would have {size_bytes / 2**30:.1f} GiB of weights, expected partitions of "
-                "less than 2 GiB, where an ONNX file ends"
+                "less than 2 GiB, where an ONNX file ends",
+                Error.WRONG_OPTION,
             )
 
 
@@ -110,7 +120,10 @@ def _parts_folder(path: Path) -> Path:
 
 
 def _not_written(path: Path, error: OSError) -> BadInput:
-    return BadInput(f"--program {path}: cannot be written ({error.strerror or error}), expected a folder that may be")
+    return BadInput(
+        f"--program {path}: cannot be written ({error.strerror or error}), expected a folder that may be",
+        Error.UNWRITABLE_FILE,
+    )
 
 
 @contextlib.contextmanager

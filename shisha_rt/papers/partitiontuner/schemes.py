@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from shisha_rt.checked import shown
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.outcome import Outcome
 from shisha_rt.placement.alone import fastest_alone, feasible
 from shisha_rt.placement.branches import branches
@@ -82,5 +82,8 @@ def partitiontuner(problem: Problem, left_s: LeftSeconds = forever) -> Solution:
 
 def _device(problem: Problem, name: str) -> int:
     if name not in problem.devices:
-        raise BadInput(f"accelerator: {shown(name)}: no such device, expected one of {', '.join(problem.devices)}")
+        raise BadInput(
+            f"accelerator: {shown(name)}: no such device, expected one of {', '.join(problem.devices)}",
+            Error.WRONG_OPTION,
+        )
     return problem.devices.index(name)

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.model.spans import starts_of
 from shisha_rt.plan.plan import Plan
 
@@ -117,7 +117,10 @@ def space_of(
     cut_count = len(starts) - 2
     most = min(len(places), cut_count + 1)
     if not 1 <= stage_count <= most:
-        raise BadInput(f"{stage_count} stages: expected 1 to {most}, for {len(places)} places and {cut_count} cuts")
+        raise BadInput(
+            f"{stage_count} stages: expected 1 to {most}, for {len(places)} places and {cut_count} cuts",
+            Error.SPACE_TOO_LARGE,
+        )
     every = range(len(places))
     number_of = {place: number for number, kind in enumerate(kinds or zip(every)) for place in kind}
     return Space(

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.papers.shisha.arrangement import Space
 from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
@@ -84,7 +84,8 @@ def pipe_search(space: Space, weights: Sequence[float], places: Sequence[Ranked]
     if size > MAX_DATABASE:
         raise BadInput(
             f"pipe_search: {size} ways to cut {space.group_count} layers into up to {space.stage_count} stages, "
-            f"expected at most {MAX_DATABASE}: fewer stages"
+            f"expected at most {MAX_DATABASE}: fewer stages",
+            Error.SPACE_TOO_LARGE,
         )
     of_groups = tuple(math.fsum(weights[first:end]) for first, end in itertools.pairwise(space.starts))
     depths = [most_even_first(of_groups, stages) for stages in range(space.stage_count, 0, -1)]

@@ -10,7 +10,7 @@ from typing import Any, Final
 from shisha_rt.costs.alike import kinds_of
 from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.papers.shisha.annealing import Annealing
 from shisha_rt.papers.shisha.arrangement import Space, space_of
 from shisha_rt.papers.shisha.exhaustive import Exhaustive, trial_count
@@ -59,7 +59,8 @@ def rival(
             if limit == Limit() and trial_count(space) > MAX_UNLIMITED_TRIALS:
                 raise BadInput(
                     f"exhaustive: {trial_count(space)} plans, "
-                    f"expected at most {MAX_UNLIMITED_TRIALS}, fewer stages, or a time limit"
+                    f"expected at most {MAX_UNLIMITED_TRIALS}, fewer stages, or a time limit",
+                    Error.SPACE_TOO_LARGE,
                 )
             return Search(Exhaustive(space), limit)
         case "pipe_search":

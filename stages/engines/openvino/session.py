@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import onnx
 
-from shisha_rt.errors import Failure
+from shisha_rt.errors import Error, Failure
 from shisha_rt.machine.device import Precision
 from shisha_rt.placement.segments import Segment
 from stages.built.clean_model import CleanModel
@@ -47,7 +47,8 @@ def compile_network(
     core = _core()
     if precision == "bf16" and "BF16" not in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
         raise Failure(
-            "OpenVINO has no bfloat16 on this processor: expected one with AVX-512 BF16 or AMX, or devices of fp32"
+            "OpenVINO has no bfloat16 on this processor: expected one with AVX-512 BF16 or AMX, or devices of fp32",
+            Error.ENGINE_REFUSES,
         )
     config = {
         "INFERENCE_PRECISION_HINT": _PRECISIONS[precision],
@@ -111,7 +112,9 @@ def _core() -> Any:
     try:
         import openvino
     except ImportError as error:
-        raise Failure("OpenVINO is not installed; expected the extra: pip install 'shisha-rt[openvino]'") from error
+        raise Failure(
+            "OpenVINO is not installed; expected the extra: pip install 'shisha-rt[openvino]'", Error.EXTRA_MISSING
+        ) from error
     return openvino.Core()
 
 

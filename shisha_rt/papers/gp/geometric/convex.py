@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from shisha_rt.arrays import Floats
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.papers.gp.geometric.condensation import SHARE
 from shisha_rt.papers.gp.posynomial import Posynomial
 from shisha_rt.papers.gp.problem import SplitProblem
@@ -36,7 +36,9 @@ def solver() -> Any:
         import cvxpy
     except ImportError as error:
         missing = error.name or "cvxpy"
-        raise BadInput(f"geometric: {missing} is missing, expected the extra: pip install 'shisha-rt[solve]'") from None
+        raise BadInput(
+            f"geometric: {missing} is missing, expected the extra: pip install 'shisha-rt[solve]'", Error.EXTRA_MISSING
+        ) from None
     return cvxpy
 
 

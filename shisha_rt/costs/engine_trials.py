@@ -37,8 +37,9 @@ class EngineTime(Struct, frozen=True):
 class EngineTrial(Struct, frozen=True):
     """One engine on one network. Where it does not run it, or answers in other shapes, `reason` says so in a line.
 
-    `difference`: the largest of any output's reals, as part of that output's largest value; `unlike`: the largest share
-    of an output's whole numbers; both from ONNX Runtime's answers on the same frames, None where there are none.
+    `difference`: the largest of any output's reals, as part of that output's largest value (less, where ONNX Runtime's
+    own answers change as much with inputs that are hardly others); `unlike`: the largest share of an output's whole
+    numbers; both from ONNX Runtime's answers on the same frames, None where there are none.
     `private_bytes`: memory that one session on one thread takes for itself. `times`: one thread, and all.
     """
 

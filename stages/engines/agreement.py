@@ -1,52 +1,86 @@
-"""How far one engine's answers lie from another's, on the same inputs."""
+"""How far one engine's answers lie from another's, on the same inputs.
+
+What is rounding, and what is another network? Some networks magnify rounding: a detector that sees nothing answers
+numbers near 0, in which ONNX Runtime itself has hardly a digit right. So its answers to inputs that are a little
+`moved` are asked for as well: an answer that lies no further off is right for inputs that nobody can tell apart.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
+from shisha_rt.costs.engine_trials import MOST_APART
 from stages.engines.session import Array
+
+_MOVED: Final = 2.0**-16
+"""By how much, as a part of each real: about what rounding adds up to over the layers of a network."""
+_MOVED_ULPS: Final = 2
+"""At least, for reals of fewer bits."""
 
 
 class Apart(NamedTuple):
-    """`difference`: of reals, the largest of any output, relative to that output's largest value. `unlike`: of whole
-    numbers, the largest share of any output that is another; those of 8 bits stand for reals, and are others where they
-    are more than a step apart. None where there are no such outputs.
+    """`difference`: of reals, the largest of any output, relative to that output's largest value, and at most
+    `MOST_APART` where moved inputs explain it. `unlike`: of whole numbers, but for those that move, the largest share
+    of any output that is another; those of 8 bits stand for reals, and are others where they are more than a step
+    apart. None where there are no such outputs.
     """
 
     difference: float | None = None
     unlike: float | None = None
 
 
-def how_far_apart(computed: Mapping[str, Array], right: Mapping[str, Array]) -> Apart:
-    """Compare outputs by name. Raises ValueError for one of another shape, or that is finite where the other is not, or
-    infinite in another way.
+def moved(inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Inputs that are hardly others: reals have changed in their last bits, each by itself."""
+    generator = np.random.default_rng(0)
+
+    def of(values: Array) -> Array:
+        if values.dtype.kind != "f":
+            return values
+        most = max(_MOVED, _MOVED_ULPS * float(np.finfo(values.dtype).eps))
+        return (values * (1 + generator.uniform(-most, most, values.shape))).astype(values.dtype)
+
+    return {name: of(values) for name, values in inputs.items()}
+
+
+def how_far_apart(
+    computed: Mapping[str, Array], right: Mapping[str, Array], near: Mapping[str, Array] | None = None
+) -> Apart:
+    """Compare outputs by name. `near`: what is right for moved inputs.
+
+    Raises ValueError for an output of another shape, or that is finite where the other is not, or infinite in another
+    way.
     """
     difference: float | None = None
     unlike: float | None = None
     for name, expected in right.items():
-        array = computed[name]
+        array, beside = computed[name], expected if near is None else near[name]
         if array.shape != expected.shape:
             raise ValueError(f"output {name!r} is {list(array.shape)}, expected {list(expected.shape)}")
         if not expected.size:
             continue
         if expected.dtype.kind != "f":
-            unlike = max(unlike or 0.0, _unlike(array, expected))
+            unlike = max(unlike or 0.0, float((_others(array, expected) & ~_others(beside, expected)).mean()))
             continue
         finite = np.isfinite(expected)
         if not np.isfinite(array[finite]).all() or not np.array_equal(
             array[~finite], expected[~finite], equal_nan=True
         ):
             raise ValueError(f"output {name!r} is finite elsewhere than expected")
-        a, b = array[finite].astype(np.float64), expected[finite].astype(np.float64)
-        apart, largest = (float(np.abs(values).max(initial=0)) for values in (a - b, b))
+        a, b, c = (values[finite].astype(np.float64) for values in (array, expected, beside))
+        apart, largest = _largest(a - b), max(_largest(b), _largest(c - b) / MOST_APART)
         difference = max(difference or 0.0, apart / largest if largest else apart)
     return Apart(difference, unlike)
 
 
-def _unlike(array: Array, expected: Array) -> float:
+def _largest(values: Array) -> float:
+    return float(np.abs(values[np.isfinite(values)]).max(initial=0))
+
+
+def _others(array: Array, expected: Array) -> Array:
+    """Where whole numbers are others."""
     if expected.dtype.kind != "b" and expected.dtype.itemsize == 1:
-        return float((np.abs(array.astype(np.int16) - expected.astype(np.int16)) > 1).mean())
-    return float((array != expected).mean())
+        return np.asarray(np.abs(array.astype(np.int16) - expected.astype(np.int16)) > 1)
+    return np.asarray(array != expected)

@@ -35,7 +35,7 @@ from shisha_rt.process.channel import Channel, ChannelBroken
 from shisha_rt.process.child import last_line, start_child
 from shisha_rt.process.job import how_ended
 from shisha_rt.tensors import NUMPY_OF
-from stages.engines.agreement import how_far_apart
+from stages.engines.agreement import how_far_apart, moved
 from stages.engines.session import Array
 from stages.jobs.calibrate import Waiting, cpu_use, run_rounds, say
 from stages.jobs.neighbour import neighbours
@@ -71,9 +71,9 @@ def try_engines(job: te.EnginesJob, tell: Callable[[Progress], None]) -> Engines
             for seed in range(_FRAMES):
                 if why_not(right.trial):
                     raise Failure(right.trial.reason)
-                inputs, expected = _frame(right, shape, index, seed)
+                frame = _frame(right, shape, index, seed)
                 for other in others:
-                    other.compare(shape, inputs, expected)
+                    other.compare(shape, *frame)
         before = cpu_use(job)
         _time([network for network in networks if not why_not(network.trial)], len(shapes), job, tell)
         return EnginesTried(tuple(network.trial for network in networks), cpu_use(job).others_ratio(before))
@@ -116,13 +116,13 @@ class _Network:
         self.run_s = time.perf_counter() - start_s
         return outputs
 
-    def compare(self, shape: int, inputs: Arrays, expected: Arrays) -> None:
+    def compare(self, shape: int, inputs: Arrays, expected: Arrays, near: Arrays) -> None:
         if why_not(self.trial):
             return
         with self._outcome():
             outputs = self.compute(shape, inputs)
             try:
-                self.trial = further_apart(self.trial, *how_far_apart(_arrays(outputs, expected), expected))
+                self.trial = further_apart(self.trial, *how_far_apart(_arrays(outputs, expected), expected, near))
             except ValueError as error:
                 self.trial = replace(self.trial, reason=str(error))
 
@@ -162,15 +162,19 @@ def _arrays(outputs: dict[str, bytes], like: Arrays) -> Arrays:
     return {name: np.frombuffer(outputs[name], array.dtype).reshape(array.shape) for name, array in like.items()}
 
 
-def _frame(right: _Network, shape: int, index: ModelIndex, seed: int) -> tuple[Arrays, Arrays]:
-    """Made-up inputs, and what ONNX Runtime makes of them. Raises Failure where it runs on none."""
+def _frame(right: _Network, shape: int, index: ModelIndex, seed: int) -> tuple[Arrays, Arrays, Arrays]:
+    """Made-up inputs, what ONNX Runtime makes of them, and what of such as are hardly others.
+
+    Raises Failure where it runs on none.
+    """
     tensors = [(spec.name, spec.shape, spec.datatype) for spec in index.inputs]
     whole = {spec.name: spec.made_up for spec in index.inputs if spec.made_up}
     closed = [spec for spec in made_outputs(index) if not spec.open_axes]
     like = {spec.name: np.empty(spec.shape, NUMPY_OF[spec.datatype]) for spec in closed}
 
-    def run(inputs: Arrays) -> tuple[Arrays, Arrays]:
-        return inputs, _arrays(right.compute(shape, inputs), like)
+    def run(inputs: Arrays) -> tuple[Arrays, Arrays, Arrays]:
+        expected, near = (_arrays(right.compute(shape, values), like) for values in (inputs, moved(inputs)))
+        return inputs, expected, near
 
     made_up = partial(run_on_something, tensors=tensors, first=1, whole=whole, seed=seed)
     try:

@@ -17,7 +17,7 @@ from shisha_rt.measure.compile import compile_model
 from shisha_rt.measure.compiled import Compiled
 from shisha_rt.messages.worker import Prepare, Prepared, PrepareFailed
 from shisha_rt.plan.engine import StageEngine
-from stages.engines.agreement import Apart, how_far_apart
+from stages.engines.agreement import Apart, how_far_apart, moved
 from tests.model.networks import network, weight, write
 from tests.stages.test_placed import Arrays, arena_for, assert_close, outputs_in
 from tests.stages.test_placed import whole as plainly
@@ -110,6 +110,46 @@ def test_how_far_answers_lie_apart() -> None:
             how_far_apart(right | {"y": wrong}, right)
     both_infinite: Arrays = {"y": np.array([1.0, np.inf], np.float32)}
     assert how_far_apart(both_infinite, both_infinite).difference == 0.0
+
+
+def test_what_stands_for_reals_may_be_a_step_off() -> None:
+    right: Arrays = {"q": np.array([0, 200, 255], np.uint8), "b": np.array([True, False, False])}
+    assert how_far_apart(right | {"q": np.array([1, 199, 255], np.uint8)}, right).unlike == 0.0
+    assert how_far_apart(right | {"q": np.array([0, 200, 0], np.uint8)}, right).unlike == pytest.approx(1 / 3)
+    assert how_far_apart(right | {"b": ~right["b"]}, right).unlike == 1.0
+
+
+def test_infinities_are_right_where_they_are_the_same() -> None:
+    right: Arrays = {"y": np.array([1.0, np.inf, np.nan], np.float32)}
+    for wrong in ([1.0, -np.inf, np.nan], [1.0, np.inf, 1.0], [np.nan, np.inf, np.nan]):
+        with pytest.raises(ValueError, match="finite elsewhere"):
+            how_far_apart({"y": np.array(wrong, np.float32)}, right)
+
+
+def test_what_hardly_other_inputs_change_says_nothing() -> None:
+    right: Arrays = {"y": np.array([1e-6, 0.0]), "i": np.array([3, 4])}
+    near: Arrays = {"y": np.array([1e-6, 2e-8]), "i": np.array([3, 5])}
+    other: Arrays = {"y": np.array([1.01e-6, 1e-8]), "i": np.array([3, 6])}
+    assert tuple(how_far_apart(other, right)) == (pytest.approx(0.01), 0.5)
+    apart = how_far_apart(other, right, near)
+    assert tuple(apart) == (pytest.approx(MOST_APART / 2), 0.0)
+    assert why_apart(*apart) == ""
+    assert why_apart(*how_far_apart(other | {"y": np.array([1.03e-6, 0.0])}, right, near))
+    assert how_far_apart(other | {"i": np.array([2, 4])}, right, near).unlike == 0.5
+
+
+def test_moved_inputs_are_hardly_others() -> None:
+    inputs: Arrays = {
+        "x": np.linspace(-4, 4, 100, dtype=np.float32),
+        "half": np.linspace(1, 2, 100, dtype=np.float16),
+        "i": np.arange(5),
+    }
+    changed = moved(inputs)
+    assert all(changed[name].dtype == values.dtype for name, values in inputs.items())
+    np.testing.assert_array_equal(changed["i"], inputs["i"])
+    np.testing.assert_allclose(changed["x"], inputs["x"], rtol=2.0**-15)
+    for name in ("x", "half"):
+        assert (changed[name] != inputs[name]).mean() > 0.5
 
 
 def test_rounding_is_allowed_and_no_more() -> None:

@@ -19,7 +19,7 @@ from shisha_rt.model.index import ModelIndex
 from shisha_rt.model.reader.onnx_reader import CLEAN_FILE
 from shisha_rt.process.arena import Arena
 from shisha_rt.tensors import NUMPY_OF
-from stages.engines.agreement import Apart, how_far_apart
+from stages.engines.agreement import Apart, how_far_apart, moved
 from stages.engines.bound_arrays import check_fits
 from stages.engines.onnxruntime.segment import OptimisedSegment
 from stages.engines.openvino.session import CompiledNetwork, load_openvino
@@ -74,7 +74,7 @@ class WholeOnOpenVino:
         inputs = [(spec.name, spec.shape, spec.datatype) for spec in self.inputs]
         whole = {spec.name: spec.made_up for spec in self.inputs if spec.made_up}
         given, right = run_on_something(lambda feeds: (feeds, usual.answers(feeds)), inputs, first=1, whole=whole)
-        apart: Apart = how_far_apart(self.answers(given), right)
+        apart: Apart = how_far_apart(self.answers(given), right, usual.answers(moved(given)))
         if why := why_apart(apart.difference, apart.unlike):
             raise ValueError(f"OpenVINO computes this network otherwise than ONNX Runtime: {why}")
         return max(apart.difference or 0.0, apart.unlike or 0.0)

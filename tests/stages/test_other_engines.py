@@ -130,10 +130,11 @@ def test_what_hardly_other_inputs_change_says_nothing() -> None:
     right: Arrays = {"y": np.array([1e-6, 0.0]), "i": np.array([3, 4])}
     near: Arrays = {"y": np.array([1e-6, 2e-8]), "i": np.array([3, 5])}
     other: Arrays = {"y": np.array([1.01e-6, 1e-8]), "i": np.array([3, 6])}
-    assert tuple(how_far_apart(other, right)) == (pytest.approx(0.01), 0.5)
-    apart = how_far_apart(other, right, near)
-    assert tuple(apart) == (pytest.approx(MOST_APART / 2), 0.0)
-    assert why_apart(*apart) == ""
+    apart, explained = how_far_apart(other, right), how_far_apart(other, right, near)
+    assert apart.difference == pytest.approx(0.01)
+    assert explained.difference == pytest.approx(MOST_APART / 2)
+    assert (apart.unlike, explained.unlike) == (0.5, 0.0)
+    assert why_apart(*explained) == ""
     assert why_apart(*how_far_apart(other | {"y": np.array([1.03e-6, 0.0])}, right, near))
     assert how_far_apart(other | {"i": np.array([2, 4])}, right, near).unlike == 0.5
 

@@ -57,7 +57,9 @@ def resolve_model(text: str, on_progress: Callable[[str], None] | None = None) -
         return zoo_path(text.removeprefix(_PREFIX), on_progress)
     path = Path(text)
     if not path.exists():
-        raise BadInput(f"{text}: no such file; expected an ONNX file, or zoo:NAME{_meant(text)}", Error.EXTRA_MISSING)
+        raise BadInput(
+            f"{text}: no such file; expected an ONNX file, or zoo:NAME{_meant(text)}", Error.MODEL_UNREADABLE
+        )
     return path
 
 

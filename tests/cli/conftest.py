@@ -36,10 +36,20 @@ class Ran:
     @property
     def complaint(self) -> str:
         """The one line of bad input."""
-        assert (self.status, self.out) == (2, "")
+        assert self.status == 2
+        return self.only_error
+
+    @property
+    def only_error(self) -> str:
+        """The one line of an error that left no result: with `--json`, the same as an object on standard output."""
         assert self.err.endswith("\n")
         assert self.err.count("\n") == 1
-        return self.err.rstrip("\n")
+        line = self.err.rstrip("\n")
+        if self.out:
+            error = self.object["error"]
+            assert line == f"shisha-rt: {error['message']}"
+            assert self.kind == ("" if error["kind"] in ("bad_input", "failed") else error["kind"])
+        return line
 
 
 Run = Callable[..., Ran]

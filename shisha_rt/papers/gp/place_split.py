@@ -33,7 +33,9 @@ def answer_split(
         answer.show()
     if answer.split.steps is None:
         raise Failure(
-            f"{answer.split.outcome}: {wanted.method} has found no split: {answer.split.reason}", Error.NO_PLAN
+            f"{answer.split.outcome}: {wanted.method} has found no split: {answer.split.reason}",
+            Error.NO_PLAN,
+            printed=True,
         )
 
 

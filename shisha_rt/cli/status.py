@@ -78,7 +78,7 @@ def _headline(told_status: Mapping[str, Any]) -> str:
     if fps:
         parts.append(f"up to {fps:.4g} frames/s")
     if told_status["latency_s"] is not None:
-        parts.append(f"{milliseconds(told_status['latency_s'])} for one by itself")
+        parts.append(f"latency {milliseconds(told_status['latency_s'])} (unloaded)")
     return " · ".join(parts)
 
 

@@ -85,4 +85,4 @@ def _lines(status: Mapping[str, Any]) -> list[str]:
 
 
 def _measured(throughput_fps: float, latency_s: float, plan: str) -> str:
-    return f"{throughput_fps:.4g} frames/s, {milliseconds(latency_s)} for one by itself: {plan}"
+    return f"{throughput_fps:.4g} frames/s, latency {milliseconds(latency_s)} (unloaded): {plan}"

@@ -181,7 +181,7 @@ class GuidedTuner:
         if max(told_s, self._memory_s(trials)) > (1 - self.gain) * best_s:
             return None
         return Proposal(
-            without.plan, f"told {1e3 * told_s:.4g} ms, the best without copies", False, without.lower_bound_s
+            without.plan, f"predicted {1e3 * told_s:.4g} ms; best plan without copies", False, without.lower_bound_s
         )
 
     def _branches(self, trials: Trials, believed: Learnt) -> Proposal | None:
@@ -196,7 +196,7 @@ class GuidedTuner:
         told_s = scheme_plan.foretold.latency_s
         if told_s > (1 - self.gain) * self._best(trials)[1].latency_s:
             return None
-        return Proposal(scheme_plan.plan, f"told {1e3 * told_s:.4g} ms, with branches side by side", False)
+        return Proposal(scheme_plan.plan, f"predicted {1e3 * told_s:.4g} ms, with branches side by side", False)
 
     def _reordered(self, trials: Trials, costs: Costs, goal: Goal) -> Proposal | None:
         """A stage may have parts of branches that lie one behind the other in the file. Without copies, as told."""
@@ -214,7 +214,7 @@ class GuidedTuner:
         )
         if ordered_plan.plan is None or any(ordered_plan.plan == plan for plan, _ in trials.done):
             return None
-        why = f"told {1e3 * ordered_plan.bottleneck_s:.4g} ms, with layers in another order than the file's"
+        why = f"predicted {1e3 * ordered_plan.bottleneck_s:.4g} ms, with layers in another order than the file's"
         return Proposal(ordered_plan.plan, why, False, ordered_plan.lower_s)
 
     def _with_splits(self, costs: Costs, whole: PlanSolution, handover_s: float) -> PlanSolution:

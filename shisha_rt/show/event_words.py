@@ -56,7 +56,7 @@ def _trial(e: event_log.TrialJudged) -> str:
     band = "" if e.band is None else f" ±{e.band:.1%}"
     trouble = f"; {e.trouble}" if e.trouble else ""
     measured = f"{_fps(e.throughput_fps)} frames/s{band}" if e.throughput_fps is not None else "not measured"
-    alone = "" if e.latency_s is None else f", {milliseconds(e.latency_s)} for one by itself"
+    alone = "" if e.latency_s is None else f", latency {milliseconds(e.latency_s)} (unloaded)"
     judged = e.verdict.replace("_", " ")
     return f"trial {e.trial} of run {e.run}: {measured}{alone}, {judged}{trouble} ({e.reason}): {e.plan}"
 
@@ -67,8 +67,10 @@ def _began(e: event_log.TuningBegan) -> str:
 
 
 def _profiled(e: event_log.ProfilingEnded) -> str:
-    left_out = f", but for {e.left_out} teams whose cores frames had" if e.left_out else ""
-    return f"what layers cost was measured in {e.seconds:.1f} s{left_out}"
+    left_out = (
+        f"; {e.left_out} team{'s' * (e.left_out != 1)} not measured, as frames had the cores" if e.left_out else ""
+    )
+    return f"layers measured in {e.seconds:.1f} s{left_out}"
 
 
 def _on(place: str) -> str:
@@ -77,7 +79,7 @@ def _on(place: str) -> str:
 
 def _ended(e: event_log.TuningEnded) -> str:
     fps = "" if e.throughput_fps is None else f" at {_fps(e.throughput_fps)} frames/s"
-    alone = "" if e.latency_s is None else f", {milliseconds(e.latency_s)} for one by itself"
+    alone = "" if e.latency_s is None else f", latency {milliseconds(e.latency_s)} (unloaded)"
     return f"tuning ended after {e.trials} trials and {e.seconds:.1f} s{fps}{alone} ({e.reason}): {e.plan}"
 
 

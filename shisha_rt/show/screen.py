@@ -99,7 +99,7 @@ class Screen:
         fps = s["throughput_fps"]
         flow.append("not timed yet" if fps is None else f"up to {fps:.4g} frames/s")
         if is_for_latency and s["latency_s"] is not None:
-            flow.append(f"{milliseconds(s['latency_s'])} for one by itself")
+            flow.append(f"latency {milliseconds(s['latency_s'])} (unloaded)")
         failed = sum(count for outcome, count in frames["answered"].items() if outcome != "OK")
         flow.append(f"{frames['answered'].get('OK', 0)} answered")
         if failed:

@@ -67,7 +67,7 @@ def test_a_run_in_words() -> None:
             "tuning_ended",
             {"run": 2, "reason": "r", "plan": "p", "trials": 3, "seconds": 1.0, "throughput_fps": 50.0}
             | {"latency_s": 0.006},
-            "tuning ended after 3 trials and 1.0 s at 50.00 frames/s, 6.00 ms for one by itself (r): p",
+            "tuning ended after 3 trials and 1.0 s at 50.00 frames/s, latency 6.00 ms (unloaded) (r): p",
         ),
         ("placed_at_once", {"plan": SEED}, f"operators placed without a solver, as frames wait: {SEED}"),
         (
@@ -94,7 +94,7 @@ def test_there_are_words_for_every_kind() -> None:
 
 def test_a_trial_tells_its_latency() -> None:
     told = in_words(trial(1, 0, "first", 200.0, latency_s=0.006))
-    assert told.startswith("trial 0 of run 2: 200.0 frames/s ±1.2%, 6.00 ms for one by itself, first (where ")
+    assert told.startswith("trial 0 of run 2: 200.0 frames/s ±1.2%, latency 6.00 ms (unloaded), first (where ")
 
 
 def test_a_fast_plan_keeps_its_digits() -> None:

@@ -191,7 +191,7 @@ def test_for_latency_trials_are_judged_by_it(status: dict[str, Any]) -> None:
     status["tuner"] |= {"objective": "latency", "serves": "latency"}
     screen.update(status | {"objective": "latency"}, [a_run()[0], *trials])
     lines = drawn(screen)
-    assert lines[1].startswith("up to 250 frames/s · 6.00 ms for one by itself · 90 answered")
+    assert lines[1].startswith("up to 250 frames/s · latency 6.00 ms (unloaded) · 90 answered")
     assert line_with(lines, "tuner watching · shisha for latency, alpha 10")
     assert line_with(lines, "at best").endswith("  12.0 to 6.00 ms alone at best")
     assert line_with(lines, "better  ").split()[:2] == ["1", "6.00"]

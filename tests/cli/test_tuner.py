@@ -23,7 +23,7 @@ def test_a_search_in_words() -> None:
         "tuning (shisha, alpha 10, balance nlfep)",
         "trying      layer 12 from stage 1 (slow0) to stage 0 (fast0)",
         "run 2       trials: 4",
-        "its best    250 frames/s, 6.00 ms for one by itself: fast0: 0-12 | slow0: 13-25",
+        "its best    250 frames/s, latency 6.00 ms (unloaded): fast0: 0-12 | slow0: 13-25",
         "in all      trials: 9, layers moved: 7",
     ]
 
@@ -40,8 +40,8 @@ def test_the_plans_between_which_the_load_chooses() -> None:
     lines = _lines(found | {"trying": None, "plans": {"throughput": most, "latency": quick}})
     assert lines[0] == "watching (shisha for throughput, at a load of 83%, alpha 10, balance nlfep)"
     assert lines[2:4] == [
-        "throughput  250 frames/s, 8.00 ms for one by itself: fast0, slow0: 0-25",
-        "latency     180 frames/s, 5.50 ms for one by itself: fast0+slow0: 0-25",
+        "throughput  250 frames/s, latency 8.00 ms (unloaded): fast0, slow0: 0-25",
+        "latency     180 frames/s, latency 5.50 ms (unloaded): fast0+slow0: 0-25",
     ]
     lines = _lines(found | {"utilisation": None, "trying": None, "plans": {"throughput": most, "latency": None}})
     assert lines[0].startswith("watching (shisha for throughput, later as the load asks, alpha")

@@ -100,6 +100,7 @@ def description(tuning: Tuning, now_s: float) -> dict[str, Any]:
         "utilisation": tuning.following.utilisation,
         "plans": tuning.following.plans(),
         "run": search.number,
+        "run_objective": search.objective,
         "trials": search.trials,
         "trials_total": tuning.trials,
         "moves_total": tuning.moves,

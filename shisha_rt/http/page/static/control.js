@@ -18,7 +18,7 @@ export class Control {
     this.element = el("div", { className: "control" }, el("div", { className: "line" }, this.buttons),
       el("div", { className: "line" }, this.strategy.element, this.objective.element,
         el("form", { on: { submit: (event) => { event.preventDefault(); set({ alpha: Number(this.alpha.value) }); this.alpha.blur(); } } },
-          el("label", {}, "alpha ", this.alpha), this.setAlpha)), this.said, this.why);
+          el("label", { title: "Moves without gain after which a search ends" }, "alpha ", this.alpha), this.setAlpha)), this.said, this.why);
     byId("control").replaceChildren(this.element);
   }
 

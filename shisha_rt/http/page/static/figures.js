@@ -12,8 +12,8 @@ export class Figures {
       return el("div", { className: "tile" }, el("p", { className: "name", textContent: title }), value, note);
     };
     byId("figures").replaceChildren(
-      tile("rate", "Throughput"), tile("latency", "Latency"), tile("allowed", "The plan allows"),
-      tile("load", "Serves for"), tile("frames", "Answered"));
+      tile("rate", "Throughput"), tile("latency", "Latency"), tile("allowed", "Stages allow"),
+      tile("load", "Tuned for"), tile("frames", "Answered"));
   }
 
   set(name, value, note) {
@@ -28,15 +28,17 @@ export class Figures {
     this.set("latency", hasTime ? milliseconds(sample[3]) : "–", hasTime ? `99% within ${milliseconds(sample[4])}` : "no frame in the last second");
     if (!status) return;
     const allowed = status.throughput_fps;
-    this.set("allowed", allowed ? `${digits(allowed)}/s` : "–", allowed ? `one frame by itself: ${milliseconds(status.latency_s)}` : "its stages are not timed yet");
+    this.set("allowed", allowed ? `${digits(allowed)}/s` : "–", allowed ? `latency ${milliseconds(status.latency_s)} (unloaded)` : "not timed yet");
     const tuner = status.tuner;
     const load = tuner.utilisation;
-    const asked = tuner.objective === "auto" ? (load === null ? "as the load asks" : `at a load of ${percent(load)}`) : "as it was told";
+    const isFull = status.frames.in_flight > 2 * new Set(status.plan.stages.flatMap((stage) => stage.places.flat())).size;
+    const busy = isFull ? "saturated: frames are waiting" : load === null ? "follows the load" : `load ${percent(load)}`;
+    const asked = tuner.objective === "auto" ? busy : "fixed";
     this.set("load", status.objective, asked);
     const { OK: good = 0, ...other } = status.frames.answered;
     const bad = Object.values(other).reduce((sum, number) => sum + number, 0);
-    const notes = [bad ? `${count(bad)} not with a result` : "none without a result"];
-    if (status.frames.replayed) notes.push(`${count(status.frames.replayed)} parts run again`);
+    const notes = [bad ? `${count(bad)} errors` : "0 errors"];
+    if (status.frames.replayed) notes.push(`${count(status.frames.replayed)} parts replayed`);
     this.set("frames", count(good), notes.join(" · "));
   }
 }

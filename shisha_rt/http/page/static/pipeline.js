@@ -24,8 +24,9 @@ export class Pipeline {
     }
     if (plan.epoch === null) return;
     const places = new Map(status.places.map((place) => [place.name, place]));
-    say(this.into, `frames in${rate === null ? "" : ` · ${digits(rate)}/s`}`);
     const inFlight = status.frames.in_flight;
+    const hasSome = inFlight > 0 || Object.values(status.frames.answered).some((number) => number > 0);
+    say(this.into, hasSome ? `frames in${rate === null ? "" : ` · ${digits(rate)}/s`}` : "no frame yet; send some: shisha-rt submit --frames 1000");
     say(this.out, `answers${inFlight ? ` · ${count(inFlight)} in flight` : ""}`);
     this.svg.classList.toggle("flows", Boolean(rate));
     this.rows.forEach((row, i) => row.show(drawn.stages[i], plan.stages[i], places));

@@ -2,15 +2,16 @@
 
 import { byId, count, digits, el, milliseconds, percent, plural, say } from "./dom.js";
 
+const START = "where tuning starts";
 const STATES = {
-  off: "There is no tuner: the plan stays as it is.",
-  profiling: "It waits until it is known what layers cost, which is measured beside the frames.",
-  no_costs: "What layers cost could not be measured. Another strategy would go on without.",
-  paused: "It is paused: the plan stays as it is.",
-  tuning: "It tries one plan after the other.",
-  settling: "The best plan that it has found is being made live.",
-  watching: "It watches whether stages take what they took.",
-  waiting: "It waits for frames: without them nothing can be measured.",
+  off: "No tuner: the plan stays as it is.",
+  profiling: "Measuring what layers take, beside the frames.",
+  no_costs: "Layers could not be measured; strategy shisha tunes without.",
+  paused: "Paused: the plan stays as it is.",
+  tuning: "Trying plans.",
+  settling: "Making the best plan live.",
+  watching: "Tuned; watching for slowdowns.",
+  waiting: "Waiting for frames to measure.",
 };
 
 export class Tuner {
@@ -29,11 +30,11 @@ export class Tuner {
     say(byId("tuner-state"), tuner.state.replaceAll("_", " "));
     byId("tuner-state").hidden = false;
     byId("tuner-state").dataset.state = tuner.state;
-    say(this.says, tuner.trying ? `It tries a plan: ${tuner.trying}.` : STATES[tuner.state] ?? "");
+    say(this.says, tuner.trying ? tuner.trying === START ? "Measuring the initial plan." : `Trying: ${tuner.trying}.` : STATES[tuner.state] ?? "");
     this.showGap(tuner);
     const facts = [["strategy", `${tuner.strategy}, alpha ${tuner.alpha}`], ["objective", tuner.objective === "auto" ? `auto: ${tuner.serves} now` : tuner.objective]];
     if (tuner.run) facts.push(["search", `number ${tuner.run}, ${plural(tuner.trials, "trial")}`]);
-    if (tuner.best_plan) facts.push(["best plan of it", tuner.best_plan], ["it allows", `${digits(tuner.best_throughput_fps)} frames/s, ${milliseconds(tuner.best_latency_s)} for one by itself`]);
+    if (tuner.best_plan) facts.push(["best plan", tuner.best_plan], ["its stages allow", `${digits(tuner.best_throughput_fps)} frames/s, latency ${milliseconds(tuner.best_latency_s)} (unloaded)`]);
     for (const [objective, plan] of Object.entries(tuner.plans ?? {})) {
       if (plan && plan.plan !== tuner.best_plan) facts.push([`best for ${objective}`, `${digits(plan.throughput_fps)} frames/s, ${milliseconds(plan.latency_s)}: ${plan.plan}`]);
     }
@@ -46,18 +47,19 @@ export class Tuner {
 
   /** The best plan against the bound, by the objective of the search. */
   showGap(tuner) {
-    const best = tuner.serves === "latency" ? tuner.best_latency_s : tuner.best_throughput_fps && 1 / tuner.best_throughput_fps;
+    const best = tuner.run_objective === "latency" ? tuner.best_latency_s : tuner.best_throughput_fps && 1 / tuner.best_throughput_fps;
     const bound = tuner.lower_bound_s;
     this.meter.hidden = !best;
     if (!best) return;
     this.gauge.hidden = !bound;
     if (!bound) {
-      say(this.gap, `best so far: ${milliseconds(best)} a frame. This strategy knows no bound.`);
+      say(this.gap, `best so far: ${milliseconds(best)} a frame`);
       return;
     }
     this.gauge.firstChild.style.width = `${Math.min(100, (100 * bound) / best)}%`;
     const over = best / bound - 1;
-    const gap = over > 0.001 ? `${percent(over)} above the bound` : "at the bound";
-    say(this.gap, `best ${milliseconds(best)} a frame, ${gap} of ${milliseconds(bound)} that no plan beats by known costs`);
+    const gap = over > 0.001 ? `${percent(over)} above the least that costs allow, ${milliseconds(bound)}`
+      : over < -0.001 ? `faster than the ${milliseconds(bound)} that costs had predicted as the least` : "the least that costs allow";
+    say(this.gap, `best ${milliseconds(best)} a frame: ${gap}`);
   }
 }

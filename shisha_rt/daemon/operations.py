@@ -47,6 +47,7 @@ class Operations:
         shell: Shell,
         status: Status,
         ready: ModelOnMachine,
+        signature: Signature,
         limits: Limits,
         shared_memory: Path | None,
         share: HostShare,
@@ -55,7 +56,7 @@ class Operations:
         self._share = share
         self._status = status
         self._model = ready.compiled.model
-        self._signature = Signature.of(self._model.name, [shape.model.graph for shape in ready.compiled.each])
+        self._signature = signature
         self._devices = ready.devices
         self._limits = limits
         self._shared_memory = None if shared_memory is None else str(shared_memory)
@@ -83,7 +84,7 @@ class Operations:
         try:
             match request.arguments:
                 case ops.Cancel(target=target):
-                    reply.fields({"cancelled": self._cancel(reply.frame_of(target))})
+                    reply.fields({"cancelled": self._cancel(reply.frames_of(target))})
                 case ops.PlanSet(stages=stages):
                     self._plan_set(stages, reply)
                 case ops.PlaceSet(down=True) as arguments:
@@ -93,11 +94,11 @@ class Operations:
         except ShishaError as error:
             reply.error(error)
 
-    def _cancel(self, frame: int | None) -> bool:
-        """Whether there is such a frame: its answer, CANCELLED, is still to come, in its turn."""
-        if frame is not None:
+    def _cancel(self, frames: Sequence[int]) -> bool:
+        """Whether there are such frames: their answer, CANCELLED, is still to come, in its turn."""
+        for frame in frames:
             self._shell.post(FrameCancelled(frame), "a client cancels")
-        return frame is not None
+        return bool(frames)
 
     def drain(self) -> None:
         """Admit nothing more."""
@@ -133,6 +134,7 @@ class Operations:
             "inputs": [_tensor(tensor) for tensor in signature.inputs],
             "outputs": [_tensor(tensor) for tensor in signature.outputs],
             **(several if signature.shapes else {}),
+            **({"most_frames": signature.most_frames} if signature.most_frames > 1 else {}),
         }
 
     # --- plans and places -------------------------------------------------------------------------------------

@@ -37,6 +37,7 @@ from shisha_rt.daemon.front.addresses import Addresses
 from shisha_rt.daemon.front.gateway import Arrived, Gateway
 from shisha_rt.daemon.front.http_messages import HttpCounted
 from shisha_rt.daemon.front.regions import Regions
+from shisha_rt.daemon.front.several import SeveralFrames
 from shisha_rt.daemon.front.sharing import RegionsLeft, Sharing
 from shisha_rt.daemon.front.web import Web
 from shisha_rt.daemon.gauges import Gauges
@@ -73,6 +74,8 @@ _LAST_ANSWERS_S: Final = 5.0
 _MOST_REGIONS: Final = 1024
 _DESCRIPTORS_A_REGION: Final = 4  # its own and its connection's, and as many for all else
 _PART_OF_MEMORY: Final = 4
+_MOST_FRAMES: Final = 32
+_FRAMES_BYTES: Final = 32 << 20  # of the frames of one request, and of its answer
 
 
 class _Closable(Protocol):
@@ -158,7 +161,8 @@ class Daemon:
         )
         self._status = status = Status(self.shell, ready, instance, self._share)
         self._gauges = Gauges(self.shell, budgets, self._share)
-        self._operations = Operations(self.shell, status, ready, limits, self._sharing.path, self._share)
+        signature = self.gateway.signature
+        self._operations = Operations(self.shell, status, ready, signature, limits, self._sharing.path, self._share)
         self._hears = self._what_comes()
 
     def _own(self, part: ClosableT) -> ClosableT:
@@ -171,7 +175,9 @@ class Daemon:
     ) -> Gateway:
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._closing.callback(context.term)
-        signature = Signature.of(compiled.model.name, [shape.model.graph for shape in compiled.each])
+        one_frame = next((shape.index.whole for shape in compiled.each if shape.index.whole), "")
+        graphs = [shape.model.graph for shape in compiled.each]
+        signature = Signature.of(compiled.model.name, graphs, limits.max_frames, one_frame)
         count, security = lambda name: metrics.counter(name).inc(), self._admission.security
         return self._own(Gateway(context, endpoint, signature, limits, regions, count, security))
 
@@ -255,7 +261,14 @@ class Daemon:
     def _arrived(self, arrived: Arrived) -> None:
         request, reply = arrived.request, arrived.reply
         if isinstance(request, InferRequest):
-            reply.of_frame = self.shell.submit(arrived.client, request, reply.frame)
+            if request.frames == 1:
+                reply.frames = (self.shell.submit(arrived.client, request, reply.frame),)
+                return
+            several = SeveralFrames(request, self.gateway.signature, reply.frame)
+            reply.frames = tuple(
+                self.shell.submit(arrived.client, frame, several.answer_to(number))
+                for number, frame in enumerate(several.each)
+            )
         else:
             self._operations.answer(request, reply)
 
@@ -405,8 +418,13 @@ def _limits(compiled: Compiled, layouts: Sequence[Layout], lifecycle: Lifecycle)
     """
     names = [tensor.name for tensor in compiled.model.graph.outputs]
     answer_bytes = max(sum(layout.regions[name].room_bytes for name in names) for layout in layouts)
+    request_bytes, most = largest_request_bytes(compiled), 1
+    if not any(shape.index.whole for shape in compiled.each):
+        room = min(_MOST_FRAMES, lifecycle.policy.max_in_flight, _FRAMES_BYTES // max(1, request_bytes + answer_bytes))
+        most = 1 << max(0, room.bit_length() - 1)
     return Limits(
-        max_message_bytes=largest_request_bytes(compiled) + answer_bytes + Limits().max_header_bytes,
-        max_answer_bytes=max(1, answer_bytes),
+        max_message_bytes=most * (request_bytes + answer_bytes) + Limits().max_header_bytes,
+        max_answer_bytes=max(1, most * answer_bytes),
         max_in_flight=lifecycle.policy.max_in_flight,
+        max_frames=most,
     )

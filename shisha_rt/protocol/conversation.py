@@ -87,6 +87,7 @@ class _ModelMetadata(Struct, frozen=True):
     inputs: tuple[_MetadataTensor, ...]
     outputs: tuple[_MetadataTensor, ...]
     shapes: tuple[dict[str, tuple[int, ...]], ...] = ()
+    most_frames: int = 1
 
     def signature(self) -> Signature:
         inputs, outputs = (tuple(end.tensor() for end in ends) for ends in (self.inputs, self.outputs))
@@ -95,7 +96,7 @@ class _ModelMetadata(Struct, frozen=True):
         shapes = tuple(
             tuple(replace(tensor, shape=of[tensor.name], open_axes=()) for tensor in inputs) for of in self.shapes
         )
-        return Signature(self.name, inputs, outputs, shapes)
+        return Signature(self.name, inputs, outputs, shapes, self.most_frames)
 
 
 _SERVER_METADATA: Final = "server_metadata"

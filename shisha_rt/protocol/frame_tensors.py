@@ -128,14 +128,20 @@ class FrameTensors:
     ) -> tuple[list[Buffer], LentTensors]:
         """The message's parts, and what is lent for it. Raises `InvalidArgument` for what the model does not take."""
         arrays = arrays_of(inputs, self.signature)
-        headers = self._headers[_number(arrays, self.signature)]
+        number, frames = _number(arrays, self.signature)
+        headers = self._headers[number]
+        if frames > 1:
+            headers = tuple(
+                TensorHeader(header.name, array.shape, header.datatype, TensorData(array.nbytes))
+                for header, array in zip(headers, arrays, strict=True)
+            )
         lent = LentTensors()
         if self._lender is None:
             raw: list[Buffer] = list(map(raw_bytes, arrays))
             wanted = tuple(map(RequestedOutput, outputs))
         else:
             headers, raw = self._lend(self._lender, headers, arrays, lent)
-            wanted = self._wanted(self._lender, outputs, lent)
+            wanted = self._wanted(self._lender, outputs, lent, frames)
         header = encode_infer(request_id, self.signature.model_name, headers, parameters, wanted)
         return [header, *raw], lent
 
@@ -153,12 +159,15 @@ class FrameTensors:
                 placed.append(TensorHeader(header.name, header.shape, header.datatype, place))
         return tuple(placed), raw
 
-    def _wanted(self, lender: Lender, outputs: Sequence[str], lent: LentTensors) -> tuple[RequestedOutput, ...]:
+    def _wanted(
+        self, lender: Lender, outputs: Sequence[str], lent: LentTensors, frames: int
+    ) -> tuple[RequestedOutput, ...]:
         """Return the requested outputs; where large ones get room in lent memory, all outputs are named."""
         for name in outputs or self._large:
             if name in self._large:
                 tensor = self._large[name]
-                room = lender.empty(tensor.shape, NUMPY_OF[tensor.datatype])
+                shape = tensor.shape if frames == 1 else (frames * tensor.shape[0], *tensor.shape[1:])
+                room = lender.empty(shape, NUMPY_OF[tensor.datatype])
                 place = None if room is None else lender.find(room)
                 if room is not None and place is not None:
                     lent.rooms[name] = place, room
@@ -205,37 +214,48 @@ def arrays_of(inputs: Inputs, signature: Signature) -> list[Array]:
         if len(tensors) != 1:
             names = ", ".join(tensor.name for tensor in tensors)
             raise error_for(Error.MISSING_TENSOR, f"the model has {len(tensors)} inputs; give a mapping with {names}")
-        return [_checked(inputs, tensors[0])]
+        return [_checked(inputs, tensors[0], signature)]
     if len(inputs) != len(tensors) or any(tensor.name not in inputs for tensor in tensors):
         expected = sorted(tensor.name for tensor in tensors)
         raise error_for(Error.MISSING_TENSOR, f"inputs {sorted(inputs)} do not match the model's; expected {expected}")
-    return [_checked(inputs[tensor.name], tensor) for tensor in tensors]
+    return [_checked(inputs[tensor.name], tensor, signature) for tensor in tensors]
 
 
-def _number(arrays: Sequence[Array], signature: Signature) -> int:
-    """Number of the shape that the arrays have together, in the order of the model.
+def _number(arrays: Sequence[Array], signature: Signature) -> tuple[int, int]:
+    """Number of the shape that the arrays have together, in the order of the model, and how many frames of it.
 
-    Raises `InvalidArgument` for another.
+    Raises `InvalidArgument` for another, and for too many.
     """
-    if not signature.shapes:
-        return 0
     number = signature.number_of([array.shape for array in arrays])
-    if number is None:
+    if number is not None:
+        return number, 1
+    several = signature.frames_of(
+        {tensor.name: array.shape for tensor, array in zip(signature.inputs, arrays, strict=True)}
+    )
+    if several is not None and several[1] <= signature.most_frames:
+        return several
+    if several is not None and signature.most_frames > 1:
+        most = signature.most_frames
+        raise error_for(Error.WRONG_SHAPE, f"{several[1]} frames; expected at most {most} in a request")
+    if signature.shapes:
         given = shapes_in_words(
             {tensor.name: array.shape for tensor, array in zip(signature.inputs, arrays, strict=True)}
         )
         raise error_for(Error.WRONG_SHAPE, f"shapes {given} are not served; expected one of {signature.served}")
-    return number
+    array, tensor = next(
+        (array, tensor) for array, tensor in zip(arrays, signature.inputs, strict=True) if array.shape != tensor.shape
+    )
+    raise error_for(Error.WRONG_SHAPE, f"input {tensor.name!r}: shape {array.shape}; expected {tensor.shape}")
 
 
-def _checked(array: Array, tensor: Tensor) -> Array:
+def _checked(array: Array, tensor: Tensor, signature: Signature) -> Array:
     if not isinstance(array, np.ndarray):
         raise error_for(Error.WRONG_DATATYPE, f"input {tensor.name!r}: {type(array).__name__}; expected a numpy array")
     dtype = NUMPY_OF[tensor.datatype]
     if array.dtype != dtype:
         expected = f"expected {dtype}, as in array.astype({dtype.name!r})"
         raise error_for(Error.WRONG_DATATYPE, f"input {tensor.name!r}: dtype {array.dtype}; {expected}")
-    if array.shape != tensor.shape and not tensor.open_axes:
+    if array.shape != tensor.shape and not tensor.open_axes and signature.most_frames == 1:
         raise error_for(Error.WRONG_SHAPE, f"input {tensor.name!r}: shape {array.shape}; expected {tensor.shape}")
     return array
 

@@ -80,13 +80,17 @@ class RequestHead(Struct, frozen=True):
 
 
 class AnswerParameters(Struct, frozen=True, omit_defaults=True):
-    """`epoch` and `frame` say which plan made the answer and which frame of the daemon's it was."""
+    """`epoch` and `frame` say which plan made the answer and which frame of the daemon's it was.
+
+    `epochs`: of an answer of several frames that several plans made, each one's, in their order; `frame` is the first.
+    """
 
     epoch: int
     frame: int
     queue_ms: float
     compute_ms: float
     sequence: int | None = None
+    epochs: tuple[int, ...] | None = None
 
 
 class InferAnswerHeader(Struct, frozen=True):
@@ -169,10 +173,11 @@ def encode_infer_answer(
     queue_ms: float,
     compute_ms: float,
     sequence: int | None = None,
+    epochs: tuple[int, ...] | None = None,
 ) -> bytes:
     """The header of a result; its raw parts follow in the order of `outputs` (or of what `encode_outputs` made)."""
     written = outputs if isinstance(outputs, msgspec.Raw) else encode_outputs(outputs)
-    parameters = AnswerParameters(epoch, frame, queue_ms, compute_ms, sequence)
+    parameters = AnswerParameters(epoch, frame, queue_ms, compute_ms, sequence, epochs)
     return _ENCODER.encode(_WrittenAnswer(request_id, model_name, written, parameters))
 
 

@@ -26,7 +26,7 @@ MAX_EVENTS: Final = 10_000
 class Limits:
     """What one daemon accepts. `max_message_bytes` bounds each part (as ZMQ_MAXMSGSIZE) and the sum of all parts.
 
-    `max_answer_bytes`: what the outputs of one frame take at most, all of them together.
+    `max_answer_bytes`: what the outputs of one request take at most, all of them together. `max_frames`: of a request.
     """
 
     max_message_bytes: int = 64 * 2**20
@@ -34,6 +34,7 @@ class Limits:
     max_header_bytes: int = 64 * 2**10
     max_parts: int = 65
     max_in_flight: int = 256
+    max_frames: int = 1
 
     def __post_init__(self) -> None:
         for name in self.__slots__:

@@ -45,12 +45,17 @@ class Signature:
     `shapes`: where it is served in several shapes, its inputs in each of them, in the order of layouts. The axes of
     `inputs` and `outputs` that are not the same in all are open. `usual`: name, shape, datatype and bytes of each
     input, as nearly every request has them; None where there are several shapes. `sizes`: in bytes, as in `each`.
+
+    `most_frames`: of one request, whose tensors have them one behind the other along their first axis; `one_frame` says
+    why it is one.
     """
 
     model_name: str
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     shapes: tuple[tuple[Tensor, ...], ...] = ()
+    most_frames: int = 1
+    one_frame: str = ""
     usual: list[tuple[str, tuple[int, ...], str, int]] | None = field(init=False, repr=False, compare=False)
     sizes: list[list[int]] = field(init=False, repr=False, compare=False)
     output_names: tuple[str, ...] = field(init=False, repr=False, compare=False)
@@ -63,13 +68,14 @@ class Signature:
         object.__setattr__(self, "output_names", tuple(tensor.name for tensor in self.outputs))
 
     @classmethod
-    def of(cls, model_name: str, graphs: Sequence[Graph]) -> Signature:
+    def of(cls, model_name: str, graphs: Sequence[Graph], most_frames: int = 1, one_frame: str = "") -> Signature:
         """Signature of a model that is served in these shapes, one or several."""
         inputs, outputs = (
             tuple(starmap(_in_all, zip(*ends, strict=True)))
             for ends in ([graph.inputs for graph in graphs], [graph.outputs for graph in graphs])
         )
-        return cls(model_name, inputs, outputs, tuple(graph.inputs for graph in graphs) if len(graphs) > 1 else ())
+        shapes = tuple(graph.inputs for graph in graphs) if len(graphs) > 1 else ()
+        return cls(model_name, inputs, outputs, shapes, most_frames, one_frame)
 
     @property
     def each(self) -> tuple[tuple[Tensor, ...], ...]:
@@ -83,10 +89,33 @@ class Signature:
                 return number
         return None
 
+    def frames_of(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, int] | None:
+        """The layout, and how many frames of it inputs of these shapes have, if they have several; None if not.
+
+        There may be more than are allowed.
+        """
+        for layout, inputs in enumerate(self.each):
+            counts = {_frames(tensor.shape, shapes.get(tensor.name, ())) for tensor in inputs}
+            if len(counts) == 1 and min(counts) > 1:
+                return layout, counts.pop()
+        return None
+
+    @property
+    def has_batches(self) -> bool:
+        """Whether requests may have several frames, and the first axis of every tensor has nothing but those."""
+        return self.most_frames > 1 and all(tensor.shape[:1] == (1,) for tensor in (*self.inputs, *self.outputs))
+
     @property
     def served(self) -> str:
         """The shapes, in words."""
         return ", ".join(shapes_in_words({tensor.name: tensor.shape for tensor in tensors}) for tensors in self.each)
+
+
+def _frames(shape: tuple[int, ...], given: tuple[int, ...]) -> int:
+    """How many frames' tensors of `shape` one of the shape `given` has, along its first axis; 0 if it has not."""
+    if not shape or len(shape) != len(given) or shape[1:] != given[1:] or not shape[0] or given[0] % shape[0]:
+        return 0
+    return given[0] // shape[0]
 
 
 def _in_all(first: Tensor, *others: Tensor) -> Tensor:
@@ -110,7 +139,8 @@ class InferRequest(msgspec.Struct, frozen=True):
 
     `stream` None means unordered. `deadline_ms` counts from receipt. `size_bytes` is that of all raw parts. `layout`:
     the number of its shape among those that are served. `lent_in`: the inputs that lie in memory which the client
-    lends, `lent_out`: the outputs that are to go there, by name.
+    lends, `lent_out`: the outputs that are to go there, by name. `frames`: how many it has, one behind the other in
+    each tensor.
     """
 
     id: str
@@ -123,6 +153,32 @@ class InferRequest(msgspec.Struct, frozen=True):
     layout: int = 0
     lent_in: Mapping[str, Lent] = {}
     lent_out: Mapping[str, Lent] = {}
+    frames: int = 1
+
+    def each(self, signature: Signature) -> list[InferRequest]:
+        """Its frames, each a request of one. Only the first has the sequence number."""
+        outputs = {tensor.name: tensor.size_bytes for tensor in signature.outputs}
+        inputs = {name: lent.size_bytes // self.frames for name, lent in self.lent_in.items()}
+        return [
+            msgspec.structs.replace(
+                self,
+                sequence=self.sequence if number == 0 else None,
+                tensors={
+                    name: data[number * size : (number + 1) * size]
+                    for name, data in self.tensors.items()
+                    for size in (data.nbytes // self.frames,)
+                },
+                size_bytes=self.size_bytes // self.frames,
+                lent_in={name: _piece(lent, number, inputs[name]) for name, lent in self.lent_in.items()},
+                lent_out={name: _piece(lent, number, outputs[name]) for name, lent in self.lent_out.items()},
+                frames=1,
+            )
+            for number in range(self.frames)
+        ]
+
+
+def _piece(lent: Lent, number: int, size_bytes: int) -> Lent:
+    return Lent(lent.token, size_bytes, lent.offset_bytes + number * size_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,35 +323,40 @@ def _read_operation(op: str, request_id: str, header: Mapping[str, Any], signatu
 def _read_infer(header: InferHeader, raw: Sequence[Buffer], signature: Signature) -> InferRequest:
     try:
         _check_model(header.model_name, signature)
-        layout, tensors, lent_in = _read_tensors(header.inputs, raw, signature)
-        outputs, lent_out = _read_outputs(header.outputs, signature) if header.outputs else (signature.output_names, {})
+        layout, frames, tensors, lent_in = _read_tensors(header.inputs, raw, signature)
+        outputs, lent_out = (
+            _read_outputs(header.outputs, signature, frames) if header.outputs else (signature.output_names, {})
+        )
     except ShishaError as error:
         error.request_id = header.id
         raise
     parameters = header.parameters or _NO_PARAMETERS
     asked = header.id, parameters.stream, parameters.sequence, parameters.deadline_ms
-    return InferRequest(*asked, tensors, outputs, sum(map(len, raw)), layout, lent_in, lent_out)
+    return InferRequest(*asked, tensors, outputs, sum(map(len, raw)), layout, lent_in, lent_out, frames)
 
 
 def _read_tensors(
     headers: Sequence[TensorHeader], raw: Sequence[Buffer], signature: Signature
-) -> tuple[int, dict[str, memoryview], dict[str, Lent]]:
-    """The number of their shape, and the tensors in the model's order: those that came, and those that are lent."""
+) -> tuple[int, int, dict[str, memoryview], dict[str, Lent]]:
+    """The number of their shape, how many frames they have, and the tensors in the model's order.
+
+    Those that came, and those that are lent.
+    """
     usual = _usual_tensors(headers, raw, signature)
     if usual is not None:
-        return 0, *usual
+        return 0, 1, *usual
     are_lent = [header.parameters.shared_memory_region is not None for header in headers]
     if len(raw) + sum(are_lent) != len(headers):
         in_memory = f", {sum(are_lent)} of them in shared memory" if any(are_lent) else ""
         had = f"{len(raw)} raw parts for {len(headers)} inputs{in_memory}"
         _refuse(Error.MALFORMED_REQUEST, f"message: {had}; expected one for each, in their order")
-    layout, order = _in_order(headers, signature)
+    layout, frames, order = _in_order(headers, signature)
     parts = iter(raw)
     part_of = [None if is_lent else next(parts) for is_lent in are_lent]
     tensors: dict[str, memoryview] = {}
     lent: dict[str, Lent] = {}
-    for i, size_bytes in zip(order, signature.sizes[layout], strict=True):
-        header, part = headers[i], part_of[i]
+    for i, frame_bytes in zip(order, signature.sizes[layout], strict=True):
+        header, part, size_bytes = headers[i], part_of[i], frames * frame_bytes
         if part is None:
             lent[header.name] = _lent("inputs", i, header.name, header.parameters)
             if lent[header.name].size_bytes != size_bytes:
@@ -305,7 +366,7 @@ def _read_tensors(
             if not header.parameters.binary_data_size == len(part) == size_bytes:
                 _refuse_size(i, header, part, size_bytes)
             tensors[header.name] = memoryview(part)
-    return layout, tensors, lent
+    return layout, frames, tensors, lent
 
 
 def _usual_tensors(
@@ -334,8 +395,8 @@ def _usual_tensors(
     return (tensors, lent) if len(tensors) == len(raw) else None
 
 
-def _in_order(headers: Sequence[TensorHeader], signature: Signature) -> tuple[int, list[int]]:
-    """The number of their shape, and which of them is each of the model's inputs."""
+def _in_order(headers: Sequence[TensorHeader], signature: Signature) -> tuple[int, int, list[int]]:
+    """The number of their shape, how many frames they have, and which of them is each of the model's inputs."""
     expected = {tensor.name: tensor for tensor in signature.inputs}
     indices: dict[str, int] = {}
     for i, header in enumerate(headers):
@@ -347,13 +408,26 @@ def _in_order(headers: Sequence[TensorHeader], signature: Signature) -> tuple[in
             )
         if header.name in indices:
             _refuse(Error.REPEATED_TENSOR, f"{where}: input {_shown(header.name)} is given twice; expected it once")
-        _check_kind(i, header, expected[header.name])
+        _check_datatype(i, header, expected[header.name])
         indices[header.name] = i
     missing = [name for name in expected if name not in indices]
     if missing:
         _refuse(Error.MISSING_TENSOR, f"inputs: input {_shown(missing[0])} is missing; expected {_names(expected)}")
-    layout = _layout([headers[indices[name]].shape for name in expected], signature) if signature.shapes else 0
-    return layout, [indices[name] for name in expected]
+    order = [indices[name] for name in expected]
+    shapes = {name: headers[indices[name]].shape for name in expected}
+    layout = signature.number_of(list(shapes.values()))
+    several = None if layout is not None else signature.frames_of(shapes)
+    if several is None:
+        for i, name in zip(order, expected, strict=True):
+            _check_shape(i, headers[i], expected[name])
+        return _layout(list(shapes.values()), signature) if signature.shapes else 0, 1, order
+    layout, frames = several
+    if signature.most_frames == 1:
+        why = signature.one_frame.encode("ascii", "backslashreplace").decode()
+        _refuse(Error.WRONG_SHAPE, f"inputs: {frames} frames; expected one" + (f", as {why}" if why else ""))
+    if frames > signature.most_frames:
+        _refuse(Error.WRONG_SHAPE, f"inputs: {frames} frames; expected at most {signature.most_frames} in a request")
+    return layout, frames, order
 
 
 def _layout(shapes: Sequence[tuple[int, ...]], signature: Signature) -> int:
@@ -366,11 +440,14 @@ def _layout(shapes: Sequence[tuple[int, ...]], signature: Signature) -> int:
     return layout
 
 
-def _check_kind(i: int, header: TensorHeader, tensor: Tensor) -> None:
-    """`tensor` stands for all shapes."""
+def _check_datatype(i: int, header: TensorHeader, tensor: Tensor) -> None:
     if header.datatype != tensor.datatype:
         where = _at("inputs", i, tensor.name)
         _refuse(Error.WRONG_DATATYPE, f"{where}: datatype {_shown(header.datatype)}; expected {tensor.datatype}")
+
+
+def _check_shape(i: int, header: TensorHeader, tensor: Tensor) -> None:
+    """`tensor` stands for all shapes."""
     if not tensor.open_axes and header.shape != tensor.shape:
         where = _at("inputs", i, tensor.name)
         _refuse(Error.WRONG_SHAPE, f"{where}: shape {_shown(list(header.shape))}; expected {list(tensor.shape)}")
@@ -401,7 +478,7 @@ def _at(ends: str, i: int, name: str) -> str:
 
 
 def _read_outputs(
-    requested: Sequence[RequestedOutput], signature: Signature
+    requested: Sequence[RequestedOutput], signature: Signature, frames: int
 ) -> tuple[tuple[str, ...], dict[str, Lent]]:
     """The names, and which of them go to memory that the client lends."""
     tensors = {tensor.name: tensor for tensor in signature.outputs}
@@ -420,8 +497,8 @@ def _read_outputs(
             )
         if output.parameters.shared_memory_region is not None:
             piece = lent[output.name] = _lent("outputs", i, output.name, output.parameters)
-            if not tensor.open_axes and piece.size_bytes < tensor.size_bytes:
-                what = f"shared_memory_byte_size is {piece.size_bytes}; expected {tensor.size_bytes} or more"
+            if not tensor.open_axes and piece.size_bytes < frames * tensor.size_bytes:
+                what = f"shared_memory_byte_size is {piece.size_bytes}; expected {frames * tensor.size_bytes} or more"
                 _refuse(Error.REGION_TOO_SMALL, f"{_at('outputs', i, output.name)}: {what}")
     chosen = tuple(output.name for output in requested)
     if len(set(chosen)) != len(chosen):

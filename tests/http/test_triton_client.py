@@ -88,18 +88,32 @@ def test_what_the_server_says_of_itself(client: Any) -> None:
     server = client.get_server_metadata(token())
     assert server["name"] == "shisha-rt"
     assert {"binary_tensor_data", "statistics", "system_shared_memory"} <= set(server["extensions"])
-    tensor = {"datatype": "FP32", "shape": list(SHAPE)}
+    tensor = {"datatype": "FP32", "shape": [-1, *SHAPE[1:]]}  # the first axis has the frames of a request
     for version in ("", "1"):
         model = client.get_model_metadata(NAME, version, headers=token())
         assert (model["versions"], model["platform"]) == (["1"], "onnx")
         assert (model["inputs"], model["outputs"]) == ([{"name": "x", **tensor}], [{"name": "y", **tensor}])
         config = client.get_model_config(NAME, version, headers=token())
-        assert (config["name"], config["max_batch_size"]) == (NAME, 0)
+        assert (config["name"], config["max_batch_size"]) == (NAME, 32)
         (given,) = config["input"]
-        assert (given["name"], given["data_type"], given["dims"]) == ("x", "TYPE_FP32", list(SHAPE))
+        assert (given["name"], given["data_type"], given["dims"]) == ("x", "TYPE_FP32", list(SHAPE[1:]))
     assert client.get_model_repository_index(token()) == [
         {"name": NAME, "version": "1", "state": "READY", "reason": ""}
     ]
+
+
+@pytest.mark.parametrize("binary", [True, False], ids=["bytes", "JSON"])
+def test_several_frames_in_one_request(client: Any, binary: bool) -> None:
+    several = np.concatenate([frame(number) for number in range(4)])
+    tensor = triton.InferInput("x", list(several.shape), "FP32")
+    tensor.set_data_from_numpy(several, binary_data=binary)
+    wanted = [triton.InferRequestedOutput("y", binary_data=binary)]
+    answer = client.infer(NAME, [tensor], outputs=wanted, headers=token())
+    np.testing.assert_array_equal(answer.as_numpy("y"), several)
+    many = triton.InferInput("x", [33, *SHAPE[1:]], "FP32")
+    many.set_data_from_numpy(np.zeros((33, *SHAPE[1:]), np.float32))
+    with pytest.raises(triton.InferenceServerException, match="shape"):
+        client.infer(NAME, [many], headers=token())
 
 
 def test_statistics_are_those_of_the_frames(client: Any) -> None:

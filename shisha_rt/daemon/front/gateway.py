@@ -35,21 +35,21 @@ _MOST_WRITTEN: Final = 64
 
 
 class Reply:
-    """Where one answer goes: a client, its envelope, and the request's id. `of_frame`: the frame's number, of one."""
+    """Where one answer goes: a client, its envelope, and the request's id. `frames`: the numbers of its frames."""
 
-    __slots__ = ("_client", "_envelope", "_gateway", "of_frame", "request_id")
+    __slots__ = ("_client", "_envelope", "_gateway", "frames", "request_id")
 
     def __init__(self, gateway: Gateway, client: Hashable, envelope: Sequence[bytes], request_id: str | None) -> None:
         self._gateway = gateway
         self._client = client
         self._envelope = envelope
         self.request_id = request_id
-        self.of_frame: int | None = None
+        self.frames: tuple[int, ...] = ()
 
-    def frame_of(self, request_id: str) -> int | None:
-        """The number of the frame that this client waits for under that id; None if there is none."""
+    def frames_of(self, request_id: str) -> tuple[int, ...]:
+        """The numbers of the frames that this client waits for under that id."""
         other = self._gateway.waiting.get((self._client, request_id))
-        return None if other is None else other.of_frame
+        return () if other is None else other.frames
 
     def fields(self, fields: Mapping[str, object]) -> None:
         assert self.request_id is not None
@@ -71,6 +71,7 @@ class Reply:
             queue_ms=_in_ms(answer.queue_s),
             compute_ms=_in_ms(answer.compute_s),
             sequence=answer.request.sequence,
+            epochs=answer.epochs,
         )
         self._send(header, *[output.data for output in answer.outputs if output.lent is None])
 
@@ -110,12 +111,13 @@ class Gateway(PublicSocket):
 
     def written_outputs(self, answer: Ticket) -> Raw:
         """The outputs of an answer as its header has them; written once where they are the same for every frame."""
-        key = answer.request.layout, answer.request.outputs
-        written = None if answer.request.lent_out else self._written.get(key)
+        request = answer.request
+        key, varies = (request.layout, request.outputs), bool(request.lent_out) or request.frames > 1
+        written = None if varies else self._written.get(key)
         if written is None:
             written = encode_outputs([_header(output) for output in answer.outputs])
-            vary = any(output.lent is not None or output.tensor.open_axes for output in answer.outputs)
-            if not vary and len(self._written) < _MOST_WRITTEN:
+            varies |= any(output.lent is not None or output.tensor.open_axes for output in answer.outputs)
+            if not varies and len(self._written) < _MOST_WRITTEN:
                 self._written[key] = written
         return written
 

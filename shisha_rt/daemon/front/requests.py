@@ -36,7 +36,8 @@ class Ticket(Struct, eq=False):
     """A request in flight and, in the end, its answer: `outputs`, each with its own shape, or `error` and `message`.
 
     `answer_to` is called with it exactly once. `reads` and `writes`: pieces of memory that the client lends, held until
-    then. `compute_s`: seconds of its parts so far; `latency_s`: from `arrived_s` to the answer.
+    then. `compute_s`: seconds of its parts so far; `latency_s`: from `arrived_s` to the answer. `epochs`: of several
+    frames, if several plans made them.
     """
 
     request: InferRequest
@@ -51,6 +52,7 @@ class Ticket(Struct, eq=False):
     error: Error | None = None
     message: str = ""
     latency_s: float = 0.0
+    epochs: tuple[int, ...] | None = None
 
     @property
     def queue_s(self) -> float:

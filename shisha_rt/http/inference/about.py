@@ -35,6 +35,7 @@ _EXTENSIONS: Final = (
 )
 
 
+_ENDS: Final = ("inputs", "outputs")
 _Asked = TypeVar("_Asked")
 
 
@@ -62,8 +63,11 @@ class About:
         return await self._health("server_ready", "ready")
 
     async def model(self, request: Request) -> Response:
-        await self._check(request)
+        signature = await self._check(request)
         metadata = await self._ask("model_metadata")
+        if signature.has_batches:  # as Triton: the axis of frames is open
+            ends = {ends: [end | {"shape": [-1, *end["shape"][1:]]} for end in metadata[ends]] for ends in _ENDS}
+            metadata |= ends
         return json_answer(metadata | {"versions": [VERSION]})
 
     async def model_ready(self, request: Request) -> Response:
@@ -134,15 +138,19 @@ async def read_json(request: Request, kind: type[_Asked]) -> _Asked:
 
 
 def _config(signature: Signature, platform: str) -> Mapping[str, object]:
-    """The model's configuration, in the form of Triton's. No batching: sizes of a tensor are all its own."""
+    """The model's configuration, in the form of Triton's.
+
+    Where requests may have several frames the first axis of a tensor, of one for each, is no size of its own.
+    """
+    batched = signature.has_batches
     return {
         "name": signature.model_name,
         "platform": platform,
         "backend": "shisha-rt",
         "version_policy": {"latest": {"num_versions": 1}},
-        "max_batch_size": 0,
-        "input": [_tensor(tensor) | {"format": "FORMAT_NONE"} for tensor in signature.inputs],
-        "output": [_tensor(output) | {"label_filename": ""} for output in signature.outputs],
+        "max_batch_size": signature.most_frames if batched else 0,
+        "input": [_tensor(tensor, batched) | {"format": "FORMAT_NONE"} for tensor in signature.inputs],
+        "output": [_tensor(output, batched) | {"label_filename": ""} for output in signature.outputs],
         "instance_group": [],
         "default_model_filename": "model.onnx",
         "parameters": {},
@@ -150,10 +158,10 @@ def _config(signature: Signature, platform: str) -> Mapping[str, object]:
     }
 
 
-def _tensor(tensor: Tensor) -> dict[str, object]:
+def _tensor(tensor: Tensor, batched: bool) -> dict[str, object]:
     """Metadata of a tensor, with -1 for each size that varies.
 
     No model here has Triton's TYPE_STRING, which differs.
     """
     dims = [-1 if axis in tensor.open_axes else size for axis, size in enumerate(tensor.shape)]
-    return {"name": tensor.name, "data_type": f"TYPE_{tensor.datatype}", "dims": dims}
+    return {"name": tensor.name, "data_type": f"TYPE_{tensor.datatype}", "dims": dims[batched:]}

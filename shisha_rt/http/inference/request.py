@@ -7,6 +7,7 @@ anything is read, since that says how many bytes may come. Pure.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import cache
 from typing import Annotated, Any, Final
 
@@ -166,21 +167,25 @@ def raw_request(size_bytes: int | None, signature: Signature) -> InferenceAsked:
         raise error_for(Error.MALFORMED_REQUEST, "a body without a header is for models of one input of one shape")
     (signature_input,) = signature.inputs
     dtype = NUMPY_OF[signature_input.datatype]
-    expected = math.prod(signature_input.shape) * dtype.itemsize
+    expected, shape = math.prod(signature_input.shape) * dtype.itemsize, signature_input.shape
+    frames = size_bytes // expected if size_bytes and expected else 1
+    if 1 < frames <= signature.most_frames and size_bytes == frames * expected:
+        expected, shape = size_bytes, (frames * shape[0], *shape[1:])
     if size_bytes != expected:
         raise error_for(
             Error.WRONG_SIZE,
             f"without a header the body is input {signature_input.name!r} alone; expected {expected} bytes, told",
         )
     return InferenceAsked(
-        "", (InputTensor(signature_input.name, signature_input.shape, dtype, size_bytes),), (), True, None, None, None
+        "", (InputTensor(signature_input.name, shape, dtype, size_bytes),), (), True, None, None, None
     )
 
 
 def longest_body(signature: Signature) -> int:
-    """Return the most bytes that a request may have, even one whose tensors are JSON."""
+    """Return the most bytes that a request may have: as many frames as may be, or one whose tensors are JSON."""
     values = max(sum(math.prod(tensor.shape) for tensor in inputs) for inputs in signature.each)
-    return MAX_HEADER_BYTES + MAX_JSON_BYTES_A_VALUE * values
+    frames_bytes = signature.most_frames * max(map(sum, signature.sizes))
+    return MAX_HEADER_BYTES + max(frames_bytes, MAX_JSON_BYTES_A_VALUE * values)
 
 
 def array_of(input_tensor: InputTensor) -> npt.NDArray[Any]:
@@ -264,9 +269,16 @@ def _check_shape(given: _Input, signature: Signature) -> None:
     Whether the shapes of all inputs belong together is checked by the client.
     """
     served = [tensor.shape for inputs in signature.each for tensor in inputs if tensor.name == given.name]
-    if given.shape not in served:
+    if given.shape not in served and not _is_of_several(given.shape, served, signature.most_frames):
         expected = " or ".join(str(list(shape)) for shape in dict.fromkeys(served))
         raise error_for(Error.WRONG_SHAPE, f"input {given.name!r}: shape {list(given.shape)}; expected {expected}")
+
+
+def _is_of_several(shape: tuple[int, ...], served: Sequence[tuple[int, ...]], most: int) -> bool:
+    """Whether it is that of up to so many frames, along the first axis."""
+    return any(
+        shape[1:] == one[1:] and shape[:1] in [(n * one[0],) for n in range(1, most + 1)] for one in served if one
+    )
 
 
 def _output(given: _Output, binary: bool, signature: Signature) -> WantedOutput:

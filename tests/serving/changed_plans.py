@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from shisha_rt.plan.form import written
 from shisha_rt.plan.plan import Plan
-from tests.serving.daemon_process import DaemonProcess
+from tests.serving.daemon_process import DaemonProcess, until
 from tests.serving.load import Load
 
 
@@ -36,6 +36,10 @@ def change_plans(
             assert [{k: v for k, v in stage.items() if k != "service_s"} for stage in told] == written(plan)
         load.wait_for_answers(3)
     assert ends["live"] > 0.8 * ends.total(), ends
-    status = daemon.control.status()
-    assert sum(place["restarts"] for place in status["places"]) >= killed > 0
+    assert killed > 0
+
+    def all_known() -> bool:
+        return sum(place["restarts"] for place in daemon.control.status()["places"]) >= killed
+
+    until(all_known, "the death of the last one that was killed")
     return killed

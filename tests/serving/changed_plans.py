@@ -39,7 +39,8 @@ def change_plans(
     assert killed > 0
 
     def all_known() -> bool:
-        return sum(place["restarts"] for place in daemon.control.status()["places"]) >= killed
+        restarts: int = sum(place["restarts"] for place in daemon.control.status()["places"])
+        return restarts >= killed
 
     until(all_known, "the death of the last one that was killed")
     return killed

@@ -52,6 +52,7 @@ from benchmarks.pictures.draw import pictures
 from benchmarks.report.headers import stale
 from benchmarks.report.readme import readme
 from benchmarks.rigs.served import IN_FLIGHT
+from benchmarks.robust.fuzz import fuzz
 from benchmarks.shisha.repeat import shisha
 from benchmarks.splits.executed import splits_executed
 from benchmarks.splits.fit import splits_fit
@@ -98,6 +99,7 @@ for command in (
     loop_cost,
     race,
     hostile,
+    fuzz,
     loadgen,
     int8_accuracy,
     partitiontuner,

@@ -181,21 +181,21 @@ class Error(StrEnum):
 class BadInput(ValueError):
     """Something the user gave cannot be used; nothing has been changed.
 
-    One line that says what, where and what was expected; a command's exit status is 2.
+    One line that says what, where and what was expected, whatever it was made of; a command's exit status is 2.
     """
 
     def __init__(self, message: str, kind: str = Error.BAD_INPUT) -> None:
-        super().__init__(message)
+        super().__init__(" ".join(message.split()))
         self.kind = kind
 
 
 class Failure(RuntimeError):
-    """The input was fine, but the work did not succeed; the message carries the root cause. Exit status 1.
+    """The input was fine, but the work did not succeed; the message, one line, has the root cause. Exit status 1.
 
     `printed`: the command has printed its result nevertheless, which says so, too.
     """
 
     def __init__(self, message: str, kind: str = Error.FAILED, *, printed: bool = False) -> None:
-        super().__init__(message)
+        super().__init__(" ".join(message.split()))
         self.kind = kind
         self.printed = printed

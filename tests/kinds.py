@@ -38,6 +38,7 @@ _IMPORTS: Final = {  # the first kind whose patterns fit
         "multiprocessing",
         "subprocess",
         "benchmarks.rigs*",
+        "benchmarks.robust*",
         "shisha_rt.measure.compile*",
         "shisha_rt.model.reader*",
         "shisha_rt.model.zoo*",

@@ -46,6 +46,10 @@ _BY_VALUE_OF: Final[Mapping[str, tuple[int, ...]]] = MappingProxyType(
 """By operator the inputs whose values decide the size of what it makes."""
 
 
+_MOST_VALUES: Final = 1 << 20
+"""Of an input of one dimension, of which inference follows values: shapes have few, and it takes memory for each."""
+
+
 @dataclass(frozen=True, slots=True)
 class SeenTensor:
     """What one run has shown of a tensor: its shape, and its datatype by a name of `tensors`."""
@@ -74,11 +78,16 @@ def described_shapes(model: onnx.ModelProto, seen: Mapping[str, SeenTensor], *, 
 
 
 def _inferred(model: onnx.ModelProto, *, strict: bool) -> onnx.GraphProto:
+    # It would write down each value of an input in a row, none of which it knows.
+    few = all(
+        len(value.type.tensor_type.shape.dim) != 1 or value.type.tensor_type.shape.dim[0].dim_value <= _MOST_VALUES
+        for value in model.graph.input
+    )
     try:
-        return onnx.shape_inference.infer_shapes(model, check_type=strict, strict_mode=strict, data_prop=True).graph
+        return onnx.shape_inference.infer_shapes(model, check_type=strict, strict_mode=strict, data_prop=few).graph
     except onnx.shape_inference.InferenceError:
         raise
-    except (ValueError, TypeError, RuntimeError) as error:  # such as a type that is none, of a constant
+    except (ValueError, TypeError, RuntimeError, MemoryError) as error:  # such as a type that is none, or a vast size
         raise onnx.shape_inference.InferenceError(str(error)) from error
 
 

@@ -1,0 +1,122 @@
+"""Input that nobody should send, by structure and at random: `python -m benchmarks fuzz`.
+
+Every reader of what strangers wrote has so many cases, by one seed: what is taken, what is refused in one line, what
+is a defect (a traceback, a crash, a hang, more memory than a reader needs). A defect is kept as a file, to be played
+again: `--keep` says where. One case alone: `--target onnx --seed 0 --first 526 --count 1`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from benchmarks.report.facts import facts
+from benchmarks.report.results import Row, save_csv, show
+from benchmarks.robust.targets import TARGETS
+from shisha_rt.errors import BadInput
+
+_LATE_S: Final = 30.0
+"""A case that goes on so long beyond its limit hangs where Python cannot break it off."""
+
+
+def fuzz(
+    target: Annotated[str, typer.Option(help=f"One of {', '.join(TARGETS)}; all of them by default.")] = "",
+    count: Annotated[int, typer.Option(min=1, help="Cases of a quick target; slow ones have their share.")] = 100_000,
+    seed: Annotated[int, typer.Option(help="Of the random generators.")] = 0,
+    first: Annotated[int, typer.Option(min=0, help="The number of the first case.")] = 0,
+    keep: Annotated[Path | None, typer.Option(help="A folder for the input of each defect.")] = None,
+) -> None:
+    """Fuzz everything that reads what strangers wrote; exit status 1 if there is a defect."""
+    if target and target not in TARGETS:
+        raise BadInput(f"target {target!r}: expected one of {', '.join(TARGETS)}")
+    rows: list[Row] = []
+    defects = 0
+    for name in [target] if target else TARGETS:
+        share = max(1, round(count * (1.0 if target else TARGETS[name].share)))
+        begun_s = time.monotonic()
+        counts, found = fuzzed(name, seed, first, share)
+        seconds = time.monotonic() - begun_s
+        rows.append(
+            {
+                "target": name,
+                "cases": share,
+                "taken": counts["taken"],
+                "refused": counts["refused"],
+                "defects": counts["defects"],
+                "places": len({one["where"] for one in found}),
+                "cases a second": share / seconds,
+            }
+        )
+        defects += counts["defects"]
+        for one in _first_of_each(found):
+            print(f"{name} {seed} {one['number']}: {one['where']}: {one['what']}", file=sys.stderr)
+            if keep is not None:
+                folder = keep / name
+                folder.mkdir(parents=True, exist_ok=True)
+                (folder / f"{seed}-{one['number']}").write_bytes(TARGETS[name].case(name, seed, one["number"]))
+    show("readers under input that nobody should send", rows, ["places: of defects, in the code"])
+    if not target:
+        save_csv("fuzz", rows, facts(f"fuzz --count {count} --seed {seed}"))
+    if defects:
+        raise typer.Exit(1)
+
+
+def fuzzed(name: str, seed: int, first: int, count: int) -> tuple[Counter[str], list[dict[str, Any]]]:
+    """Counts of cases that were taken, refused, or are defects; and each defect, with where and what it is."""
+    counts, last = Counter[str](), first + count
+    found: list[dict[str, Any]] = []
+    while first < last:
+        with tempfile.TemporaryFile() as under_way:
+            before = len(found)
+            status = None
+            for line in _run(name, seed, first, last - first, under_way.fileno()):
+                if isinstance(line, str):
+                    status = line
+                elif "number" in line:
+                    found.append(line)
+                else:
+                    counts.update(line)
+            if status is None:
+                return counts, found
+            number = int.from_bytes(os.pread(under_way.fileno(), 8, 0), "little")
+        counts["defects"] += len(found) - before + 1
+        found.append({"number": number, "where": "the process", "what": status})
+        counts["taken or refused, unknown"] += number - first
+        first = number + 1
+    return counts, found
+
+
+def _run(name: str, seed: int, first: int, count: int, fd: int) -> Iterator[dict[str, Any] | str]:
+    """What the process says; in the end, if that is no good one, how it ended."""
+    command = [sys.executable, "-m", "benchmarks.robust.fuzz_process", name, *map(str, (seed, first, count, fd))]
+    with tempfile.TemporaryFile("w+") as said, subprocess.Popen(command, stdout=said, pass_fds=[fd]) as process:
+        number, since_s, hung = -1, time.monotonic(), False
+        while process.poll() is None:
+            time.sleep(0.05)
+            now = int.from_bytes(os.pread(fd, 8, 0) or b"\0", "little")
+            if now != number:
+                number, since_s = now, time.monotonic()
+            elif time.monotonic() - since_s > TARGETS[name].limit_s + _LATE_S:
+                hung = True
+                process.kill()
+                process.wait()
+        said.seek(0)
+        for line in said:
+            yield json.loads(line)
+        if process.returncode:
+            yield "it hangs" if hung else f"it ended with status {process.returncode}"
+
+
+def _first_of_each(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One defect of each place in the code."""
+    return list({one["where"]: one for one in reversed(found)}.values())

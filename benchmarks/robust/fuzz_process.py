@@ -1,0 +1,74 @@
+"""`python -m benchmarks.robust.fuzz_process TARGET SEED FIRST COUNT FD`: cases one after the other, in a process alone.
+
+The number of the case under way is written to the descriptor before it begins, so that whoever started this knows which
+one a crash, a hang, or a want of memory belongs to. Defects are told in JSON, a line each, and counts at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import resource
+import signal
+import sys
+import traceback
+import warnings
+from collections import Counter
+from types import FrameType
+from typing import Final
+
+from benchmarks.robust.targets import TARGETS, Refused
+
+_MEMORY_BYTES: Final = 4 << 30
+_OWN: Final = "shisha_rt"
+
+
+class TooLong(BaseException):
+    """Not an Exception: nobody on the way is to take it for his own."""
+
+
+def main(arguments: list[str]) -> int:
+    name, (seed, first, count, fd) = arguments[0], map(int, arguments[1:])
+    target, found = TARGETS[name], Counter[str]()
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    logging.disable(logging.CRITICAL)
+    warnings.simplefilter("ignore")
+    signal.signal(signal.SIGALRM, _too_long)
+    for number in range(first, first + count):
+        os.pwrite(fd, number.to_bytes(8, "little"), 0)
+        data = target.case(name, seed, number)
+        signal.setitimer(signal.ITIMER_REAL, target.limit_s)
+        try:
+            target.take(data)
+            found["taken"] += 1
+        except Refused:
+            found["refused"] += 1
+        except (Exception, TooLong) as error:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            found["defects"] += 1
+            print(json.dumps({"number": number, "where": _where(error), "what": _what(error)}), flush=True)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    print(json.dumps(dict(found)), flush=True)
+    return 0
+
+
+def _too_long(_number: int, _frame: FrameType | None) -> None:
+    raise TooLong("it takes longer than it may")
+
+
+def _where(error: BaseException) -> str:
+    """The last line of ours that the error came by."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = next((frame for frame in reversed(frames) if f"/{_OWN}/" in frame.filename), frames[-1])
+    return f"{own.filename.rpartition(f'/{_OWN}/')[2]}:{own.lineno}"
+
+
+def _what(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -27,7 +27,8 @@ test test-long: export PYTHONDONTWRITEBYTECODE :=
 test: check
 	$(BIN)/python -m pytest -m "not long" $(SIDE_BY_SIDE)
 
-# What `test` leaves out: most of the random cases, and what takes minutes. Dozens of workers want the cores to themselves.
+# What `test` leaves out: most of the random cases, soaks, browsers, benchmarks' tables. Dozens of workers want the cores
+# to themselves. Both parts run, whatever fails in the first.
 test-long: .venv/.ready
 	@failed=0; \
 	$(BIN)/python -m pytest -m long --timeout 1800 --durations 20 $(SIDE_BY_SIDE) --ignore=tests/serving || failed=1; \

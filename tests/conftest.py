@@ -50,8 +50,11 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(dealing.Keeper())
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         item.add_marker(kinds.kind_of(item))
+        if kinds.is_of_tables(item):
+            item.add_marker("long")
     if hasattr(config, "workerinput"):
         items[:] = dealing.longest_first(items, dealing.kept())

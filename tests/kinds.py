@@ -17,6 +17,7 @@ import pytest
 
 ROOT: Final = Path(__file__).parent.parent
 UNIT: Final = "unit"
+_TABLES: Final = Path(__file__).parent / "benchmarks"
 NEEDS: Final[Mapping[str, str]] = {
     "browser": "Chromium",
     "cluster": "Ray, or hosts in network namespaces",
@@ -52,6 +53,11 @@ def kind_of(item: pytest.Item) -> str:
     kinds = {_FIXTURES[name] for name in getattr(item, "fixturenames", ()) if name in _FIXTURES}
     kinds.add(_kind_of_file(item.path))
     return next(kind for kind in NEEDS if kind in kinds)
+
+
+def is_of_tables(item: pytest.Item) -> bool:
+    """Whether it holds what benchmarks print: tables that change with the benchmarks alone."""
+    return _TABLES in item.path.parents
 
 
 @cache

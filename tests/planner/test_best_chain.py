@@ -161,7 +161,7 @@ class TestLimits:
         assert solution.outcome is Outcome.OPTIMAL
         assert measured(costs, solution).bottleneck_s == pytest.approx(50 / 48)
 
-    @pytest.mark.parametrize(("layers", "places"), [(3, 17_000), (90, 3_000)])
+    @pytest.mark.parametrize(("layers", "places"), [(3, 17_000), pytest.param(90, 3_000, marks=pytest.mark.long)])
     def test_more_places_than_anyone_has(self, layers: int, places: int) -> None:
         """All of them serve, those too that the search itself leaves out (a thousand of the three)."""
         costs = costs_of([[1] * places] * layers, ranks=[1] * places)

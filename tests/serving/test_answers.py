@@ -31,9 +31,7 @@ Array = npt.NDArray[Any]
 
 MODELS: Final = (
     "squeezenet",
-    "shufflenet",
-    "inception_v1",
-    pytest.param("densenet121", marks=pytest.mark.long),
+    *(pytest.param(name, marks=pytest.mark.long) for name in ("shufflenet", "inception_v1", "densenet121")),
 )
 PLACES: Final = ("fast0", "slow0", "fast1", "slow1")
 FRAMES: Final = 3

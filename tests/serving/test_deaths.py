@@ -35,7 +35,7 @@ OTHER_PLAN: Final = [
     {"first": 6, "last": LAYERS - 1, "places": ["p1"]},
 ]
 KILLED: Final = "killed by signal 9 (SIGKILL)"
-ROUNDS: Final = [4, pytest.param(12, marks=pytest.mark.long)]
+ROUNDS: Final = [2, pytest.param(12, marks=pytest.mark.long)]
 SEED: Final = 20231
 
 

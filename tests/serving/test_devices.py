@@ -356,7 +356,10 @@ def larger(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("ort_serial", "ort_parallel"),
         pytest.param(
             ("ort_serial", "openvino"),
-            marks=pytest.mark.skipif(find_spec("openvino") is None, reason="openvino is not installed"),
+            marks=[
+                pytest.mark.long,
+                pytest.mark.skipif(find_spec("openvino") is None, reason="openvino is not installed"),
+            ],
         ),
     ],
 )

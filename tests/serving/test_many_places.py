@@ -49,9 +49,8 @@ def test_64_places_and_a_network_of_121_layers(tmp_path: Path) -> None:
         leaves_nothing(daemon)
 
 
-@pytest.mark.parametrize(
-    ("place_count", "layers"), [(8, 400), pytest.param(20, 122, marks=pytest.mark.long, id="20 places")]
-)
+@pytest.mark.parametrize(("place_count", "layers"), [(8, 400), pytest.param(20, 122, id="20 places")])
+@pytest.mark.long
 def test_costs_of_more_than_64_kib(tmp_path: Path, place_count: int, layers: int) -> None:
     """The tuner is told them at its start. Few places are quicker to start, so they have more layers."""
     model = write_long_identity_model(tmp_path, layers)

@@ -87,7 +87,7 @@ class Proposer:
         self._socket.close()
 
 
-@pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [30, pytest.param(1000, marks=pytest.mark.long)])
 def test_many_changes_under_the_load_of_two_clients(
     identity: Path, four_places: Path, tmp_path: Path, count: int
 ) -> None:

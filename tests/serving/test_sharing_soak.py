@@ -54,7 +54,8 @@ class DoomedClients(threading.Thread):
         assert not self.is_alive()
 
 
-@pytest.mark.parametrize(("frames", "kill_every"), [(600, 12), pytest.param(100_000, 60, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize(("frames", "kill_every"), [(600, 12), (100_000, 60)])
 def test_nothing_is_lost_doubled_or_written_late(tmp_path: Path, frames: int, kill_every: int) -> None:
     model = write_branching_identity_model(tmp_path, size=SIZE)
     compiled = compile_model(model)

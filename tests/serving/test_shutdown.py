@@ -163,7 +163,7 @@ def test_a_killed_daemon_takes_its_workers_along(
         assert sorted(tmp_path.glob("public*")) == [], "the second start took the old socket over, and removed it"
 
 
-@pytest.mark.parametrize("transport", ["tcp", "ipc"])
+@pytest.mark.parametrize("transport", [pytest.param("tcp", marks=pytest.mark.long), "ipc"])
 def test_a_second_daemon_on_the_same_endpoint_or_metrics_port(
     identity: Path, two_places: Path, tmp_path: Path, transport: str
 ) -> None:

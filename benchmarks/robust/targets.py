@@ -160,12 +160,12 @@ def _http(data: bytes) -> None:
             assert array.shape == tensor.shape, f"{array.shape} for {tensor.shape}"
 
 
-@_refusing(msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 def _plan(data: bytes) -> None:
-    stages = msgspec.json.decode(data)
-    if not isinstance(stages, list):
-        raise Refused
-    plan = plan_of(stages)
+    try:
+        stages = msgspec.json.decode(data, type=list[dict[str, Any]])
+        plan = plan_of(stages)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise Refused from None  # whoever asked says why, in one line
     if _RULES.problems(plan):
         raise Refused
     assert plan_of(written(plan)) == plan

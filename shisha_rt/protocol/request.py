@@ -525,7 +525,7 @@ _WHERE: Final = re.compile(r" - at `\$\.?(?P<path>.*)`$")
 
 def _in_our_words(error: Exception) -> str:
     """The library's message, which tells only places, JSON types and bounds, with the place first."""
-    text = str(error)
+    text = " ".join(str(error).split())  # it shows keys as they came
     match = _WHERE.search(text)
     what = text[: match.start()] if match else text
     where = f"header at {match['path']}" if match and match["path"] else "header"

@@ -252,6 +252,65 @@ class ObjectiveChanged(Record, frozen=True):
     utilisation: float
 
 
+class ComparisonBegan(Record, frozen=True):
+    """Candidates are tried live against the plan that serves, in turns with it. `candidates`: their names."""
+
+    objective: str
+    plan: str
+    candidates: tuple[str, ...]
+
+
+class PlansCompared(Record, frozen=True):
+    """A candidate was tried against the plan that served, `against`, whose name it is.
+
+    `ratio`: over 1 where the candidate is faster, from so many `pairs` of windows. `seconds` and `against_seconds`: of
+    a frame, under a standing backlog (throughput) or by itself (latency), as it left the workers. `verdict`: better,
+    not_better, no_load (nothing can be said) or cannot_run, of which `reason` says why.
+    """
+
+    objective: str
+    plan: str
+    name: str
+    against: str
+    verdict: str
+    ratio: float | None
+    seconds: float | None
+    against_seconds: float | None
+    pairs: int
+    reason: str | None = None
+    stages: tuple[dict[str, Any], ...] = ()
+
+
+class ComparisonEnded(Record, frozen=True):
+    """`plan` is the best of so many `candidates`, that which served first included, and serves on."""
+
+    objective: str
+    plan: str
+    name: str
+    candidates: int
+
+
+class EnginesFound(Record, frozen=True):
+    """What each engine makes of the whole network: `usable` ones may serve; of others `left_out` says why."""
+
+    usable: tuple[str, ...]
+    left_out: dict[str, str]
+
+
+class OwnFramesBegan(Record, frozen=True):
+    """Nobody sends frames: the daemon computes some of its own, to compare plans for this objective."""
+
+    objective: str
+
+
+class OwnFramesEnded(Record, frozen=True):
+    """`seconds`: for which it has computed frames of its own so far, in all."""
+
+    frames: int
+    seconds: float
+    reason: str
+
+
 class TuningResumed(Record, frozen=True):
     plan: str
     reason: str
@@ -337,6 +396,12 @@ AnyRecord: TypeAlias = (
     | AccessRead
     | TuningBegan
     | ObjectiveChanged
+    | ComparisonBegan
+    | PlansCompared
+    | ComparisonEnded
+    | EnginesFound
+    | OwnFramesBegan
+    | OwnFramesEnded
     | TuningResumed
     | TuningPaused
     | TuningEnded

@@ -65,10 +65,10 @@ class Counting:
         counts = self._latencies.counts
         return [(bound, count) for bound, count in zip((*LATENCIES_S, None), counts, strict=True) if count]
 
-    def frames(self, streams: Streams) -> FramesCounted:
-        """All since the start."""
-        arrived = self.outcomes.total() + streams.undelivered
-        return FramesCounted(arrived, streams.met, self.outcomes["OK"], self.latency_s, streams.undelivered)
+    def frames(self, streams: Streams, in_flight: int) -> FramesCounted:
+        """All of clients since the start."""
+        arrived = self.outcomes.total() + in_flight
+        return FramesCounted(arrived, streams.met, self.outcomes["OK"], self.latency_s, in_flight)
 
     def service(self, stage: int, place: str) -> PlainSeries:
         """The histogram of what a stage's parts take on a place."""

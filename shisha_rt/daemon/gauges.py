@@ -47,7 +47,7 @@ class Gauges:
 
     def update(self, now_s: float) -> None:
         cores, metrics = self._shell.cores, self._shell.counting.metrics
-        metrics.gauge("shisha_frames_in_flight").set(cores.lifecycle.frames.streams.undelivered)
+        metrics.gauge("shisha_frames_in_flight").set(self._shell.in_flight)
         regions = self._shell.requests.regions
         metrics.gauge("shisha_lent_regions").set(regions.count)
         metrics.gauge("shisha_lent_bytes").set(regions.size_bytes)

@@ -104,7 +104,7 @@ class Operations:
         """Admit nothing more."""
         frames = self._shell.cores.lifecycle.frames
         if not frames.draining:
-            self._shell.write(event_log.Draining(in_flight=frames.streams.undelivered), "a signal")
+            self._shell.write(event_log.Draining(in_flight=self._shell.in_flight), "a signal")
             self._shell.post(Drain(), "a signal")
 
     @property

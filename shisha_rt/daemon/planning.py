@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+import psutil
+
 from shisha_rt.cache import cache_folder
 from shisha_rt.core.lifecycle.lifecycle import Lifecycle
 from shisha_rt.core.lifecycle.policy import Policy
@@ -15,13 +17,18 @@ from shisha_rt.core.tuning.cores import Cores
 from shisha_rt.core.tuning.run import SearchOptions
 from shisha_rt.core.tuning.state import Profiles
 from shisha_rt.core.tuning.tuning import Tuning
-from shisha_rt.daemon.prepared import PreparedModel
+from shisha_rt.daemon.prepared import Planning, PreparedModel
 from shisha_rt.machine.host.cores import usable_cores
+from shisha_rt.machine.machine import Machine
 from shisha_rt.measure import plan_store
 from shisha_rt.measure.compiled import Compiled
+from shisha_rt.plan.engine import DEFAULT_ENGINE, StageEngine
+from shisha_rt.plan.verify import PlanRules
 from shisha_rt.planner.strategies import DEFAULT_ALPHA, DEFAULT_BALANCE
 
 _LEAST_STARTS: Final = 4
+_PART_OF_MEMORY: Final = 0.5
+"""Of what is free at the start, for weights that engines keep for themselves."""
 
 
 def first_cores(prepared: PreparedModel) -> Cores:
@@ -47,10 +54,20 @@ def first_cores(prepared: PreparedModel) -> Cores:
         profiles=unknown if prepared.costs is None else Profiles.KNOWN,
     )
     choice.of_client, choice.scheme, choice.partial = planning.plan, planning.scheme, ready.partial
+    choice.engines = _candidate_engines(planning, machine, rules)
+    choice.engine = DEFAULT_ENGINE if planning.engine == "auto" else planning.engine
     options = None
     if planning.strategy != "seed":
         options = SearchOptions(planning.strategy, DEFAULT_ALPHA, DEFAULT_BALANCE)
-    tuning = Tuning(lifecycle, choice, options, warm_up=len(ready.compiled.each) * lifecycle.frames.slot_count + 2)
+    tuning = Tuning(
+        lifecycle,
+        choice,
+        options,
+        warm_up=len(ready.compiled.each) * lifecycle.frames.slot_count + 2,
+        spare_bytes=_PART_OF_MEMORY * psutil.virtual_memory().available,
+    )
+    tuning.contests.tried = prepared.engines
+    tuning.contests.awaited = "openvino" in choice.engines and prepared.engines is None
     placing = None
     if rules.devices:
         from shisha_rt.core.tuning.greedy_placement import GreedyPlacement  # most daemons place no operators
@@ -59,6 +76,18 @@ def first_cores(prepared: PreparedModel) -> Cores:
         at_once = GreedyPlacement(ready.operator_costs, ready.compiled.index.operators_of)
         placing = Placing(lifecycle, tuning, planning.solver, at_once)
     return Cores(lifecycle, tuning, placing)
+
+
+def _candidate_engines(planning: Planning, machine: Machine, rules: PlanRules) -> tuple[StageEngine, ...]:
+    """Engines on which the whole network is tried live; none where plans are not the daemon's to choose so freely.
+
+    On emulated places what an engine takes is paced, and comparisons are about plans.
+    """
+    as_usual = planning.strategy == "guided" and planning.replicate and planning.batch == 1
+    if not as_usual or machine.emulated or rules.devices or machine.remote:
+        return ()
+    asked = planning.engine
+    return tuple(engine for engine in rules.engines if asked == "auto" or engine.startswith(asked))
 
 
 def _policy(compiled: Compiled, slots: int) -> Policy:

@@ -313,7 +313,8 @@ class Daemon:
         if shell.cores.tuning.choice.profiles is Profiles.KNOWN and self._far.links.changed(now_s):
             self._profile()  # nothing is measured again, but planned by what links are like now
         shell.post(Look(), "the clock")
-        shell.post(shell.counting.frames(lifecycle.frames.streams), "the clock")
+        shell.post(shell.counting.frames(lifecycle.frames.streams, shell.in_flight), "the clock")
+        shell.own_frames.look(now_s, stopping=self._stopping)
         self._sharing.look()
         periods = self._share.periods()
         if periods is not None:
@@ -327,8 +328,7 @@ class Daemon:
         """Places come and go with what this daemon may use of its host. Those that come are there before others go."""
         shell, cause = self.shell, "the host"
         allotted = self._share.look(now_s, self._processes, self._is_in_use)
-        in_flight = shell.cores.lifecycle.frames.streams.undelivered
-        if self._recalibration.look(now_s, self._share.others_ratio, in_flight):
+        if self._recalibration.look(now_s, self._share.others_ratio, shell.in_flight):
             self._profile(renew=True)
         if allotted is None:
             return
@@ -362,9 +362,14 @@ class Daemon:
             self._profile()
 
     def _profile(self, *, renew: bool = False) -> None:
-        replicate = self.shell.cores.tuning.choice.replicate
-        down = self.shell.cores.lifecycle.places.down
-        for event in self._children.profile(self._far.links.planned_by, down, replicate=replicate, renew=renew):
+        tuning, down = self.shell.cores.tuning, self.shell.cores.lifecycle.places.down
+        for event in self._children.profile(
+            self._far.links.planned_by,
+            down,
+            replicate=tuning.choice.replicate,
+            renew=renew,
+            engines="openvino" in tuning.choice.engines,
+        ):
             self._take(event)
 
     def _check_start(self, on_ready: Callable[[], None]) -> bool:
@@ -376,6 +381,8 @@ class Daemon:
             on_ready()
             if cores.tuning.choice.profiles is Profiles.COMING:
                 self.shell.write(event_log.ProfilingBegan(), "start")
+                self._profile()
+            elif cores.tuning.contests.awaited:
                 self._profile()
             return True
         for place in cores.lifecycle.places.by_name.values():

@@ -28,6 +28,7 @@ from shisha_rt.daemon.fleet.telemetry import Telemetry
 from shisha_rt.daemon.front.regions import Regions
 from shisha_rt.daemon.front.requests import AnswerTo, Requests, Ticket
 from shisha_rt.daemon.metrics import Metrics
+from shisha_rt.daemon.own_frames import OwnFrames
 from shisha_rt.daemon.proposals import Proposals
 from shisha_rt.daemon.releases import Releases
 from shisha_rt.daemon.sweep import Sweep
@@ -75,6 +76,7 @@ class Shell:
         self.journal = EventLog()
         self.telemetry = Telemetry(self.counting, scale=timing.scale, shapes=len(indexes))
         self.proposals = Proposals()
+        self.own_frames = OwnFrames(self, indexes)
         self.releases = releases
         self._timing = timing
         self._cause = "start"
@@ -140,6 +142,8 @@ class Shell:
             ev.PlanProposed: lambda i: self.proposals.note(i, self._cause),
             ev.PlanPlaced: _nothing,
             ev.PlanNotPlaced: _nothing,
+            ev.Lead: _nothing,
+            ev.LetGo: _nothing,
             td.Write: lambda i: self.write(i.record),
             td.TellTuner: lambda i: children.tell_tuner(i.message),
             td.TellPlacer: lambda i: children.tell_placer(i.message),
@@ -172,9 +176,22 @@ class Shell:
 
     def submit(self, client: Hashable, request: InferRequest, answer_to: AnswerTo) -> int:
         """A validated request; `answer_to` is called exactly once, now (a refusal) or later. Returns its frame."""
+        self.own_frames.make_way()
         arrived = self.requests.arrived(client, request, answer_to, time.monotonic())
         self.post(arrived, "a frame came")
         return arrived.frame
+
+    def submit_own(self, request: InferRequest, answer_to: AnswerTo) -> int:
+        """A frame of the daemon's own, which no client is told of and nothing counts; returns as `submit`."""
+        arrived = self.requests.arrived(self.own_frames, request, answer_to, time.monotonic())
+        arrived.ticket.own = True
+        self.post(arrived, "a frame of the daemon's own")
+        return arrived.frame
+
+    @property
+    def in_flight(self) -> int:
+        """Clients' frames that were accepted and are not answered."""
+        return self.cores.lifecycle.frames.streams.undelivered - self.own_frames.in_flight
 
     def propose(self, plan: Plan, cause: str, settled: Callable[[do.Settled], None]) -> None:
         """A client's plan; `settled` is called once, when it is live, refused or dropped."""
@@ -319,6 +336,9 @@ class Shell:
     def _collect(self, instruction: do.Collect) -> None:
         ticket: Ticket = instruction.ticket
         self.requests.collect(ticket, instruction)
+        if self.cores.comparing:
+            in_flight = self.cores.lifecycle.frames.streams.undelivered
+            self.post(te.FrameAnswered(instruction.epoch, in_flight), "a frame was computed")
         if self._alone is not None and self._alone[0] == instruction.frame:
             latency_s = self.telemetry.alone_s(ticket, time.monotonic() - self._alone[1])
             self.post(te.FrameAlone(instruction.epoch, latency_s), "a frame was by itself")
@@ -410,9 +430,10 @@ class Shell:
 
     def _answer(self, instruction: do.Deliver | do.Refuse) -> None:
         ticket = self.requests.end(instruction, time.monotonic())
-        self.counting.answered(ticket)
-        if ticket.error is None:
-            self.telemetry.answered(ticket)
+        if not ticket.own:
+            self.counting.answered(ticket)
+            if ticket.error is None:
+                self.telemetry.answered(ticket)
         ticket.answer_to(ticket)
         if self.requests.regions.left:
             self.take_back_regions()

@@ -106,7 +106,7 @@ class Status:
     def _frames(self) -> dict[str, object]:
         lifecycle = self._shell.cores.lifecycle
         return {
-            "in_flight": lifecycle.frames.streams.undelivered,
+            "in_flight": self._shell.in_flight,
             "slots": lifecycle.frames.slot_count,
             "slots_free": len(lifecycle.frames.free_slots),
             "answered": dict(self._shell.counting.outcomes),

@@ -52,6 +52,21 @@ def _fps(fps: float | None) -> str:
     return "-" if fps is None else f"{fps:#.4g}" if fps < 999.95 else f"{fps:.0f}"
 
 
+def _engines(event: event_log.EnginesFound) -> str:
+    left_out = "".join(f"; not {engine}: {why}" for engine, why in event.left_out.items())
+    return f"engines that may compute this network: {', '.join(event.usable)}{left_out}"
+
+
+def _compared(event: event_log.PlansCompared) -> str:
+    if event.verdict == "cannot_run":
+        return f"{event.name} cannot run: {event.reason}"
+    if event.ratio is None or event.seconds is None or event.against_seconds is None:
+        return f"{event.name} was not compared with {event.against}: frames did not come in a way to tell"
+    times = f"{event.seconds * 1e3:.3g} ms a frame, {event.against_seconds * 1e3:.3g} ms with {event.against}"
+    verdict = {"better": "better", "not_better": "not better"}.get(event.verdict, "not known to be better")
+    return f"{event.name} is {verdict}: {times} ({event.ratio:.2f} times as fast, {event.pairs} pairs of windows)"
+
+
 def _trial(e: event_log.TrialJudged) -> str:
     band = "" if e.band is None else f" ±{e.band:.1%}"
     trouble = f"; {e.trouble}" if e.trouble else ""
@@ -148,6 +163,16 @@ _TELL: Final[Mapping[type, Callable[[Any], str]]] = {
     event_log.ObjectiveChanged: lambda e: (
         f"{e.objective} from now on, as the load asks ({e.reason}): {e.plan or 'searched for'}"
     ),
+    event_log.EnginesFound: _engines,
+    event_log.ComparisonBegan: lambda e: (
+        f"comparing plans for {e.objective}, in turns with the one that serves: {'; '.join(e.candidates) or 'none'}"
+    ),
+    event_log.PlansCompared: _compared,
+    event_log.ComparisonEnded: lambda e: (
+        f"best of {e.candidates} plans compared for {e.objective}: {e.name} ({e.plan})"
+    ),
+    event_log.OwnFramesBegan: lambda e: f"no frames come: computing its own, to compare plans for {e.objective}",
+    event_log.OwnFramesEnded: lambda e: f"no more of its own ({e.frames} frames, {e.seconds:.1f} s in all): {e.reason}",
     event_log.TuningResumed: lambda e: f"tuning goes on from {e.reason}: {e.plan}",
     event_log.TuningPaused: lambda e: f"tuning paused: {e.reason}",
     event_log.TuningEnded: _ended,

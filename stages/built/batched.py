@@ -16,12 +16,12 @@ from typing import Final, Protocol, TypeAlias
 
 import numpy as np
 
+from shisha_rt.model.noise import noise
 from shisha_rt.process.arena import Arena
 from shisha_rt.tensors import NUMPY_OF, TensorSpec
 from stages.built.differences import relative_difference
 from stages.built_stage import BuiltStage, FramesDiffer
 from stages.engines.session import Array, CpuClock
-from stages.jobs.noise import noise
 
 _TRIED_FRAMES: Final = 3
 _MOST_OF_LARGEST: Final = 1e-3

@@ -26,6 +26,7 @@ from shisha_rt.costs.operator_costs import described_costs
 from shisha_rt.machine.device import Device
 from shisha_rt.model.graph import Graph, Tensor
 from shisha_rt.model.index import ModelIndex
+from shisha_rt.model.noise import noise
 from shisha_rt.model.rounding import depends_on_engine
 from shisha_rt.model.scales import STEPS, never_negative
 from shisha_rt.model.spans import Span, ends_of
@@ -40,7 +41,6 @@ from stages.built.shard_stage import ShardStage
 from stages.built.split_model import SplitStageModel
 from stages.engines.device_session import build_session
 from stages.engines.session import Array, Bound, CpuClock, Session
-from stages.jobs.noise import noise
 
 EXACT: Final = Device("(exact)", "", "onnxruntime", memory="(exact)", precision="fp32")
 _MOST_STEPS: Final = 4

@@ -29,6 +29,7 @@ from shisha_rt.machine.device import Device
 from shisha_rt.machine.host.cpu_use import CpuReading, family, read_cpu_use
 from shisha_rt.messages.calibration import BesideJob, Calibrated, CalibrationJob, Progress, Rounds, SpanTime
 from shisha_rt.model.index import ModelIndex
+from shisha_rt.model.noise import noise
 from shisha_rt.model.reader import index_file
 from shisha_rt.model.spans import groups_of
 from shisha_rt.process.arena import Arena
@@ -37,7 +38,6 @@ from stages.engines.device_session import load_engines
 from stages.engines.onnxruntime.segment import OptimisedModel
 from stages.engines.session import CpuClock
 from stages.jobs.neighbour import neighbours
-from stages.jobs.noise import noise
 
 _SLOT: Final = 0
 _MOST_WAITING: Final = 0.1

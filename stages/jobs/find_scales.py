@@ -15,11 +15,11 @@ import numpy as np
 
 from shisha_rt.messages.scales import scales_file, write_scales
 from shisha_rt.model.graph import Graph
+from shisha_rt.model.noise import noise
 from shisha_rt.model.scales import scaled_tensors, tensor_exponents
 from stages.built.clean_model import CleanModel
 from stages.engines.onnxruntime.magnitudes import largest_magnitudes
 from stages.engines.session import Array
-from stages.jobs.noise import noise
 
 _FRAMES: Final = 8
 _SEED: Final = 8  # no frame of noise that something is measured on has it

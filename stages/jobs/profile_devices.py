@@ -33,6 +33,7 @@ from shisha_rt.messages.calibration import Progress
 from shisha_rt.messages.device_profiling import DeviceProfilingJob, Profiled
 from shisha_rt.model.heavy import HEAVY
 from shisha_rt.model.layers import Layer, group_layers
+from shisha_rt.model.noise import noise
 from shisha_rt.model.plain_index import plain_index
 from shisha_rt.model.rounding import depends_on_engine
 from shisha_rt.model.spans import ends_of
@@ -46,7 +47,6 @@ from stages.engines.device_session import build_session
 from stages.engines.operator_times import operator_times
 from stages.jobs.calibrate import fill, run_rounds, say, stand
 from stages.jobs.neighbour import neighbours
-from stages.jobs.noise import noise
 
 _SLOT: Final = 0
 _WATCHED_TIMES: Final = 3

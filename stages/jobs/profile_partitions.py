@@ -26,6 +26,7 @@ from shisha_rt.errors import Failure
 from shisha_rt.machine.device import Device
 from shisha_rt.messages.calibration import Progress, Rounds, SpanTime
 from shisha_rt.messages.partition_profiling import PartitionProfilingJob, PartitionsTimed
+from shisha_rt.model.noise import noise
 from shisha_rt.model.rounding import depends_on_engine
 from shisha_rt.placement.segments import Segment, segment
 from stages.built.clean_model import CleanModel
@@ -35,7 +36,6 @@ from stages.engines.device_session import build_session
 from stages.engines.session import Array
 from stages.jobs.calibrate import Timer, run_rounds, say, stand
 from stages.jobs.neighbour import neighbours
-from stages.jobs.noise import noise
 
 _MOST_SESSIONS: Final = 64
 _MOST_BYTES: Final = 256 << 20

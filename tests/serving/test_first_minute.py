@@ -53,7 +53,6 @@ def test_frames_flow_before_anything_is_measured(identity: Path, two_places: Pat
         order = ("ready", "profiling_began", "profiler_died", "profiling_ended", "tuning_began", "tuning_ended")
         assert [kind for kind in kinds if kind in order] == list(order)
         until(lambda: not profilers(daemon), "the end of what has no more to do")
-        assert tuner(client)["lower_bound_s"] is not None
     with DaemonProcess(tmp_path, *arguments) as again:
         assert events(again.control, "profiling_began") == []
         assert tuner(again.control)["state"] in ("watching", "waiting")

@@ -28,7 +28,7 @@ from tests.serving.tuned import await_state, await_trials, events, tuned, tuner,
 FIELDS = {
     "state", "strategy", "alpha", "balance", "run", "trials", "trials_total", "moves_total", "trying",
     "best_throughput_fps", "best_latency_s", "best_plan", "lower_bound_s", "objective", "serves", "run_objective",
-    "utilisation", "plans",
+    "utilisation", "plans", "comparing",
 }  # fmt: skip
 WHOLE = [{"first": 0, "last": LAYERS - 1, "places": ["fast0"]}]
 SEED = [{"first": 0, "last": 3, "places": ["slow0"]}, {"first": 4, "last": LAYERS - 1, "places": ["fast0"]}]

@@ -18,6 +18,7 @@ from shisha_rt.core.tuning.profiler_messages import ModelProfiled, NotProfiled
 from shisha_rt.core.tuning.state import Profiles
 from shisha_rt.core.tuning.tuner_messages import PlaceNow
 from shisha_rt.machine.machine import Machine, Place
+from shisha_rt.plan.engine import DEFAULT_ENGINE, StageEngine
 from shisha_rt.plan.form import unfolded
 from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.plan.rate import OBJECTIVES, AnyObjective, Objective
@@ -36,6 +37,8 @@ class Choice:
     the best plans for both are known. `replicate`: they may have copies and teams. `scheme`: of
     partitions, by which plans are made; the best plan of one is none of another's. `partial`: places that cannot run
     every layer; without costs nothing is put there, unless no other is left. `profiles`: whether costs are known.
+    `engine`: what computes the plans that are chosen here, where a user has named one; `engines`: those on which the
+    whole network may be tried.
     """
 
     def __init__(
@@ -55,6 +58,8 @@ class Choice:
         self.of_client: Plan | None = None
         self.scheme: SchemeName | None = None
         self.partial: frozenset[str] = frozenset()
+        self.engine: StageEngine = DEFAULT_ENGINE
+        self.engines: tuple[StageEngine, ...] = ()
         self.auto = False
         self.replicate = replicate
         self.profiles = profiles
@@ -87,12 +92,17 @@ class Choice:
         return live is not None and live[1] == self.of_client
 
     @property
+    def layer_count(self) -> int:
+        return len(self._weights)
+
+    @property
     def legal_cuts(self) -> frozenset[int] | None:
         return self._rules.legal_cuts
 
     def _aim(self, objective: Objective, scheme: SchemeName | None) -> str:
-        """Key part under which best plans are kept: objective, kind of plans and scheme."""
-        return ", ".join(filter(None, (objective, "" if self.replicate else "plain chains", scheme)))
+        """Key part under which best plans are kept: objective, kind of plans, scheme and engines."""
+        kind = "" if self.replicate else "plain chains"
+        return ", ".join(filter(None, (objective, kind, scheme, " or ".join(self.engines))))
 
     def best(self, available: Collection[str], objective: Objective | None = None) -> BestPlan | None:
         """Return the best plan known for the machine as it is now over the available places.
@@ -125,6 +135,8 @@ class Choice:
         for best in (self.best(available), self._best_plans.of(self.machine, self._aim(self.objective, self.scheme))):
             if best is not None and self.fits(best.plan, available) and not self._rules.problems(best.plan):
                 return best.plan
+        if self.engine != DEFAULT_ENGINE:
+            return self._copies(available)
         by_costs = self.by_costs.get(self.objective)
         if by_costs is not None and self.machine == self.filed and set(by_costs.places) <= set(available):
             return by_costs
@@ -150,9 +162,12 @@ class Choice:
         self.by_costs = {**by_costs, **self.by_costs}
 
     def _copies(self, available: Collection[str]) -> Plan:
-        """The whole model on each place."""
-        places = tuple((place.name,) for place in self._whole(available))
-        return Plan((Stage(((0, len(self._weights) - 1),), places),))
+        """The whole model on each place; on one of the fastest where plans have no copies."""
+        places = self._whole(available)
+        if not self.replicate:
+            places = [min(places, key=lambda place: place.rank)]
+        teams = tuple((place.name,) for place in places)
+        return Plan((Stage(((0, len(self._weights) - 1),), teams, engine=self.engine),))
 
     def _with_room(self, places: tuple[Place, ...]) -> Plan | None:
         """Found once for the same places: it takes long, and is asked for again as long as no plan can serve."""

@@ -41,6 +41,7 @@ class Cores:
             do.PlaceOperators: placers,
             ev.PartTaken: to_all,
             ev.FrameAlone: to_tuning,
+            ev.FrameAnswered: to_tuning,
             ev.FramesCounted: to_tuning,
             ev.PeriodsCounted: to_tuning,
             **dict.fromkeys((ev.TunerSaid, ev.TunerDied, ev.PauseAsked, ev.SearchAsked, ev.OptionsSet), to_tuning),
@@ -56,6 +57,8 @@ class Cores:
             le.PlanProposed,
             le.PlanPlaced,
             le.PlanNotPlaced,
+            le.Lead,
+            le.LetGo,
         )
         self._for_us: frozenset[type] = frozenset(ours)
         self._handle_frames: Callable[[Any, float], list[Any]] = lifecycle.handle
@@ -77,6 +80,11 @@ class Cores:
     def measuring(self) -> bool:
         """Whether anybody wants to hear what each part of a frame takes."""
         return self.placing is not None or self.tuning.measuring.epoch is not None
+
+    @property
+    def comparing(self) -> bool:
+        """Whether anybody wants to hear of each frame that is computed."""
+        return self.tuning.wants_answers
 
     def _hear(self, event: Any, now_s: float) -> list[Outward]:
         heard_by = self._heard_by.get(type(event))

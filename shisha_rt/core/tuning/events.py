@@ -37,6 +37,16 @@ class FrameAlone(Struct, frozen=True, gc=False):
     latency_s: float
 
 
+class FrameAnswered(Struct, frozen=True, gc=False):
+    """A frame of `epoch` has been computed. `in_flight`: frames that were accepted and not answered, this one included.
+
+    Told while plans are compared, or are to be.
+    """
+
+    epoch: int
+    in_flight: int
+
+
 @dataclass(frozen=True, slots=True)
 class FramesCounted:
     """Every so often: the frames since the daemon's start. Those that `arrived`, refused ones too; that `met` others
@@ -142,6 +152,7 @@ TuningEvent: TypeAlias = (
     | Replan
     | PartTaken
     | FrameAlone
+    | FrameAnswered
     | FramesCounted
     | PeriodsCounted
     | TunerSaid

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from shisha_rt.core.event_log import Record
-from shisha_rt.core.lifecycle.events import PlanNotPlaced, PlanPlaced, PlanProposed
+from shisha_rt.core.lifecycle.events import Lead, LetGo, PlanNotPlaced, PlanPlaced, PlanProposed
 from shisha_rt.core.tuning import placer_messages as pm
 from shisha_rt.core.tuning import tuner_messages as tm
 from shisha_rt.core.tuning.best import BestPlan
@@ -53,5 +53,15 @@ class CountSolve:
 
 
 Decision: TypeAlias = (
-    PlanProposed | PlanPlaced | PlanNotPlaced | Write | TellTuner | TellPlacer | Keep | CountTrial | CountSolve
+    PlanProposed
+    | PlanPlaced
+    | PlanNotPlaced
+    | Lead
+    | LetGo
+    | Write
+    | TellTuner
+    | TellPlacer
+    | Keep
+    | CountTrial
+    | CountSolve
 )

@@ -17,7 +17,7 @@ from shisha_rt.core.tuning.telling import description
 from shisha_rt.core.tuning.tuning import Tuning
 from shisha_rt.plan.form import unfolded
 
-_MEASURES = frozenset({State.TUNING, State.WATCHING})
+_MEASURES = frozenset({State.TUNING, State.WATCHING, State.COMPARING})
 
 
 def check_cores(cores: Cores) -> None:

@@ -46,6 +46,7 @@ class ObjectiveSwitching:
         self._serving = serving
         self._choice = choice
         self._load = Load()
+        self._arrived = self._came = 0
         self._rests_until_s = -math.inf
         self._seen: dict[Objective, tuple[Plan, Measurement]] = {}
         self._ended: dict[Objective, SearchRun] = {}
@@ -58,9 +59,15 @@ class ObjectiveSwitching:
         """
         return None if math.isnan(self._load.utilisation) else self._load.utilisation
 
+    @property
+    def frames_came(self) -> bool:
+        """Whether frames came between the last two looks."""
+        return self._came > 0
+
     def look(self, counted: FramesCounted, now_s: float, *, free: bool) -> Wish | None:
         """What the load wants now; unless the planner is `free` to change its plan, it begins to look when it is."""
         choice, serves = self._choice, self._choice.objective
+        self._came, self._arrived = counted.arrived - self._arrived, counted.arrived
         best = self._best() if choice.auto else {}
         known = [plan for plan in best.values() if plan is not None]
         if not known:

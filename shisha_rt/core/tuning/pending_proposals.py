@@ -25,6 +25,7 @@ class Purpose(Enum):
     PAUSE = "the best of a search that was paused"
     SERVE = "a plan of the daemon's own"
     SWITCH = "the best for another objective, as the load asks"
+    COMPARE = "to be compared with the one that serves"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +52,23 @@ class PendingProposals:
     def any(self, purpose: Purpose) -> bool:
         return any(known.purpose is purpose for known in self._pending.values())
 
-    def propose(self, owner: Owner, plan: Plan, purpose: Purpose, run: int, attempts: int = 1) -> int:
-        """Propose a plan under the live epoch; return the proposal's number."""
-        live = self._serving.live
+    def propose(
+        self,
+        owner: Owner,
+        plan: Plan,
+        purpose: Purpose,
+        run: int,
+        attempts: int = 1,
+        *,
+        under: int | None = None,
+        beside: bool = False,
+    ) -> int:
+        """Propose a plan under an epoch, by default the live one; return the proposal's number."""
+        if under is None and self._serving.live is not None:
+            under = self._serving.live[0]
         number = self._outbox.next_number()
         self._pending[owner, number] = PendingProposal(purpose, run, attempts)
-        self._outbox.decide(PlanProposed(owner, number, plan, None if live is None else live[0]))
+        self._outbox.decide(PlanProposed(owner, number, plan, under, beside))
         return number
 
     def settled(self, end: Settled) -> PendingProposal | None:

@@ -51,13 +51,15 @@ class Profiles(Enum):
 class State(Enum):
     """What the tuner is doing. `shisha_tuner_state` has these names, and `WAITING`.
 
-    A search that begins with costs waits for them in PROFILING, and in NO_COSTS it waits for nothing any more.
+    A search that begins with costs waits for them in PROFILING, and in NO_COSTS it waits for nothing any more. While
+    candidates are tried, or are to be as soon as their load comes, it is COMPARING.
     """
 
     OFF = "off"
     PROFILING = "profiling"
     NO_COSTS = "no_costs"
     PAUSED = "paused"
+    COMPARING = "comparing"
     TUNING = "tuning"
     SETTLING = "settling"
     WATCHING = "watching"

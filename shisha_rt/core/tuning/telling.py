@@ -9,6 +9,7 @@ from shisha_rt.core.lifecycle.events import Owner
 from shisha_rt.core.tuning.profiler_messages import ModelProfiled, NotProfiled
 from shisha_rt.core.tuning.run import SearchOptions, SearchRun
 from shisha_rt.core.tuning.state import State
+from shisha_rt.costs.engine_trials import EnginesTried, usable, why_not
 from shisha_rt.plan.form import written
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
@@ -80,6 +81,11 @@ def drift_in_words(drifted: event_log.Drifted) -> str:
     return f"stage {drifted.stage} ({drifted.place}) takes {now_ms:.3g} ms, not {before_ms:.3g} ms"
 
 
+def engines_record(tried: EnginesTried) -> event_log.EnginesFound:
+    left_out: dict[str, str] = {trial.engine: why for trial in tried.engines if (why := why_not(trial))}
+    return event_log.EnginesFound(usable=usable(tried), left_out=left_out)
+
+
 def profiled_record(answer: ModelProfiled | NotProfiled) -> event_log.ProfilingEnded | event_log.ProfilingFailed:
     if isinstance(answer, ModelProfiled):
         return event_log.ProfilingEnded(seconds=round(answer.took_s, 3), left_out=answer.left_out)
@@ -109,4 +115,20 @@ def description(tuning: Tuning, now_s: float) -> dict[str, Any]:
         "best_latency_s": best[1].latency_s if best else None,
         "best_plan": str(best[0]) if best else None,
         "lower_bound_s": search.lower_bound_s,
+        "comparing": _comparing(tuning),
+    }
+
+
+def _comparing(tuning: Tuning) -> dict[str, Any] | None:
+    """How far candidates have been tried: so many of all, and the one that is ahead."""
+    contest = tuning.contests.running
+    if contest is None:
+        return None
+    return {
+        "objective": contest.objective,
+        "tried": contest.tried,
+        "candidates": contest.of,
+        "ahead": contest.name,
+        "ratio": contest.value[contest.serving],
+        "trying": None if contest.challenger is None else contest.challenger.name,
     }

@@ -5,13 +5,19 @@ measures it in a window of its frames, and answers. No frames: it waits. When th
 measured is made live (R5), kept on disk, and watched: when a stage's time leaves its band for several windows the
 machine is no longer what was measured, and the search begins again from the live plan.
 
+Before it, candidates that no costs may rule out are tried live (`contest`): the whole network on each engine, as copies
+and as teams. The search goes on from the best that can be cut, where that is near the best of all, and what it finds
+is held against the best of all in the end.
+
 A plan for when none can serve is chosen here, too. Which plan is live is known to the lifecycle alone, and asked there.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from enum import Enum
 from typing import Any, Final
 
 from shisha_rt.core import event_log
@@ -21,6 +27,7 @@ from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning import tuner_messages as tm
 from shisha_rt.core.tuning.best import BestPlan
 from shisha_rt.core.tuning.choice import Choice
+from shisha_rt.core.tuning.contest import WORTH_SEARCHING, Contests
 from shisha_rt.core.tuning.drift import Baseline
 from shisha_rt.core.tuning.instructions import CountTrial, Decision, Keep, TellTuner
 from shisha_rt.core.tuning.measuring import Measuring
@@ -35,23 +42,46 @@ from shisha_rt.core.tuning.telling import (
     drift_in_words,
     drift_record,
     ended_record,
+    engines_record,
     profiled_record,
     trial_record,
 )
+from shisha_rt.costs.engine_trials import EnginesTried
 from shisha_rt.plan.form import unfolded
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.rate import Objective
 
 QUIET_S: Final = 2.0
+FLOWING_LOOKS: Final = 12
+"""So many looks in a row must have seen frames come, before a search begins that measures them: by then the objective
+follows the load."""
+
+
+class _Then(Enum):
+    """What is left to do when candidates have been tried."""
+
+    MEASURE = "the winner's stages are to be measured"
+    KEEP = "the winner is known, and is to be kept"
+    RETURN = "nothing was found out, and the best plan known is to serve"
 
 
 class Tuning:
     """Follows the tuner's process and watches what is live; without `options` the daemon has no tuner.
 
-    `baseline`: what the watched plan was found to take. `proposals`: those that are not settled yet.
+    `baseline`: what the watched plan was found to take. `proposals`: those that are not settled yet. `spare_bytes`:
+    memory for weights of engines' own.
     """
 
-    def __init__(self, serving: Serving, choice: Choice, options: SearchOptions | None, warm_up: int) -> None:
+    def __init__(
+        self,
+        serving: Serving,
+        choice: Choice,
+        options: SearchOptions | None,
+        warm_up: int,
+        *,
+        spare_bytes: float = math.inf,
+    ) -> None:
         self.choice = choice
         self.options = options
         self.state = State.OFF
@@ -64,6 +94,20 @@ class Tuning:
         self._outbox = TuningOutbox()
         self.proposals = PendingProposals(serving, self._outbox)
         self.measuring = Measuring(serving, choice, warm_up)
+        self.contests = Contests(
+            serving,
+            choice,
+            self._outbox,
+            self.proposals,
+            layer_count=choice.layer_count,
+            engines=choice.engines,
+            warm_up=warm_up,
+            spare_bytes=spare_bytes,
+        )
+        self._then: _Then | None = None
+        self._rival: BestPlan | None = None
+        self._searched: set[tuple[Objective, tuple[str, ...]]] = set()
+        self._flowing = 0
 
     def handle(self, event: ev.TuningEvent, now_s: float) -> list[Decision]:
         """Apply one event; what is decided is to be carried out in its order before the next event."""
@@ -88,8 +132,13 @@ class Tuning:
                 self._plan_wanted(Replan(end.reason), pending.attempts - 1)
             case Purpose.SERVE:
                 self._serves(end)
+            case Purpose.COMPARE:
+                if self.contests.settled(end):
+                    self._compared()
             case Purpose.TRIAL if current and self.state is State.TUNING:
                 self._trial_settled(end, pending.attempts)
+            case Purpose.STAY if self._then is _Then.RETURN and end.ending is not Ending.LIVE:
+                self._search(f"the best plan could not go live: {end.reason}")
             case Purpose.STAY if current and self.state is State.SETTLING:
                 self._stay_settled(end)
             case Purpose.TRIAL | Purpose.PAUSE | Purpose.SWITCH if self.state is State.PAUSED and self.choice.automatic:
@@ -149,10 +198,28 @@ class Tuning:
     # --- beginning and ending a search ------------------------------------------------------------------------
 
     def _begin(self, why: str, start: Plan | None = None) -> None:
-        """Search from `start` (None: from the live plan); whatever search was going on is over."""
+        """Try candidates, if they are to be, and search from `start` (None: from the live plan).
+
+        Whatever search was going on is over.
+        """
+        if self._serving.live is None or self.options is None:
+            return
+        self.contests.abort()
+        winner = self.contests.winner(self.choice.objective)
+        if self._compares:
+            self._await_load()
+        elif start is not None or winner is None:
+            self._search(why, start)
+        elif winner.cuttable is not None and winner.behind <= WORTH_SEARCHING:
+            self._search(why, winner.cuttable)
+        else:
+            self._return_to_best()
+
+    def _search(self, why: str, start: Plan | None = None) -> None:
         live, options, available = self._serving.live, self.options, self._serving.available
         if live is None or options is None:
             return
+        self._searched.add((self.choice.objective, available))
         if options.strategy == "guided" and self.choice.profiles is not Profiles.KNOWN:
             self.state = State.PROFILING if self.choice.profiles is Profiles.COMING else State.NO_COSTS
             self.measuring.end()
@@ -186,11 +253,13 @@ class Tuning:
             return
         self.state = State.PAUSED
         self.measuring.end()
+        self.contests.abort()
         self._outbox.write(event_log.TuningPaused(run=self.search.number, reason=why))
         self._tell(tm.Break(self.search.number))
 
     def _search_asked(self, asked: ev.SearchAsked) -> None:
         self.choice.of_client = None
+        self._look_anew()
         self._begin(asked.why)
 
     def _options_set(self, wanted: ev.OptionsSet) -> None:
@@ -207,15 +276,130 @@ class Tuning:
         self.measuring.repeatability.machine_changed()
         if (live := self._serving.live) is not None and not self.choice.fits(live[1], self._serving.available):
             self._plan_wanted(Replan(changed.why), ATTEMPTS)
-        if self.searching or self.state is State.WATCHING:
+        self._look_anew()
+        if self.searching or self.state in (State.WATCHING, State.COMPARING):
             self._begin(changed.why)
+
+    # --- candidates -------------------------------------------------------------------------------------------
+
+    def _look_anew(self) -> None:
+        """What was compared and searched says nothing any more."""
+        self.contests.forget()
+        self._searched.clear()
+
+    def _await_load(self) -> None:
+        if self.searching:
+            self._tell(tm.Break(self.search.number))
+        self._new_run(self.choice.objective)
+
+    def _new_run(self, objective: Objective) -> None:
+        """Trials of an earlier search are of no interest any more."""
+        live = self._serving.live
+        assert live is not None
+        self.state, self._then, self._rival = State.COMPARING, None, None
+        self.measuring.end()
+        begun = live[0], objective, self._outbox.now_s
+        self.search = SearchRun(self.search.number + 1, *begun, live[1].places, self._serving.available)
+
+    def _frame_answered(self, event: ev.FrameAnswered | ev.FrameAlone) -> None:
+        if isinstance(event, ev.FrameAlone):
+            self.measuring.frame_alone(event)
+        contests = self.contests
+        if contests.running is not None:
+            self._contest_went_on(ended=contests.answered(event))
+        elif self.awaits_load and self._then is None:
+            objective = contests.load_seen(event, self._outbox.now_s)
+            if objective is not None:
+                self._new_run(objective)
+                self._contest_went_on(ended=not contests.begin(objective))
+            elif self.state is State.COMPARING and contests.missed(self._outbox.now_s):
+                self._search("frames do not come in a way to compare plans by")
+
+    def _contest_went_on(self, *, ended: bool) -> None:
+        if ended:
+            self._compared()
+        elif self.contests.running is None and self._rival is not None:  # there was no load to tell
+            found, rival = self.search.found, self._rival
+            better = found is not None and found[1].is_better_than(rival.measurement, self.search.objective)
+            self._rival, self._then = None, _Then.KEEP if better else _Then.RETURN
+        elif self.contests.running is None and self.state is State.COMPARING and not self._compares:
+            if self._best is None:
+                self._search("frames do not come in a way to compare plans by")
+            else:
+                self._return_to_best()
+
+    def _compared(self) -> None:
+        """The best candidate will be live with what has been decided: after that it is measured, and kept."""
+        plan, rival = self.contests.end(), self._rival
+        self._rival, self._then = None, _Then.MEASURE if rival is None else _Then.KEEP
+        if rival is not None and plan == rival.plan:
+            self.search.best = rival.plan, rival.measurement
+
+    @property
+    def _best(self) -> BestPlan | None:
+        return self.choice.best(self._serving.available)
+
+    def _return_to_best(self) -> None:
+        """There is nothing to search for: the best plan is to serve, and to be watched."""
+        if self.state is State.TUNING:
+            self._tell(tm.Break(self.search.number))
+        self.state, self._then, self._rival = State.COMPARING, _Then.RETURN, None
+        self.measuring.end()
+
+    def _watch_best(self, live: tuple[int, Plan]) -> None:
+        best = self._best
+        if best is None:
+            self._search("the best plan is not known any more")
+        elif live[1] == best.plan:
+            self.search = self.following.search_of(self.choice.objective, best, self.search)
+            self._watch(best.measurement)
+        elif not self.proposals.any(Purpose.STAY):
+            self._propose(Owner.TUNER, best.plan, Purpose.STAY)
+
+    def _after_contest(self) -> None:
+        live, best = self._serving.live, self.search.found
+        if self._then is _Then.RETURN and live is not None:
+            self._watch_best(live)
+            return
+        if self._then is _Then.MEASURE and self.measuring.epoch is None:
+            self.measuring.begin(self._outbox.now_s, None)
+        elif self._then is _Then.KEEP and live is not None and best is not None and live[1] == best[0]:
+            self._keep_best()
+        elif self._then is _Then.KEEP:
+            self._begin("another plan has gone live")
+
+    def _candidate_measured(self, measurement: Measurement) -> None:
+        live, search = self._serving.live, self.search
+        assert live is not None
+        self._then = None
+        self.measuring.repeatability.observe(live[1], measurement)
+        measurement = self.measuring.repeatability.widen(measurement)
+        search.best = live[1], measurement
+        if self.choice.auto:
+            self.choice.objective = search.objective
+        self._keep(BestPlan(live[1], measurement, search.order))
+        self.following.search_ended(search, self._outbox.now_s)
+        if not self._compares:
+            self._watch(measurement)
+
+    @property
+    def _cuts_to_search(self) -> Plan | None:
+        """The candidate from which a search may find a better plan; None where that has been done, or cannot help."""
+        objective, over = self.choice.objective, self._serving.available
+        winner = self.contests.winner(objective)
+        if winner is None or (objective, over) in self._searched or self.choice.profiles is not Profiles.KNOWN:
+            return None
+        return winner.cuttable if winner.behind <= WORTH_SEARCHING else None
 
     # --- what the profiler says -------------------------------------------------------------------------------
 
     def _profiler_said(self, said: ev.ProfilerSaid) -> None:
         """A search that waits for costs begins with them. Costs that are told again are of links that have changed."""
         if isinstance(said.message, EnginesCompared):
-            return  # nothing chooses by it yet
+            self._engines_tried(said.message.tried)
+            return
+        if self.contests.awaited:  # it could not try them
+            self.contests.awaited = False
         again, profiled = self.choice.profiles is Profiles.KNOWN, isinstance(said.message, ModelProfiled)
         if not (profiled if again else self.choice.profiles is Profiles.COMING):
             return
@@ -228,6 +412,10 @@ class Tuning:
             self._begin("what layers cost has been measured")
         elif again and (self.searching or self.state is State.WATCHING):
             self._begin("what layers take, or links to other hosts, has been measured again")
+
+    def _engines_tried(self, tried: EnginesTried) -> None:
+        self.contests.tried, self.contests.awaited = tried, False
+        self._outbox.write(engines_record(tried))
 
     # --- what the tuner says ----------------------------------------------------------------------------------
 
@@ -293,7 +481,10 @@ class Tuning:
         plan = search.leaves(plan_found, live[1])
         self._outbox.write(ended_record(search, plan, reason, self._outbox.now_s))
         self.state = State.SETTLING
-        if plan == live[1]:
+        winner, best = self.contests.winner(search.objective), self.choice.best(search.over, search.objective)
+        if winner is not None and plan == winner.cuttable and best is not None and best.plan != plan:
+            self._return_to_best()  # what is better was found before
+        elif plan == live[1]:
             self._stay()
         else:
             self._propose(Owner.TUNER, plan, Purpose.STAY)
@@ -305,13 +496,27 @@ class Tuning:
             self._begin(f"the best plan could not go live: {end.reason}")
 
     def _stay(self) -> None:
-        """The best plan of the search is live: it is kept, as that of the places searched, and watched."""
+        """The best plan of the search is live: it is held against the best candidate, if that is another."""
+        search, live = self.search, self._serving.live
+        rival = self.choice.best(search.over, search.objective)
+        known = self.contests.winner(search.objective) is not None and search.found is not None
+        if known and rival is not None and live is not None and rival.plan != live[1]:
+            self.state, self._rival, self._then = State.COMPARING, rival, None
+            self.contests.begin_with(search.objective, rival.plan, "the best candidate")
+        else:
+            self._keep_best()
+
+    def _keep_best(self) -> None:
+        """The best plan of a search is live: it is kept, as that of the places searched, and watched."""
         search, best = self.search, self.search.found
         if best is not None:
-            kept = BestPlan(*best, search.order)
-            self._outbox.decide(Keep(self.choice.keep(kept, search.over, search.objective, search.scheme), kept))
+            self._keep(BestPlan(*best, search.order))
         self.following.search_ended(search, self._outbox.now_s)
         self._watch(None if best is None else best[1])
+
+    def _keep(self, kept: BestPlan) -> None:
+        search = self.search
+        self._outbox.decide(Keep(self.choice.keep(kept, search.over, search.objective, search.scheme), kept))
 
     # --- watching ---------------------------------------------------------------------------------------------
 
@@ -325,6 +530,8 @@ class Tuning:
         measurement = self.measuring.part_taken(part, self._outbox.now_s)
         if measurement is not None and self.state is State.TUNING:
             self._trial_done(measurement)
+        elif measurement is not None and self.state is State.COMPARING:
+            self._candidate_measured(measurement)
         elif measurement is not None:
             self._compare(measurement)
 
@@ -340,19 +547,27 @@ class Tuning:
             self.measuring.repeatability.machine_changed()
             drifted = drift_record(live[1], stage, known, measurement)
             self._outbox.write(drifted)
+            self._look_anew()
             self._begin(drift_in_words(drifted))
 
     # --- as the load asks -------------------------------------------------------------------------------------
 
     def _frames_counted(self, counted: ev.FramesCounted) -> None:
         """The best plan for what comes is to be live; where it is not known, it is searched for."""
+        if self.contests.running is not None:
+            self._contest_went_on(ended=self.contests.look())
+        elif self.state is State.COMPARING:
+            self._after_contest()
         free = self.state is State.WATCHING and self.choice.automatic and not self.proposals.names
         wish = self.following.look(counted, self._outbox.now_s, free=free)
+        self._flowing = self._flowing + 1 if self.following.frames_came else 0
         if wish is not None and wish.best is not None:
             self._propose(Owner.TUNER, wish.best.plan, Purpose.SWITCH)
         elif wish is not None:
             self._outbox.write(self.following.follow(wish))
             self._begin(wish.reason)
+        elif free and self._flowing >= FLOWING_LOOKS and (start := self._cuts_to_search) is not None:
+            self._search("the network may be cut to more use", start)
 
     def _switched(self, end: Settled) -> bool:
         """Whether that was all that its end means: nothing else has been asked for meanwhile."""
@@ -373,6 +588,36 @@ class Tuning:
         return self.state in (State.TUNING, State.SETTLING)
 
     @property
+    def _compares(self) -> bool:
+        """Whether candidates are to be tried; the walk of Shisha's Algorithm 2 begins where it is told to."""
+        return self.options is not None and self.options.strategy == "guided" and self.contests.is_wanted
+
+    @property
+    def awaits_load(self) -> bool:
+        """Whether candidates are tried as soon as frames come in a way to compare plans by."""
+        idle = State.COMPARING, State.WATCHING, State.PROFILING, State.NO_COSTS
+        return self.state in idle and self._compares
+
+    @property
+    def wants_answers(self) -> bool:
+        """Whether it is to hear of each frame that is computed."""
+        return self.contests.running is not None or self.awaits_load
+
+    @property
+    def wants_load(self) -> Objective | None:
+        """The objective under whose load frames would let it go on; None while it needs none."""
+        if self.state is not State.COMPARING or self.contests.awaited:
+            return None
+        contest = self.contests.running
+        if contest is not None and contest.duel is None:
+            return None  # a plan is being built
+        if contest is not None or self._then is _Then.MEASURE:
+            return self.search.objective
+        if self._then is not None:
+            return None
+        return next(iter(self.contests.due), None)
+
+    @property
     def watched(self) -> Plan | None:
         """The plan of a search that has ended, while it is watched."""
         best = self.search.found
@@ -380,6 +625,10 @@ class Tuning:
 
     def doing(self, now_s: float) -> str:
         """State of the tuner in a word, for people: `waiting` while it needs frames and none come."""
+        if self.state is State.COMPARING and self._then is None:
+            if self.contests.running is None and self.choice.profiles is Profiles.COMING:
+                return State.PROFILING.value
+            return WAITING if self.contests.quiet_s(now_s) > QUIET_S else self.state.value
         return WAITING if self.measuring.quiet_s(now_s) > QUIET_S else self.state.value
 
     @property
@@ -395,7 +644,7 @@ _APPLY: Final[Mapping[type, Callable[[Tuning, Any], None]]] = {
     Settled: Tuning._settled,
     Replan: Tuning._plan_wanted,
     ev.PartTaken: Tuning._part_taken,
-    ev.FrameAlone: lambda tuning, alone: tuning.measuring.frame_alone(alone),
+    **dict.fromkeys((ev.FrameAlone, ev.FrameAnswered), Tuning._frame_answered),
     ev.FramesCounted: Tuning._frames_counted,
     ev.PeriodsCounted: lambda tuning, counted: tuning.measuring.periods_passed(counted),
     ev.ProfilerSaid: Tuning._profiler_said,

@@ -72,12 +72,18 @@ class Children:
         return self._profiler is not None and not self._profiled
 
     def profile(
-        self, far: Mapping[str, HostLink], down: Collection[str], *, replicate: bool, renew: bool = False
+        self,
+        far: Mapping[str, HostLink],
+        down: Collection[str],
+        *,
+        replicate: bool,
+        renew: bool = False,
+        engines: bool = False,
     ) -> Iterator[object]:
         """Begin to measure what layers cost, and to plan by that, over links of `far`; yields what comes at once.
 
         Nothing is measured on places that are `down`. `renew`: also what is known, but was measured while others had
-        the cores.
+        the cores. `engines`: they are tried on the whole network first.
         """
         self._profiled, self._profilers_died = False, 0
         if self._profiler is not None:
@@ -97,6 +103,7 @@ class Children:
             dict(far),
             machine.spare.union(down),
             renew,
+            engines,
         )
         line = fm.TO_PROFILER, fm.FROM_PROFILER
         try:

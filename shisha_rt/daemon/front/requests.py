@@ -37,7 +37,7 @@ class Ticket(Struct, eq=False):
 
     `answer_to` is called with it exactly once. `reads` and `writes`: pieces of memory that the client lends, held until
     then. `compute_s`: seconds of its parts so far; `latency_s`: from `arrived_s` to the answer. `epochs`: of several
-    frames, if several plans made them.
+    frames, if several plans made them. `own`: it is the daemon's own, and no client's.
     """
 
     request: InferRequest
@@ -53,6 +53,7 @@ class Ticket(Struct, eq=False):
     message: str = ""
     latency_s: float = 0.0
     epochs: tuple[int, ...] | None = None
+    own: bool = False
 
     @property
     def queue_s(self) -> float:

@@ -1,0 +1,100 @@
+"""The handful of plans that no model of costs may rule out: the whole network on each engine, as copies and as teams.
+
+What a run of the whole network on an engine took orders them, the most promising first, and may rule out one that is
+far slower. Which of them is best is for live windows to say (`contest`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from shisha_rt.costs.engine_trials import EnginesTried, far_slower
+from shisha_rt.costs.profiles import DISTURBED
+from shisha_rt.machine.machine import Machine
+from shisha_rt.plan.engine import ENGINES, EngineName, StageEngine
+from shisha_rt.plan.plan import Plan, Stage, Team
+from shisha_rt.plan.rate import Objective
+
+_MANY_PLACES: Final = 8
+"""From so many alike places on half-size teams and fewer copies are tried as well."""
+_SPINNING: Final[StageEngine] = "onnxruntime-spin"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A plan to be tried live. `predicted_s`: what it should take by a run of the whole network; inf: not known."""
+
+    plan: Plan
+    name: str
+    predicted_s: float = math.inf
+
+
+def candidates(
+    machine: Machine,
+    available: Collection[str],
+    layer_count: int,
+    objective: Objective,
+    engines: Sequence[StageEngine],
+    tried: EnginesTried | None,
+    *,
+    further: Plan | None = None,
+    spare_bytes: float = math.inf,
+) -> list[Candidate]:
+    """Candidates over `available` places, the most promising first.
+
+    `engines`: those that may be used. `further`: the best by costs of layers, if it is known. `spare_bytes`: memory
+    that an engine may take for weights of its own. An engine is left out that took far longer than another for the
+    whole network, on as many threads, while nobody disturbed them.
+    """
+    whole = []
+    calm = tried if tried is not None and tried.others_ratio <= DISTURBED else None
+    for teams in _shapes(machine, available):
+        for engine in engines:
+            whose: EngineName = "openvino" if engine == "openvino" else "onnxruntime"
+            trial, threads = None if tried is None else tried.of(whose), machine.together(teams[0]).threads
+            if calm is not None and whose in far_slower(calm, ENGINES, threads):
+                continue
+            spins = engine == _SPINNING
+            if spins and (objective != "latency" or len(teams) > 1 or len(teams[0]) == 1):
+                continue
+            if trial is not None and engine == "openvino" and trial.private_bytes * len(teams) > spare_bytes:
+                continue
+            frame_s = None if trial is None else trial.time_s(threads)
+            predicted_s = math.inf if frame_s is None else frame_s / (len(teams) if objective == "throughput" else 1)
+            plan = Plan((Stage(((0, layer_count - 1),), teams, engine=engine),))
+            whole.append(Candidate(plan, _name(engine, teams), predicted_s))
+    whole.sort(key=lambda candidate: candidate.predicted_s)
+    if further is not None and all(candidate.plan != further for candidate in whole):
+        whole.append(Candidate(further, "the best by costs of layers"))
+    return whole
+
+
+def _shapes(machine: Machine, available: Collection[str]) -> Iterator[tuple[Team, ...]]:
+    """Ways to have the whole network on places: copies, teams of alike places; of many also fewer and smaller ones."""
+    places = tuple(place.name for place in machine.usual if place.name in available)
+    if not places:
+        return
+    yield tuple((name,) for name in places)
+    kinds: dict[object, list[str]] = {}
+    for place in machine.usual:
+        if place.name in available and not (machine.is_emulated(place) or place.shared or place.remote):
+            kinds.setdefault(machine.kind_of(place), []).append(place.name)
+    alike = max(kinds.values(), key=len, default=[])
+    if len(alike) < 2:
+        return
+    yield (tuple(alike),)
+    if len(alike) >= _MANY_PLACES:
+        half = len(alike) // 2
+        yield tuple(alike[:half]), tuple(alike[half : 2 * half])
+        yield (tuple(alike[:half]),)
+        yield tuple((name,) for name in alike[:half])
+
+
+def _name(engine: StageEngine, teams: Sequence[Team]) -> str:
+    size = len(teams[0])
+    of_team = "" if size == 1 else f"a team of {size}" if len(teams) == 1 else f"{len(teams)} teams of {size}"
+    copies = "" if size > 1 else "1 place" if len(teams) == 1 else f"{len(teams)} copies"
+    return f"{engine}, {of_team or copies}"

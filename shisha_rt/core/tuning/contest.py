@@ -1,0 +1,374 @@
+"""Candidates tried live against the plan that serves, one after the other, for one objective at a time.
+
+Each challenger is made live beside the plan that serves, and both take turns with frames (`duel`). The better one
+serves on, and is what the next challenger is held against. It needs the load of its objective: frames that wait, or
+frames that come one at a time. Until that is there nothing is tried; where it stays away the search goes by service
+times.
+
+What was found holds for the places that were there. A start with a plan that an earlier run ended with tries nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from shisha_rt.core import event_log
+from shisha_rt.core.lifecycle.events import Lead, LetGo, Owner
+from shisha_rt.core.lifecycle.instructions import Ending, Settled
+from shisha_rt.core.tuning import events as ev
+from shisha_rt.core.tuning.candidates import Candidate, candidates
+from shisha_rt.core.tuning.choice import Choice
+from shisha_rt.core.tuning.duel import Duel, DuelResult, Verdict
+from shisha_rt.core.tuning.outbox import TuningOutbox
+from shisha_rt.core.tuning.pending_proposals import PendingProposals, Purpose
+from shisha_rt.core.tuning.state import Serving
+from shisha_rt.costs.engine_trials import EnginesTried, usable
+from shisha_rt.plan.engine import DEFAULT_ENGINE, StageEngine
+from shisha_rt.plan.form import written
+from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.rate import OBJECTIVES, Objective
+
+SEEN: Final = 8
+"""Answers in a row with the load of an objective, before candidates are tried for it."""
+PATIENCE_ANSWERS: Final = 100
+PATIENCE_S: Final = 5.0
+"""So many answers, over so long, without the load of an objective: the search begins without."""
+REST_S: Final = 10.0
+LONGEST_REST_S: Final = 600.0
+"""After a comparison whose load went away: so long it is not begun again, and twice as long each time."""
+WORTH_SEARCHING: Final = 1.15
+"""Where the best candidate that can be cut is slower than the best of all by more, no search of cuts can hope."""
+
+
+@dataclass(frozen=True, slots=True)
+class Winner:
+    """The best candidate over some places, and the best that the default engine computes: `behind` so many times."""
+
+    plan: Plan
+    cuttable: Plan | None
+    behind: float
+
+
+@dataclass(slots=True)
+class Contest:
+    """Candidates for `objective` over the places of `over`. `serving`: the best so far; `value`: by how much each plan
+    is faster than the one that served first.
+    """
+
+    objective: Objective
+    over: tuple[str, ...]
+    serving: Plan
+    name: str
+    left: deque[Candidate]
+    of: int
+    challenger: Candidate | None = None
+    epochs: tuple[int, int] = (0, 0)
+    duel: Duel | None = None
+    value: dict[Plan, float] = field(default_factory=dict)
+
+    @property
+    def tried(self) -> int:
+        """How many candidates have been judged, the first included."""
+        return self.of - len(self.left) - (self.challenger is not None)
+
+
+class Contests:
+    """`engines`: those that may be chosen here. `tried`: what is known of them; with `awaited` that is still to come.
+
+    `warm_up`: answers of a plan that has just gone live. `spare_bytes`: memory for weights of engines' own.
+    """
+
+    def __init__(
+        self,
+        serving: Serving,
+        choice: Choice,
+        outbox: TuningOutbox,
+        proposals: PendingProposals,
+        *,
+        layer_count: int,
+        engines: Sequence[StageEngine],
+        warm_up: int,
+        spare_bytes: float = math.inf,
+    ) -> None:
+        self.tried: EnginesTried | None = None
+        self.awaited = False
+        self.running: Contest | None = None
+        self.winners: dict[tuple[Objective, tuple[str, ...]], Winner] = {}
+        self._serving = serving
+        self._choice = choice
+        self._outbox = outbox
+        self._proposals = proposals
+        self._layer_count = layer_count
+        self._engines = tuple(engines)
+        self._warm_up = warm_up
+        self._spare_bytes = spare_bytes
+        self._unanswered = 0  # answers that did not have the load that is due
+        self._since_s = math.inf
+        self._waited = self._alone = 0
+        self._kept: dict[tuple[Objective, tuple[str, ...]], bool] = {}  # whether an earlier run has left a best plan
+        self._rest_s: dict[Objective, float] = {}
+        self._rests_until_s: dict[Objective, float] = {}
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether candidates are to be tried, as soon as they are known and their load comes."""
+        return bool(self._engines) and self._choice.automatic and (self.awaited or bool(self.due))
+
+    # --- what is due ------------------------------------------------------------------------------------------
+
+    @property
+    def engines(self) -> tuple[StageEngine, ...]:
+        """Those that may be chosen, by what is known of them."""
+        known = (DEFAULT_ENGINE,) if self.tried is None else usable(self.tried)
+        return tuple(engine for engine in self._engines if engine != "openvino" or engine in known)
+
+    @property
+    def due(self) -> tuple[Objective, ...]:
+        """Objectives for which candidates are to be tried now, the one that serves first."""
+        choice, over = self._choice, self._serving.available
+        if not self._engines or self.awaited or not over or not choice.automatic:
+            return ()
+        wanted = [choice.objective, *(OBJECTIVES if choice.auto else ())]
+        return tuple(
+            objective
+            for objective in dict.fromkeys(wanted)
+            if (objective, over) not in self.winners
+            and not self._kept.setdefault((objective, over), choice.best(over, objective) is not None)
+            and self._rests_until_s.get(objective, -math.inf) <= self._outbox.now_s
+        )
+
+    def winner(self, objective: Objective) -> Winner | None:
+        return self.winners.get((objective, self._serving.available))
+
+    def quiet_s(self, now_s: float) -> float:
+        """Seconds without a frame that a comparison needs; inf while none has come with the load that is due."""
+        contest = self.running
+        if contest is None:
+            return math.inf if not (self._waited or self._alone) else 0.0
+        return 0.0 if contest.duel is None else now_s - contest.duel.last_s
+
+    def forget(self) -> None:
+        """The machine is no longer what it was."""
+        self.winners.clear()
+        self._kept = dict.fromkeys(self._kept, False)
+        self._rest_s.clear()
+        self._rests_until_s.clear()
+
+    def load_seen(self, event: ev.FrameAnswered | ev.FrameAlone, now_s: float) -> Objective | None:
+        """The objective that is due and whose load has come; `missed` tells when it stays away."""
+        due = self.due
+        if not due or self.running is not None:
+            return None
+        if isinstance(event, ev.FrameAlone):
+            self._alone += 1
+            self._waited = 0
+        elif event.in_flight > self._teams(self._serving.live[1] if self._serving.live else None):
+            self._waited += 1
+            self._alone = 0
+        if self._since_s == math.inf:
+            self._since_s = now_s
+        self._unanswered += 1
+        seen = {"throughput": self._waited, "latency": self._alone}
+        wanted = next((objective for objective in due if seen[objective] >= SEEN), None)
+        if wanted is not None:
+            self._look_anew()
+        return wanted
+
+    def missed(self, now_s: float) -> bool:
+        """Whether frames have come for long, and none with the load that is due."""
+        missed = self._unanswered >= PATIENCE_ANSWERS and now_s - self._since_s >= PATIENCE_S
+        if missed:
+            self._look_anew()
+        return missed
+
+    def _look_anew(self) -> None:
+        self._waited = self._alone = self._unanswered = 0
+        self._since_s = math.inf
+
+    # --- trying -----------------------------------------------------------------------------------------------
+
+    def begin(self, objective: Objective) -> bool:
+        """Try all candidates against the live plan; False where there is none to try."""
+        live, over, choice = self._serving.live, self._serving.available, self._choice
+        assert live is not None
+        found = candidates(
+            choice.machine,
+            over,
+            self._layer_count,
+            objective,
+            self.engines,
+            self.tried,
+            further=choice.by_costs.get(objective),
+            spare_bytes=self._spare_bytes,
+        )
+        others = [one for one in found if one.plan != live[1] and choice.fits(one.plan, over)]
+        name = next((one.name for one in found if one.plan == live[1]), "the plan that served")
+        return self._start(objective, name, others)
+
+    def begin_with(self, objective: Objective, rival: Plan, name: str) -> bool:
+        """Hold one plan against the live one."""
+        return self._start(objective, "the best of the search", [Candidate(rival, name)])
+
+    def _start(self, objective: Objective, name: str, others: Sequence[Candidate]) -> bool:
+        live, over = self._serving.live, self._serving.available
+        assert live is not None
+        self._look_anew()
+        self.running = Contest(objective, over, live[1], name, deque(others), len(others) + 1, value={live[1]: 1.0})
+        self._outbox.write(
+            event_log.ComparisonBegan(
+                objective=objective, plan=str(live[1]), candidates=tuple(one.name for one in others)
+            )
+        )
+        if others:
+            self._challenge(live[0])
+        return bool(others)
+
+    def _challenge(self, under: int) -> None:
+        contest = self.running
+        assert contest is not None
+        contest.duel, contest.challenger = None, contest.left.popleft()
+        self._proposals.propose(Owner.TUNER, contest.challenger.plan, Purpose.COMPARE, 0, under=under, beside=True)
+
+    def settled(self, end: Settled) -> bool:
+        """A challenger is live, or cannot be; True where nothing is left to try."""
+        contest, live, beside = self.running, self._serving.live, self._serving.beside
+        if contest is None or contest.challenger is None or end.plan != contest.challenger.plan:
+            if end.ending is Ending.LIVE and live is not None and live[0] == end.epoch and beside is not None:
+                self._lead(beside)  # nobody waits for it any more
+                self._outbox.decide(LetGo())
+            return False
+        if end.ending is Ending.LIVE and live is not None and beside is not None:
+            teams = max(self._teams(contest.serving), self._teams(end.plan))
+            contest.epochs = beside, live[0]
+            contest.duel = Duel(contest.objective, teams, self._warm_up, self._outbox.now_s)
+            return False
+        if end.ending is Ending.LIVE:  # something else has been asked for meanwhile
+            self.abort()
+            return False
+        self._write(
+            contest, "cannot_run", DuelResult(Verdict.NOT_BETTER, (math.nan, math.nan), math.nan, 0), end.reason
+        )
+        return self._next(None if live is None else live[0])
+
+    def answered(self, event: ev.FrameAnswered | ev.FrameAlone) -> bool:
+        """A frame of a duel; True where nothing is left to try."""
+        contest, now_s = self.running, self._outbox.now_s
+        if contest is None or contest.duel is None or self._is_over(contest):
+            return False
+        duel, live = contest.duel, self._serving.live
+        if live is None or event.epoch != live[0] or event.epoch != contest.epochs[duel.turn] or self._serving.changing:
+            return False
+        if isinstance(event, ev.FrameAlone):
+            return self._go_on(contest, duel.alone(event.latency_s, now_s))
+        return self._go_on(contest, duel.answered(event.in_flight, now_s))
+
+    def look(self) -> bool:
+        """Every so often; True where nothing is left to try."""
+        contest = self.running
+        if contest is None or contest.duel is None or self._is_over(contest):
+            return False
+        return self._go_on(contest, contest.duel.look(self._outbox.now_s))
+
+    def _is_over(self, contest: Contest) -> bool:
+        """A comparison ends with a place that is lost, or a plan that somebody proposes."""
+        live, beside = self._serving.live, self._serving.beside
+        over = live is None or {live[0], beside} != set(contest.epochs)
+        if over:
+            self.abort()
+        return over
+
+    def _go_on(self, contest: Contest, outcome: DuelResult | None) -> bool:
+        live, duel, challenger = self._serving.live, contest.duel, contest.challenger
+        assert live is not None and duel is not None and challenger is not None  # noqa: PT018 (one duel is on)
+        if outcome is None:
+            self._lead(contest.epochs[duel.turn])
+            return False
+        self._write(contest, outcome.verdict.value, outcome)
+        if outcome.ratio and not math.isnan(outcome.ratio):
+            contest.value[challenger.plan] = contest.value[contest.serving] * outcome.ratio
+        better = outcome.verdict is Verdict.BETTER
+        if better:
+            contest.serving, contest.name = challenger.plan, challenger.name
+        stays = contest.epochs[better]
+        self._lead(stays)
+        self._outbox.decide(LetGo())
+        if outcome.verdict is Verdict.NO_LOAD:
+            self.running = None
+            rest_s = self._rest_s.get(contest.objective, REST_S)
+            self._rests_until_s[contest.objective] = self._outbox.now_s + rest_s
+            self._rest_s[contest.objective] = min(2 * rest_s, LONGEST_REST_S)
+            return False
+        return self._next(stays)
+
+    def _lead(self, epoch: int) -> None:
+        live = self._serving.live
+        if live is None or live[0] != epoch:
+            self._outbox.decide(Lead(epoch))
+
+    def _next(self, under: int | None) -> bool:
+        contest = self.running
+        assert contest is not None
+        contest.duel = contest.challenger = None
+        if not contest.left or under is None:
+            return True
+        self._challenge(under)
+        return False
+
+    def end(self) -> Plan | None:
+        """Nothing is left to try; the plan that won, which is live."""
+        contest, self.running = self.running, None
+        if contest is None:
+            return None
+        cuttable = {plan: value for plan, value in contest.value.items() if _is_cuttable(plan)}
+        best = max(cuttable, key=lambda plan: cuttable[plan], default=None)
+        behind = math.inf if best is None else contest.value[contest.serving] / cuttable[best]
+        self.winners[contest.objective, contest.over] = Winner(contest.serving, best, behind)
+        self._outbox.write(
+            event_log.ComparisonEnded(
+                objective=contest.objective, plan=str(contest.serving), name=contest.name, candidates=contest.of
+            )
+        )
+        return contest.serving
+
+    def abort(self) -> None:
+        """Nobody waits for the outcome any more; what led so far serves on, if it still can."""
+        contest, self.running = self.running, None
+        if contest is None or contest.duel is None:
+            return
+        if self._serving.beside == contest.epochs[0]:
+            self._lead(contest.epochs[0])
+        self._outbox.decide(LetGo())
+
+    def _write(self, contest: Contest, verdict: str, outcome: DuelResult, reason: str = "") -> None:
+        assert contest.challenger is not None
+        self._outbox.write(
+            event_log.PlansCompared(
+                objective=contest.objective,
+                plan=str(contest.challenger.plan),
+                stages=tuple(written(contest.challenger.plan)),
+                name=contest.challenger.name,
+                against=contest.name,
+                verdict=verdict,
+                ratio=_finite(outcome.ratio),
+                seconds=_finite(outcome.seconds[1]),
+                against_seconds=_finite(outcome.seconds[0]),
+                pairs=outcome.pairs,
+                reason=reason or None,
+            )
+        )
+
+    def _teams(self, plan: Plan | None) -> int:
+        return 0 if plan is None else max(len(stage.teams) for stage in plan.stages)
+
+
+def _is_cuttable(plan: Plan) -> bool:
+    return all(stage.engine == DEFAULT_ENGINE for stage in plan.stages)
+
+
+def _finite(value: float) -> float | None:
+    """JSON has neither nan nor infinity."""
+    return value if math.isfinite(value) else None

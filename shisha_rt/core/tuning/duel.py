@@ -1,0 +1,162 @@
+"""Two plans compared live, in turns: windows of the one that serves and of its challenger, A B A B.
+
+A window begins when the other plan's last frame is out. Under throughput it counts answers in a second while frames
+wait the whole time: what clients see, with all that passes between service times. Under latency it takes the median of
+frames that met no other. Turns make what drifts hit both alike; the ratios of neighbouring windows are what is judged,
+until they differ from 1 by more than they spread. A window without the load that it needs counts for nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from shisha_rt.plan.rate import Objective
+
+LEAST_FRAMES: Final = 20
+LEAST_S: Final = 0.3
+"""Of a window: periods of a CPU quota are 0.1 s."""
+MOST_S: Final = 2.0
+FEWEST_FRAMES: Final = 5
+"""Of a window that has lasted for so long."""
+MOST_PAIRS: Final = 8
+LEAST_PAIRS: Final = 2
+LEAST_DIFFERENCE: Final = 0.01
+WAITED: Final = 0.9
+"""Share of a window's answers behind which others waited."""
+MOST_VOID: Final = 3
+"""Windows in a row without the load."""
+
+_ASSUMED_SPREAD: Final = 0.03
+_ASSUMED_WEIGHT: Final = 2.0
+"""Spread of ratios that is assumed before there are many: so many ratios' worth."""
+_SURE: Final = 2.0
+
+
+class Verdict(Enum):
+    """How a duel ended."""
+
+    BETTER = "better"
+    NOT_BETTER = "not_better"
+    NO_LOAD = "no_load"
+
+
+@dataclass(frozen=True, slots=True)
+class DuelResult:
+    """`seconds`: of the plan that served and of its challenger, what is to be small (nan where there is no window).
+
+    `ratio`: the former over the latter, over 1 where the challenger is faster.
+    """
+
+    verdict: Verdict
+    seconds: tuple[float, float]
+    ratio: float
+    pairs: int
+
+
+class Duel:
+    """`teams`: the most that either plan has. `turn`: whose window it is, 0 for the plan that served before.
+
+    `warm_up`: answers that the challenger, whose window is the first, gives before anything is counted.
+    """
+
+    def __init__(self, objective: Objective, teams: int, warm_up: int, now_s: float) -> None:
+        self.turn = 1  # it has just gone live
+        self.last_s = now_s
+        self._objective = objective
+        self._teams = teams
+        self._figures: tuple[list[float], list[float]] = [], []
+        self._void = 0
+        self._warm_up = warm_up
+        self._start(now_s)
+
+    def _start(self, now_s: float) -> None:
+        self._opened_s = now_s
+        self._first_s: float | None = None
+        self._answers = self._waited = 0
+        self._alone_s: list[float] = []
+
+    @property
+    def pairs(self) -> int:
+        return min(map(len, self._figures))
+
+    def answered(self, in_flight: int, now_s: float) -> DuelResult | None:
+        """Count an answer of the plan whose turn it is, while no frame of the other is under way.
+
+        `in_flight`: frames accepted and not answered, this one included. Returns the outcome when this answer settles
+        it; `turn` is the other's when it ends a window.
+        """
+        self.last_s = now_s
+        if self._warm_up:
+            self._warm_up -= 1
+            self._start(now_s)
+        if self._first_s is None:
+            self._first_s = now_s  # a window is timed between answers
+            return None
+        self._answers += 1
+        self._waited += in_flight > self._teams
+        return self._end(now_s) if self._objective == "throughput" else None
+
+    def alone(self, latency_s: float, now_s: float) -> DuelResult | None:
+        """Count a frame of the plan whose turn it is that met no other; returns as `answered`."""
+        self.last_s = now_s
+        if not self._warm_up:
+            self._alone_s.append(latency_s)
+        return self._end(now_s) if self._objective == "latency" else None
+
+    def look(self, now_s: float) -> DuelResult | None:
+        """Every so often: a window that does not get the load that it needs ends without a figure."""
+        patience_s = 2 * MOST_S
+        flows = self._frames >= FEWEST_FRAMES and now_s - self.last_s < patience_s
+        return None if flows or now_s - self._opened_s < patience_s else self._close(None, now_s)
+
+    @property
+    def _frames(self) -> int:
+        return self._answers if self._objective == "throughput" else len(self._alone_s)
+
+    def _end(self, now_s: float) -> DuelResult | None:
+        lasted_s = now_s - (self._opened_s if self._first_s is None else self._first_s)
+        full = self._frames >= LEAST_FRAMES and lasted_s >= LEAST_S
+        if not full and not (lasted_s >= MOST_S and self._frames >= FEWEST_FRAMES):
+            return None
+        if self._objective == "latency":
+            return self._close(statistics.median(self._alone_s), now_s)
+        stood = self._waited >= WAITED * self._answers
+        return self._close(lasted_s / self._answers if stood else None, now_s)
+
+    def _close(self, figure_s: float | None, now_s: float) -> DuelResult | None:
+        """End a window. Without a figure it is taken again, some times."""
+        if figure_s is None:
+            self._void += 1
+            self._start(now_s)
+            return self._outcome(Verdict.NO_LOAD) if self._void >= MOST_VOID else None
+        self._void = 0
+        self._figures[self.turn].append(figure_s)
+        self.turn = 1 - self.turn
+        self._start(now_s)
+        return self._judge() if len(self._figures[0]) == len(self._figures[1]) else None
+
+    def _judge(self) -> DuelResult | None:
+        if self.pairs < LEAST_PAIRS:
+            return None
+        ratios = self._log_ratios
+        mean = statistics.fmean(ratios)
+        squares = math.fsum((ratio - mean) ** 2 for ratio in ratios)
+        spread = math.sqrt((_ASSUMED_WEIGHT * _ASSUMED_SPREAD**2 + squares) / (_ASSUMED_WEIGHT + len(ratios) - 1))
+        if abs(mean) > max(LEAST_DIFFERENCE, _SURE * spread / math.sqrt(len(ratios))):
+            return self._outcome(Verdict.BETTER if mean > 0 else Verdict.NOT_BETTER)
+        return self._outcome(Verdict.NOT_BETTER) if self.pairs >= MOST_PAIRS else None
+
+    @property
+    def _log_ratios(self) -> list[float]:
+        return [math.log(old_s / new_s) for old_s, new_s in zip(*self._figures, strict=False)]
+
+    def _outcome(self, verdict: Verdict) -> DuelResult:
+        old_s, new_s = (statistics.median(figures) if figures else math.nan for figures in self._figures)
+        ratios = self._log_ratios
+        return DuelResult(
+            verdict, (old_s, new_s), math.exp(statistics.fmean(ratios)) if ratios else math.nan, self.pairs
+        )

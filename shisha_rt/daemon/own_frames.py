@@ -1,0 +1,143 @@
+"""Frames of the daemon's own: so that a new one that nobody sends anything yet can compare its plans.
+
+They are noise, always the same; nobody is answered, and nothing counts them. They give way to clients: while one sends
+frames, and for a while after, there are none, and those that wait are taken back.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from shisha_rt.core import event_log
+from shisha_rt.core.lifecycle.events import FrameCancelled
+from shisha_rt.core.lifecycle.tables import FramePhase
+from shisha_rt.core.tuning.state import Profiles, State
+from shisha_rt.daemon.front.requests import Ticket
+from shisha_rt.model.index import ModelIndex
+from shisha_rt.model.noise import noise
+from shisha_rt.protocol.request import InferRequest
+from shisha_rt.tensors import NUMPY_OF
+
+if TYPE_CHECKING:
+    from shisha_rt.daemon.shell import Shell
+
+BUDGET_S: Final = 20.0
+"""For so long in all of a daemon's life, while nothing is built."""
+CALM_S: Final = 2.0
+"""So long no client must have sent anything."""
+_SPARE: Final = 2
+"""Beyond a frame for each team: so that one always waits."""
+
+
+class OwnFrames:
+    """`in_flight`: those that are not answered yet. It is their client's key, too."""
+
+    def __init__(self, shell: Shell, indexes: Sequence[ModelIndex]) -> None:
+        self.in_flight = 0
+        self._shell = shell
+        self._indexes = indexes
+        self._waiting: dict[int, None] = {}
+        self._began = self._failed = False
+        self._sending_since_s = math.inf
+        self._spent_s = 0.0
+        self._frames = 0
+        self._client_s = -math.inf
+
+    @property
+    def sending(self) -> bool:
+        return self._sending_since_s < math.inf
+
+    def make_way(self) -> None:
+        """A client sends a frame."""
+        self._client_s = time.monotonic()
+        if self._began:
+            self._end("a client sends frames")
+
+    def look(self, now_s: float, *, stopping: bool) -> None:
+        """Every so often: begin if that lets tuning go on, pause while a plan is built, end when they are of no use."""
+        tuning = self._shell.cores.tuning
+        if self.sending:
+            self._spent_s, self._sending_since_s = self._spent_s + now_s - self._sending_since_s, now_s
+        is_wanted = tuning.wants_load is not None and tuning.choice.profiles is not Profiles.COMING
+        may = not (stopping or self._failed) and self._spent_s < BUDGET_S and now_s - self._client_s >= CALM_S
+        if may and is_wanted:
+            self._begin(now_s)
+        elif self.sending:
+            self._pause("there is nothing to compare")
+        if self._began and not may:
+            self._end("that was long enough" if self._spent_s >= BUDGET_S else "the daemon is stopping")
+        elif self._began and tuning.state is not State.COMPARING:
+            self._end("plans are compared")
+
+    def _begin(self, now_s: float) -> None:
+        if not self._began:
+            self._began = True
+            objective = str(self._shell.cores.tuning.wants_load)
+            self._shell.write(event_log.OwnFramesBegan(objective=objective), "the clock")
+        if not self.sending:
+            self._sending_since_s = now_s
+        self._fill_up()
+
+    def _pause(self, why: str) -> None:
+        self._sending_since_s = math.inf
+        numbered = self._shell.cores.lifecycle.frames.by_number
+        for frame in list(self._waiting):
+            if frame in numbered and numbered[frame].phase is FramePhase.WAITING:
+                self._shell.post(FrameCancelled(frame), why)
+
+    def _end(self, why: str) -> None:
+        self._began = False
+        self._pause(why)
+        ended = event_log.OwnFramesEnded(frames=self._frames, seconds=round(self._spent_s, 3), reason=why)
+        self._shell.write(ended, "the clock")
+
+    def _fill_up(self) -> None:
+        """Send as many as the objective wants to be under way: one, or more than there are teams."""
+        cores = self._shell.cores
+        live, objective = cores.lifecycle.live, cores.tuning.wants_load
+        if live is None or objective is None:
+            return
+        places = len(cores.lifecycle.available)
+        most = places + _SPARE if objective == "throughput" else 1
+        while self.sending and self.in_flight < most:
+            self._send()
+
+    @cached_property
+    def _inputs(self) -> list[dict[str, memoryview]]:
+        """Of a frame of each shape; made once, while no client sends anything."""
+        generator = np.random.default_rng(0)
+        return [
+            {
+                spec.name: memoryview(
+                    np.full(spec.shape, spec.made_up, NUMPY_OF[spec.datatype]).tobytes()
+                    if spec.made_up
+                    else noise(spec.shape, spec.datatype, generator).tobytes()
+                )
+                for spec in index.inputs
+            }
+            for index in self._indexes
+        ]
+
+    def _send(self) -> None:
+        layout = self._frames % len(self._indexes)
+        tensors = dict(self._inputs[layout])
+        size_bytes = sum(data.nbytes for data in tensors.values())
+        self._frames += 1
+        self.in_flight += 1
+        request = InferRequest("", None, None, None, tensors, (), size_bytes, layout)
+        self._waiting[self._shell.submit_own(request, self._answered)] = None
+
+    def _answered(self, ticket: Ticket) -> None:
+        self.in_flight -= 1
+        self._waiting.pop(ticket.frame, None)
+        if ticket.error is not None and self.sending:  # of noise nothing comes out here
+            self._failed = True
+            self._end(f"they fail: {ticket.message}")
+        elif self.sending:
+            self._fill_up()

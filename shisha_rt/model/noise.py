@@ -1,0 +1,21 @@
+"""Made-up values of tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from shisha_rt.tensors import NUMPY_OF
+
+
+def noise(shape: tuple[int, ...], datatype: str, generator: np.random.Generator) -> npt.NDArray[Any]:
+    """What the values are must not make an operator's work easier, as zeros might; whole numbers may be indices.
+
+    Those of 8 bits are none: they stand for reals, and may be any.
+    """
+    dtype = NUMPY_OF[datatype]
+    if datatype in ("INT8", "UINT8"):
+        return generator.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, shape, dtype, endpoint=True)
+    return generator.standard_normal(shape).astype(dtype) if dtype.kind == "f" else np.zeros(shape, dtype)

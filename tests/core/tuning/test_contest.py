@@ -1,0 +1,279 @@
+"""Plans compared live, in virtual time: what wins, what it takes, and what may come in between."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from shisha_rt.core.lifecycle import events as le
+from shisha_rt.core.tuning import events as ev
+from shisha_rt.core.tuning.profiler_messages import EnginesCompared, NotProfiled
+from shisha_rt.core.tuning.state import WAITING, State
+from shisha_rt.core.tuning.telling import description
+from shisha_rt.costs.engine_trials import EnginesTried, EngineTime, EngineTrial
+from shisha_rt.plan.plan import Plan, Stage
+from tests.core.tuning.contest_world import NAMES, TRIED, World, copies, team
+
+
+def truth(**seconds: float) -> Callable[[Stage], float]:
+    """Seconds of a frame by engine and size of a team: `openvino_1`, `onnxruntime_spin_2`."""
+
+    def of(stage: Stage) -> float:
+        return seconds.get(f"{stage.engine.replace('-', '_')}_{len(stage.teams[0])}", 0.01)
+
+    return of
+
+
+def unprofiled(world: World) -> World:
+    """What layers cost is never known."""
+    world.post(ev.ProfilerSaid(NotProfiled("it cannot be")))
+    return world
+
+
+OPENVINO_FASTER = truth(onnxruntime_1=0.010, openvino_1=0.006, onnxruntime_2=0.007, openvino_2=0.004)
+SPINNING_FASTER = truth(
+    onnxruntime_1=0.010, openvino_1=0.011, onnxruntime_2=0.009, openvino_2=0.007, onnxruntime_spin_2=0.005
+)
+
+
+def test_the_faster_engine_serves_after_some_seconds_and_is_kept() -> None:
+    world = World(OPENVINO_FASTER)
+    assert world.plan == copies()
+    world.serve(30, until=lambda: world.state is State.WATCHING)
+    assert world.plan == copies("openvino")
+    assert world.now_s < 20
+    assert [keep.best.plan for keep in world.kept] == [copies("openvino")]
+    assert world.kept[0].best.measurement.service_s == pytest.approx((0.006,), rel=0.05)
+    (won,) = [record for record in world.told("plans_compared") if record["verdict"] == "better"]
+    assert (won["name"], won["against"]) == ("openvino, 2 copies", "onnxruntime, 2 copies")
+    assert won["ratio"] == pytest.approx(10 / 6, rel=0.05)
+    assert won["seconds"] == pytest.approx(0.003, rel=0.05)
+    world.serve(5)
+    assert (world.failed, world.plan) == (0, copies("openvino"))
+
+
+def test_one_frame_at_a_time_is_the_load_of_latency() -> None:
+    world = World(SPINNING_FASTER, objective="latency")
+    world.serve(60, in_flight=1, until=lambda: world.state is State.WATCHING)
+    assert world.plan == team("onnxruntime-spin")
+    assert world.kept[0].best.measurement.alone_s == pytest.approx(0.005, rel=0.05)
+
+
+def test_what_is_as_good_does_not_replace_what_serves() -> None:
+    for seed in range(4):
+        world = World(truth(onnxruntime_2=0.02, openvino_2=0.02), noise=0.03, seed=seed)
+        world.serve(60, until=lambda: world.state is State.WATCHING)  # noqa: B023 (it is called at once)
+        assert world.plan == copies()
+        assert {record["verdict"] for record in world.told("plans_compared")} == {"not_better"}
+
+
+def test_each_objective_waits_for_its_load() -> None:
+    """A client that sends one frame at a time says nothing of throughput; both are found as they come."""
+    world = World(
+        truth(openvino_1=0.006, openvino_2=0.008, onnxruntime_2=0.007, onnxruntime_spin_2=0.004), objective="auto"
+    )
+    world.serve(60, in_flight=1, until=lambda: len(world.kept) == 1)
+    assert (world.plan, world.state) == (team("onnxruntime-spin"), State.COMPARING)
+    assert world.tuning.wants_load == "throughput"
+    world.serve(60, in_flight=8, until=lambda: len(world.kept) == 2)
+    assert (world.plan, world.state) == (copies("openvino"), State.WATCHING)
+    assert world.tuning.wants_load is None
+
+
+def test_without_frames_nothing_is_tried() -> None:
+    world = unprofiled(World(OPENVINO_FASTER))
+    world.serve(30, in_flight=0)
+    assert (world.lives, world.state) == ([copies()], State.COMPARING)
+    assert world.tuning.doing(world.now_s) == WAITING
+    assert world.tuning.wants_load == "throughput"
+
+
+def test_without_the_load_the_search_begins_in_the_end() -> None:
+    world = unprofiled(World(OPENVINO_FASTER))
+    world.serve(60, in_flight=2, until=lambda: world.state is not State.COMPARING)  # each team has a frame, none waits
+    assert (world.state, world.lives) == (State.NO_COSTS, [copies()])
+    assert 5 <= world.now_s < 10
+    world.serve(60, in_flight=6, until=lambda: world.state is State.WATCHING)  # and later it comes
+    assert world.plan == copies("openvino")
+
+
+def test_frames_that_stop_coming_end_the_comparison_with_what_served() -> None:
+    world = World(OPENVINO_FASTER)
+    world.serve(30, until=lambda: world.lifecycle.beside is not None)
+    world.serve(30, in_flight=0)
+    assert (world.plan, world.lifecycle.beside, world.state) == (copies(), None, State.PROFILING)  # a search waits
+    assert [record["verdict"] for record in world.told("plans_compared")] == ["no_load"]
+    world.serve(60, until=lambda: world.state is State.WATCHING)
+    assert world.plan == copies("openvino")
+
+
+def test_a_load_that_comes_and_goes_does_not_begin_comparisons_over_and_over() -> None:
+    world = World(OPENVINO_FASTER)
+    for _ in range(150):  # bursts of half a second
+        world.serve(0.5, in_flight=6)
+        world.serve(0.5, in_flight=1)
+    assert 1 <= len(world.told("comparison_began")) <= 6
+    assert world.lifecycle.beside is None or world.state is State.COMPARING
+
+
+def test_a_load_that_goes_away_leaves_the_best_plan_that_is_known() -> None:
+    """Throughput is known, and latency could not be compared to its end: nothing is searched, the winner serves on."""
+    world = unprofiled(World(OPENVINO_FASTER, objective="auto"))
+    world.serve(60, until=lambda: len(world.kept) == 1)
+    world.serve(60, in_flight=1, until=lambda: world.lifecycle.beside is not None)
+    world.serve(30, in_flight=0)
+    assert (world.plan, world.lifecycle.beside, world.state) == (copies("openvino"), None, State.WATCHING)
+
+
+def test_what_cannot_be_built_is_told_and_the_next_is_tried() -> None:
+    world = World(OPENVINO_FASTER, refuse=lambda plan: plan == copies("openvino"))
+    world.serve(60, until=lambda: world.state is State.WATCHING)
+    assert world.plan == team("openvino")
+    (failed,) = [record for record in world.told("plans_compared") if record["verdict"] == "cannot_run"]
+    assert failed["name"] == "openvino, 2 copies"
+    assert "the engine raised" in failed["reason"]
+    assert world.failed == 0
+
+
+def test_an_engine_that_computes_otherwise_or_is_far_slower_is_not_tried() -> None:
+    default, other = TRIED.engines
+    wrong = EnginesTried((default, replace_trial(other, difference=0.5)))
+    slow = EnginesTried((default, replace_trial(other, times=(EngineTime(1, 0.1, 0.1, 9), EngineTime(2, 0.1, 0.1, 9)))))
+    for tried in (wrong, slow, EnginesTried((default,))):
+        world = World(OPENVINO_FASTER, tried=tried)
+        world.serve(60, until=lambda: world.state is State.WATCHING)  # noqa: B023 (it is called at once)
+        assert not any(stage.engine == "openvino" for plan in world.lives for stage in plan.stages)
+
+
+def replace_trial(trial: EngineTrial, **fields: object) -> EngineTrial:
+    return EngineTrial(**{**{name: getattr(trial, name) for name in trial.__struct_fields__}, **fields})
+
+
+def test_engines_that_are_told_later_are_waited_for() -> None:
+    world = World(OPENVINO_FASTER, tried=None)
+    world.tuning.contests.awaited = True
+    world.serve(5)
+    assert (world.lives, world.tuning.wants_load) == ([copies()], None)
+    world.post(ev.ProfilerSaid(EnginesCompared(TRIED)))
+    world.serve(60, until=lambda: world.state is State.WATCHING)
+    assert world.plan == copies("openvino")
+    (engines,) = world.told("engines_found")
+    assert engines["usable"] == ["onnxruntime", "openvino"]
+
+
+def duelling() -> World:
+    world = World(OPENVINO_FASTER)
+    world.serve(30, until=lambda: world.lifecycle.beside is not None)
+    world.serve(1)
+    assert world.lifecycle.beside is not None
+    return world
+
+
+def test_a_clients_plan_ends_the_comparison() -> None:
+    world, wanted = duelling(), team()
+    world.post(le.PlanProposed(le.Owner.CLIENT, 1, wanted))
+    world.serve(5)
+    assert (world.plan, world.state, world.lifecycle.beside) == (wanted, State.PAUSED, None)
+    assert world.failed == 0
+
+
+def test_a_pause_leaves_what_led_so_far() -> None:
+    world = duelling()
+    world.post(ev.PauseAsked("asked"))
+    world.serve(5)
+    assert (world.plan, world.state, world.lifecycle.beside) == (copies(), State.PAUSED, None)
+    world.post(ev.SearchAsked("asked"))
+    world.serve(60, until=lambda: world.state is State.WATCHING)
+    assert world.plan == copies("openvino")
+
+
+def test_a_pause_while_a_challenger_is_built_does_not_let_it_serve() -> None:
+    world = World(OPENVINO_FASTER)
+    world.serve(30, until=lambda: bool(world.told("comparison_began")))
+    challenger = world.lives[-1]
+    world.post(ev.PauseAsked("asked"))
+    world.serve(5)
+    assert world.lifecycle.beside is None
+    assert (world.state, world.plan) == (State.PAUSED, copies()), challenger
+
+
+def test_a_place_that_is_lost_ends_the_comparison_and_others_are_tried() -> None:
+    world = duelling()
+    world.post(le.PlaceDown("core1"))
+    world.serve(60, until=lambda: world.state is State.WATCHING)
+    assert world.plan == copies("openvino", names=("core0",))
+    world.post(le.PlaceUp("core1"))
+    world.post(ev.PlaceReturned("core1"))
+    world.serve(60, until=lambda: world.state is State.WATCHING and len(world.plan.places) == 2)
+    assert world.plan == copies("openvino")
+    assert world.failed == 0
+
+
+def test_on_many_places_half_size_teams_and_fewer_copies_are_tried_too() -> None:
+    names = tuple(f"core{i}" for i in range(8))
+
+    def crowded(stage: Stage) -> float:
+        return 0.01 * len(stage.teams) ** 2 / len(stage.teams[0])  # copies get into each other's way
+
+    world = World(crowded, names=names, tried=EnginesTried(TRIED.engines[:1]))
+    world.serve(60, in_flight=16, until=lambda: world.state is State.WATCHING)
+    (began,) = world.told("comparison_began")
+    assert set(began["candidates"]) == {
+        "onnxruntime, a team of 8",
+        "onnxruntime, 2 teams of 4",
+        "onnxruntime, a team of 4",
+        "onnxruntime, 4 copies",
+    }
+    assert world.plan == team(names=names)
+
+
+def test_status_tells_how_far_it_is() -> None:
+    world = duelling()
+    comparing = description(world.tuning, world.now_s)["comparing"]
+    assert comparing["candidates"] == 4
+    assert comparing["tried"] in (1, 2)
+    assert comparing["ahead"] in ("onnxruntime, 2 copies", "openvino, 2 copies")
+    world.serve(60, until=lambda: world.state is State.WATCHING)
+    assert description(world.tuning, world.now_s)["comparing"] is None
+
+
+@pytest.mark.parametrize("seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(6, 100))])
+def test_whatever_comes_in_between_no_frame_is_lost_and_the_best_serves_in_the_end(seed: int) -> None:
+    rng = random.Random(seed)
+    world = World(OPENVINO_FASTER, seed=seed, noise=rng.choice((0.01, 0.05)))
+    seen: Counter[str] = Counter()
+    proposals = 0
+    for _ in range(12):
+        world.serve(rng.random() * 2, in_flight=rng.choice((0, 1, 6, 6, 6)))
+        act = rng.choice(("kill", "kill", "down", "up", "client", "restart", "pause", "nothing"))
+        place = rng.choice(NAMES)
+        seen[act] += 1
+        if act == "kill":
+            world.kill(place)
+        elif act == "down":
+            world.post(le.PlaceDown(place))
+        elif act == "up" and place not in world.lifecycle.available:
+            world.post(le.PlaceUp(place))
+            world.post(ev.PlaceReturned(place))
+        elif act == "client":
+            proposals += 1
+            plan: Plan = rng.choice((copies(), team(), copies("openvino"), team("onnxruntime-spin")))
+            world.post(le.PlanProposed(le.Owner.CLIENT, proposals, plan))
+        elif act == "restart":
+            world.post(ev.SearchAsked("asked"))
+        elif act == "pause":
+            world.post(ev.PauseAsked("asked"))
+    for name in NAMES:
+        if name not in world.lifecycle.available:
+            world.post(le.PlaceUp(name))
+            world.post(ev.PlaceReturned(name))
+    world.serve(2)
+    world.post(ev.SearchAsked("asked"))
+    world.serve(120, until=lambda: world.state is State.WATCHING and len(world.plan.places) == 2)
+    assert world.plan == copies("openvino"), (world.state, seen)
+    world.serve(5, in_flight=0)
+    assert world.answered == world.sent
+    assert world.failed <= seen["kill"] + seen["down"]

@@ -39,7 +39,7 @@ def infer(
     parameters = {"binary_data_size": len(values) * values.itemsize}
     header = json.dumps(
         {
-            "inputs": [{**tensor, "parameters": parameters}],
+            "inputs": [{**tensor, "shape": one_frame(model), "parameters": parameters}],
             "parameters": {"binary_data_output": True, "deadline_ms": deadline_ms},
         }
     ).encode()
@@ -62,6 +62,11 @@ def infer(
     return answer, outputs
 
 
+def one_frame(model: dict[str, Any]) -> list[int]:
+    """The shape of its first input. -1 at its beginning: a request may have several frames."""
+    return [max(1, size) for size in model["inputs"][0]["shape"]]
+
+
 def little_endian(values: array[float]) -> array[float]:
     """As the wire has it, or back."""
     if sys.byteorder == "big":
@@ -80,7 +85,8 @@ def main() -> None:
     connection = http.client.HTTPConnection(options.address)  # one connection for all: it is kept open
     try:
         model = ask(connection, f"/v2/models/{options.model}")
-        values = array("f", (random.random() for _ in range(math.prod(model["inputs"][0]["shape"]))))
+        shape = one_frame(model)
+        values = array("f", (random.random() for _ in range(math.prod(shape))))
         for number in range(options.frames):
             _, outputs = infer(connection, model, values, options.deadline_ms)
             for name, output in outputs.items():

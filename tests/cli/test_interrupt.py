@@ -21,4 +21,5 @@ def test_no_traceback(daemon: DaemonProcess, after_s: float) -> None:
         process.send_signal(signal.SIGINT)
         _, err = process.communicate()
     if "site.py" not in err:  # the interpreter itself was not up yet
-        assert (process.returncode, err) == (130, "")
+        assert err == ""
+        assert process.returncode in (130, -signal.SIGINT)  # the same to a shell: the interpreter was at its end

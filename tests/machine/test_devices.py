@@ -372,7 +372,7 @@ class TestRunningDevices:
             (
                 ("plain foreign",),
                 "exact",
-                "device foreign: its engine openvino is not installed, expected it: pip install 'shisha-rt[openvino]'",
+                "device foreign: its engine openvino is not installed, expected it: pip install ",
             ),
             (
                 ("foreign_rounded",),

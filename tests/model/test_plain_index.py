@@ -11,12 +11,13 @@ from shisha_rt.cache import LIST_FILE
 from shisha_rt.daemon.sweep import passing_tensors
 from shisha_rt.measure import compile as compile_module
 from shisha_rt.measure.compile import compile_model
+from shisha_rt.model.batches import follow_batch
 from shisha_rt.model.graph import Graph, Operator, Tensor
 from shisha_rt.model.index import Crossing
 from shisha_rt.model.layers import group_layers
 from shisha_rt.model.plain_index import plain_index
 from shisha_rt.model.reader.index_file import FILE_NAME
-from shisha_rt.model.split_index import with_splits
+from shisha_rt.model.split_index import with_batches, with_splits
 from shisha_rt.plan.plan import Plan
 from shisha_rt.tensors import TensorSpec
 from tests.model.networks import network, weight, write
@@ -87,7 +88,8 @@ def test_a_plain_model_needs_no_engine_and_keeps_nothing_but_its_index(
     compiled = compile_model(path, plain=True)
     assert compiled.legal_cuts == {0}
     graph = compiled.model.graph
-    assert compiled.index == with_splits(plain_index(graph, compiled.layers), graph, compiled.layers)
+    split = with_splits(plain_index(graph, compiled.layers), graph, compiled.layers)
+    assert compiled.index == with_batches(split, graph, follow_batch(graph, {}))
     assert {file.name for file in compiled.engine_folder.iterdir()} == {FILE_NAME, LIST_FILE}
     assert compiled.engine_folder.parent.name == compiled.model.key
     assert (compiled.model_folder / "clean.onnx").is_file()

@@ -98,8 +98,12 @@ def test_every_name_has_a_topology(name: str) -> None:
     assert onnx.load_model_from_string(zoo._topology(name)).graph.node
 
 
-def test_model_argument_is_a_path_or_a_name() -> None:
-    assert resolve_model("some/model.onnx") == Path("some/model.onnx")
+def test_model_argument_is_a_path_or_a_name(tmp_path: Path) -> None:
+    file = tmp_path / "model.onnx"
+    file.touch()
+    assert resolve_model(str(file)) == file
+    with pytest.raises(BadInput, match="no such file"):
+        resolve_model("some/model.onnx")
     assert resolve_model("zoo:squeezenet") == zoo_path("squeezenet")
     with pytest.raises(BadInput, match=r"zoo:lenet: no such network; expected one of alexnet, .*zfnet512"):
         resolve_model("zoo:lenet")
@@ -131,7 +135,7 @@ def test_the_recogniser_carries_its_characters() -> None:
 @pytest.mark.parametrize("name", sorted(TRAINED))
 def test_a_trained_network_without_its_package(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(zoo, "_PACKAGE", "no-such-package")
-    with pytest.raises(BadInput, match=rf"^zoo:{name}: .*expected the extra 'real': pip install 'shisha-rt\[real\]'$"):
+    with pytest.raises(BadInput, match=rf"^zoo:{name}: .*expected the extra 'real': pip install .*\[real\]'$"):
         zoo_path(name)
     monkeypatch.setattr(zoo, "_PACKAGE", "onnx")  # stands for another version, which has other files
     with pytest.raises(

@@ -22,6 +22,9 @@ from tests.serving.load import Load, assert_kept
 from tests.serving.placed import described, machine_of
 from tests.serving.tuned import await_state, events, tuner
 
+# Schedules of partitions are a paper's: what serves by default does not load them.
+pytestmark = pytest.mark.long
+
 SLOWED = 0.02
 """At this speed one convolution on the accelerator takes longer than the whole network elsewhere."""
 

@@ -107,7 +107,8 @@ def test_outputs_as_large_as_the_data_makes_them_are_left_to_onnxruntime(tmp_pat
 @WITHOUT_OPENVINO
 def test_an_engine_that_dies_of_it_costs_no_other_its_figures(tmp_path: Path) -> None:
     def end_the_last(_: Progress) -> None:
-        for child in psutil.Process().children()[1:]:
+        engines = [child for child in psutil.Process().children() if "stages.jobs.one_engine" in child.cmdline()]
+        for child in sorted(engines, key=lambda child: child.pid)[1:]:
             child.kill()
 
     right, other = try_engines(job_of(compile_model(residual(tmp_path))), end_the_last).engines

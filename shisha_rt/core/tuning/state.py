@@ -59,10 +59,10 @@ class State(Enum):
     PROFILING = "profiling"
     NO_COSTS = "no_costs"
     PAUSED = "paused"
-    COMPARING = "comparing"
     TUNING = "tuning"
     SETTLING = "settling"
     WATCHING = "watching"
+    COMPARING = "comparing"
 
 
 WAITING: Final = "waiting"

@@ -23,6 +23,9 @@ from shisha_rt.errors import Error
 from shisha_rt.plan.plan import Plan
 from tests.core.lifecycle.simulated_world import BrokenPromise, run
 
+# It tests the tests: what they would find is for `make test-long` to show.
+pytestmark = pytest.mark.long
+
 MOST_SEEDS: Final = 2000
 
 

@@ -29,6 +29,9 @@ from shisha_rt.plan.plan import Plan
 from tests.core.lifecycle.simulated_world import BrokenPromise
 from tests.core.tuning.planning_world import run
 
+# It tests the tests: what they would find is for `make test-long` to show.
+pytestmark = pytest.mark.long
+
 MOST_SEEDS: Final = 600
 
 

@@ -141,6 +141,7 @@ class Error(StrEnum):
     NOT_READY = "not_ready", Code.FAILED_PRECONDITION
     DRAINING = "draining", Code.UNAVAILABLE
     STOPPED = "stopped", Code.UNAVAILABLE
+    MODEL_GONE = "model_gone", Code.UNAVAILABLE
     RECEIVER_GONE = "receiver_gone", Code.UNAVAILABLE
 
     # The way to the daemon, and a client's use of it.
@@ -154,6 +155,8 @@ class Error(StrEnum):
     TOO_MANY_CALLERS = "too_many_callers", Code.RESOURCE_EXHAUSTED
 
     # What operators ask for.
+    ONE_MODEL = "one_model", Code.UNIMPLEMENTED
+    LOAD_FAILED = "load_failed", Code.FAILED_PRECONDITION
     UNKNOWN_PLACE = "unknown_place", Code.NOT_FOUND
     PLACE_RELEASED = "place_released", Code.FAILED_PRECONDITION
     LAST_PLACE = "last_place", Code.FAILED_PRECONDITION

@@ -29,6 +29,7 @@ from shisha_rt.cli.grouped_help import GroupedCommand, GroupedCommands
 from shisha_rt.cli.keys import keys
 from shisha_rt.cli.layers import layers
 from shisha_rt.cli.live_plan import place_set, plan_get, plan_set
+from shisha_rt.cli.models import models, models_load, models_undo, models_unload
 from shisha_rt.cli.place import place
 from shisha_rt.cli.place_split import place_split
 from shisha_rt.cli.plan import plan
@@ -63,6 +64,10 @@ _COMMANDS: Final[Sequence[tuple[str, Callable[..., object], str, str, str]]] = (
     ("plan get", plan_get, _WATCH, _NO_DAEMON, "plan set, status; docs/plans.md"),
     ("plan set", plan_set, _WATCH, f"{_NO_DAEMON}, or it refuses the plan", "plan get, tuner; docs/plans.md"),
     ("place set", place_set, _WATCH, f"{_NO_DAEMON}, or it refuses", "status; docs/machines.md"),
+    ("models", models, _WATCH, _NO_DAEMON, "serve, status; docs/several-models.md"),
+    ("models load", models_load, _WATCH, f"{_NO_DAEMON}, or the model cannot be served", "docs/several-models.md"),
+    ("models undo", models_undo, _WATCH, f"{_NO_DAEMON}, or it refuses", "models load; docs/several-models.md"),
+    ("models unload", models_unload, _WATCH, f"{_NO_DAEMON}, or it refuses", "models load; docs/several-models.md"),
     ("layers", layers, _PAPER, "MODEL could not be built or written", "costs, plan; docs/models.md"),
     ("costs", costs, _PAPER, "MODEL could not be run", "plan; docs/machines.md"),
     ("plan", plan, _PAPER, "there is no plan, or none was found in time", "costs, serve; docs/plans.md"),

@@ -51,6 +51,9 @@ Endpoint = Annotated[
     str | None,
     typer.Option(metavar="URL", help="Where the daemon listens. Default: $SHISHA_ENDPOINT, or tcp://127.0.0.1:5555."),
 ]
+OfModel = Annotated[
+    str | None, typer.Option("--model", metavar="NAME", help="Which model is meant, where an address serves several.")
+]
 Key = Annotated[
     Path | None,
     typer.Option("--key", metavar="FILE", help="Your secret key, for a daemon that asks for keys: NAME.key_secret."),
@@ -81,13 +84,15 @@ class DaemonOptions:
     endpoint: Endpoint = None
     key: Key = None
     server_key: ServerKey = None
+    model: OfModel = None
 
     def client(self) -> Client:
         """A client of that daemon, which waits for it as long as commands do. Raises as `Client` does."""
         from shisha_rt.cli.drive.reach import REACH_S
         from shisha_rt.client import Client
 
-        return Client(self.endpoint, timeout_s=REACH_S, secret_key=self.key, server_key=self.server_key)
+        own, theirs = self.key, self.server_key
+        return Client(self.endpoint, timeout_s=REACH_S, model=self.model, secret_key=own, server_key=theirs)
 
 
 OptionsT = TypeVar("OptionsT")

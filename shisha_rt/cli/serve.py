@@ -70,10 +70,10 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
 def serve(
     context: typer.Context,
     source: Annotated[
-        str,
+        list[str],
         typer.Argument(
-            metavar="CONFIG|MODEL",
-            help="A daemon file (.toml), an ONNX file, or zoo:NAME.",
+            metavar="CONFIG|MODEL...",
+            help="A daemon file (.toml), ONNX files or zoo:NAME, or a folder of ONNX files.",
             autocompletion=offer_models,
         ),
     ],
@@ -96,12 +96,18 @@ def serve(
       shisha-rt serve model.onnx --machine board.toml --http 127.0.0.1:8000
       shisha-rt serve lines.onnx --shape x=1x3x48x160 --shape x=1x3x48x640
       shisha-rt serve daemon.toml
+      shisha-rt serve detector.onnx recogniser.onnx
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     from shisha_rt.daemon.service_manager import ServiceManager
+    from shisha_rt.repository.entries import names_several
 
     log = logging.INFO if verbose else logging.WARNING, "%(asctime)s %(message)s"
     logging.basicConfig(level=log[0], format=log[1])
     manager = ServiceManager(os.environ)  # before any other process is started
+    if names_several(source):
+        with _sigterm_ends_a_start(), contextlib.closing(manager):
+            _serve_several(context.params, manager, log, fresh=fresh)
+        return
     with _sigterm_ends_a_start(), contextlib.closing(manager):
         daemon = _daemon(context.params, manager, log, fresh=fresh)
 
@@ -145,49 +151,59 @@ def _daemon(options: Mapping[str, Any], manager: ServiceManager, log: tuple[int,
         preparer = PreparerLink()  # first: it loads what it needs while this process does
         leaving.callback(preparer.close)
         settings = settings_of(options)  # all that a daemon file may say, too
-        from shisha_rt.daemon.front.addresses import addresses_of
         from shisha_rt.daemon.host_share import share_of
-        from shisha_rt.daemon.prepared import Preparation
+        from shisha_rt.daemon.start import start_daemon
 
-        addresses = addresses_of(settings)
         share = share_of(settings)
         leaving.callback(share.close)
         check_cluster(settings.ray, share.machine)
         engine_of(settings, share.machine)  # raises for one that cannot be had
         share.say()
-        asked, joined = Preparation(settings, share.machine, fresh), None
-        if settings.ray is None:
-            preparer.ask(asked, log)
-        else:  # the line to the cluster stays with this process
-            from shisha_rt.daemon.prepare import prepare
-            from shisha_rt.hosts.joined import Joined
-
-            preparer.close()
-            joined = Joined(settings.ray, share.machine, tell)
-            leaving.callback(joined.close)
-        from shisha_rt.daemon.server import Daemon
-
-        prepared = preparer.wait(tell) if joined is None else prepare(asked, tell, joined)
-        ahead = preparer if joined is None else None
-        daemon = Daemon(prepared, addresses, settings.max_output_bytes, manager, joined, share, ahead)
+        daemon = start_daemon(settings, share, preparer, manager, log, tell, fresh=fresh)
         leaving.pop_all()  # it is the daemon's now
     tell(f"starting {len(share.machine.usual)} workers")
     return daemon
+
+
+def _serve_several(options: Mapping[str, Any], manager: ServiceManager, log: tuple[int, str], *, fresh: bool) -> None:
+    """Serve several models until told to stop: each by a daemon of its own, all at one address."""
+    from shisha_rt.daemon.host_share import share_of
+    from shisha_rt.repository.entries import entries_of
+    from shisha_rt.repository.host import ModelHost
+
+    settings, entries = entries_of(options["source"], _given(options))
+    share = share_of(settings)
+    for entry in entries:
+        engine_of(entry.settings, share.machine)  # raises for one that cannot be had
+    share.say()
+    host = ModelHost(settings, entries, share, log, manager, fresh=fresh)
+
+    def announce() -> None:
+        line = {"ready": True, "endpoint": host.front.endpoint, "metrics": host.metrics_page}
+        line |= {"http": host.web.urls} if host.web.urls else {}
+        print(json.dumps(line | {"models": [*host.models]}), flush=True)
+
+    host.run(announce)
 
 
 def settings_of(options: Mapping[str, Any]) -> Settings:
     """What `serve` is started with: the daemon file's keys, and over them the options. Raises BadInput."""
     from msgspec.structs import replace
 
-    source: str = options["source"]
+    (source,) = options["source"]
     settings = read_settings(Path(source)) if source.endswith(".toml") else Settings(source)
-    given = {"groups" if name == "group" else name: _plain(value) for name, value in options.items()}
-    given["dims"] = {**settings.dims, **parse_dims(options["dim"])}
-    given["shape"] = tuple(parse_shapes(options["shape"])) if options["shape"] else settings.shape
-    keys = Settings.__struct_fields__
-    settings = replace(settings, **{name: value for name, value in given.items() if name in keys and value is not None})
+    given = _given(options)
+    settings = replace(settings, **given | {"dims": {**settings.dims, **given.get("dims", {})}})
     check_built(settings, source)
     return settings
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a daemon file that options have set."""
+    given = {"groups" if name == "group" else name: _plain(value) for name, value in options.items()}
+    given["dims"] = parse_dims(options["dim"]) or None
+    given["shape"] = tuple(parse_shapes(options["shape"])) if options["shape"] else None
+    return {name: value for name, value in given.items() if name in Settings.__struct_fields__ and value is not None}
 
 
 def _plain(value: object) -> object:

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from shisha_rt.cli.layers import form_in_words
-from shisha_rt.cli.options import Endpoint, Json, Key, ServerKey
+from shisha_rt.cli.models import show_models
+from shisha_rt.cli.options import DaemonOptions, Json, takes
 from shisha_rt.model.input_sizes import shapes_in_words
 from shisha_rt.show.aims import aim_in_words
 from shisha_rt.show.picture import draw, milliseconds
 from shisha_rt.show.stages import placement_lines, pool_lines, stage_boxes
 
 
-def status(endpoint: Endpoint = None, key: Key = None, server_key: ServerKey = None, as_json: Json = False) -> None:
+@dataclass(frozen=True, slots=True)
+class StatusOptions(DaemonOptions):
+    as_json: Json = False
+
+
+@takes(StatusOptions)
+def status(asked: StatusOptions) -> None:
     """Show what a running daemon does.
 
     Each stage is a box on its place, with the median time that it takes for a frame; a frame passes them from left to
@@ -27,15 +35,17 @@ def status(endpoint: Endpoint = None, key: Key = None, server_key: ServerKey = N
       shisha-rt status
       shisha-rt status --endpoint ipc:///run/user/1000/shisha.sock
       shisha-rt status --endpoint tcp://192.168.1.20:5555 --key me.key_secret --server-key daemon.key
+      shisha-rt status --model detector
       shisha-rt status --json | jq .throughput_fps
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    from shisha_rt.cli.drive.reach import REACH_S, plainly
-    from shisha_rt.client import Client
+    from shisha_rt.cli.drive.reach import plainly
 
-    with plainly(), Client(endpoint, timeout_s=REACH_S, secret_key=key, server_key=server_key) as client:
+    with plainly(), asked.client() as client:
         told_status = client.status()
-    if as_json:
+    if asked.as_json:
         print(json.dumps(told_status))
+    elif "models" in told_status:
+        show_models(told_status["models"])
     else:
         _show(told_status)
 

@@ -91,7 +91,7 @@ def submit(asked: SubmitOptions) -> None:
     tally = Tally(keep_outputs=asked.output is not None)
     interrupted = False
     try:
-        asyncio.run(_run(asked.endpoint, (asked.key, asked.server_key), load, tally))
+        asyncio.run(_run(asked, load, tally))
     except KeyboardInterrupt:
         interrupted = True
     if interrupted and tally.model is None:
@@ -237,13 +237,14 @@ class Tally:
         return f"{name} {[len(arrays), *(shape[1:] if self.along_batch and shape[:1] == (1,) else shape)]}"
 
 
-async def _run(endpoint: str | None, keys: tuple[Path | None, str | None], load: _Load, tally: Tally) -> None:
+async def _run(asked: DaemonOptions, load: _Load, tally: Tally) -> None:
     from shisha_rt.cli.drive.frames import frames_of_any, has_frames_along_batch, model_shapes
     from shisha_rt.cli.drive.reach import REACH_S, plainly
     from shisha_rt.client import AsyncClient
 
     with plainly():
-        async with AsyncClient(endpoint, secret_key=keys[0], server_key=keys[1]) as client:
+        own, theirs = asked.key, asked.server_key
+        async with AsyncClient(asked.endpoint, model=asked.model, secret_key=own, server_key=theirs) as client:
             metadata = await client.call("model_metadata", timeout_s=REACH_S)
             shapes = model_shapes(metadata)
             frames = [frame for path, content in load.contents for frame in frames_of_any(path, content, shapes)]

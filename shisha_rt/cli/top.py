@@ -7,11 +7,12 @@ import select
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from shisha_rt.cli.options import Endpoint, Key, ServerKey
+from shisha_rt.cli.options import DaemonOptions, takes
 from shisha_rt.show.screen import Screen
 
 if TYPE_CHECKING:
@@ -20,15 +21,16 @@ if TYPE_CHECKING:
 _AT_ONCE: Final = 1000
 
 
-def top(
-    endpoint: Endpoint = None,
-    key: Key = None,
-    server_key: ServerKey = None,
+@dataclass(frozen=True, slots=True)
+class TopOptions(DaemonOptions):
     interval: Annotated[
         float, typer.Option(metavar="S", min=0.1, max=60, help="Seconds between two looks at the daemon.")
-    ] = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="Print one frame and end.")] = False,
-) -> None:
+    ] = 1.0
+    once: Annotated[bool, typer.Option("--once", help="Print one frame and end.")] = False
+
+
+@takes(TopOptions)
+def top(asked: TopOptions) -> None:
     """Watch a running daemon: stages, places, and the tuner's trials.
 
     A bar is as long as the stage takes for a frame; the slowest stage sets the throughput. A star marks what is
@@ -42,16 +44,15 @@ def top(
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     from rich.console import Console
 
-    from shisha_rt.cli.drive.reach import REACH_S, plainly
-    from shisha_rt.client import Client
+    from shisha_rt.cli.drive.reach import plainly
 
     console = Console(highlight=False)
     view = _View()
-    with plainly(), Client(endpoint, timeout_s=REACH_S, secret_key=key, server_key=server_key) as client:
-        if once or not console.is_terminal:
+    with plainly(), asked.client() as client:
+        if asked.once or not console.is_terminal:
             console.print(view.look(client))
             return
-        _keep_drawing(view, client, console, interval)
+        _keep_drawing(view, client, console, asked.interval)
 
 
 class _View:

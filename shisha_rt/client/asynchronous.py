@@ -40,17 +40,19 @@ class AsyncClient:
         *,
         timeout_s: float = TIMEOUT_S,
         share: bool = True,
+        model: str | None = None,
         context: Context | None = None,
         secret_key: SecretKey | None = None,
         server_key: ServerKey | None = None,
     ) -> None:
-        self._link = Link(endpoint, context, share=share, secret_key=secret_key, server_key=server_key)
+        self._link = Link(endpoint, context, share=share, model=model, secret_key=secret_key, server_key=server_key)
         self._timeout_s = timeout_s
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: dict[str, asyncio.Future[Outcome]] = {}
         self._stirred = asyncio.Event()
         self._introducing = asyncio.Lock()
         self._prober: asyncio.TimerHandle | None = None
+        self._watched: tuple[int, list[int]] = -1, []  # the link's turn, and its descriptors
 
     async def __aenter__(self) -> Self:
         return self
@@ -67,8 +69,8 @@ class AsyncClient:
         if self._prober is not None:
             self._prober.cancel()
         if self._loop is not None and not self._loop.is_closed():
-            for socket in (self._link.socket, self._link.watch):
-                self._loop.remove_reader(socket.fileno())
+            for fd in self._watched[1]:
+                self._loop.remove_reader(fd)
         self._link.close()
         self._collect()
 
@@ -178,6 +180,10 @@ class AsyncClient:
     async def _introduce(self, patience: Patience) -> None:
         """Learn who the daemon is and what its model takes, once for each connection, and have memory to share."""
         self._settle(self._link.look())
+        if self._link.is_to_leave:
+            await self._leave(patience)
+        if self._link.follow():
+            self._watch()
         memory = self._link.memory
         if self._link.conversation.signature is not None and (memory is None or not memory.wants):
             return
@@ -190,6 +196,9 @@ class AsyncClient:
         try:
             while self._link.conversation.signature is None:
                 await self._ask("server_metadata", {}, patience)
+                if self._link.follow():
+                    self._watch()
+                    continue
                 await self._ask("model_metadata", {}, patience)
             while memory is not None and memory.wants and patience.left_s:
                 memory.advance()
@@ -197,6 +206,18 @@ class AsyncClient:
                     await asyncio.sleep(_LOOK_S)
         finally:
             self._introducing.release()
+
+    async def _leave(self, patience: Patience) -> None:
+        """What is in flight is answered where it is; then the public address is asked again."""
+        while self._link.is_to_leave and patience.left_s:
+            if not self._link.conversation.in_flight:
+                self._link.leave()
+                self._watch()
+                return
+            self._stirred.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(patience.left_s):
+                    await self._stirred.wait()
 
     async def _ask(self, op: str, arguments: Mapping[str, object], patience: Patience) -> Fields:
         self._settle(self._link.look())
@@ -257,11 +278,21 @@ class AsyncClient:
         loop = asyncio.get_running_loop()
         if self._loop is None and not self._link.closed:
             self._loop = loop
-            for socket in (self._link.socket, self._link.watch):
-                loop.add_reader(socket.fileno(), self._collect)
+            self._watch()
         elif self._loop not in (None, loop):
             raise error_for(Error.CLIENT_MISUSED, "the client belongs to another event loop")
         return loop
+
+    def _watch(self) -> None:
+        """Have the event loop tell of the link's sockets, which are others after each of its turns."""
+        turn, fds = self._watched
+        if self._loop is None or self._link.closed or turn == self._link.turns:
+            return
+        for fd in fds:
+            self._loop.remove_reader(fd)
+        self._watched = self._link.turns, [int(socket.fileno()) for socket in (self._link.socket, self._link.watch)]
+        for fd in self._watched[1]:
+            self._loop.add_reader(fd, self._collect)
 
     def _collect(self) -> None:
         self._settle(self._link.drain())
@@ -271,6 +302,7 @@ class AsyncClient:
             future = self._waiting.get(request_id)
             if future is not None and not future.done():
                 future.set_result(outcome)
+        self._watch()
         self._stirred.set()  # whatever was looked for, a request may be taken now
 
     def _abandon(self, request_id: str) -> None:

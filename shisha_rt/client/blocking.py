@@ -26,10 +26,10 @@ class Client:
     """The blocking client of one daemon.
 
     `timeout_s` is how long a call waits unless it is told otherwise. Making a client waits for nothing; the first
-    call waits for the daemon to be there. With `share` large tensors travel through memory that client and daemon
-    share, where both are on one host. `context` is a pyzmq context to use in place of the shared one. A daemon that
-    other hosts can reach asks for keys: `secret_key` is the file of one's own (NAME.key_secret), `server_key` the
-    daemon's public key, or its file.
+    call waits for the daemon to be there. `model`: which one is meant, where an address serves several. With `share`
+    large tensors travel through memory that client and daemon share, where both are on one host. `context` is a pyzmq
+    context to use in place of the shared one. A daemon that other hosts can reach asks for keys: `secret_key` is the
+    file of one's own (NAME.key_secret), `server_key` the daemon's public key, or its file.
     """
 
     def __init__(
@@ -38,11 +38,12 @@ class Client:
         *,
         timeout_s: float = TIMEOUT_S,
         share: bool = True,
+        model: str | None = None,
         context: Context | None = None,
         secret_key: SecretKey | None = None,
         server_key: ServerKey | None = None,
     ) -> None:
-        self._link = Link(endpoint, context, share=share, secret_key=secret_key, server_key=server_key)
+        self._link = Link(endpoint, context, share=share, model=model, secret_key=secret_key, server_key=server_key)
         self._timeout_s = timeout_s
         self._settled: dict[str, Outcome] = {}
 
@@ -167,10 +168,23 @@ class Client:
     def _introduce(self, patience: Patience) -> None:
         """Learn who the daemon is and what its model takes, once for each connection, and have memory to share."""
         self._settle(self._link.look())
+        if self._link.is_to_leave:
+            self._leave(patience)
+        self._link.follow()
         while self._link.conversation.signature is None:
             self._ask("server_metadata", {}, patience)
+            if self._link.follow():
+                continue
             self._ask("model_metadata", {}, patience)
         self._share(patience)
+
+    def _leave(self, patience: Patience) -> None:
+        """What is in flight is answered where it is; then the public address is asked again."""
+        while self._link.is_to_leave and patience.left_s:
+            if not self._link.conversation.in_flight:
+                self._link.leave()
+            else:
+                self._settle(self._link.wait(min(patience.left_s, PROBE_S)))
 
     def _share(self, patience: Patience) -> None:
         memory = self._link.memory

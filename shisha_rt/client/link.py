@@ -8,6 +8,8 @@ delicate about ZeroMQ stands here once:
 - Descriptors are polled, or EVENTS asked for, before reading: that nothing is there costs an exception otherwise, which
   takes longer than all the rest.
 - Messages are read before the watch, so that answers which came before the connection broke still count.
+- Where several models are served the public address leads to the own daemon of each (`follow`), and whoever has lost
+  that, or is sent away by it, asks the public address again: both by new sockets.
 - A handshake that is refused ends libzmq's attempts for ever; so there is a new one with each call that comes later.
 Shell.
 """
@@ -17,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import socket
 import time
 import uuid
 from typing import Any, Final, TypeAlias, cast
@@ -59,7 +62,9 @@ _WATCHED: Final = (
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
     | zmq.EVENT_DISCONNECTED
+    | zmq.EVENT_CONNECT_RETRIED
 )
+_NOT_THERE: Final = frozenset({zmq.EVENT_DISCONNECTED, zmq.EVENT_CONNECT_RETRIED})
 _BROKEN_OFF: Final = 3
 """So many handshakes in a row that end without a word are no accident, such as a daemon that has just been killed."""
 
@@ -87,7 +92,12 @@ class Patience:
 
 
 class Link:
-    """`socket` and `watch` are for waiting on; only this class reads and writes them. `memory` None: none is shared."""
+    """`socket` and `watch` are for waiting on; only this class reads and writes them. `memory` None: none is shared.
+
+    `endpoint` is the address that the client was given, `at` the one it is connected to: where several models are
+    served that is the own daemon of `model`, if it can be reached. `turns` counts connections to other addresses, each
+    with sockets of its own.
+    """
 
     def __init__(
         self,
@@ -95,6 +105,7 @@ class Link:
         context: Context | None,
         *,
         share: bool,
+        model: str | None = None,
         secret_key: SecretKey | None = None,
         server_key: ServerKey | None = None,
     ) -> None:
@@ -103,13 +114,21 @@ class Link:
             self._keys = client_keys(secret_key, server_key)
         except BadInput as error:
             raise error_for(Error.KEYS_UNUSABLE, str(error)) from None
-        self._barred = _Barred(endpoint, self._keys)
         self.endpoint = endpoint
         self.memory = LentMemory() if share else None
-        self.conversation = Conversation(self.memory)
+        self.conversation = Conversation(self.memory, model)
+        self.turns = 0
+        self._context = zmq.Context.instance() if context is None else zmq.Context(shadow=context)
+        self._looked_s = 0.0
+        self._has_said = False
+        self._connect(endpoint)
+
+    def _connect(self, endpoint: str) -> None:
+        """Make sockets, and connect them; raises InvalidArgument for what is no address."""
+        self.at = endpoint
         self.connected = False
-        blocking = zmq.Context.instance() if context is None else zmq.Context(shadow=context)
-        self.socket: zmq.Socket[bytes] = blocking.socket(zmq.DEALER)
+        self._barred = _Barred(endpoint, self._keys)
+        self.socket: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
         self.socket.linger = 0
         self.socket.set(zmq.IMMEDIATE, 1)
         self.socket.set(zmq.IPV6, int("[" in endpoint))
@@ -125,8 +144,6 @@ class Link:
         self.watch.linger = 0
         self._readable = [(self.socket, _POLLIN), (self.watch, _POLLIN)]
         self._writable = [(self.socket, _POLLIN | _POLLOUT), (self.watch, _POLLIN)]
-        self._looked_s = 0.0
-        self._has_said = False
         try:
             self.socket.connect(endpoint)
         except zmq.ZMQError as error:
@@ -135,17 +152,46 @@ class Link:
                 Error.BAD_ENDPOINT, f"endpoint {endpoint!r}: {error.strerror}; expected tcp://HOST:PORT"
             ) from None
 
+    def follow(self) -> bool:
+        """Turn to the model's own daemon, if the address leads there and it can be reached from here."""
+        if self.at is not self.endpoint or not self.conversation.leads or self.conversation.in_flight:
+            return False
+        lead = self.conversation.leads_to
+        if lead is None or not _is_near(lead):
+            self.conversation.leads = False
+            return False
+        self._turn_to(lead)
+        return True
+
+    @property
+    def is_to_leave(self) -> bool:
+        """Whether another daemon takes over from the one that this was led to."""
+        return self.conversation.moved and self.at is not self.endpoint
+
+    def leave(self) -> None:
+        """Ask the public address again. Nothing may be in flight."""
+        self._turn_to(self.endpoint)
+
+    def _turn_to(self, endpoint: str) -> None:
+        self.conversation.lose("the client was led to another daemon")
+        self._close_sockets()
+        self._connect(endpoint)
+        self.turns += 1
+
     @property
     def closed(self) -> bool:
         return self.socket.closed
 
     def close(self) -> None:
         if not self.closed:
-            self.socket.disable_monitor()
-            self.watch.close()
-            self.socket.close()
+            self._close_sockets()
             if self.memory is not None:
                 self.memory.forget()
+
+    def _close_sockets(self) -> None:
+        self.socket.disable_monitor()
+        self.watch.close()
+        self.socket.close()
 
     @property
     def sharing(self) -> bool:
@@ -225,8 +271,10 @@ class Link:
             self._barred.hear(monitor_message["event"], int(monitor_message["value"]))
             if monitor_message["event"] == zmq.EVENT_DISCONNECTED:
                 settled += self.conversation.lose(
-                    f"the connection to {self.endpoint} was lost with the request under way; it may have been run"
+                    f"the connection to {self.at} was lost with the request under way; it may have been run"
                 )
+            if self.at is not self.endpoint and monitor_message["event"] in _NOT_THERE:
+                self._turn_to(self.endpoint)
         self._looked_s = time.monotonic()
         return settled
 
@@ -238,9 +286,9 @@ class Link:
             raise barred.why
         if barred.is_over:
             with contextlib.suppress(zmq.ZMQError):  # it may have forgotten it by itself
-                self.socket.disconnect(self.endpoint)  # else it takes the next for the one that it has
-            self.socket.connect(self.endpoint)
-        self._barred = _Barred(self.endpoint, self._keys)
+                self.socket.disconnect(self.at)  # else it takes the next for the one that it has
+            self.socket.connect(self.at)
+        self._barred = _Barred(self.at, self._keys)
 
     def _read(self) -> list[RequestOutcome]:
         """The message that is there."""
@@ -328,6 +376,12 @@ class _Barred:
 
     def _because(self, why: ShishaError) -> None:
         self.why, self.until_s = why, time.monotonic() + _RECONNECT_MS / 1e3
+
+
+def _is_near(endpoint: str) -> bool:
+    """Whether a daemon listens there that this process may connect to."""
+    with socket.socket(socket.AF_UNIX) as asking:
+        return endpoint.startswith("ipc://") and asking.connect_ex(endpoint.removeprefix("ipc://")) == 0
 
 
 def _is_readable(socket: zmq.Socket[bytes]) -> bool:

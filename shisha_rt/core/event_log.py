@@ -361,6 +361,51 @@ class Drifted(Record, frozen=True, tag="drift"):
     service_s: float
 
 
+class _OfModel(Record, frozen=True):
+    model: str
+    version: str
+
+
+class ModelStarting(_OfModel, frozen=True):
+    places: tuple[str, ...]
+
+
+class ModelServes(_OfModel, frozen=True):
+    """`taken_over`: its daemon was there already, of a host process that has died."""
+
+    taken_over: bool = False
+
+
+class ModelEnded(_OfModel, frozen=True):
+    reason: str
+
+
+class ModelGivenUp(_OfModel, frozen=True):
+    reason: str
+
+
+class ModelReplaced(_OfModel, frozen=True):
+    """Requests go to this version now, and no more to the one `before`."""
+
+    before: str
+
+
+class ModelUnloaded(_OfModel, frozen=True):
+    pass
+
+
+class PlaceDealt(Record, frozen=True):
+    model: str
+    place: str
+
+
+class PlaceTakenBack(Record, frozen=True):
+    """A model has given up a place."""
+
+    model: str
+    place: str
+
+
 AnyRecord: TypeAlias = (
     Readied
     | Draining
@@ -407,4 +452,12 @@ AnyRecord: TypeAlias = (
     | TuningEnded
     | TrialJudged
     | Drifted
+    | ModelStarting
+    | ModelServes
+    | ModelEnded
+    | ModelGivenUp
+    | ModelReplaced
+    | ModelUnloaded
+    | PlaceDealt
+    | PlaceTakenBack
 )

@@ -60,8 +60,8 @@ def share_of(settings: Settings) -> HostShare:
 class HostShare:
     """`machine`: the daemon's, with spare places if its cores were chosen (see `own_cores`), which `leases` holds.
 
-    `limits`: what its places were chosen by; None: a machine file names them. `shared`: cores that another daemon has,
-    too. `released`: the places that are not up because of the limits.
+    `limits`: what its places were chosen by; None: a machine file names them, or a host process deals them. `shared`:
+    cores that another daemon has, too. `released`: the places that are not up because of the limits.
     `withheld`: cores that this process may use and keeps its threads off, as their places were taken down.
     """
 
@@ -71,18 +71,19 @@ class HostShare:
         leases: CoreLeases,
         limits: CpuLimits | None = None,
         shared: frozenset[int] = frozenset(),
+        withheld: frozenset[int] = frozenset(),
     ) -> None:
         self.machine = machine
         self.leases = leases
         self.shared = shared
-        self.released = set(machine.spare)
-        self.withheld = frozenset[int]()
+        self.is_fixed = limits is None
+        self.released = set() if self.is_fixed else set(machine.spare)
+        self.withheld = withheld
         self.others_s = self.others_ratio = 0.0
         self._groups = ControlGroups()
         self._cores = {place.name: place.cores for place in machine.places}
         self._all_cores = frozenset(core for cores in self._cores.values() for core in cores)
         self.known = {core.number: core for core in host_cores(sorted(self._all_cores))}
-        self.is_fixed = limits is None
         self.limits = limits or self._read_limits()
         self.memory_limit_bytes = self._groups.memory_limit_bytes()
         self.throttling, self.pressure_s = self._groups.throttling(), self._groups.pressure_s()

@@ -115,16 +115,52 @@ GAUGES: Final[_Table] = (
 )
 
 
-class Metrics:
+class MetricsPage:
+    """A registry, and where its page is served until `close`."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        self._closing = contextlib.ExitStack()
+
+    def serve(self, address: HttpAddress) -> str:
+        """Serve `/metrics` at an address of loopback; port 0 means any free one. Returns the page's address."""
+        try:
+            server, thread = serve_http(address.port, address.host, self.registry)
+        except OSError as error:
+            port, host, reason = address.port, address.host, error.strerror
+            raise BadInput(
+                f"metrics port {port} on {host}: {reason}; expected a free port", Error.ADDRESS_TAKEN
+            ) from None
+        self._closing.callback(_end, server, thread)
+        return f"http://{HttpAddress(address.host, server.server_port)}/metrics"
+
+    def serve_inside(self) -> str:
+        """Serve the text to the daemon's own processes; returns the name of the UNIX socket, which is in no folder.
+
+        Who connects sends what it accepts (the value of HTTP's `Accept`) in one line, and gets the content type in one
+        line and the text.
+        """
+        server = _Inside("", partial(_Text, self.registry))
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        self._closing.callback(_end, server, thread)
+        return os.fsdecode(server.socket.getsockname())
+
+    def close(self) -> None:
+        self._closing.close()
+
+
+class Metrics(MetricsPage):
     """Every metric of one daemon, in a registry of its own (several daemons may share a process).
 
     `outcomes`: answers by OK or error code, which `shisha_frames` shows.
     """
 
     def __init__(self) -> None:
-        self.registry = registry = CollectorRegistry()
-        ProcessCollector(registry=registry)
-        PlatformCollector(registry=registry)
+        super().__init__()
+        registry = self.registry
         self.outcomes: Counts[str] = Counts()
         name, text, (outcome,) = _FRAMES
         registry.register(CountsByLabel(name, text, outcome, self.outcomes))
@@ -158,7 +194,6 @@ class Metrics:
         )
         for name in ("shisha_tuner_gap_ratio", "shisha_load_ratio"):
             self.gauge(name).set(math.nan)
-        self._closing = contextlib.ExitStack()
 
     def counter(self, name: str) -> Counter:
         return self._counters[name]
@@ -168,33 +203,6 @@ class Metrics:
 
     def histogram(self, name: str) -> PlainHistogram:
         return self._histograms[name]
-
-    def serve(self, address: HttpAddress) -> str:
-        """Serve `/metrics` at an address of loopback; port 0 means any free one. Returns the page's address."""
-        try:
-            server, thread = serve_http(address.port, address.host, self.registry)
-        except OSError as error:
-            port, host, reason = address.port, address.host, error.strerror
-            raise BadInput(
-                f"metrics port {port} on {host}: {reason}; expected a free port", Error.ADDRESS_TAKEN
-            ) from None
-        self._closing.callback(_end, server, thread)
-        return f"http://{HttpAddress(address.host, server.server_port)}/metrics"
-
-    def serve_inside(self) -> str:
-        """Serve the text to the daemon's own processes; returns the name of the UNIX socket, which is in no folder.
-
-        Who connects sends what it accepts (the value of HTTP's `Accept`) in one line, and gets the content type in one
-        line and the text.
-        """
-        server = _Inside("", partial(_Text, self.registry))
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        self._closing.callback(_end, server, thread)
-        return os.fsdecode(server.socket.getsockname())
-
-    def close(self) -> None:
-        self._closing.close()
 
 
 def _end(server: BaseServer, thread: threading.Thread) -> None:

@@ -17,7 +17,7 @@ from shisha_rt.core.lifecycle.instructions import Ending, Settled
 from shisha_rt.core.tuning.events import MachineChanged, OptionsSet, PauseAsked, PlaceReturned, SearchAsked
 from shisha_rt.core.tuning.state import Profiles, State
 from shisha_rt.core.tuning.telling import description
-from shisha_rt.daemon.front.gateway import Reply
+from shisha_rt.daemon.front.gateway import Gateway, Reply
 from shisha_rt.daemon.host_share import HostShare
 from shisha_rt.daemon.shell import Shell
 from shisha_rt.daemon.status import Status
@@ -30,8 +30,7 @@ from shisha_rt.plan.rate import as_any_objective
 from shisha_rt.planner.strategies import LIVE, SCHEMES
 from shisha_rt.protocol import operations as ops
 from shisha_rt.protocol.exceptions import ShishaError, error_for
-from shisha_rt.protocol.limits import Limits
-from shisha_rt.protocol.request import OpRequest, Signature
+from shisha_rt.protocol.request import OpRequest
 
 _MISSING: Final = {
     Profiles.UNWANTED: "this daemon was started without them",
@@ -46,19 +45,17 @@ class Operations:
         self,
         shell: Shell,
         status: Status,
+        gateway: Gateway,
         ready: ModelOnMachine,
-        signature: Signature,
-        limits: Limits,
         shared_memory: Path | None,
         share: HostShare,
     ) -> None:
         self._shell = shell
         self._share = share
+        self._gateway = gateway
         self._status = status
         self._model = ready.compiled.model
-        self._signature = signature
         self._devices = ready.devices
-        self._limits = limits
         self._shared_memory = None if shared_memory is None else str(shared_memory)
         for place in self._machine.places:
             self._show_speed(place.name)
@@ -71,6 +68,8 @@ class Operations:
             "model_ready": lambda _: {"name": self._model.name, "ready": status.ready},
             "model_metadata": self._model_metadata,
             "model_statistics": lambda _: status.statistics(),
+            "repository_index": self._index,
+            "send_away": self._sent_away,
             "status": lambda _: {"status": status.everything()},
             "events": lambda a: shell.journal.since(a.since, a.limit),
             "plan_get": lambda _: status.plan(),
@@ -85,11 +84,15 @@ class Operations:
             match request.arguments:
                 case ops.Cancel(target=target):
                     reply.fields({"cancelled": self._cancel(reply.frames_of(target))})
+                case ops.ModelLoad() | ops.ModelUnload():
+                    raise error_for(Error.ONE_MODEL, f"{request.op}: this daemon has one model, {self._model.name!r}")
                 case ops.PlanSet(stages=stages):
                     self._plan_set(stages, reply)
                 case ops.PlaceSet(down=True) as arguments:
                     self._take_down(arguments.place, reply)
                 case arguments:
+                    if request.op == "server_metadata":
+                        reply.follow()
                     reply.fields(self._answers[request.op](arguments))
         except ShishaError as error:
             reply.error(error)
@@ -118,18 +121,33 @@ class Operations:
             "name": "shisha-rt",
             "version": __version__,
             "extensions": ["binary_tensor_data", "shared_memory", "streams", "plans"],
-            "max_in_flight": self._limits.max_in_flight,
-            "max_message_bytes": self._limits.max_message_bytes,
+            "max_in_flight": self._gateway.limits.max_in_flight,
+            "max_message_bytes": self._gateway.limits.max_message_bytes,
             "instance": self._status.instance,
             "shared_memory_socket": self._shared_memory,
         }
 
+    def _index(self, arguments: ops.RepositoryIndex) -> Mapping[str, object]:
+        ready = self._status.ready
+        reason = "" if ready else "the daemon is starting or draining, or has lost a place"
+        entry = {
+            "name": self._model.name,
+            "version": self._status.version,
+            "state": "READY" if ready else "UNAVAILABLE",
+            "reason": reason,
+        }
+        return {"models": [entry] if ready or not arguments.ready else []}
+
+    def _sent_away(self, _: object) -> Mapping[str, object]:
+        self._gateway.send_away()
+        return {}
+
     def _model_metadata(self, _: object) -> Mapping[str, object]:
-        signature = self._signature
+        signature = self._gateway.signature
         several = {"shapes": [{tensor.name: tensor.shape for tensor in shape} for shape in signature.shapes]}
         return {
             "name": signature.model_name,
-            "versions": [],
+            "versions": [signature.version],
             "platform": "onnx",
             "inputs": [_tensor(tensor) for tensor in signature.inputs],
             "outputs": [_tensor(tensor) for tensor in signature.outputs],

@@ -36,7 +36,7 @@ def first_cores(prepared: PreparedModel) -> Cores:
     ready, planning = prepared.ready, prepared.planning
     machine, rules = ready.machine, replace(ready.rules, most_batch=planning.batch)
     # Two runs for each worker, and slack at both ends: admission and answers never hold one up.
-    slots = (2 * len(machine.usual) + 2) * planning.batch
+    slots = (2 * len(machine.places) + 2) * planning.batch
     policy = replace(_policy(ready.compiled, slots), batch_delay_s=planning.batch_delay_s)
     lifecycle = Lifecycle(rules, slots, policy, down=machine.spare)
     begins_anew = planning.fresh or planning.strategy == "seed"

@@ -62,6 +62,8 @@ def prepare(asked: Preparation, tell: Callable[[str], None], joined: Joined | No
         teams=settings.replicate and settings.strategy == "guided",
         on_progress=tell,
     )
+    if settings.name is not None:
+        ready = replace(ready, compiled=ready.compiled.named(settings.name))
     if joined is not None:
         from shisha_rt.hosts.ready_there import ready_there
 
@@ -86,7 +88,7 @@ def prepare(asked: Preparation, tell: Callable[[str], None], joined: Joined | No
         stored = layer_costs(ready, tell)
     elif settings.strategy == "guided":
         stored = known_layer_costs(ready)
-    prepared = replace(planned(ready, planning, stored), engines=engines)
+    prepared = replace(planned(ready, planning, stored), engines=engines, version=settings.version)
     if joined is None:
         return prepared
     return replace(prepared, by_costs={**prepared.by_costs, **plans_for_others(prepared)})

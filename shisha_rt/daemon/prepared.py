@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from shisha_rt.core.tuning.tuner_messages import ToTuner
 from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.engine_trials import EnginesTried
-from shisha_rt.daemon.settings import Settings
+from shisha_rt.daemon.settings import ONLY_VERSION, Settings
 from shisha_rt.machine.machine import Machine
 from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.plan.engine import AnyEngine
@@ -82,6 +82,7 @@ class PreparedModel:
     others_ratio: float = 0.0
     told_first: tuple[ToTuner, ...] = ()
     engines: EnginesTried | None = None
+    version: str = ONLY_VERSION
 
     @property
     def without_weights(self) -> PreparedModel:

@@ -121,7 +121,7 @@ class Daemon:
             self._admission = AccessControl(
                 addresses, lambda reason: metrics.counter("shisha_access_refused").labels(reason).inc()
             )
-            self.gateway = self._gateway(addresses.endpoint, ready.compiled, limits, metrics, regions)
+            self.gateway = self._gateway(addresses.endpoint, prepared, limits, metrics, regions)
             metrics_inside = metrics.serve_inside() if addresses.metrics.beyond else ""
             metrics_page = "" if metrics_inside else metrics.serve(addresses.metrics)
             self._poller = self._own(Poller())
@@ -159,10 +159,9 @@ class Daemon:
             regions=regions,
             releases=Releases(ready.machine, self._share, self._beside_workers, self._measure_elsewhere),
         )
-        self._status = status = Status(self.shell, ready, instance, self._share)
+        self._status = status = Status(self.shell, prepared, instance, self._share)
         self._gauges = Gauges(self.shell, budgets, self._share)
-        signature = self.gateway.signature
-        self._operations = Operations(self.shell, status, ready, signature, limits, self._sharing.path, self._share)
+        self._operations = Operations(self.shell, status, self.gateway, ready, self._sharing.path, self._share)
         self._hears = self._what_comes()
 
     def _own(self, part: ClosableT) -> ClosableT:
@@ -171,13 +170,14 @@ class Daemon:
         return part
 
     def _gateway(
-        self, endpoint: str, compiled: Compiled, limits: Limits, metrics: Metrics, regions: Regions
+        self, endpoint: str, prepared: PreparedModel, limits: Limits, metrics: Metrics, regions: Regions
     ) -> Gateway:
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._closing.callback(context.term)
+        compiled = prepared.ready.compiled
         one_frame = next((shape.index.whole for shape in compiled.each if shape.index.whole), "")
         graphs = [shape.model.graph for shape in compiled.each]
-        signature = Signature.of(compiled.model.name, graphs, limits.max_frames, one_frame)
+        signature = Signature.of(compiled.model.name, graphs, limits.max_frames, one_frame, prepared.version)
         count, security = lambda name: metrics.counter(name).inc(), self._admission.security
         return self._own(Gateway(context, endpoint, signature, limits, regions, count, security))
 

@@ -26,6 +26,7 @@ from shisha_rt.process.output_room import LEAST_OUTPUT_BYTES, MOST_OUTPUT_BYTES,
 if TYPE_CHECKING:
     from shisha_rt.machine.machine import Machine
 
+ONLY_VERSION: Final = "1"
 METRICS: Final = "127.0.0.1:9464"
 NETWORK, PLANNING, HOST = "Network and access", "Planning", "Host"
 """Groups of options that are not common."""
@@ -188,6 +189,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             file=True,
         ),
     ] = None
+    name: Annotated[str | None, _key("The model's name, as requests have it. Default: its file's stem.", "NAME")] = None
+    version: Annotated[str, _key("The model's version, as answers over HTTP have it. Default: 1.", "VERSION")] = (
+        ONLY_VERSION
+    )
 
 
 class SettingKey(NamedTuple):
@@ -226,16 +231,25 @@ def setting_keys() -> Iterator[SettingKey]:
             )
 
 
-def read_settings(path: Path) -> Settings:
-    """A daemon file. Relative paths in it start from its own folder."""
+def read_daemon_file(path: Path) -> dict[str, object]:
+    """What a daemon file says, unchecked. Raises BadInput for what is no TOML."""
     try:
-        raw = tomllib.loads(path.read_text())
+        return tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise BadInput(f"{path}: {reason}; expected a daemon file in TOML", Error.UNREADABLE_FILE) from None
     except tomllib.TOMLDecodeError as error:
         raise BadInput(f"{path}: {error}; expected TOML", Error.MALFORMED_FILE) from None
-    settings = convert(raw, Settings, str(path))
+
+
+def read_settings(path: Path) -> Settings:
+    """A daemon file of one model."""
+    return settings_in(read_daemon_file(path), path, str(path))
+
+
+def settings_in(raw: object, path: Path, source: str) -> Settings:
+    """Settings of a daemon file, whose folder relative paths start from. `source`: where they stand, in words."""
+    settings = convert(raw, Settings, source)
     model = settings.model if settings.model.startswith("zoo:") else str(path.parent / settings.model)
     files = {key.name: getattr(settings, key.name) for key in setting_keys() if key.file}
     return replace(

@@ -11,9 +11,9 @@ from shisha_rt import __version__
 from shisha_rt.core.tuning.telling import description
 from shisha_rt.daemon.fleet.telemetry import StageWindow, pooled
 from shisha_rt.daemon.host_share import RELEASED, HostShare
+from shisha_rt.daemon.prepared import PreparedModel
 from shisha_rt.daemon.shell import Shell
 from shisha_rt.machine.machine import Machine, Place
-from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.plan.form import written
 from shisha_rt.plan.plan import Plan
 
@@ -21,8 +21,10 @@ from shisha_rt.plan.plan import Plan
 class Status:
     """`instance` names this run of the daemon: a client that sees it change has lost its frames."""
 
-    def __init__(self, shell: Shell, ready: ModelOnMachine, instance: str, share: HostShare) -> None:
+    def __init__(self, shell: Shell, prepared: PreparedModel, instance: str, share: HostShare) -> None:
+        ready = prepared.ready
         self.instance = instance
+        self.version = prepared.version
         self._shell = shell
         self._share = share
         self._compiled = ready.compiled
@@ -111,6 +113,7 @@ class Status:
             "slots_free": len(lifecycle.frames.free_slots),
             "answered": dict(self._shell.counting.outcomes),
             "replayed": lifecycle.frames.replayed,
+            "busy_s": self._shell.counting.compute_s,
         }
 
     def line(self) -> str:
@@ -143,6 +146,7 @@ class Status:
         }
         stats = {
             "name": self._compiled.model.name,
+            "version": self.version,
             "last_inference": counted.last_ms,
             "inference_count": succeeded,
             "execution_count": succeeded,

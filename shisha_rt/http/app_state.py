@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from shisha_rt.client import AsyncClient
@@ -11,6 +12,7 @@ from shisha_rt.daemon.front.http_messages import HttpCounted, Keys, ServeHttp
 from shisha_rt.http.page.sessions import Sessions
 from shisha_rt.http.page.watching import Watching
 from shisha_rt.protocol.access import AccessList, Permission
+from shisha_rt.protocol.exceptions import NotFound
 from shisha_rt.protocol.keys import KeyPair
 
 
@@ -33,13 +35,53 @@ class AppState:
         self.settings = settings
         self.client = _link(settings.endpoint, settings.client_keys)
         self.operator = _link(settings.endpoint, settings.operator_keys, share=False)
+        self.models = settings.models
+        self._of_models: dict[str, AsyncClient] = {}
         self.users = None if settings.users is None else AccessList(settings.users)
         self.ending = asyncio.Event()
         self.users_changed = asyncio.Event()
         self.sessions = Sessions()
         self.watching = Watching(self.client)
+        self._watchings: dict[str, Watching] = {}
+        self._watchers: asyncio.TaskGroup | None = None
         self._by_status: Counter[int] = Counter()
         self._refused: Counter[str] = Counter()
+
+    def client_of(self, path: Mapping[str, str]) -> AsyncClient:
+        """The client of the model that a path names. Raises `NotFound` for one of several that is not there."""
+        if self.models is None or "model" not in path:
+            return self.client
+        name = path["model"]
+        if name not in self.models:
+            raise NotFound(f"no model {name!r} is served; expected {' or '.join(map(repr, self.models)) or 'one'}")
+        client = self._of_models.get(name)
+        if client is None:
+            keys = self.settings.client_keys
+            client = self._of_models[name] = _link(self.settings.endpoint, keys, model=name)
+        return client
+
+    async def watch(self) -> None:
+        """Watch the daemon until cancelled; those of several models each from when somebody first looks."""
+        async with asyncio.TaskGroup() as self._watchers:
+            if self.models is None:
+                self._watchers.create_task(self.watching.run())
+            await asyncio.Event().wait()
+
+    def watching_of(self, model: str | None) -> Watching:
+        """Raises `NotFound` for one of several models that is not there."""
+        if model is None:
+            return self.watching
+        watching = self._watchings.get(model)
+        if watching is None:
+            assert self._watchers is not None
+            watching = self._watchings[model] = Watching(self.client_of({"model": model}))
+            self._watchers.create_task(watching.run())
+        return watching
+
+    @property
+    def feeds(self) -> int:
+        """Pages that are open."""
+        return sum(watching.feeds for watching in (self.watching, *self._watchings.values()))
 
     def change_users(self, users: AccessList) -> None:
         self.users = users
@@ -64,9 +106,13 @@ class AppState:
     async def close(self) -> None:
         await self.client.close()
         await self.operator.close()
+        for client in self._of_models.values():
+            await client.close()
 
 
-def _link(endpoint: str, keys: Keys | None, *, share: bool = True) -> AsyncClient:
+def _link(endpoint: str, keys: Keys | None, *, share: bool = True, model: str | None = None) -> AsyncClient:
     if keys is None:
-        return AsyncClient(endpoint, share=share)
-    return AsyncClient(endpoint, share=share, secret_key=KeyPair(keys.public, keys.secret), server_key=keys.server)
+        return AsyncClient(endpoint, share=share, model=model)
+    return AsyncClient(
+        endpoint, share=share, model=model, secret_key=KeyPair(keys.public, keys.secret), server_key=keys.server
+    )

@@ -15,7 +15,16 @@ from typing import Final
 
 import uvicorn
 
-from shisha_rt.daemon.front.http_messages import FROM_HTTP, TO_HTTP, EndHttp, Listener, ServeHttp, ToHttp, UsersChanged
+from shisha_rt.daemon.front.http_messages import (
+    FROM_HTTP,
+    TO_HTTP,
+    EndHttp,
+    Listener,
+    ModelsChanged,
+    ServeHttp,
+    ToHttp,
+    UsersChanged,
+)
 from shisha_rt.http.app_state import AppState
 from shisha_rt.http.application import application
 from shisha_rt.http.connection import KEEP_ALIVE_S, HttpConnection
@@ -57,7 +66,7 @@ class _Process:
             _server(Guard(metrics if listener.metrics else app, app_state, listener), listener, settings)
             for listener in settings.listeners
         ]
-        besides = [asyncio.create_task(self._count(app_state)), asyncio.create_task(app_state.watching.run())]
+        besides = [asyncio.create_task(self._count(app_state)), asyncio.create_task(app_state.watch())]
         for task in besides:
             task.add_done_callback(lambda _: self._take(EndHttp()))  # it has failed: the daemon starts another process
         try:
@@ -84,6 +93,9 @@ class _Process:
             case UsersChanged(users=users):
                 if self._app_state is not None:
                     self._app_state.change_users(AccessList(users))
+            case ModelsChanged(models=models):
+                if self._app_state is not None:
+                    self._app_state.models = models
             case EndHttp():
                 if self._app_state is None:
                     raise SystemExit(0)

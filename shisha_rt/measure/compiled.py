@@ -51,6 +51,10 @@ class Compiled:
             for of_shapes in zip(*(compiled_shape.index.needs for compiled_shape in self.each), strict=True)
         )
 
+    def named(self, name: str) -> Compiled:
+        """The same under another name."""
+        return replace(self, model=replace(self.model, name=name))
+
     @property
     def without_weights(self) -> Compiled:
         """The same without the values that whoever read the file still holds."""

@@ -88,6 +88,7 @@ class _ModelMetadata(Struct, frozen=True):
     outputs: tuple[_MetadataTensor, ...]
     shapes: tuple[dict[str, tuple[int, ...]], ...] = ()
     most_frames: int = 1
+    versions: tuple[str, ...] = ()
 
     def signature(self) -> Signature:
         inputs, outputs = (tuple(end.tensor() for end in ends) for ends in (self.inputs, self.outputs))
@@ -96,7 +97,14 @@ class _ModelMetadata(Struct, frozen=True):
         shapes = tuple(
             tuple(replace(tensor, shape=of[tensor.name], open_axes=()) for tensor in inputs) for of in self.shapes
         )
-        return Signature(self.name, inputs, outputs, shapes, self.most_frames)
+        return Signature(self.name, inputs, outputs, shapes, self.most_frames, version=next(iter(self.versions), "1"))
+
+
+class _Served(Struct, frozen=True):
+    """A model of an address that serves several."""
+
+    name: str
+    endpoint: str | None = None
 
 
 _SERVER_METADATA: Final = "server_metadata"
@@ -111,14 +119,20 @@ class Conversation:
     `instance` (of the daemon) and `signature` (of its model) are None until `server_metadata` and `model_metadata`
     were answered, and again after a loss: whoever answers next may be another daemon with another model.
 
+    `model`: the one that requests name, where an address serves several. `leads`: its daemon may be asked at
+    an address of its own. `moved`: another daemon takes over; this one still answers what it has been sent.
+
     `in_doubt`: what is lent may be unknown to the daemon, as if it were another one; a probe shows it.
 
     Memory is shared through `lender`, if at all. What is lent for a frame is used for nothing else before its answer
     has come, be it abandoned or not; and the caller's own arrays in it are read-only for so long as it waits.
     """
 
-    def __init__(self, lender: Lender | None = None) -> None:
+    def __init__(self, lender: Lender | None = None, model: str | None = None) -> None:
         self.instance: str | None = None
+        self.moved = self.leads = False
+        self._model = model
+        self._served: tuple[_Served, ...] = ()
         self.in_doubt = False
         self._lender = lender
         self._frames: FrameTensors | None = None
@@ -143,9 +157,17 @@ class Conversation:
         if signature != self.signature:
             self._frames = FrameTensors(signature, self._lender)
 
+    @property
+    def leads_to(self) -> str | None:
+        """The endpoint of the model's own daemon, as a public address of several models tells it."""
+        served = [served for served in self._served if self._model in (None, served.name)]
+        return served[0].endpoint if len(served) == 1 else None
+
     def ask(self, op: str, arguments: Mapping[str, object] | None = None) -> Outgoing:
         """Any request but `infer`."""
         request_id = self._new_id()
+        if self._model is not None and op != _SERVER_METADATA:
+            arguments = {"model_name": self._model, **(arguments or {})}
         return Outgoing(request_id, op, [encode_operation(op, request_id, arguments)])
 
     def infer(
@@ -222,6 +244,7 @@ class Conversation:
         except (IndexError, msgspec.MsgspecError, ValueError, RecursionError):
             return []
         if head.id is None:
+            self.moved |= isinstance(head, AnswerHead) and head.moved
             return []
         waiting = self._in_flight.pop(head.id, None)
         if waiting is None:
@@ -270,6 +293,8 @@ class Conversation:
             self._lender.forget()
         self._losses += 1
         self.instance = self._frames = None
+        self.moved = self.leads = False
+        self._served = ()
         return lost
 
     def _freeze(self, array: Array) -> None:
@@ -302,6 +327,8 @@ class Conversation:
         changed = self.instance is not None
         lost = self.lose("the daemon was restarted while it had the request; it may have been run") if changed else []
         self.instance = instance
+        self._served = msgspec.convert(fields.get("models", ()), tuple[_Served, ...])
+        self.leads = bool(self._served)
         if self._lender is not None:
             path = fields.get("shared_memory_socket")
             self._lender.meet(path if isinstance(path, str) else None, instance)

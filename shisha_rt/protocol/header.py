@@ -116,10 +116,14 @@ class ErrorBody(Struct, frozen=True):
 
 
 class AnswerHead(Struct, frozen=True):
-    """What every answer has, whatever was asked: enough to find the request that it answers."""
+    """What every answer has, whatever was asked: enough to find the request that it answers.
+
+    `moved`: it answers none, but says that another daemon takes over.
+    """
 
     id: str | None
     error: ErrorBody | None = None
+    moved: bool = False
 
 
 class _ErrorHeader(Struct, frozen=True):
@@ -192,6 +196,11 @@ def error_body(error: ShishaError) -> ErrorBody:
 
 def encode_error(request_id: str | None, error: ShishaError) -> bytes:
     return _ENCODER.encode(_ErrorHeader(request_id, error_body(error)))
+
+
+def encode_moved() -> bytes:
+    """What a daemon says to its clients when another takes over: whoever was led here asks the public address again."""
+    return _ENCODER.encode({"id": None, "moved": True})
 
 
 def decode_head(header: Buffer) -> AnswerHead:

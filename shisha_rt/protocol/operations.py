@@ -39,6 +39,24 @@ class OfModel(Struct, frozen=True):
     model_name: str | None = None
 
 
+class RepositoryIndex(Struct, frozen=True):
+    """`ready`: only models that are."""
+
+    ready: bool = False
+
+
+class ModelLoad(Struct, frozen=True):
+    """Serve a model, or another version of one that is served. `model`: its path or `zoo:NAME`; None: as known."""
+
+    model_name: Name
+    model: str | None = None
+    version: Name | None = None
+
+
+class ModelUnload(Struct, frozen=True):
+    model_name: Name
+
+
 class Events(Struct, frozen=True):
     """Events numbered `since` and later, at most `limit` of them."""
 
@@ -89,7 +107,9 @@ class TunerSet(Struct, frozen=True):
             as_any_objective(self.objective)
 
 
-Arguments: TypeAlias = NoArguments | Cancel | OfModel | Events | PlanSet | PlaceSet | TunerSet
+Arguments: TypeAlias = (
+    NoArguments | Cancel | OfModel | RepositoryIndex | ModelLoad | ModelUnload | Events | PlanSet | PlaceSet | TunerSet
+)
 
 OPERATIONS: Final[Mapping[str, type[Arguments]]] = {
     "cancel": Cancel,
@@ -99,6 +119,11 @@ OPERATIONS: Final[Mapping[str, type[Arguments]]] = {
     "model_ready": OfModel,
     "model_metadata": OfModel,
     "model_statistics": OfModel,
+    "repository_index": RepositoryIndex,
+    "model_load": ModelLoad,
+    "model_unload": ModelUnload,
+    "model_undo": ModelUnload,
+    "send_away": NoArguments,
     "status": NoArguments,
     "events": Events,
     "plan_get": NoArguments,
@@ -107,5 +132,10 @@ OPERATIONS: Final[Mapping[str, type[Arguments]]] = {
     "tuner_get": NoArguments,
     "tuner_set": TunerSet,
 }
-CONTROL_OPS: Final = frozenset({"plan_get", "plan_set", "place_set", "tuner_get", "tuner_set"})
+CONTROL_OPS: Final = frozenset(
+    {
+        *("plan_get", "plan_set", "place_set", "tuner_get", "tuner_set"),
+        *("model_load", "model_unload", "model_undo", "send_away"),
+    }
+)
 """What needs the permission to control, where a daemon hands out permissions."""

@@ -56,6 +56,7 @@ class Signature:
     shapes: tuple[tuple[Tensor, ...], ...] = ()
     most_frames: int = 1
     one_frame: str = ""
+    version: str = "1"
     usual: list[tuple[str, tuple[int, ...], str, int]] | None = field(init=False, repr=False, compare=False)
     sizes: list[list[int]] = field(init=False, repr=False, compare=False)
     output_names: tuple[str, ...] = field(init=False, repr=False, compare=False)
@@ -68,14 +69,16 @@ class Signature:
         object.__setattr__(self, "output_names", tuple(tensor.name for tensor in self.outputs))
 
     @classmethod
-    def of(cls, model_name: str, graphs: Sequence[Graph], most_frames: int = 1, one_frame: str = "") -> Signature:
+    def of(
+        cls, model_name: str, graphs: Sequence[Graph], most_frames: int = 1, one_frame: str = "", version: str = "1"
+    ) -> Signature:
         """Signature of a model that is served in these shapes, one or several."""
         inputs, outputs = (
             tuple(starmap(_in_all, zip(*ends, strict=True)))
             for ends in ([graph.inputs for graph in graphs], [graph.outputs for graph in graphs])
         )
         shapes = tuple(graph.inputs for graph in graphs) if len(graphs) > 1 else ()
-        return cls(model_name, inputs, outputs, shapes, most_frames, one_frame)
+        return cls(model_name, inputs, outputs, shapes, most_frames, one_frame, version)
 
     @property
     def each(self) -> tuple[tuple[Tensor, ...], ...]:
@@ -201,6 +204,56 @@ def split_envelope(parts: Sequence[_Part]) -> tuple[bool, Sequence[_Part]]:
     return False, parts
 
 
+class RequestRoute(NamedTuple):
+    """As much of a request as leads it to its model. `model_name` is None where none is named."""
+
+    id: str
+    op: str
+    model_name: str | None
+
+
+class _NamesModel(msgspec.Struct, frozen=True):
+    model_name: str | None = None
+
+
+class _RouteHeader(_NamesModel, frozen=True, kw_only=True):
+    id: str
+    op: str
+    parameters: _NamesModel | None = None
+
+
+_ROUTE: Final = msgspec.json.Decoder(_RouteHeader)
+
+
+def read_route(parts: Sequence[Buffer], limits: Limits) -> RequestRoute:
+    """Raises `ShishaError` for what is no request; all else of it is for its model's daemon to judge."""
+    _check_parts(parts, limits)
+    try:
+        header = _ROUTE.decode(parts[0])
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        fields = _read_header(parts[0])
+        request_id = _read_id(fields)
+        try:
+            header = _convert(fields, _RouteHeader)
+        except ShishaError as error:
+            error.request_id = request_id
+            raise
+    nested = None if header.parameters is None else header.parameters.model_name
+    name = nested if header.model_name is None else header.model_name
+    return RequestRoute(_read_id({"id": header.id}), header.op, name)
+
+
+def read_operation(parts: Sequence[Buffer]) -> OpRequest:
+    """Any request but `infer`, whatever model it names. Raises `ShishaError`."""
+    header = _read_header(parts[0])
+    request_id = _read_id(header)
+    try:
+        return _read_operation(_read_op(header), request_id, header, parts)
+    except ShishaError as error:
+        error.request_id = request_id
+        raise
+
+
 def parse(parts: Sequence[Buffer], signature: Signature, limits: Limits) -> InferRequest | OpRequest:
     """Read one request from its `parts`: header, then raw tensors. Raises `ShishaError`."""
     _check_parts(parts, limits)
@@ -213,12 +266,10 @@ def parse(parts: Sequence[Buffer], signature: Signature, limits: Limits) -> Infe
         op = _read_op(header)
         if op == INFER:
             return _read_infer(_convert(header, InferHeader), parts[1:], signature)
-        if len(parts) > 1:
-            _refuse(
-                Error.MALFORMED_REQUEST,
-                f"message: {op} has no raw parts; expected the header alone, got {len(parts) - 1} more",
-            )
-        return _read_operation(op, request_id, header, signature)
+        request = _read_operation(op, request_id, header, parts)
+        if isinstance(request.arguments, OfModel) and request.arguments.model_name is not None:
+            _check_model(request.arguments.model_name, signature)
+        return request
     except ShishaError as error:
         error.request_id = request_id
         raise
@@ -299,7 +350,10 @@ def _read_op(header: Mapping[str, Any]) -> str:
     return op
 
 
-def _read_operation(op: str, request_id: str, header: Mapping[str, Any], signature: Signature) -> OpRequest:
+def _read_operation(op: str, request_id: str, header: Mapping[str, Any], parts: Sequence[Buffer]) -> OpRequest:
+    if len(parts) > 1:
+        had = f"message: {op} has no raw parts; expected the header alone, got {len(parts) - 1} more"
+        _refuse(Error.MALFORMED_REQUEST, had)
     nested = header.get("parameters")
     if nested is None:
         nested = {}
@@ -314,10 +368,7 @@ def _read_operation(op: str, request_id: str, header: Mapping[str, Any], signatu
             )
         if name in header or name in nested:
             given[name] = header[name] if name in header else nested[name]
-    arguments = _convert(given, kind)
-    if isinstance(arguments, OfModel) and arguments.model_name is not None:
-        _check_model(arguments.model_name, signature)
-    return OpRequest(op, request_id, arguments)
+    return OpRequest(op, request_id, _convert(given, kind))
 
 
 def _read_infer(header: InferHeader, raw: Sequence[Buffer], signature: Signature) -> InferRequest:

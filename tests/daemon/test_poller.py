@@ -6,8 +6,10 @@ import functools
 import os
 import time
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
+import zmq
 
 from shisha_rt.daemon.loop.poller import Poller
 
@@ -69,3 +71,31 @@ def test_one_that_an_earlier_event_of_the_turn_has_ended_is_not_read(pipes: list
         poller.unwatch(pipes[1 - int(str(event))][0])
     assert len(seen) == 1
     poller.close()
+
+
+def test_a_socket_that_gives_way_to_another_in_a_turn_is_not_asked() -> None:
+    """Also if the other has its descriptor's number by then, as the kernel gives the lowest that is free."""
+    with zmq.Context() as context, context.socket(zmq.PAIR) as pushing, closing(Poller()) as poller:
+        pulling = context.socket(zmq.PAIR)
+        port = pulling.bind_to_random_port("tcp://127.0.0.1")
+        pushing.connect(f"tcp://127.0.0.1:{port}")
+        leaving = context.socket(zmq.PAIR)
+        number = int(leaving.fileno())
+        others: list[zmq.Socket[bytes]] = []
+
+        def replace() -> list[str]:
+            pulling.recv()
+            poller.unwatch_socket(leaving)
+            leaving.close()
+            while number not in [int(other.fileno()) for other in others]:  # closed by a thread of ZeroMQ's
+                others.append(context.socket(zmq.PAIR))
+            poller.watch_socket(others[-1], list)
+            return ["replaced"]
+
+        poller.watch_socket(pulling, replace)
+        poller.watch_socket(leaving, list)
+        pushing.send(b"one")
+        assert pulling.poll(10_000)
+        assert list(poller.poll(0.0)) == ["replaced"]
+        for socket in (pulling, *others):
+            socket.close()

@@ -207,7 +207,8 @@ def asking(**changes: Any) -> bytes:
 
 
 def answer_of(asked: InferenceAsked, array: npt.NDArray[Any], sequence: int | None = None) -> tuple[Any, bytes]:
-    header, raw = answer_parts("m", asked, Answer("1", {"y": array}, 3, 41, sequence, 0.0004, 0.0032))
+    answer = Answer("1", {"y": array}, 3, 41, sequence, 0.0004, 0.0032)
+    header, raw = answer_parts(Signature("m", (), ()), asked, answer)
     return json.loads(header), b"".join(raw)
 
 

@@ -24,12 +24,14 @@ from shisha_rt.protocol.header import (
     encode_answer,
     encode_error,
     encode_infer_answer,
+    encode_moved,
     encode_outputs,
 )
 from shisha_rt.protocol.limits import Limits
 from shisha_rt.protocol.operations import INFER
 from shisha_rt.protocol.request import InferRequest, OpRequest, Signature, parse
 
+_MOST_FOLLOWERS: Final = 4096
 _MOST_WRITTEN: Final = 64
 """Choices of outputs, whose headers are kept in JSON."""
 
@@ -50,6 +52,10 @@ class Reply:
         """The numbers of the frames that this client waits for under that id."""
         other = self._gateway.waiting.get((self._client, request_id))
         return () if other is None else other.frames
+
+    def follow(self) -> None:
+        """Whoever asked will be told when another daemon takes over."""
+        self._gateway.follow(self._client, self._envelope)
 
     def fields(self, fields: Mapping[str, object]) -> None:
         assert self.request_id is not None
@@ -107,6 +113,7 @@ class Gateway(PublicSocket):
         self.signature = signature
         self._regions = regions
         self.waiting: dict[tuple[Hashable, str | None], Reply] = {}
+        self._followers: dict[Hashable, Sequence[bytes]] = {}  # envelopes; who came last is last
         self._written: dict[tuple[int, tuple[str, ...]], Raw] = {}  # by layout and names
 
     def written_outputs(self, answer: Ticket) -> Raw:
@@ -147,6 +154,18 @@ class Gateway(PublicSocket):
             return None
         reply = self.waiting[client, request.id] = Reply(self, client, message.envelope, request.id)
         return Arrived(client, request, reply)
+
+    def follow(self, client: Hashable, envelope: Sequence[bytes]) -> None:
+        self._followers.pop(client, None)
+        self._followers[client] = envelope
+        if len(self._followers) > _MOST_FOLLOWERS:
+            del self._followers[next(iter(self._followers))]
+
+    def send_away(self) -> None:
+        """Tell clients that another daemon takes over; what they send all the same is answered as ever."""
+        for client, envelope in self._followers.items():
+            self.outbox.send(client, [*envelope, encode_moved()])
+        self._followers.clear()
 
     def awaiting(self) -> set[Hashable]:
         return {client for client, _ in self.waiting}

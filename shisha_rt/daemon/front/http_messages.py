@@ -35,7 +35,8 @@ class ServeHttp(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
     `certificate` and `key`: PEM files, for TLS. `shared_memory`: callers may name files in /dev/shm. `client_keys` and
     `operator_keys`: of its two roles; None where the endpoint asks for none. `metrics`: the UNIX socket that the
-    metrics page is read from; "" where no listener has that page.
+    metrics page is read from; "" where no listener has that page. `models`: of an
+    endpoint that serves several; None: it is the daemon of one.
     """
 
     endpoint: str
@@ -47,6 +48,13 @@ class ServeHttp(msgspec.Struct, frozen=True, array_like=True, tag=True):
     client_keys: Keys | None = None
     operator_keys: Keys | None = None
     metrics: str = ""
+    models: tuple[str, ...] | None = None
+
+
+class ModelsChanged(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The models of an address that serves several are these now."""
+
+    models: tuple[str, ...]
 
 
 class UsersChanged(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -66,7 +74,7 @@ class HttpCounted(msgspec.Struct, frozen=True, array_like=True, tag=True):
     refused: dict[str, int]
 
 
-ToHttp: TypeAlias = ServeHttp | UsersChanged | EndHttp
+ToHttp: TypeAlias = ServeHttp | UsersChanged | ModelsChanged | EndHttp
 FromHttp: TypeAlias = HttpCounted
 
 TO_HTTP: Final[Codec[ToHttp]] = Codec(ToHttp)

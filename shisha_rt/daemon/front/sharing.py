@@ -60,11 +60,11 @@ class Sharing:
         self._watched = False
         path = _socket_path(endpoint)
         try:
-            _make_private(path.parent)
+            make_private(path.parent)
             self._bound = IpcSocket(f"ipc://{path}", socket.SOCK_SEQPACKET)
         except (OSError, BadInput) as error:
             log.warning("clients cannot share memory, and send bytes: %s", error)
-            _remove_empty(path.parent)
+            remove_empty(path.parent)
             return
         self.path = path.absolute()  # clients may be elsewhere
         self._listening = socket.socket(fileno=self._bound.hand_over())
@@ -150,7 +150,7 @@ class Sharing:
             self._poller.unwatch(self._listening.fileno())
             self._listening.close()
             self._bound.close()
-            _remove_empty(self.path.parent)
+            remove_empty(self.path.parent)
 
 
 def _peer(end: socket.socket) -> tuple[int, int | None]:
@@ -172,11 +172,16 @@ def _say(end: socket.socket, said: object, fd: int | None = None) -> None:
 
 def _socket_path(endpoint: str) -> Path:
     """Path of the socket, in a folder of its own: beside an ipc endpoint, else in the user's runtime folder."""
+    return folder_of(endpoint, ".share" if endpoint.startswith("ipc://") else "") / "socket"
+
+
+def folder_of(endpoint: str, suffix: str) -> Path:
+    """A folder for whoever serves at an endpoint: beside an ipc one, else in the user's runtime folder."""
     if endpoint.startswith("ipc://"):
-        return Path(f"{endpoint.removeprefix('ipc://')}.share") / "socket"
+        return Path(f"{endpoint.removeprefix('ipc://')}{suffix}")
     runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
     host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
-    return runtime / _name_for_all() / f"{port}{'-v6' * ('[' in host)}" / "socket"
+    return runtime / _name_for_all() / f"{port}{'-v6' * ('[' in host)}{suffix}"
 
 
 def _ours(folder: Path) -> Sequence[Path]:
@@ -184,7 +189,7 @@ def _ours(folder: Path) -> Sequence[Path]:
     return (folder, folder.parent) if folder.parent.name == _name_for_all() else (folder,)
 
 
-def _remove_empty(folder: Path) -> None:
+def remove_empty(folder: Path) -> None:
     with contextlib.suppress(OSError):
         for our in _ours(folder):
             our.rmdir()
@@ -194,7 +199,7 @@ def _name_for_all() -> str:
     return f"shisha-rt-{os.geteuid()}"
 
 
-def _make_private(folder: Path) -> None:
+def make_private(folder: Path) -> None:
     """Raises BadInput unless the folder, and one of ours that it is in, is this user's alone."""
     for our in reversed(_ours(folder)):
         with contextlib.suppress(FileExistsError):

@@ -29,7 +29,7 @@ class Web:
     """Raises BadInput for an address that cannot be bound. `urls`: as they are told to people.
 
     `metrics`: the UNIX socket that the metrics page is read from, if other hosts can reach the page; it is served here
-    then, at `metrics_page`.
+    then, at `metrics_page`. `models`: of an endpoint that serves several.
     """
 
     def __init__(
@@ -40,6 +40,7 @@ class Web:
         poller: Poller,
         counter: Callable[[str], Counter],
         metrics: str = "",
+        models: Sequence[str] | None = None,
     ) -> None:
         self._counter = counter
         self._closing = contextlib.ExitStack()
@@ -54,7 +55,8 @@ class Web:
                 self._closing.callback(listeners[-1].close)
             self.urls = [listener.url for listener in listeners[: len(addresses.http)]]
             self.metrics_page = f"{listeners[-1].url}/metrics" if metrics else None
-            self._greeting = [_greeting(addresses, endpoint, admission, listeners, metrics)]
+            greeting = _greeting(addresses, endpoint, admission, listeners, metrics)
+            self._greeting = [replace(greeting, models=None if models is None else tuple(models))]
             if listeners:
                 codecs = hm.TO_HTTP, hm.FROM_HTTP
                 beside = [listener.socket.fileno() for listener in listeners]
@@ -76,6 +78,12 @@ class Web:
         self._greeting[:] = [replace(self._greeting[0], users=tuple(users))]
         if self._link is not None:
             self._link.send(hm.UsersChanged(tuple(users)))
+
+    def change_models(self, models: Sequence[str]) -> None:
+        """Where several models are served: which they are."""
+        self._greeting[:] = [replace(self._greeting[0], models=tuple(models))]
+        if self._link is not None:
+            self._link.send(hm.ModelsChanged(tuple(models)))
 
     def finish(self) -> None:
         """The last answers have been given: wait until they have been passed on."""

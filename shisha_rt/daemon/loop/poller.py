@@ -51,6 +51,14 @@ class Poller:
         self._sockets[fd] = socket, read
         self._epoll.register(fd, select.EPOLLIN)
 
+    def unwatch_socket(self, socket: zmq.Socket[bytes]) -> None:
+        """Must be called before the socket is closed."""
+        fd = int(socket.fileno())
+        if self._sockets.pop(fd, None) is not None:
+            self._epoll.unregister(fd)
+            if fd in self._ready:
+                self._ready.remove(fd)
+
     def poll(self, wait_s: float) -> Iterator[object]:
         """The events of what can be read, each to be handled before the next, for as long as a turn may last.
 
@@ -58,7 +66,10 @@ class Poller:
         wait has told of is read before the next, if in several turns: so nobody is left out.
         """
         asked, many = False, True
-        for socket, read in self._sockets.values():
+        for fd, watched in tuple(self._sockets.items()):
+            if self._sockets.get(fd) is not watched:  # no more; its number may be another's by now
+                continue
+            socket, read = watched
             if _has_come(socket):
                 asked, wait_s = True, 0.0
                 yield from _share(read())

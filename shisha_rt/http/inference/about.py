@@ -15,7 +15,7 @@ from shisha_rt.errors import Error
 from shisha_rt.http.app_state import AppState
 from shisha_rt.http.faults import HttpFault
 from shisha_rt.http.inference.body import Body
-from shisha_rt.http.inference.names import VERSION, check_path
+from shisha_rt.http.inference.names import check_path
 from shisha_rt.model.graph import Tensor
 from shisha_rt.protocol.exceptions import ShishaError, error_for
 from shisha_rt.protocol.request import Signature
@@ -24,6 +24,8 @@ PATIENCE_S: Final = 5.0
 """With the daemon, which answers such questions at once; one that is not there may be back soon."""
 MOST_BYTES: Final = 64 << 10
 """Of a request that is not for inference."""
+_LOADS_WITHIN_S: Final = 600.0
+"""A model may be compiled first."""
 _EXTENSIONS: Final = (
     "binary_tensor_data",
     "classification",
@@ -37,6 +39,15 @@ _EXTENSIONS: Final = (
 
 _ENDS: Final = ("inputs", "outputs")
 _Asked = TypeVar("_Asked")
+
+
+class _LoadParameters(msgspec.Struct, frozen=True):
+    model: str | None = None
+    version: str | None = None
+
+
+class _LoadAsked(msgspec.Struct, frozen=True):
+    parameters: _LoadParameters = _LoadParameters()
 
 
 class _IndexAsked(msgspec.Struct, frozen=True):
@@ -64,41 +75,53 @@ class About:
 
     async def model(self, request: Request) -> Response:
         signature = await self._check(request)
-        metadata = await self._ask("model_metadata")
+        metadata = await self._ask("model_metadata", request)
         if signature.has_batches:  # as Triton: the axis of frames is open
             ends = {ends: [end | {"shape": [-1, *end["shape"][1:]]} for end in metadata[ends]] for ends in _ENDS}
             metadata |= ends
-        return json_answer(metadata | {"versions": [VERSION]})
+        return json_answer(metadata)
 
     async def model_ready(self, request: Request) -> Response:
         await self._check(request)
-        return await self._health("model_ready", "ready")
+        return await self._health("model_ready", "ready", request)
 
     async def config(self, request: Request) -> Response:
         signature = await self._check(request)
-        metadata = await self._ask("model_metadata")
+        metadata = await self._ask("model_metadata", request)
         return json_answer(_config(signature, metadata["platform"]))
 
     async def statistics(self, request: Request) -> Response:
-        """Statistics of the model, or of all models, which is the same here."""
+        """Statistics of the model, or of all models."""
         if "model" in request.path_params:
             await self._check(request)
-        told_statistics = await self._ask("model_statistics")
-        return json_answer(
-            {"model_stats": [{**statistics, "version": VERSION} for statistics in told_statistics["model_stats"]]}
-        )
+        statistics = (await self._ask("model_statistics", request))["model_stats"]
+        return json_answer({"model_stats": statistics})
 
     async def index(self, request: Request) -> Response:
-        """The repository: the one model. With `{"ready":true}` only if it is ready."""
+        """The repository: all models. With `{"ready":true}` only those that are ready."""
         asked = await read_json(request, _IndexAsked)
-        metadata = await self._ask("model_ready")
-        state = "READY" if metadata["ready"] else "UNAVAILABLE"
-        reason = "" if metadata["ready"] else "the daemon is starting or draining, or has lost a place"
-        entry = {"name": metadata["name"], "version": VERSION, "state": state, "reason": reason}
-        return json_answer([entry] if metadata["ready"] or not asked.ready else [])
+        models = (await self._app_state.client.call("repository_index", ready=asked.ready, timeout_s=PATIENCE_S))[
+            "models"
+        ]
+        return json_answer(models)
 
-    async def no_loading(self, _: Request) -> Response:
-        raise HttpFault(501, "models are not loaded or unloaded: a daemon serves the one that it was started with")
+    async def load(self, request: Request) -> Response:
+        """Load a model that is known, or its newest version; or the file that the parameter `model` names."""
+        asked = await read_json(request, _LoadAsked)
+        wanted = {"model": asked.parameters.model, "version": asked.parameters.version}
+        return await self._change(request, "model_load", {k: v for k, v in wanted.items() if v is not None})
+
+    async def unload(self, request: Request) -> Response:
+        await read_json(request, dict[str, Any])
+        return await self._change(request, "model_unload", {})
+
+    async def _change(self, request: Request, op: str, arguments: Mapping[str, str]) -> Response:
+        if not request.scope["caller"].permission.may(op):
+            self._app_state.refuse("permission")
+            raise HttpFault(403, f"{op}: expected the token of an operator")
+        name = request.path_params["model"]
+        await self._app_state.operator.call(op, timeout_s=_LOADS_WITHIN_S, model_name=name, **arguments)
+        return json_answer({})
 
     async def no_tracing(self, _: Request) -> Response:
         raise HttpFault(501, "there are no trace settings; what the daemon does is told by its events and metrics")
@@ -106,21 +129,23 @@ class About:
     async def no_logging(self, _: Request) -> Response:
         raise HttpFault(501, "there are no log settings")
 
-    async def _health(self, op: str, field: str) -> Response:
+    async def _health(self, op: str, field: str, request: Request | None = None) -> Response:
         """Answer a health question by the status: 200 for yes. A daemon that does not answer counts as not there."""
         try:
-            is_so = bool((await self._ask(op))[field])
+            is_so = bool((await self._ask(op, request))[field])
         except ShishaError:
             is_so = False
         return json_answer({field: is_so}, 200 if is_so else 503)
 
     async def _check(self, request: Request) -> Signature:
-        signature = await self._app_state.client.signature(timeout_s=PATIENCE_S)
-        check_path(request.path_params, signature.model_name)
+        signature = await self._app_state.client_of(request.path_params).signature(timeout_s=PATIENCE_S)
+        check_path(request.path_params, signature)
         return signature
 
-    async def _ask(self, op: str) -> dict[str, Any]:
-        return await self._app_state.client.call(op, timeout_s=PATIENCE_S)
+    async def _ask(self, op: str, request: Request | None = None) -> dict[str, Any]:
+        """Ask the daemon of the model that the request's path names, or of all."""
+        client = self._app_state.client if request is None else self._app_state.client_of(request.path_params)
+        return await client.call(op, timeout_s=PATIENCE_S)
 
 
 def json_answer(value: object, status: int = 200) -> Response:

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from shisha_rt.errors import Error
-from shisha_rt.http.inference.names import VERSION
 from shisha_rt.http.inference.request import InferenceAsked, WantedOutput
 from shisha_rt.protocol.exceptions import error_for
 from shisha_rt.protocol.frame_tensors import Answer, raw_bytes
+from shisha_rt.protocol.request import Signature
 from shisha_rt.tensors import NAME_OF
 
 _ENCODER: Final = msgspec.json.Encoder()
@@ -25,7 +25,7 @@ def wanted(asked: InferenceAsked, answer: Answer) -> Sequence[WantedOutput]:
     return asked.outputs or [WantedOutput(name, asked.binary) for name in answer.outputs]
 
 
-def answer_parts(model: str, asked: InferenceAsked, answer: Answer) -> tuple[bytes, list[memoryview]]:
+def answer_parts(signature: Signature, asked: InferenceAsked, answer: Answer) -> tuple[bytes, list[memoryview]]:
     """The header, and the tensors that follow it as bytes. Raises `InvalidArgument` for what cannot be put so."""
     raw: list[memoryview] = []
     outputs = [_told(output, answer.outputs[output.name], raw) for output in wanted(asked, answer)]
@@ -37,7 +37,7 @@ def answer_parts(model: str, asked: InferenceAsked, answer: Answer) -> tuple[byt
     }
     if answer.sequence is not None:
         parameters["sequence"] = answer.sequence
-    header: dict[str, Any] = {"model_name": model, "model_version": VERSION}
+    header: dict[str, Any] = {"model_name": signature.model_name, "model_version": signature.version}
     if asked.id:
         header["id"] = asked.id
     return _ENCODER.encode(header | {"parameters": parameters, "outputs": outputs}), raw

@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy.typing as npt
 from starlette.types import Receive, Scope, Send
 
+from shisha_rt.client import AsyncClient
 from shisha_rt.errors import Error
 from shisha_rt.http.app_state import AppState, Caller
 from shisha_rt.http.connection import WATCH, Watch
@@ -53,8 +54,7 @@ class Infer:
         self._app_state = app_state
         self._files = files
         self._room = Room(_ROOM_BYTES)
-        self._known: Signature | None = None
-        self._longest_bytes = 0
+        self._longest_of: dict[str, tuple[Signature, int]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -69,8 +69,9 @@ class Infer:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers: Mapping[bytes, bytes] = scope["headers_by_name"]
         caller: Caller = scope["caller"]
-        signature = await self._app_state.client.signature()
-        check_path(scope["path_params"], signature.model_name)
+        client = self._app_state.client_of(scope["path_params"])
+        signature = await client.signature()
+        check_path(scope["path_params"], signature)
         size_bytes = _number(headers, b"content-length")
         body = Body(scope, receive, headers.get(b"content-encoding"), size_bytes)
         header_bytes = _number(headers, _HEADER_LENGTH)
@@ -92,26 +93,28 @@ class Infer:
             if size_bytes is not None and header_bytes is not None:
                 _check_size(size_bytes, header_bytes + asked.binary_bytes)
             room.more(asked.binary_bytes)
-            frame = await self._tensors(asked, body, caller)
+            frame = await self._tensors(client, asked, body, caller)
             self._check_rooms(asked, caller)
-            answer = await self._unless_hung_up(asked, frame, caller, scope["extensions"][WATCH]["call"])
+            answer = await self._unless_hung_up(client, asked, frame, caller, scope["extensions"][WATCH]["call"])
         del frame
         self._write(asked, answer, caller)
-        header, raw = answer_parts(signature.model_name, asked, answer)
+        header, raw = answer_parts(signature, asked, answer)
         await _send(send, header, raw, headers.get(b"accept-encoding"))
 
     def _longest(self, signature: Signature) -> int:
-        if self._known is not signature:
-            self._known, self._longest_bytes = signature, longest_body(signature)
-        return self._longest_bytes
+        known, longest_bytes = self._longest_of.get(signature.model_name, (None, 0))
+        if known is not signature:
+            longest_bytes = longest_body(signature)
+            self._longest_of[signature.model_name] = signature, longest_bytes
+        return longest_bytes
 
-    async def _tensors(self, asked: InferenceAsked, body: Body, caller: Caller) -> Frame:
+    async def _tensors(self, client: AsyncClient, asked: InferenceAsked, body: Body, caller: Caller) -> Frame:
         frame: Frame = {}
         for tensor in asked.inputs:
             if tensor.data:
                 frame[tensor.name] = array_of(tensor)
                 continue
-            array = frame[tensor.name] = await self._app_state.client.empty(tensor.shape, tensor.dtype)
+            array = frame[tensor.name] = await client.empty(tensor.shape, tensor.dtype)
             if tensor.region is None:
                 await body.into(raw_bytes(array))
             else:
@@ -119,7 +122,9 @@ class Infer:
         await body.end()
         return frame
 
-    async def _unless_hung_up(self, asked: InferenceAsked, frame: Frame, caller: Caller, watch: Watch) -> Answer:
+    async def _unless_hung_up(
+        self, client: AsyncClient, asked: InferenceAsked, frame: Frame, caller: Caller, watch: Watch
+    ) -> Answer:
         """Whoever hangs up wants no answer: the frame is cancelled."""
         running = asyncio.current_task()
         assert running is not None
@@ -132,7 +137,7 @@ class Infer:
 
         watch(cancel)
         try:
-            return await self._app_state.client.infer(
+            return await client.infer(
                 frame,
                 deadline_s=asked.deadline_s,
                 stream=None if asked.stream is None else f"{caller.name}/{asked.stream}",

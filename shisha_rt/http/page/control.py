@@ -18,10 +18,11 @@ MOST_BYTES: Final = 256 * 2**10
 
 @dataclass(frozen=True, slots=True)
 class Steering:
-    """An operation and its arguments, as the wire has them."""
+    """An operation and its arguments, as the wire has them. `model`: which is meant, of several."""
 
     op: str
     arguments: Mapping[str, Any]
+    model: str | None = None
 
 
 def order_of(body: bytes) -> Steering:
@@ -33,6 +34,7 @@ def order_of(body: bytes) -> Steering:
     op = given.pop("op", None)
     if op not in STEERING:
         raise HttpFault(400, f"op: {_shown(op)}; expected one of {', '.join(STEERING)}")
+    model = given.pop("model_name", None)
     form = OPERATIONS[op]
     unknown = sorted(set(given) - {field.name for field in msgspec.structs.fields(form)})
     if unknown:
@@ -41,7 +43,7 @@ def order_of(body: bytes) -> Steering:
         msgspec.convert(given, form)
     except msgspec.ValidationError as error:
         raise HttpFault(400, f"{op}: {error}") from None
-    return Steering(op, given)
+    return Steering(op, given, None if model is None else str(model))
 
 
 def check_sender(headers: Mapping[bytes, bytes], scheme: str) -> None:

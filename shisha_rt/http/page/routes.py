@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from typing import Final
+from urllib.parse import urlencode
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -19,6 +20,7 @@ from shisha_rt.http.page.feed import MOST_FEEDS, Feed
 from shisha_rt.http.page.files import HEADERS, static_files
 from shisha_rt.http.page.sessions import session_of, set_cookie
 from shisha_rt.protocol.access import Permission
+from shisha_rt.protocol.exceptions import NotFound
 
 _INDEX: Final = "index.html"
 _PATIENCE_S: Final = 120.0
@@ -61,6 +63,9 @@ class _Page:
         self._app_state = app_state
 
     async def index(self, request: Request) -> Response:
+        models = self._app_state.models
+        if models and request.query_params.get("model") not in models:
+            return RedirectResponse(f"/?{urlencode({'model': models[0]})}", headers={"Cache-Control": "no-store"})
         answer = static_files()[_INDEX].answer(request.headers.get("if-none-match"))
         self._know_again(request, answer)
         return answer
@@ -73,7 +78,7 @@ class _Page:
 
     async def feed(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope)
-        if self._app_state.watching.feeds >= MOST_FEEDS:
+        if self._app_state.feeds >= MOST_FEEDS:
             answer = fault_answer(
                 HttpFault(503, f"{MOST_FEEDS} pages are open, which is the most; close one", Error.TOO_MANY_CALLERS)
             )
@@ -81,7 +86,13 @@ class _Page:
             return
         last = request.headers.get("last-event-id") or request.query_params.get("last", "")
         until = (self._app_state.ending, self._app_state.users_changed)
-        await Feed(self._app_state.watching, last, *until)(scope, receive, send)
+        model = None if self._app_state.models is None else request.query_params.get("model", "")
+        try:
+            feed = Feed(self._app_state.watching_of(model), last, *until)
+        except NotFound as error:
+            await fault_answer(HttpFault(404, error.message))(scope, receive, send)
+            return
+        await feed(scope, receive, send)
 
     async def caller(self, request: Request) -> Response:
         """Who reads the page, and whether they may steer; the page asks it whenever it has come back."""
@@ -89,13 +100,14 @@ class _Page:
         caller = session or request.scope["caller"]
         is_known = session is not None or (caller is not None and not has_login)
         steers = caller is not None and is_known and caller.permission is Permission.OPERATOR
-        about = {
+        about: dict[str, object] = {
             "name": "" if caller is None else caller.name,
             "may_watch": caller is not None,
             "may_control": steers,
             "reason": None if steers else _NOT_ALLOWED[is_known],
             "has_login": has_login,
-            "is_full": self._app_state.watching.feeds >= MOST_FEEDS,
+            "is_full": self._app_state.feeds >= MOST_FEEDS,
+            "models": self._app_state.models or [],
         }
         answer = _json(about)
         self._know_again(request, answer)
@@ -111,7 +123,8 @@ class _Page:
         if not caller.permission.may(order.op):
             self._app_state.refuse("permission")
             raise HttpFault(403, _NOT_ALLOWED[True], Error.NOT_AN_OPERATOR)
-        answer = await self._app_state.operator.call(order.op, timeout_s=_PATIENCE_S, **order.arguments)
+        named = {} if order.model is None else {"model_name": order.model}
+        answer = await self._app_state.operator.call(order.op, timeout_s=_PATIENCE_S, **named, **order.arguments)
         return _json({key: value for key, value in answer.items() if key != "id"})
 
     async def login(self, request: Request) -> Response:

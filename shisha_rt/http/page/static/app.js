@@ -2,9 +2,9 @@
 
 import { Charts } from "./charts.js";
 import { Control } from "./control.js";
-import { byId, duration, say } from "./dom.js";
+import { byId, duration, el, say } from "./dom.js";
 import { prepared } from "./events.js";
-import { Feed, askCaller, order } from "./feed.js";
+import { Feed, MODEL, askCaller, order } from "./feed.js";
 import { Figures } from "./figures.js";
 import { Journal } from "./journal.js";
 import { Pipeline } from "./pipeline.js";
@@ -105,6 +105,8 @@ async function recognise() {
   caller = (await askCaller()) ?? caller;
   byId("logout").hidden = !(caller.has_login && caller.name);
   say(byId("logout"), `Log out ${caller.name}`);
+  byId("models").replaceChildren(...(caller.models ?? []).map(
+    (name) => el("a", { href: `/?model=${encodeURIComponent(name)}`, "aria-current": name === MODEL ? "page" : null }, name)));
   showControls();
 }
 
@@ -113,7 +115,7 @@ async function send(fields, said) {
   said.dataset.state = "asking";
   say(said, "asking …");
   try {
-    const answer = await order("/page/control", fields);
+    const answer = await order("/page/control", MODEL === null ? fields : { ...fields, model_name: MODEL });
     said.dataset.state = "done";
     say(said, answer.outcome ? `${answer.outcome}: ${answer.reason}` : "done");
   } catch (error) {

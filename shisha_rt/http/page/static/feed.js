@@ -1,5 +1,8 @@
 // The feed of the daemon's page: it comes back by itself, and knows where it was.
 
+/** Which of several models the page is about; null: there is one. */
+export const MODEL = new URLSearchParams(location.search).get("model");
+const OF_MODEL = MODEL === null ? "" : `&model=${encodeURIComponent(MODEL)}`;
 const SILENT_MS = 15000; // something comes each 5 seconds
 const AGAIN_MS = [500, 1000, 2000, 4000];
 
@@ -15,7 +18,7 @@ export class Feed {
 
   open() {
     this.rest();
-    const source = (this.source = new EventSource(`/page/feed?last=${encodeURIComponent(this.last)}`));
+    const source = (this.source = new EventSource(`/page/feed?last=${encodeURIComponent(this.last)}${OF_MODEL}`));
     for (const name of ["status", "history", "journal", "trouble"]) {
       source.addEventListener(name, (event) => {
         this.failures = 0;

@@ -1,0 +1,135 @@
+"""`shisha-rt models`: what is served at an address of several models; load, replace, undo and unload."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from shisha_rt.cli.options import DaemonOptions, Json, takes
+
+_WITHIN_S: Final = 600.0
+"""A model may be compiled first."""
+
+ModelName = Annotated[str, typer.Argument(metavar="NAME", help="Of a model, as requests have it.")]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelsOptions(DaemonOptions):
+    as_json: Json = False
+
+
+@takes(ModelsOptions)
+def models(asked: ModelsOptions) -> None:
+    """List the models at an address: versions, places, frames.
+
+    \b
+    Examples:
+      shisha-rt models
+      shisha-rt models --json | jq -r '.models[].name'
+    """  # noqa: D301 (\b keeps the examples on lines of their own)
+    from shisha_rt.cli.drive.reach import plainly
+
+    with plainly(), asked.client() as client:
+        index = client.call("repository_index")["models"]
+        known = {model["name"]: model for model in client.status().get("models", ())}
+    listed = [{**model, **known.get(model["name"], {})} for model in index]
+    if asked.as_json:
+        print(json.dumps({"models": listed}))
+    else:
+        show_models(listed)
+
+
+def show_models(listed: Sequence[Mapping[str, Any]]) -> None:
+    """A table for people, one line a model."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    for column in ("model", "version", "state", "places", "frames/s", "in flight", "answered"):
+        table.add_column(column, no_wrap=column != "state", overflow="fold")
+    for model in listed:
+        shared, frames = model.get("shared", ()), model.get("frames") or {}
+        places = " ".join(f"{place}*" if place in shared else place for place in model.get("places", ()))
+        rate = model.get("throughput_fps")
+        state = f"{model['state']}: {model['reason']}" if model["reason"] else str(model["state"])
+        table.add_row(
+            model["name"],
+            model["version"],
+            state,
+            places,
+            "" if rate is None else f"up to {rate:.4g}",
+            str(frames.get("in_flight", "")),
+            str(frames.get("answered", {}).get("OK", "")),
+        )
+    console = Console(highlight=False)
+    console.print(table)
+    if any(model.get("shared") for model in listed):
+        console.print("* shared with another model", style="dim")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadOptions(DaemonOptions):
+    name: ModelName
+    file: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL", help="Its file, or zoo:NAME. Default: as known."),
+    ] = None
+    version: Annotated[str | None, typer.Option(metavar="VERSION", help="What it is called. Default: one more.")] = None
+
+
+@takes(LoadOptions)
+def models_load(asked: LoadOptions) -> None:
+    """Serve a model, or another version of one; the old one serves until the new one is warm.
+
+    \b
+    Examples:
+      shisha-rt models load detector --file detector-4.onnx --version 4
+      shisha-rt models load recogniser
+    """  # noqa: D301 (\b keeps the examples on lines of their own)
+    file = asked.file
+    if file is not None and not file.startswith("zoo:"):
+        file = str(Path(file).absolute())
+    wanted = {"model": file, "version": asked.version}
+    _change(asked, "model_load", asked.name, {key: value for key, value in wanted.items() if value is not None})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnloadOptions(DaemonOptions):
+    name: ModelName
+
+
+@takes(UnloadOptions)
+def models_unload(asked: UnloadOptions) -> None:
+    """End a model's daemon, once it has answered what it has; its places go to others.
+
+    \b
+    Examples:
+      shisha-rt models unload recogniser
+    """  # noqa: D301 (\b keeps the examples on lines of their own)
+    _change(asked, "model_unload", asked.name, {})
+
+
+@takes(UnloadOptions)
+def models_undo(asked: UnloadOptions) -> None:
+    """Go back to the version that a model had before.
+
+    \b
+    Examples:
+      shisha-rt models undo detector
+    """  # noqa: D301 (\b keeps the examples on lines of their own)
+    _change(asked, "model_undo", asked.name, {})
+
+
+def _change(asked: DaemonOptions, op: str, name: str, arguments: Mapping[str, str]) -> None:
+    from shisha_rt.cli.drive.reach import plainly
+
+    with plainly(), asked.client() as client:
+        client.call(op, timeout_s=_WITHIN_S, model_name=name, **arguments)
+        index = client.call("repository_index")["models"]
+    print(json.dumps(next((model for model in index if model["name"] == name), {"name": name})))

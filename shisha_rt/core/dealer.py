@@ -1,0 +1,345 @@
+"""Which model of a machine has which places: the dealer. Events in, instructions out; it touches nothing.
+
+Each model says how many places it keeps busy. A model without frames keeps one warm worker, and its place is lent to
+others meanwhile; those that have frames have places of their own, as many as they keep busy, dealt by their shares
+where there are too few. Only where there are more of them than places do they share some. A place is taken from a model
+first, and given to another when it has been released; no model ever gives up its last one.
+
+A place that has come or gone stays as it is for a while, longer each time if it goes to and fro, and what a model needs
+counts only when it has needed it for several looks in a row: more for fewer places than for more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+FILLED: Final = 0.85
+"""Of its places: a model that keeps more of them busy than this needs another."""
+IDLE_PLACES: Final = 0.005
+"""A model that keeps less than this part of a place busy has no frames worth one."""
+LOOKS_TO_GROW: Final = 2
+LOOKS_TO_SHRINK: Final = 8
+REST_S: Final = 2.0
+MOST_REST_S: Final = 16.0
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a model is dealt places by. `share`: its weight among those that want more; `least` and `most` places."""
+
+    share: float = 1.0
+    least: int = 1
+    most: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCame:
+    model: str
+    terms: Terms = Terms()
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFound:
+    """A model that has these places already: a host process takes over from one that died."""
+
+    model: str
+    terms: Terms
+    places: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLeft:
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSeen:
+    """Since the last look: places that the model kept busy on average, and frames that wait or are computed now."""
+
+    model: str
+    busy_places: float
+    in_flight: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceTaken:
+    """The model's daemon has the place."""
+
+    model: str
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceGivenBack:
+    """No thread of the model's daemon is on the place any more."""
+
+    model: str
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotMoved:
+    """The daemon has not done what it was told: things are as they were."""
+
+    model: str
+    place: str
+
+
+DealerEvent: TypeAlias = ModelCame | ModelFound | ModelLeft | LoadSeen | PlaceTaken | PlaceGivenBack | NotMoved
+
+
+@dataclass(frozen=True, slots=True)
+class BeginModel:
+    """Start the model's daemon on these places."""
+
+    model: str
+    places: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    model: str
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    model: str
+    place: str
+
+
+DealerInstruction: TypeAlias = BeginModel | Take | Release
+
+
+@dataclass(slots=True, eq=False)
+class DealtModel:
+    """A model: the places that it has, those that it was told to take or to release, and how many it needed lately."""
+
+    name: str
+    terms: Terms
+    has: set[str] = field(default_factory=set)
+    taking: set[str] = field(default_factory=set)
+    releasing: set[str] = field(default_factory=set)
+    needs: deque[int] = field(default_factory=lambda: deque([0], maxlen=LOOKS_TO_SHRINK))
+
+    @property
+    def all(self) -> set[str]:
+        """The places where it has threads, or soon will."""
+        return self.has | self.taking
+
+    @property
+    def wanted(self) -> int:
+        """How many places it needs, 0 of a model without frames; what was needed briefly does not count."""
+        recent = list(self.needs)
+        now = len(self.has)
+        more, fewer = min(recent[-LOOKS_TO_GROW:]), max(recent)
+        if now and not fewer:
+            return 0
+        return more if more > now else max(1, min(now, fewer)) if fewer else 0
+
+
+@dataclass(slots=True)
+class _Moves:
+    """Of a place: when it last came or went, and for how long it stays then."""
+
+    at_s: float = -math.inf
+    rest_s: float = REST_S
+
+
+class Dealer:
+    """`places`: all of the machine, the best first. Read its fields freely; change it only through `handle`."""
+
+    def __init__(self, places: Sequence[str]) -> None:
+        self.places = tuple(places)
+        self.models: dict[str, DealtModel] = {}
+        self._moves = {place: _Moves() for place in places}
+        self._said: list[DealerInstruction] = []
+        self._apply: Mapping[type, Callable[[Any], None]] = {
+            ModelCame: self._came,
+            ModelFound: self._found,
+            ModelLeft: self._left,
+            LoadSeen: self._seen,
+            PlaceTaken: self._taken,
+            PlaceGivenBack: self._released,
+            NotMoved: self._not_moved,
+        }
+
+    def handle(self, event: DealerEvent, now_s: float) -> list[DealerInstruction]:
+        """Apply one event; the instructions are to be carried out in their order, before the next."""
+        if isinstance(event, ModelCame | ModelFound) or event.model in self.models:
+            self._apply[type(event)](event)
+        self._deal(now_s)
+        said, self._said = self._said, []
+        return said
+
+    @property
+    def shared(self) -> Mapping[str, list[str]]:
+        """The places that several models have now, with their names."""
+        by_place = {place: [name for name, dealt in self.models.items() if place in dealt.all] for place in self.places}
+        return {place: names for place, names in by_place.items() if len(names) > 1}
+
+    # --- events -----------------------------------------------------------------------------------------------
+
+    def _came(self, event: ModelCame) -> None:
+        """A new model begins where there is most room: on places that nobody has, else on the one that fewest have."""
+        dealt = self.models[event.model] = DealtModel(event.model, event.terms)
+        held = {place: sum(place in other.all for other in self.models.values()) for place in self.places}
+        free = [place for place in self.places if not held[place]]
+        count = max(1, event.terms.least)
+        chosen = free[:count] or [min(self.places, key=lambda place: held[place])]
+        dealt.has.update(chosen)
+        self._said.append(BeginModel(event.model, tuple(chosen)))
+
+    def _found(self, event: ModelFound) -> None:
+        self.models[event.model] = DealtModel(event.model, event.terms, set(event.places) & {*self.places})
+
+    def _left(self, event: ModelLeft) -> None:
+        del self.models[event.model]
+
+    def _seen(self, event: LoadSeen) -> None:
+        dealt = self.models[event.model]
+        has, busy = len(dealt.has), event.busy_places
+        if busy < IDLE_PLACES and not event.in_flight:
+            needed = 0
+        elif busy >= FILLED * has and event.in_flight > has:
+            needed = 2 * has  # how much more there is to be had shows when there is more
+        else:
+            needed = max(1, math.ceil(busy / FILLED))
+        most = len(self.places) if dealt.terms.most is None else dealt.terms.most
+        dealt.needs.append(min(needed, most))
+
+    def _taken(self, event: PlaceTaken) -> None:
+        dealt = self.models[event.model]
+        dealt.taking.discard(event.place)
+        dealt.has.add(event.place)
+
+    def _released(self, event: PlaceGivenBack) -> None:
+        dealt = self.models[event.model]
+        dealt.releasing.discard(event.place)
+        dealt.has.discard(event.place)
+
+    def _not_moved(self, event: NotMoved) -> None:
+        dealt = self.models[event.model]
+        dealt.taking.discard(event.place)
+        dealt.releasing.discard(event.place)
+
+    # --- dealing ----------------------------------------------------------------------------------------------
+
+    def _deal(self, now_s: float) -> None:
+        """Move towards what is right now: what a model is to give up first, then what it is to have."""
+        target = deal(self.places, self.models.values())
+        for name, dealt in self.models.items():
+            staying = dealt.has - dealt.releasing
+            for place in sorted(staying - target[name]):
+                if len(staying) > 1 and self._may_move(place, now_s):
+                    staying.discard(place)
+                    dealt.releasing.add(place)
+                    self._said.append(Release(name, place))
+        for name, dealt in self.models.items():
+            for place in sorted(target[name] - dealt.all):
+                if self._is_free(place, name, target) and self._may_move(place, now_s):
+                    self._note_move(place, now_s)
+                    dealt.taking.add(place)
+                    self._said.append(Take(name, place))
+
+    def _is_free(self, place: str, model: str, target: Mapping[str, set[str]]) -> bool:
+        """Whether all who have it are to have it together with this model."""
+        return all(place in target[other.name] for other in self.models.values() if place in other.all)
+
+    def _may_move(self, place: str, now_s: float) -> bool:
+        return now_s >= self._moves[place].at_s + self._moves[place].rest_s
+
+    def _note_move(self, place: str, now_s: float) -> None:
+        """A place that is given to a model rests there: twice as long if it goes from one to another all the time."""
+        moves = self._moves[place]
+        rested_s = now_s - moves.at_s
+        if rested_s < 4 * moves.rest_s:
+            moves.rest_s = min(MOST_REST_S, 2 * moves.rest_s)
+        elif rested_s > 8 * moves.rest_s:
+            moves.rest_s = REST_S
+        moves.at_s = now_s
+
+
+def deal(places: Sequence[str], models: Iterable[DealtModel]) -> dict[str, set[str]]:
+    """The places that each model is to have. What it has it keeps where that does as well as any other."""
+    dealt = list(models)
+    counts = _counts(len(places), dealt)
+    working = [one for one in dealt if counts[one.name]]
+    crowded = len(working) > len(places)
+    target = _firsts_in_a_crowd(places, working) if crowded else _firsts(places, working)
+    claimed = Counter(place for firsts in target.values() for place in firsts)
+    for one in working:
+        for _ in range(counts[one.name] - 1):
+            further = _best(places, claimed, one)
+            target[one.name].add(further)
+            claimed[further] += 1
+    for one in dealt:
+        if one.name not in target:  # its warm worker stays where it is, and further places as long as nobody wants them
+            unclaimed = {place for place in one.has if not claimed[place]}
+            target[one.name] = unclaimed or {min(one.has, key=lambda place: (claimed[place], place))}
+        elif not crowded:  # so do places of a model that works
+            others = set().union(*(other.has for other in dealt if other is not one))
+            target[one.name] |= {place for place in one.has - others if not claimed[place]}
+    return target
+
+
+def _firsts(places: Sequence[str], working: Sequence[DealtModel]) -> dict[str, set[str]]:
+    """A place for each model that works; who has fewest to choose from chooses first."""
+    claimed: Counter[str] = Counter()
+    firsts: dict[str, set[str]] = {}
+    for one in sorted(working, key=lambda one: (len(one.has), one.name)):
+        first = _best(places, claimed, one)
+        claimed[first] += 1
+        firsts[one.name] = {first}
+    return firsts
+
+
+def _firsts_in_a_crowd(places: Sequence[str], working: Sequence[DealtModel]) -> dict[str, set[str]]:
+    """A place for each of more models than there are places, evenly; who can stays."""
+    room = math.ceil(len(working) / len(places))
+    claimed: Counter[str] = Counter()
+    firsts: dict[str, set[str]] = {}
+    for one in working:
+        own = [place for place in places if place in one.has and claimed[place] < room]
+        if own:
+            claimed[own[0]] += 1
+            firsts[one.name] = {own[0]}
+    for one in working:
+        if one.name not in firsts:
+            first = min(places, key=lambda place: claimed[place])
+            claimed[first] += 1
+            firsts[one.name] = {first}
+    return firsts
+
+
+def _best(places: Sequence[str], claimed: Mapping[str, int], one: DealtModel) -> str:
+    """Return a place that nobody has claimed, of its own if it has such a one."""
+    free = [place for place in places if not claimed[place]]
+    return min(free, key=lambda place: (place not in one.has, places.index(place)))
+
+
+def _counts(place_count: int, models: Sequence[DealtModel]) -> dict[str, int]:
+    """How many places each model is to have to itself: 0 for one without frames, whose worker stays all the same.
+
+    Each that works has one, or its `least` if all of these can be had; then the one that has least for its share gets
+    the next, until none wants more.
+    """
+    least = {one.name: one.terms.least if one.terms.least > 1 else 0 for one in models}
+    wanted = {one.name: max(one.wanted, least[one.name]) for one in models}
+    counts = {name: max(min(1, count), least[name]) for name, count in wanted.items()}
+    if sum(counts.values()) > place_count:
+        counts = {name: min(1, count) for name, count in counts.items()}
+    left = place_count - sum(counts.values())
+    shares = {one.name: one.terms.share for one in models}
+    while left > 0:
+        hungry = [name for name in counts if 0 < counts[name] < wanted[name]]
+        if not hungry:
+            break
+        name = min(hungry, key=lambda name: (counts[name] / shares[name], name))
+        counts[name] += 1
+        left -= 1
+    return counts

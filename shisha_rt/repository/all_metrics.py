@@ -1,0 +1,53 @@
+"""One metrics page for all models: the pages of their daemons, each sample with a label `model`."""
+
+from __future__ import annotations
+
+import urllib.request
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
+
+_PATIENCE_S: Final = 2.0
+
+
+class ModelsCollector(Collector):
+    """`pages`: where each daemon has its page; `places`: how many a model has. Both are called by the page's thread."""
+
+    def __init__(self, pages: Callable[[], Mapping[str, str]], places: Callable[[], Mapping[str, int]]) -> None:
+        self._pages = pages
+        self._places = places
+
+    def describe(self) -> Iterable[Metric]:
+        """None are known before the daemons serve."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        dealt = GaugeMetricFamily("shisha_model_places", "Places that a model has, shared ones too.", labels=["model"])
+        for model, count in self._places().items():
+            dealt.add_metric([model], count)
+        yield dealt
+        merged: dict[str, Metric] = {}
+        for model, page in self._pages().items():
+            for family in _families(page):
+                metric = merged.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+                metric.samples += [_of_model(sample, model) for sample in family.samples]
+        yield from merged.values()
+
+
+def _families(page: str) -> Iterable[Metric]:
+    """None of a daemon that has just ended, or does not answer; the process's own are told by the host process."""
+    try:
+        with urllib.request.urlopen(page, timeout=_PATIENCE_S) as answer:
+            families = list(text_string_to_metric_families(answer.read().decode()))
+    except (OSError, ValueError):
+        return ()
+    return [family for family in families if family.name.startswith("shisha_")]
+
+
+def _of_model(sample: Sample, model: str) -> Sample:
+    return sample._replace(labels={"model": model, **sample.labels})

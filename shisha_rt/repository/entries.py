@@ -1,0 +1,152 @@
+"""Which models a host process serves: files, folders of versions, and the `[[model]]` tables of a daemon file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec.structs import asdict
+from msgspec.structs import replace as with_settings_of
+
+from shisha_rt.checked import convert
+from shisha_rt.core.dealer import Terms
+from shisha_rt.daemon.settings import Settings, check_built, read_daemon_file, settings_in
+from shisha_rt.errors import BadInput
+
+FIRST_VERSION: Final = "1"
+OF_THE_HOST: Final = (
+    *("machine", "endpoint", "metrics", "http", "http_certificate", "http_key", "http_shared_memory"),
+    *("access", "secret_key", "ray", "leases"),
+)
+"""Keys that the host process goes by; all others are those of each model's daemon."""
+_TABLE: Final = "model"
+_NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
+
+
+class _Terms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a `[[model]]` table says to the host process."""
+
+    version: Annotated[str, msgspec.Meta(pattern=_NAME, max_length=64)] = FIRST_VERSION
+    share: Annotated[float, msgspec.Meta(gt=0, le=1e6)] = 1.0
+    least: Annotated[int, msgspec.Meta(ge=1)] = 1
+    most: Annotated[int, msgspec.Meta(ge=1)] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEntry:
+    """A model to be served. `settings`: of its daemon. `folder`: has its versions, each in a folder of that name."""
+
+    name: str
+    version: str
+    settings: Settings
+    terms: Terms
+    folder: Path | None = None
+
+    def as_version(self, model: str, version: str) -> ModelEntry:
+        """The same with another file."""
+        settings = with_settings_of(self.settings, model=model)
+        return ModelEntry(self.name, version, settings, self.terms, self.folder)
+
+    def newest(self) -> ModelEntry:
+        """The newest version in its folder; itself where it has none."""
+        if self.folder is None:
+            return self
+        version, path = _versions(self.folder)[-1]
+        return self.as_version(str(path), version)
+
+
+def names_several(sources: Sequence[str]) -> bool:
+    """Whether these are for a host process: several, a folder, or a daemon file with tables of models."""
+    if len(sources) != 1:
+        return True
+    source = Path(sources[0])
+    return source.is_dir() or (source.suffix == ".toml" and isinstance(read_daemon_file(source).get(_TABLE), list))
+
+
+def entries_of(sources: Sequence[str], given: Mapping[str, Any]) -> tuple[Settings, list[ModelEntry]]:
+    """The host process's settings, and the models. `given`: keys that options have set. Raises BadInput."""
+    host, entries = Settings(""), list[ModelEntry]()
+    for source in sources:
+        if source.endswith(".toml"):
+            if len(sources) > 1:
+                raise BadInput(f"{source}: a daemon file beside other models; expected it alone, with [[model]] tables")
+            host, entries = _in_file(Path(source))
+        elif Path(source).is_dir():
+            entries += _in_folder(Path(source))
+        else:
+            entries.append(_entry(source))
+    for entry in entries:
+        check_built(with_settings_of(entry.settings, **_of_model(given)), entry.name)
+    entries = [
+        ModelEntry(e.name, e.version, with_settings_of(e.settings, **_of_model(given)), e.terms, e.folder)
+        for e in entries
+    ]
+    host = with_settings_of(host, **{key: value for key, value in given.items() if key in OF_THE_HOST})
+    if host.ray is not None:
+        raise BadInput("--ray: not with several models; expected a daemon of its own for a model on other hosts")
+    _check_names(entries)
+    return host, entries
+
+
+def _of_model(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in given.items() if key not in OF_THE_HOST}
+
+
+def _entry(model: str, settings: Settings | None = None) -> ModelEntry:
+    name = model.removeprefix("zoo:") if model.startswith("zoo:") else Path(model).stem
+    return ModelEntry(name, FIRST_VERSION, with_settings_of(settings or Settings(""), model=model), Terms())
+
+
+def _in_folder(folder: Path) -> list[ModelEntry]:
+    """`NAME.onnx`, and `NAME/VERSION/FILE.onnx`, of which the newest version is served."""
+    entries = [_entry(str(path)) for path in sorted(folder.glob("*.onnx"))]
+    for inner in sorted(path for path in folder.iterdir() if path.is_dir()):
+        if _versions(inner):
+            entries.append(ModelEntry(inner.name, "", Settings(""), Terms(), inner).newest())
+    if not entries:
+        raise BadInput(f"{folder}: no model in it; expected NAME.onnx, or NAME/VERSION/model.onnx")
+    return entries
+
+
+def _versions(folder: Path) -> list[tuple[str, Path]]:
+    """The versions in a folder with their files, the newest last: by number, as Triton has it."""
+    found = {inner.name: sorted(inner.glob("*.onnx")) for inner in folder.iterdir() if inner.name.isdecimal()}
+    return [(name, files[0]) for name, files in sorted(found.items(), key=lambda item: int(item[0])) if files]
+
+
+def _in_file(path: Path) -> tuple[Settings, list[ModelEntry]]:
+    raw = read_daemon_file(path)
+    tables = raw.pop(_TABLE)
+    assert isinstance(tables, list)
+    host, entries = settings_in({**raw, _TABLE: ""}, path, str(path)), []
+    for index, table in enumerate(tables):
+        where = f"{path}: model[{index}]"
+        if not isinstance(table, dict):
+            raise BadInput(f"{where}: expected a table")
+        misplaced = [key for key in table if key in OF_THE_HOST]
+        if misplaced:
+            raise BadInput(f"{where}.{misplaced[0]}: is the host's; expected it above all [[model]] tables")
+        terms = convert({key: table.pop(key) for key in _Terms.__struct_fields__ if key in table}, _Terms, where)
+        settings = settings_in({**_of_model(raw), **table}, path, where)
+        entry = _entry(settings.model, settings)
+        name = settings.name or entry.name
+        dealt = Terms(terms.share, terms.least, terms.most)
+        entries.append(ModelEntry(name, terms.version, settings, dealt))
+    return host, entries
+
+
+def _check_names(entries: Iterable[ModelEntry]) -> None:
+    seen: set[str] = set()
+    for entry in entries:
+        if entry.name in seen:
+            raise BadInput(f"model {entry.name!r}: is there twice; expected a name of its own for each (name = ...)")
+        seen.add(entry.name)
+
+
+def told(entry: ModelEntry) -> dict[str, Any]:
+    """What makes two entries the same daemon, for JSON."""
+    identity = {"name": entry.name, "version": entry.version, "settings": asdict(entry.settings)}
+    return msgspec.json.decode(msgspec.json.encode(identity), type=dict[str, Any])

@@ -1,0 +1,207 @@
+"""The one public address: requests led to the model that they name, and answers back.
+
+A client that can follow is told where its model's daemon serves and talks to that alone. For all others each has a
+connection of its own to each daemon that it asks, which to the daemon is a client like any other: its ids, its streams,
+its share of slots are its own, and what it sends passes through untouched.
+
+Where another daemon takes over a model, a client's requests go there as soon as nothing of its own is with the old one:
+so its streams stay in order, and none is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import zmq
+
+from shisha_rt.daemon.front.public_socket import Message, PublicSocket, queued_messages
+from shisha_rt.daemon.front.security import Security
+from shisha_rt.daemon.loop.poller import Poller
+from shisha_rt.errors import Error
+from shisha_rt.protocol.exceptions import ShishaError, error_for
+from shisha_rt.protocol.header import decode_head, encode_answer, encode_error
+from shisha_rt.protocol.limits import Limits
+from shisha_rt.protocol.multipart import receive_parts, send_parts
+from shisha_rt.protocol.request import RequestRoute, read_route
+
+LIMITS: Final = Limits()
+"""Of a message to any model."""
+_HELD_BYTES: Final = 96 << 20
+"""Of one client's requests to one daemon, while that takes none."""
+_ANSWERS_PER_TURN: Final = 32
+_UNUSED_S: Final = 600.0
+_LOOK_S: Final = 10.0
+
+
+@dataclass(slots=True, eq=False)
+class Line:
+    """One client's connection to one daemon. `in_flight`: envelopes by id; `held`: what could not be sent yet.
+
+    `after`: what waits for this line to be done, as another daemon has taken over.
+    """
+
+    client: Hashable
+    model: str
+    endpoint: str
+    socket: zmq.Socket[bytes]
+    used_s: float
+    in_flight: dict[str, list[bytes]] = field(default_factory=dict)
+    held: deque[Sequence[memoryview]] = field(default_factory=deque)
+    held_bytes: int = 0
+    after: deque[tuple[Message, RequestRoute]] = field(default_factory=deque)
+
+
+class Front(PublicSocket):
+    """`leads` gives the endpoint of a model's daemon now; raises `ShishaError` where there is none."""
+
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        endpoint: str,
+        count: Callable[[str], None],
+        security: Security | None,
+        poller: Poller,
+        leads: Callable[[str], str],
+    ) -> None:
+        super().__init__(context, endpoint, LIMITS, count, security)
+        self._context = context
+        self._poller = poller
+        self._leads = leads
+        self._lines: dict[tuple[Hashable, str], Line] = {}
+        self._look_s = 0.0
+
+    def receive(self) -> Iterator[tuple[Message, RequestRoute]]:
+        """The requests that have come; those that cannot be read, or that nobody may make, are answered here."""
+        for message in self.messages():
+            try:
+                route = read_route(message.payload, self.limits)
+                self.check(message, route.op, route.id)
+            except ShishaError as error:
+                self.refuse(message, error)
+            else:
+                yield message, route
+
+    def answer(self, message: Message, request_id: str, fields: object) -> None:
+        assert isinstance(fields, dict)
+        self.outbox.send(message.client, [*message.envelope, encode_answer(request_id, fields)])
+
+    def forward(self, message: Message, route: RequestRoute, model: str, now_s: float) -> None:
+        """To the model's daemon; an error answer where there is none, or it takes no more of this client."""
+        try:
+            self._forward(message, route, model, now_s)
+        except ShishaError as error:
+            error.request_id = route.id
+            self.refuse(message, error)
+
+    def _forward(self, message: Message, route: RequestRoute, model: str, now_s: float) -> None:
+        endpoint, line = self._leads(model), self._lines.get((message.client, model))
+        if line is not None and line.endpoint != endpoint:
+            if line.in_flight:
+                line.after.append((message, route))
+                return
+            self._end(line)
+            line = None
+        if line is None:
+            line = self._open(message.client, model, endpoint, now_s)
+        if route.id in line.in_flight:
+            reason = f"header at id: {route.id!r} is waiting already; expected an id that no waiting request has"
+            raise error_for(Error.ID_IN_USE, reason)
+        line.used_s = now_s
+        self._send(line, route, message)
+
+    def _send(self, line: Line, route: RequestRoute, message: Message) -> None:
+        size_bytes = sum(map(len, message.payload))
+        if line.held or not _sent(line, message.payload):
+            if line.held_bytes + size_bytes > _HELD_BYTES:
+                raise error_for(Error.TOO_MANY_BYTES, f"{line.held_bytes} bytes wait for {line.model!r} already")
+            line.held.append(message.payload)
+            line.held_bytes += size_bytes
+        line.in_flight[route.id] = message.envelope
+
+    def _open(self, client: Hashable, model: str, endpoint: str, now_s: float) -> Line:
+        socket: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.SNDHWM, queued_messages(self.limits.max_message_bytes))
+        socket.setsockopt(zmq.RCVHWM, queued_messages(self.limits.max_message_bytes))
+        socket.connect(endpoint)
+        line = self._lines[client, model] = Line(client, model, endpoint, socket, now_s)
+        self._poller.watch_socket(socket, lambda: self._return(line))
+        return line
+
+    def _return(self, line: Line) -> Iterator[object]:
+        """Answers of a daemon go to the client that asked; and what was held may be sent now."""
+        for _ in range(_ANSWERS_PER_TURN):
+            try:
+                frames = receive_parts(line.socket)
+            except zmq.Again:
+                break
+            parts = [frame.buffer for frame in frames]
+            with contextlib.suppress(Exception):  # of a daemon of ours: it answers as the protocol has it
+                envelope = line.in_flight.pop(decode_head(parts[0]).id or "", None)
+                if envelope is not None:
+                    self.outbox.send(line.client, [*envelope, *(frame.bytes for frame in frames)])
+        self._push(line)
+        if line.after and not line.in_flight:
+            self._go_on(line)
+        return iter(())
+
+    def _push(self, line: Line) -> None:
+        while line.held and _sent(line, line.held[0]):
+            line.held_bytes -= sum(map(len, line.held.popleft()))
+
+    def _go_on(self, line: Line) -> None:
+        """Nothing of this client is with the old daemon any more."""
+        self._end(line)
+        for message, route in line.after:
+            self.forward(message, route, line.model, line.used_s)
+
+    def daemon_gone(self, endpoint: str, reason: str) -> None:
+        """Whoever has something there hears of its end."""
+        for line in [line for line in self._lines.values() if line.endpoint == endpoint]:
+            for request_id, envelope in line.in_flight.items():
+                error = error_for(Error.MODEL_GONE, reason, request_id)
+                self.outbox.send(line.client, [*envelope, encode_error(request_id, error)])
+            line.in_flight.clear()
+            self._go_on(line)
+
+    def in_flight_at(self, endpoint: str) -> int:
+        return sum(len(line.in_flight) + len(line.after) for line in self._lines.values() if line.endpoint == endpoint)
+
+    @property
+    def idle(self) -> bool:
+        return not any(line.in_flight or line.after for line in self._lines.values())
+
+    def look(self, now_s: float) -> None:
+        """Every so often: send what was held, and end connections that nobody has used for long."""
+        for line in list(self._lines.values()):
+            self._push(line)
+        if now_s >= self._look_s:
+            self._look_s = now_s + _LOOK_S
+            for line in [line for line in self._lines.values() if now_s > line.used_s + _UNUSED_S]:
+                if not line.in_flight:
+                    self._end(line)
+
+    def _end(self, line: Line) -> None:
+        del self._lines[line.client, line.model]
+        self._poller.unwatch_socket(line.socket)
+        line.socket.close()
+
+    def awaiting(self) -> set[Hashable]:
+        return {line.client for line in self._lines.values() if line.in_flight or line.after}
+
+    def close(self) -> None:
+        for line in list(self._lines.values()):
+            self._end(line)
+        super().close()
+
+
+def _sent(line: Line, payload: Sequence[memoryview]) -> bool:
+    try:
+        send_parts(line.socket, payload, copy=False)
+    except zmq.Again:
+        return False
+    return True

@@ -1,0 +1,98 @@
+"""`python -m shisha_rt.repository.hosted`: the daemon of one model, for a host process, which writes to its standard
+input what it is to be (pickled: both ends are the same program).
+
+It prints one JSON line: where it serves, or why it cannot. It outlives the host process: another may take it over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import pickle
+import signal
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from shisha_rt.daemon.children.preparer_link import PreparerLink
+from shisha_rt.daemon.host_share import HostShare
+from shisha_rt.daemon.service_manager import ServiceManager
+from shisha_rt.daemon.settings import Settings
+from shisha_rt.daemon.start import start_daemon
+from shisha_rt.errors import BadInput, Failure
+from shisha_rt.machine.host.leases import CoreLeases
+from shisha_rt.machine.machine import Machine
+
+
+@dataclass(frozen=True)
+class HostedModel:
+    """`machine`: all places that the daemon may ever have; those that it begins with are not spare ones.
+
+    `leases`: where cores are leased, if they are; `log`: level and format.
+    """
+
+    settings: Settings
+    machine: Machine
+    leases: Path | None
+    log: tuple[int, str]
+    fresh: bool
+
+
+def main() -> int:
+    os.setsid()  # a Ctrl-C in its terminal is for the host process
+    asked: HostedModel = pickle.load(sys.stdin.buffer)
+    logging.basicConfig(level=asked.log[0], format=asked.log[1])
+    try:
+        _serve(asked)
+    except (BadInput, Failure) as error:
+        print(json.dumps({"ready": False, "reason": " ".join(str(error).split())}), flush=True)
+        return 1
+    return 0
+
+
+def _serve(asked: HostedModel) -> None:
+    with contextlib.ExitStack() as leaving, _sigterm_ends_a_start():
+        share = _share(asked)  # before any other process is started, which inherits where it may run
+        leaving.callback(share.close)
+        preparer = PreparerLink()
+        leaving.callback(preparer.close)
+        manager = ServiceManager({})
+        daemon = start_daemon(asked.settings, share, preparer, manager, asked.log, logging.info, fresh=asked.fresh)
+        leaving.pop_all()  # it is the daemon's now
+
+        def announce() -> None:
+            print(json.dumps({"ready": True, "metrics": daemon.metrics_page}), flush=True)
+
+        daemon.run(announce)
+
+
+def _share(asked: HostedModel) -> HostShare:
+    """Its part of the host; its threads keep off the cores of places that it does not have."""
+    machine, may = asked.machine, frozenset(os.sched_getaffinity(0))
+    own = {core for place in machine.usual for core in place.cores}
+    withheld = may & {core for place in machine.places for core in place.cores} - own
+    if may - withheld:
+        os.sched_setaffinity(0, may - withheld)
+    leases = CoreLeases(asked.leases)
+    leases.hold(core for place in machine.places for core in place.cores)
+    return HostShare(machine, leases, withheld=withheld if may - withheld else frozenset())
+
+
+@contextlib.contextmanager
+def _sigterm_ends_a_start() -> Iterator[None]:
+    def end(_number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(0)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,203 @@
+"""Places dealt among models: by hand, and through thousands of random interleavings with its promises after each."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, deque
+from collections.abc import Iterable
+
+import pytest
+
+from shisha_rt.core import dealer as de
+
+LOOK_S = 0.25
+
+
+class Machine:
+    """A world in virtual time: daemons that do as they are told, when they get to it, and loads that change."""
+
+    def __init__(self, places: int, rng: random.Random | None = None, *, broken: type[de.Dealer] = de.Dealer) -> None:
+        self.rng = rng
+        self.dealer = broken([f"p{number}" for number in range(places)])
+        self.now_s = 0.0
+        self.loads: dict[str, float] = {}
+        self.has: dict[str, set[str]] = {}
+        self.orders: deque[de.Take | de.Release] = deque()
+        self.moves: list[tuple[float, str, str]] = []
+
+    def feed(self, event: de.DealerEvent) -> None:
+        for instruction in self.dealer.handle(event, self.now_s):
+            match instruction:
+                case de.BeginModel(model, places):
+                    self.has[model] = {*places}
+                case de.Take(model, place):
+                    self._check_take(model, place)
+                    self.moves.append((self.now_s, place, model))
+                    self.orders.append(instruction)
+                case de.Release(model, place):
+                    assert len(self.has[model] - {order.place for order in self._releasing(model)}) > 1, (
+                        f"{model} would be left without a place"
+                    )
+                    self.orders.append(instruction)
+        self._check()
+
+    def _releasing(self, model: str) -> Iterable[de.Release]:
+        return [order for order in self.orders if isinstance(order, de.Release) and order.model == model]
+
+    def _check_take(self, model: str, place: str) -> None:
+        assert place not in self.has[model], f"{model} has {place} already"
+        holders = [name for name, places in self.has.items() if place in places and name != model]
+        working = [name for name, dealt in self.dealer.models.items() if dealt.wanted]
+        if len(working) <= len(self.dealer.places):
+            assert not set(holders) & set(working), f"{model} takes {place}, which {holders} work on"
+
+    def _check(self) -> None:
+        assert all(self.has.values()), f"a model has no place: {self.has}"
+        assert self.has.keys() == self.dealer.models.keys()
+
+    def come(self, model: str, load: float = 0.0, terms: de.Terms | None = None) -> None:
+        self.loads[model] = load
+        self.feed(de.ModelCame(model, terms or de.Terms()))
+
+    def leave(self, model: str) -> None:
+        del self.loads[model], self.has[model]
+        self.orders = deque(order for order in self.orders if order.model != model)
+        self.feed(de.ModelLeft(model))
+
+    def obey(self) -> None:
+        """The first order is carried out, or, now and then, is not."""
+        order = self.orders.popleft()
+        if self.rng is not None and self.rng.random() < 0.05:
+            self.feed(de.NotMoved(order.model, order.place))
+        elif isinstance(order, de.Take):
+            self.has[order.model].add(order.place)
+            self.feed(de.PlaceTaken(order.model, order.place))
+        else:
+            self.has[order.model].discard(order.place)
+            self.feed(de.PlaceGivenBack(order.model, order.place))
+
+    def look(self) -> None:
+        """What each keeps busy: as much as comes, within what its places give it beside those who share them."""
+        self.now_s += LOOK_S
+        at = Counter(place for model, places in self.has.items() if self.loads[model] for place in places)
+        for model, places in list(self.has.items()):
+            room = sum(1 / max(1, at[place]) for place in places)
+            busy = min(self.loads[model], room)
+            waiting = 4 + 2 * len(places) if self.loads[model] > room else int(busy > 0)
+            self.feed(de.LoadSeen(model, busy, waiting))
+
+    def run(self, seconds: float) -> None:
+        for _ in range(int(seconds / LOOK_S)):
+            self.look()
+            while self.orders:
+                self.obey()
+
+
+def test_a_model_alone_gets_every_place_that_it_keeps_busy_and_gives_them_to_one_that_comes() -> None:
+    machine = Machine(2)
+    machine.come("a", load=9.0)
+    machine.come("b")
+    assert machine.has == {"a": {"p0"}, "b": {"p1"}}
+    machine.run(3)
+    assert machine.has == {"a": {"p0", "p1"}, "b": {"p1"}}, "b has no frames: its place is lent"
+    assert machine.dealer.shared == {"p1": ["a", "b"]}
+    machine.loads["b"] = 0.3
+    machine.run(3)
+    assert machine.has == {"a": {"p0"}, "b": {"p1"}}
+    assert not machine.dealer.shared
+
+
+def test_places_are_dealt_by_shares_where_all_want_more() -> None:
+    machine = Machine(8)
+    machine.come("a", load=9.0, terms=de.Terms(share=3))
+    machine.come("b", load=9.0)
+    machine.run(30)
+    assert {model: len(places) for model, places in machine.has.items()} == {"a": 6, "b": 2}
+    assert not machine.dealer.shared
+
+
+def test_least_and_most_are_kept() -> None:
+    machine = Machine(4)
+    machine.come("a", load=9.0, terms=de.Terms(most=2))
+    machine.come("b", terms=de.Terms(least=2))
+    machine.come("c", load=9.0)
+    machine.run(30)
+    assert {model: len(places) for model, places in machine.has.items()} == {"a": 1, "b": 2, "c": 1}
+    machine.leave("b")
+    machine.run(30)
+    assert {model: len(places) for model, places in machine.has.items()} == {"a": 2, "c": 2}
+
+
+def test_more_models_than_places_share_and_a_hot_one_has_all_while_others_are_idle() -> None:
+    machine = Machine(2)
+    for number in range(12):
+        machine.come(f"m{number}")
+    assert sorted(Counter(place for places in machine.has.values() for place in places).values()) == [6, 6]
+    machine.loads["m3"] = 9.0
+    machine.run(4)
+    assert machine.has["m3"] == {"p0", "p1"}
+    for name in machine.loads:
+        machine.loads[name] = 0.1
+    machine.run(60)
+    assert all(len(places) == 1 for places in machine.has.values())
+    assert sorted(Counter(place for places in machine.has.values() for place in places).values()) == [6, 6]
+
+
+def test_a_load_that_swings_faster_than_places_can_follow_moves_them_less_and_less() -> None:
+    machine = Machine(2)
+    machine.come("a")
+    machine.come("b")
+    for swing in range(240):  # ten minutes
+        machine.loads = {"a": 9.0 if swing % 2 else 0.0, "b": 0.0 if swing % 2 else 9.0}
+        machine.run(2.5)
+    by_place = Counter(place for at_s, place, _ in machine.moves if at_s > 60)
+    assert max(by_place.values()) <= 9 * 60 / de.MOST_REST_S
+
+
+def test_who_takes_over_goes_on_with_what_is_there() -> None:
+    machine = Machine(2)
+    machine.has = {"a": {"p0", "p1"}, "b": {"p1"}}
+    machine.loads = {"a": 9.0, "b": 0.0}
+    dealer = machine.dealer
+    for model, places in machine.has.items():
+        assert dealer.handle(de.ModelFound(model, de.Terms(), tuple(sorted(places))), 0.0) == []
+    machine.run(3)
+    assert not machine.moves
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_random_worlds(seed: int) -> None:
+    """The promises hold after every event; and when loads stay, places come to rest, dealt as they should be."""
+    rng = random.Random(seed)
+    machine = Machine(rng.randint(1, 6), rng)
+    names = (f"m{number}" for number in range(1000))
+    machine.come(next(names))
+    for _ in range(rng.randint(20, 200)):
+        act = rng.random()
+        if act < 0.05 and len(machine.has) < 9:
+            most = rng.choice((None, None, rng.randint(1, 3)))
+            machine.come(next(names), terms=de.Terms(share=rng.choice((1, 1, 2, 5)), most=most))
+        elif act < 0.08 and len(machine.has) > 1:
+            machine.leave(rng.choice(sorted(machine.has)))
+        elif act < 0.2:
+            machine.loads[rng.choice(sorted(machine.loads))] = rng.choice((0.0, 0.1, 0.9, 1.5, 9.0))
+        elif act < 0.5 and machine.orders:
+            machine.obey()
+        else:
+            machine.look()
+    machine.rng = None
+    machine.run(200)
+    before = len(machine.moves)
+    machine.run(60)
+    assert len(machine.moves) == before, "places do not come to rest while loads stay"
+    working = [model for model, load in machine.loads.items() if load]
+    if len(working) <= len(machine.dealer.places):
+        taken = [place for model in working for place in machine.has[model]]
+        assert len(taken) == len(set(taken)), f"two that work share a place: {machine.has}, {machine.loads}"
+    else:
+        assert all(len(machine.has[model]) == 1 for model in working)
+    hungry = [model for model in working if machine.loads[model] > len(machine.has[model])]
+    hungry = [model for model in hungry if machine.dealer.models[model].terms.most is None]
+    if hungry and len(working) <= len(machine.dealer.places):
+        unused = set(machine.dealer.places) - {place for model in working for place in machine.has[model]}
+        assert not unused, f"{hungry} want more, {unused} are not used: {machine.has}, {machine.loads}"

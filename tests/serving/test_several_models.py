@@ -1,0 +1,283 @@
+"""Several models at one address: clients led and forwarded, places dealt, models loaded, replaced and lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import numpy as np
+import onnx
+import psutil
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from shisha_rt.client import Client, FailedPrecondition, NotFound, ShishaError, Unavailable, Unimplemented
+from tests.serving.daemon_process import PATIENCE_S, until
+from tests.serving.host_process import HostProcess
+from tests.serving.identity_model import frame_of, write_identity_model
+from tests.serving.load import Load, assert_kept
+from tests.serving.page import scrape
+
+SHAPE: Final = (1, 4, 8, 8)
+
+
+def write_times(folder: Path, factor: float, name: str = "times", shape: tuple[int, ...] = SHAPE) -> Path:
+    """A model whose answer is `factor` times its input: so an answer tells which version made it."""
+    channels = shape[1]
+    weights = numpy_helper.from_array((np.eye(channels, dtype="f4") * factor)[:, :, None, None], "w")
+    nodes = [helper.make_node("Conv", ["x", "w"], ["y"])]
+    ends = [[helper.make_tensor_value_info(end, TensorProto.FLOAT, shape)] for end in "xy"]
+    graph = helper.make_graph(nodes, name, ends[0], ends[1], [weights])
+    folder.mkdir(exist_ok=True, parents=True)
+    path = folder / f"{name}.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+X: Final = np.arange(np.prod(SHAPE), dtype="f4").reshape(SHAPE)
+
+
+class Asking(threading.Thread):
+    """A client that asks one frame after the other, in a stream with several in flight: which factors answered."""
+
+    def __init__(self, client: Client) -> None:
+        super().__init__(daemon=True)
+        self.client = client
+        self.factors: list[float] = []
+        self.errors: list[ShishaError] = []
+        self.stopping = threading.Event()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stopping.set()
+        self.join(PATIENCE_S)
+        self.client.close()
+
+    def run(self) -> None:
+        with self.client.stream(in_flight=4) as stream:
+            for answer in stream.run(self._frames(), errors="return"):
+                if isinstance(answer, ShishaError):
+                    self.errors.append(answer)
+                    time.sleep(0.02)
+                    continue
+                factor = float(answer.output.flat[1])
+                assert (answer.output == factor * X).all(), "an answer is of two versions"
+                self.factors.append(factor)
+
+    def _frames(self) -> Iterator[Any]:
+        while not self.stopping.wait(0.003):
+            yield {"x": X}
+
+    def wait_for(self, count: int) -> None:
+        wanted = len(self.factors) + count
+        until(lambda: len(self.factors) >= wanted, f"{count} more answers")
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostProcess]:
+    folder = tmp_path_factory.mktemp("several")
+    models = [write_identity_model(folder), write_times(folder, 2.0)]
+    with HostProcess(folder, *models, "--http", "127.0.0.1:0") as running:
+        yield running
+
+
+def post(host: HostProcess, path: str, body: object = None) -> Any:
+    data = None if body is None else json.dumps(body).encode()
+    with urllib.request.urlopen(urllib.request.Request(host.http[0] + path, data), timeout=PATIENCE_S) as answer:
+        return json.loads(answer.read() or b"null")
+
+
+def test_clients_are_led_to_their_models_daemon(host: HostProcess) -> None:
+    with host.model("identity") as one, host.model("times") as other:
+        assert (one.infer(frame_of(3)).output == frame_of(3)).all()
+        assert (other.infer(X).output == 2 * X).all()
+        assert one._link.at != other._link.at
+        assert one._link.at.startswith("ipc://")
+        assert one.status()["pid"] == host.told("identity")["pid"]
+    with host.model("another") as nobody, pytest.raises(NotFound, match="expected 'identity' or 'times'"):
+        nobody.infer(X)
+    with Client(host.endpoint, timeout_s=PATIENCE_S) as unnamed, pytest.raises(NotFound, match="several models"):
+        unnamed.infer(X)
+
+
+def test_requests_of_those_who_do_not_follow_are_forwarded(host: HostProcess) -> None:
+    with Load(host.endpoint, model_name="identity") as load:
+        load.wait_for_answers(50)
+    assert_kept(load)
+
+
+def test_what_is_asked_of_all(host: HostProcess) -> None:
+    names = {"identity", "times"}
+    assert host.control.call("server_ready") == {"ready": True}
+    assert {entry["name"] for entry in host.control.call("repository_index")["models"]} == names
+    assert {model["name"] for model in host.control.call("server_metadata")["models"]} == names
+    assert {"model_starting", "model_serves", "ready"} <= set(host.kinds())
+    until(lambda: len(host.control.call("model_statistics")["model_stats"]) == 2, "statistics of both")
+    assert host.control.call("status", model_name="times")["status"]["model"]["name"] == "times"
+    assert sum(len(place["models"]) for place in host.control.status()["places"]) >= 2
+    with pytest.raises(Unimplemented):
+        host.control.call("nothing_of_the_kind")
+    models = {sample.labels["model"] for sample in scrape(host.metrics) if sample.name == "shisha_frames_in_flight"}
+    assert models == names
+
+
+def test_over_http_models_have_paths_of_their_own(host: HostProcess) -> None:
+    asked = {"inputs": [{"name": "x", "shape": list(SHAPE), "datatype": "FP32", "data": X.flatten().tolist()}]}
+    answer = post(host, "/v2/models/times/infer", asked)
+    assert (answer["model_name"], answer["model_version"]) == ("times", "1")
+    assert answer["outputs"][0]["data"] == (2 * X).flatten().tolist()
+    assert post(host, "/v2/models/identity/versions/1")["name"] == "identity"
+    assert {entry["state"] for entry in post(host, "/v2/repository/index", {})} == {"READY"}
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        post(host, "/v2/models/another")
+    with urllib.request.urlopen(f"{host.http[0]}/", timeout=PATIENCE_S) as page:
+        assert page.url.endswith("/?model=identity")
+
+
+def test_models_come_and_go(host: HostProcess, tmp_path: Path) -> None:
+    three = write_times(tmp_path, 3.0, "three")
+    assert host.control.call("model_load", model_name="three", model=str(three)) == {"model_name": "three"}
+    with host.model("three") as client:
+        assert (client.infer(X).output == 3 * X).all()
+        assert post(host, "/v2/models/three/ready") == {"ready": True}
+        post(host, "/v2/repository/models/three/unload", {})
+        assert host.told("three")["state"] == "UNAVAILABLE"
+        until(lambda: not _answers(client), "its end")
+        post(host, "/v2/repository/models/three/load", {})
+        assert (client.infer(X).output == 3 * X).all()
+    host.control.call("model_unload", model_name="three")
+    with pytest.raises(NotFound):
+        host.control.call("model_load", model_name="four")
+    with pytest.raises(FailedPrecondition):
+        host.control.call("model_load", model_name="four", model=str(tmp_path / "none.onnx"))
+    with pytest.raises(NotFound):
+        host.control.call("model_unload", model_name="nobody")
+
+
+def _answers(client: Client) -> bool:
+    try:
+        client.infer(X, timeout_s=1.0)
+    except ShishaError:
+        return False
+    return True
+
+
+def test_a_version_takes_over_and_no_request_is_lost(host: HostProcess, tmp_path: Path) -> None:
+    """Streams of those who follow and of those who do not, in order; every answer is of one version."""
+    same = shutil.copy(write_identity_model(tmp_path), tmp_path / "same.onnx")
+    with ExitStack() as running:
+        led = running.enter_context(Asking(host.model("times")))
+        by_bytes = running.enter_context(Asking(host.model("times", share=False)))
+        forwarded = running.enter_context(Load(host.endpoint, model_name="identity"))
+        for factor in (5.0, 7.0):
+            for asking in (led, by_bytes):
+                asking.wait_for(10)
+            changed = write_times(tmp_path, factor, f"times{factor:g}")
+            host.control.call("model_load", model_name="times", model=str(changed), version=f"{factor:g}")
+            host.control.call("model_load", model_name="identity", model=str(same), version=f"{factor:g}")
+            until(lambda f=factor: led.factors[-1] == by_bytes.factors[-1] == f, "answers of the new version")  # type: ignore[misc]
+            forwarded.wait_for_answers(30)
+        host.control.call("model_undo", model_name="times")
+        until(lambda: led.factors[-1] == 5.0, "the version before")
+    for asking in (led, by_bytes):
+        assert not asking.errors
+        changes = [factor for before, factor in zip([0.0, *asking.factors], asking.factors, strict=False)
+                   if factor != before]  # fmt: skip
+        assert changes == [2.0, 5.0, 7.0, 5.0][: len(changes)]
+    # Each daemon numbers its frames by itself; all else is kept.
+    assert (forwarded.faults, forwarded.codes, forwarded.messages) == ([], {}, [])
+    assert forwarded.results == forwarded.answered == forwarded.sent
+    assert host.told("times")["version"] == "5"
+    daemons = [p for p in host.processes() if "shisha_rt.repository.hosted" in p.cmdline()]
+    until(lambda: sum(p.is_running() for p in daemons) == 2, "the end of the daemons before")
+
+
+def test_another_model_is_no_version(host: HostProcess, tmp_path: Path) -> None:
+    other = write_times(tmp_path, 2.0, "other", (1, 4, 4, 4))
+    with pytest.raises(FailedPrecondition, match="other inputs or outputs"):
+        host.control.call("model_load", model_name="times", model=str(other))
+    broken = tmp_path / "broken.onnx"
+    broken.write_bytes(b"no model")
+    with pytest.raises(FailedPrecondition, match="could not be started"):
+        host.control.call("model_load", model_name="times", model=str(broken))
+    assert host.told("times")["state"] == "READY"
+
+
+def test_a_daemon_that_is_killed_is_back_and_others_notice_nothing(host: HostProcess) -> None:
+    pid = host.told("times")["pid"]
+    with Asking(host.model("times")) as asking, Load(host.endpoint, model_name="identity") as other:
+        asking.wait_for(5)
+        os.kill(pid, signal.SIGKILL)
+        host.wait_for("times", lambda told: told["pid"] not in (pid, None) and told["state"] == "READY", "another")
+        asking.wait_for(5)
+        other.wait_for_answers(20)
+    assert asking.errors
+    assert all(isinstance(error, Unavailable) for error in asking.errors)
+    assert_kept(other)
+
+
+def test_a_host_process_that_is_killed_leaves_its_daemons_to_the_next(tmp_path: Path) -> None:
+    models = [write_identity_model(tmp_path), write_times(tmp_path, 2.0)]
+    with HostProcess(tmp_path, *models) as first:
+        pids = {name: first.told(name)["pid"] for name in ("identity", "times")}
+        with first.model("times") as led:
+            assert (led.infer(X).output == 2 * X).all()
+            first.popen.kill()
+            first.popen.wait()
+            assert (led.infer(X).output == 2 * X).all(), "its client goes on"
+            with HostProcess(tmp_path, *models, endpoint=first.endpoint) as second:
+                assert {name: second.told(name)["pid"] for name in ("identity", "times")} == pids
+                assert all(psutil.pid_exists(pid) for pid in pids.values())
+                assert (led.infer(X).output == 2 * X).all()
+                with second.model("identity") as client:
+                    assert (client.infer(frame_of(3)).output == frame_of(3)).all()
+
+
+def test_a_model_that_cannot_start_is_given_up_and_the_other_has_its_places(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.onnx"
+    broken.write_bytes(b"no model")
+    with HostProcess(tmp_path, write_times(tmp_path, 2.0), broken) as host:
+        told = host.wait_for("broken", lambda told: told["state"] == "UNAVAILABLE", "given up")
+        assert "broken.onnx" in told["reason"]
+        assert not told["places"]
+        with host.model("times") as client:
+            assert (client.infer(X).output == 2 * X).all()
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_places_go_where_frames_are(tmp_path: Path) -> None:
+    """While workers and daemons are killed: nothing is lost of a model whose daemon was not."""
+    busy = write_identity_model(tmp_path, channels=64, size=32, name="busy")
+    with (
+        HostProcess(tmp_path, busy, write_times(tmp_path, 2.0)) as host,
+        Load(host.endpoint, model_name="busy", shape=(1, 64, 32, 32), streams=2, depth=4) as load,
+    ):
+        host.wait_for("busy", lambda told: len(told["places"]) == 2, "both places")
+        assert host.told("times")["places"], "its warm worker stays"
+        with Asking(host.model("times")) as asking:
+            asking.wait_for(5)
+            host.wait_for("busy", lambda told: len(told["places"]) == 1, "one place, as the other is wanted")
+            pid = host.control.call("status", model_name="busy")["status"]["places"]
+            os.kill(next(place["pid"] for place in pid if place["pid"]), signal.SIGKILL)
+            load.wait_for_answers(20)
+        host.wait_for("busy", lambda told: len(told["places"]) == 2, "both places again")
+        load.wait_for_answers(20)
+        assert {"place_dealt", "place_taken_back"} <= set(host.kinds())
+    assert_kept(load)
+    assert not asking.errors

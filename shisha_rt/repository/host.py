@@ -113,6 +113,9 @@ class ModelHost:
         fresh: bool,
     ) -> None:
         self._entries = list(entries)
+        files = [Path(entry.settings.model) for entry in entries if not entry.settings.model.startswith("zoo:")]
+        known = (*(file.parent for file in files), *(entry.folder for entry in entries if entry.folder is not None))
+        self._folders = frozenset(folder.resolve() for folder in known)
         self._log_as = log_as
         self._fresh = fresh
         self._manager = manager
@@ -532,6 +535,8 @@ class ModelHost:
     def _load(
         self, name: str, served: ServedModel | None, asked: ops.ModelLoad, then: Callable[[str | None], None]
     ) -> None:
+        if asked.model is not None:
+            self._check_within(asked.model)
         if served is None:
             if asked.model is None:
                 raise error_for(Error.UNKNOWN_MODEL, f"no model {name!r} is known; expected its file, too (model)")
@@ -557,6 +562,15 @@ class ModelHost:
             served.then.append(then)
         else:
             self._replace(served, entry, then)
+
+    def _check_within(self, model: str) -> None:
+        """Raises `ShishaError` for a file that a client may not name: one outside the folders of the first models."""
+        if model.startswith("zoo:"):
+            return
+        folder = Path(model).resolve().parent
+        if self._folders.isdisjoint((folder, *folder.parents)):
+            message = f"{model} lies in no folder that a model was served from at the start; expected one that does"
+            raise error_for(Error.LOAD_FAILED, message)
 
     def _unload(self, served: ServedModel) -> None:
         if served.is_unloaded:

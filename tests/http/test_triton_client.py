@@ -43,6 +43,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
         f'[[user]]\nname = "own"\npermission = "client"\ntoken_sha256 = "{hashlib.sha256(b"t0ken").hexdigest()}"\n'
         f'unix_user = "{getpass.getuser()}"\n'
         f'[[user]]\nname = "other"\npermission = "client"\ntoken_sha256 = "{hashlib.sha256(b"other").hexdigest()}"\n'
+        f'[[user]]\nname = "steers"\npermission = "operator"\ntoken_sha256 = "{hashlib.sha256(b"steer").hexdigest()}"\n'
     )
     model = write_identity_model(folder, size=SHAPE[2])
     http = ("--http", "127.0.0.1:0", "--http", f"unix:{folder / 'h'}", "--http-shared-memory")
@@ -237,8 +238,8 @@ def test_what_there_is_none_of_is_an_error_that_says_so(client: Any) -> None:
     client.unregister_cuda_shared_memory(headers=token())
     calls: list[Callable[[], object]] = [
         lambda: client.register_cuda_shared_memory("g", b"handle", 0, 10, headers=token()),
-        lambda: client.load_model(NAME, headers=token()),
-        lambda: client.unload_model(NAME, headers=token()),
+        lambda: client.load_model(NAME, headers=token("steer")),
+        lambda: client.unload_model(NAME, headers=token("steer")),
         lambda: client.get_trace_settings(NAME, headers=token()),
         lambda: client.update_trace_settings(settings={"trace_level": "TIMESTAMPS"}, headers=token()),
         lambda: client.get_log_settings(headers=token()),
@@ -248,6 +249,10 @@ def test_what_there_is_none_of_is_an_error_that_says_so(client: Any) -> None:
         with pytest.raises(triton.InferenceServerException) as caught:
             call()
         assert caught.value.status() == "501"
+    for call in (client.load_model, client.unload_model):  # whoever may not steer is told no more than that
+        with pytest.raises(triton.InferenceServerException) as caught:
+            call(NAME, headers=token())
+        assert caught.value.status() == "403"
 
 
 def test_every_error_has_its_status(caller: HttpCaller) -> None:

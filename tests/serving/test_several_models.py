@@ -90,10 +90,15 @@ class Asking(threading.Thread):
 
 
 @pytest.fixture(scope="module")
-def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostProcess]:
-    folder = tmp_path_factory.mktemp("several")
-    models = [write_identity_model(folder), write_times(folder, 2.0)]
-    with HostProcess(folder, *models, "--http", "127.0.0.1:0") as running:
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that models are served from."""
+    return tmp_path_factory.mktemp("models")
+
+
+@pytest.fixture(scope="module")
+def host(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostProcess]:
+    files = write_identity_model(models), write_times(models, 2.0)
+    with HostProcess(tmp_path_factory.mktemp("several"), *files, "--http", "127.0.0.1:0") as running:
         yield running
 
 
@@ -150,8 +155,8 @@ def test_over_http_models_have_paths_of_their_own(host: HostProcess) -> None:
         assert page.url.endswith("/?model=identity")
 
 
-def test_models_come_and_go(host: HostProcess, tmp_path: Path) -> None:
-    three = write_times(tmp_path, 3.0, "three")
+def test_models_come_and_go(host: HostProcess, models: Path, tmp_path: Path) -> None:
+    three = write_times(models, 3.0, "three")
     assert host.control.call("model_load", model_name="three", model=str(three)) == {"model_name": "three"}
     with host.model("three") as client:
         assert (client.infer(X).output == 3 * X).all()
@@ -165,7 +170,12 @@ def test_models_come_and_go(host: HostProcess, tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         host.control.call("model_load", model_name="four")
     with pytest.raises(FailedPrecondition):
-        host.control.call("model_load", model_name="four", model=str(tmp_path / "none.onnx"))
+        host.control.call("model_load", model_name="four", model=str(models / "none.onnx"))
+    elsewhere = write_times(tmp_path, 3.0)  # no folder that its operator has served models from
+    (models / "link.onnx").symlink_to(elsewhere)
+    for path in (elsewhere, models / "link.onnx"):
+        with pytest.raises(FailedPrecondition, match="lies in no folder"):
+            host.control.call("model_load", model_name="four", model=str(path))
     with pytest.raises(NotFound):
         host.control.call("model_unload", model_name="nobody")
 
@@ -178,9 +188,9 @@ def _answers(client: Client) -> bool:
     return True
 
 
-def test_a_version_takes_over_and_no_request_is_lost(host: HostProcess, tmp_path: Path) -> None:
+def test_a_version_takes_over_and_no_request_is_lost(host: HostProcess, models: Path, tmp_path: Path) -> None:
     """Streams of those who follow and of those who do not, in order; every answer is of one version."""
-    same = shutil.copy(write_identity_model(tmp_path), tmp_path / "same.onnx")
+    same = shutil.copy(write_identity_model(tmp_path), models / "same.onnx")
     with ExitStack() as running:
         led = running.enter_context(Asking(host.model("times")))
         by_bytes = running.enter_context(Asking(host.model("times", share=False)))
@@ -188,7 +198,7 @@ def test_a_version_takes_over_and_no_request_is_lost(host: HostProcess, tmp_path
         for factor in (5.0, 7.0):
             for asking in (led, by_bytes):
                 asking.wait_for(10)
-            changed = write_times(tmp_path, factor, f"times{factor:g}")
+            changed = write_times(models, factor, f"times{factor:g}")
             host.control.call("model_load", model_name="times", model=str(changed), version=f"{factor:g}")
             host.control.call("model_load", model_name="identity", model=str(same), version=f"{factor:g}")
             until(lambda f=factor: led.factors[-1] == by_bytes.factors[-1] == f, "answers of the new version")  # type: ignore[misc]
@@ -208,11 +218,11 @@ def test_a_version_takes_over_and_no_request_is_lost(host: HostProcess, tmp_path
     until(lambda: sum(p.is_running() for p in daemons) == 2, "the end of the daemons before")
 
 
-def test_another_model_is_no_version(host: HostProcess, tmp_path: Path) -> None:
-    other = write_times(tmp_path, 2.0, "other", (1, 4, 4, 4))
+def test_another_model_is_no_version(host: HostProcess, models: Path) -> None:
+    other = write_times(models, 2.0, "other", (1, 4, 4, 4))
     with pytest.raises(FailedPrecondition, match="other inputs or outputs"):
         host.control.call("model_load", model_name="times", model=str(other))
-    broken = tmp_path / "broken.onnx"
+    broken = models / "broken.onnx"
     broken.write_bytes(b"no model")
     with pytest.raises(FailedPrecondition, match="could not be started"):
         host.control.call("model_load", model_name="times", model=str(broken))

@@ -23,7 +23,7 @@ import zmq
 from shisha_rt.core import event_log
 from shisha_rt.core.lifecycle.events import PlaceDown, PlaceUp, Stop, Tick
 from shisha_rt.core.lifecycle.lifecycle import Lifecycle
-from shisha_rt.core.tuning.events import Look, PeriodsCounted, PlaceReturned, ProfilerSaid
+from shisha_rt.core.tuning.events import Look, OthersSeen, PeriodsCounted, PlaceReturned, ProfilerSaid
 from shisha_rt.core.tuning.profiler_messages import ModelProfiled
 from shisha_rt.core.tuning.recalibration import Recalibration
 from shisha_rt.core.tuning.state import Profiles
@@ -328,6 +328,7 @@ class Daemon:
         """Places come and go with what this daemon may use of its host. Those that come are there before others go."""
         shell, cause = self.shell, "the host"
         allotted = self._share.look(now_s, self._processes, self._is_in_use)
+        shell.post(OthersSeen(self._share.others_ratio), cause)
         if self._recalibration.look(now_s, self._share.others_ratio, shell.in_flight):
             self._profile(renew=True)
         if allotted is None:

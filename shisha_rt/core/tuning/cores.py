@@ -44,6 +44,7 @@ class Cores:
             ev.FrameAnswered: to_tuning,
             ev.FramesCounted: to_tuning,
             ev.PeriodsCounted: to_tuning,
+            ev.OthersSeen: to_tuning,
             **dict.fromkeys((ev.TunerSaid, ev.TunerDied, ev.PauseAsked, ev.SearchAsked, ev.OptionsSet), to_tuning),
             **dict.fromkeys((ev.ProfilerSaid, ev.PlannedAhead, ev.PlaceReturned), to_tuning),
             ev.MachineChanged: to_all,

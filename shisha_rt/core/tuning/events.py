@@ -69,6 +69,13 @@ class PeriodsCounted:
 
 
 @dataclass(frozen=True, slots=True)
+class OthersSeen:
+    """Every so often: the part of the daemon's cores that other processes take, without its clients on this host."""
+
+    others_ratio: float
+
+
+@dataclass(frozen=True, slots=True)
 class TunerSaid:
     message: tm.FromTuner
 
@@ -155,6 +162,7 @@ TuningEvent: TypeAlias = (
     | FrameAnswered
     | FramesCounted
     | PeriodsCounted
+    | OthersSeen
     | TunerSaid
     | TunerDied
     | ProfilerSaid

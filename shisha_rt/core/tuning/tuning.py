@@ -47,12 +47,15 @@ from shisha_rt.core.tuning.telling import (
     trial_record,
 )
 from shisha_rt.costs.engine_trials import EnginesTried
+from shisha_rt.costs.profiles import DISTURBED
 from shisha_rt.plan.form import unfolded
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import Objective
 
 QUIET_S: Final = 2.0
+DISTURBANCE_S: Final = 60.0
+"""What leaves its band while others have the cores is no drift of the machine, unless it lasts for so long."""
 FLOWING_LOOKS: Final = 12
 """So many looks in a row must have seen frames come, before a search begins that measures them: by then the objective
 follows the load."""
@@ -108,6 +111,7 @@ class Tuning:
         self._rival: BestPlan | None = None
         self._searched: set[tuple[Objective, tuple[str, ...]]] = set()
         self._flowing = 0
+        self._disturbed_since_s = math.inf
 
     def handle(self, event: ev.TuningEvent, now_s: float) -> list[Decision]:
         """Apply one event; what is decided is to be carried out in its order before the next event."""
@@ -543,12 +547,17 @@ class Tuning:
         measurement = self.measuring.repeatability.widen(measurement)
         self.following.watched(live[1], measurement)
         stage = self.baseline.left_by(measurement)
-        if stage is not None and known is not None:
+        passes = 0 <= self._outbox.now_s - self._disturbed_since_s < DISTURBANCE_S
+        if stage is not None and known is not None and not passes:
             self.measuring.repeatability.machine_changed()
             drifted = drift_record(live[1], stage, known, measurement)
             self._outbox.write(drifted)
             self._look_anew()
             self._begin(drift_in_words(drifted))
+
+    def _others_seen(self, seen: ev.OthersSeen) -> None:
+        disturbed = seen.others_ratio > DISTURBED
+        self._disturbed_since_s = min(self._disturbed_since_s, self._outbox.now_s) if disturbed else math.inf
 
     # --- as the load asks -------------------------------------------------------------------------------------
 
@@ -649,6 +658,7 @@ _APPLY: Final[Mapping[type, Callable[[Tuning, Any], None]]] = {
     ev.PeriodsCounted: lambda tuning, counted: tuning.measuring.periods_passed(counted),
     ev.ProfilerSaid: Tuning._profiler_said,
     ev.PlannedAhead: lambda tuning, planned: tuning.choice.hear_ahead(planned.by_costs),
+    ev.OthersSeen: Tuning._others_seen,
     ev.TunerSaid: Tuning._tuner_said,
     ev.TunerDied: Tuning._tuner_died,
     ev.PauseAsked: Tuning._pause_asked,

@@ -12,7 +12,7 @@ from shisha_rt.core.tuning.best import BestPlan, key_of
 from shisha_rt.core.tuning.drift import WINDOWS_TO_LEAVE, leaving_stage
 from shisha_rt.core.tuning.pending_proposals import ATTEMPTS
 from shisha_rt.core.tuning.state import WAITING, State
-from shisha_rt.core.tuning.tuning import QUIET_S
+from shisha_rt.core.tuning.tuning import DISTURBANCE_S, QUIET_S
 from shisha_rt.core.tuning.window import FRAMES, MAX_FRAMES
 from shisha_rt.plan.form import brief, unfolded
 from shisha_rt.plan.measurement import Measurement
@@ -257,6 +257,29 @@ def test_a_place_that_slows_down_makes_it_tune_again(watching: World) -> None:
     watching.layer_s["fast"] *= 3
     frames = watching.serve_until(lambda: bool(watching.events("drift")))
     assert frames <= (WINDOWS_TO_LEAVE + 2) * MAX_FRAMES
+    watching.serve_until(State.WATCHING)
+    assert watching.plan == SEED
+
+
+def test_what_others_take_of_the_cores_is_no_drift_while_it_may_pass(watching: World) -> None:
+    watching.serve(5 * FRAMES)
+    watching.post(ev.OthersSeen(0.5))
+    watching.layer_s["fast"] *= 3
+    watching.serve(3 * WINDOWS_TO_LEAVE * MAX_FRAMES)
+    assert watching.events("drift") == []
+    watching.layer_s["fast"] /= 3
+    watching.post(ev.OthersSeen(0.0))
+    watching.serve(20 * FRAMES)
+    assert (watching.events("drift"), watching.plan) == ([], BEST)
+
+
+def test_what_others_go_on_taking_is_a_drift_in_the_end(watching: World) -> None:
+    watching.serve(5 * FRAMES)
+    watching.post(ev.OthersSeen(0.5))
+    watching.layer_s["fast"] *= 3
+    watching.now_s += DISTURBANCE_S
+    watching.post(ev.OthersSeen(0.5))
+    watching.serve_until(lambda: bool(watching.events("drift")))
     watching.serve_until(State.WATCHING)
     assert watching.plan == SEED
 

@@ -131,6 +131,7 @@ class Error(StrEnum):
     # A frame that was accepted, or would have been at another time.
     TOO_MANY_FRAMES = "too_many_frames", Code.RESOURCE_EXHAUSTED
     TOO_MANY_BYTES = "too_many_bytes", Code.RESOURCE_EXHAUSTED
+    TARGET_OUT_OF_REACH = "target_out_of_reach", Code.RESOURCE_EXHAUSTED
     DEADLINE_PASSED = "deadline_passed", Code.DEADLINE_EXCEEDED
     CANCELLED = "cancelled", Code.CANCELLED
     OUTPUT_TOO_LARGE = "output_too_large", Code.INTERNAL

@@ -153,6 +153,8 @@ def _places(places: Sequence[Mapping[str, Any]]) -> Any:
 def _frames(frames: Mapping[str, Any]) -> str:
     answered = ", ".join(f"{count} {outcome}" for outcome, count in frames["answered"].items()) or "none"
     slots = f"{frames['slots'] - frames['slots_free']} of {frames['slots']} slots taken"
+    if "target_ms" in frames:
+        answered += f" ({frames['in_time']} within {frames['target_ms']:g} ms)"
     line = f"frames answered: {answered} · in flight: {frames['in_flight']} ({slots})"
     return line + (f" · parts run again: {frames['replayed']}" if frames["replayed"] else "")
 

@@ -21,6 +21,7 @@ import typer
 
 from shisha_rt.cli.options import DaemonOptions, Json, takes
 from shisha_rt.errors import BadInput, Error, Failure
+from shisha_rt.protocol.limits import MAX_PRIORITY
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -53,6 +54,9 @@ class SubmitOptions(DaemonOptions):
     deadline_ms: Annotated[
         float | None, typer.Option(metavar="D", min=0, help="The daemon gives a frame up after D milliseconds.")
     ] = None
+    priority: Annotated[
+        int, typer.Option(metavar="N", min=0, max=MAX_PRIORITY, help="1: the most urgent, to 9; 0: the usual, 5.")
+    ] = 0
     output: Annotated[
         Path | None,
         typer.Option(metavar="FILE.npz", help="Save the outputs, stacked by frame if their shape is fixed."),
@@ -87,7 +91,9 @@ def submit(asked: SubmitOptions) -> None:
         raise BadInput(f"--rate {asked.rate:g}: expected a number above 0", Error.WRONG_OPTION)
     _check_output(asked.output)
     contents = [(path, read_arrays(path)) for path in asked.inputs or ()]
-    load = _Load(asked.frames, asked.rate, asked.in_flight, asked.stream, asked.deadline_ms, asked.seed, contents)
+    load = _Load(
+        asked.frames, asked.rate, asked.in_flight, asked.stream, asked.deadline_ms, asked.priority, asked.seed, contents
+    )
     tally = Tally(keep_outputs=asked.output is not None)
     interrupted = False
     try:
@@ -116,6 +122,7 @@ class _Load:
     in_flight: int
     stream: str | None
     deadline_ms: float | None
+    priority: int
     seed: int
     contents: Sequence[tuple[Path, Array | dict[str, Array]]]
 
@@ -285,7 +292,8 @@ async def _send(
 
     deadline_s = None if load.deadline_ms is None else load.deadline_ms / 1e3
     tally.started_s = tally.ended_s = time.monotonic()
-    async with client.stream(load.stream, in_flight=load.in_flight, deadline_s=deadline_s) as stream:
+    how = {"in_flight": load.in_flight, "deadline_s": deadline_s, "priority": load.priority}
+    async with client.stream(load.stream, **how) as stream:
         index = 0
         async for outcome in stream.run(due(), errors="return"):
             tally.ended_s = time.monotonic()

@@ -68,12 +68,14 @@ class Client:
         timeout_s: float | None = None,
         stream: str | None = None,
         sequence: int | None = None,
+        priority: int = 0,
         outputs: Sequence[str] = (),
         request_id: str | None = None,
     ) -> Answer:
         """Run one frame. Arrays must have exactly the model's dtypes and shapes; they are never converted.
 
         The daemon gives up after `deadline_s` (`DeadlineExceeded`), this client after `timeout_s` (`Timeout`).
+        `priority` 1 is the most urgent, 9 the least, 0 the usual (5): it orders streams, not frames within one.
         `outputs` names those that are wanted; all, if none. `request_id` is what `cancel` takes.
         """
         patience = self._patience(timeout_s)
@@ -83,6 +85,7 @@ class Client:
             stream=stream,
             sequence=sequence,
             deadline_s=deadline_s,
+            priority=priority,
             outputs=outputs,
             request_id=request_id,
         )
@@ -125,9 +128,10 @@ class Client:
         in_flight: int = 8,
         deadline_s: float | None = None,
         timeout_s: float | None = None,
+        priority: int = 0,
     ) -> Stream:
         """An ordered series of frames, up to `in_flight` of them with the daemon at once. The times are per frame."""
-        return Stream(self, name, in_flight, deadline_s, timeout_s)
+        return Stream(self, name, in_flight, deadline_s, timeout_s, priority)
 
     def call(self, op: str, *, timeout_s: float | None = None, **arguments: object) -> Fields:
         """Any other operation, as the wire has it: the fields of its answer."""
@@ -242,7 +246,13 @@ class Stream:
     """An ordered series of frames of a `Client`. Leaving the context cancels what is still in flight."""
 
     def __init__(
-        self, client: Client, name: str | None, in_flight: int, deadline_s: float | None, timeout_s: float | None
+        self,
+        client: Client,
+        name: str | None,
+        in_flight: int,
+        deadline_s: float | None,
+        timeout_s: float | None,
+        priority: int = 0,
     ) -> None:
         if in_flight < 1:
             raise ValueError(f"in_flight {in_flight}; expected 1 or more")
@@ -250,6 +260,7 @@ class Stream:
         self._client = client
         self._in_flight = in_flight
         self._deadline_s = deadline_s
+        self._priority = priority
         self._timeout_s = timeout_s
         self._pending: deque[tuple[str, Patience] | ShishaError] = deque()
 
@@ -300,7 +311,9 @@ class Stream:
         patience = client._patience(self._timeout_s)
         try:
             client._introduce(patience)
-            outgoing = client._link.conversation.infer(inputs, stream=self.name, deadline_s=self._deadline_s)
+            outgoing = client._link.conversation.infer(
+                inputs, stream=self.name, deadline_s=self._deadline_s, priority=self._priority
+            )
             client._send(outgoing, patience)
         except ShishaError as error:
             return error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -23,12 +24,15 @@ MOST_SERIES: Final = 256
 
 
 class Counting:
-    """`outcomes`: answers by OK or error code; the seconds are sums over those with a result (`failed_s`: without), and
-    `by_shape` counts those by the number of their shape. `last_ms`: when the last was given, since 1970; 0: none yet.
+    """`in_time`: answers within `target_s`, of those with a result. `outcomes`: answers by OK or error code; the
+    seconds are sums over those with a result (`failed_s`: without), and `by_shape` counts those by the number of their
+    shape. `last_ms`: when the last was given, since 1970; 0: none yet.
     """
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, target_s: float = math.inf) -> None:
         self.metrics = metrics
+        self.target_s = target_s
+        self.in_time = 0
         self.outcomes = metrics.outcomes
         self.by_shape: Counter[int] = Counter()
         self.queue_s = self.compute_s = self.failed_s = 0.0
@@ -48,6 +52,7 @@ class Counting:
             return
         self.outcomes["OK"] += 1
         self.by_shape[answer.request.layout] += 1
+        self.in_time += answer.latency_s <= self.target_s
         self._latency.observe(answer.latency_s)
         self._latencies.observe(answer.latency_s)
         self.queue_s += answer.queue_s

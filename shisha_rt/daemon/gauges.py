@@ -26,11 +26,12 @@ class Gauges:
         self._host_counts = self._host_counters()
         self._budgets = budgets
         self._reserved_bytes: dict[str, int] = {}
-        self._replayed = self._stale = 0
+        self._replayed = self._stale = self._in_time = 0
         self._shown: int | None = None
         self._queues: list[Gauge] = []
         self._standings: dict[str, str] = {}
         metrics = shell.counting.metrics
+        metrics.gauge("shisha_target_seconds").set(shell.counting.target_s)
         for place in self._machine.places:  # whoever asks how much they grow has to see where they began
             metrics.counter("shisha_worker_restarts").labels(place.name)
             metrics.counter("shisha_pacing_dropped_seconds").labels(place.name)
@@ -146,6 +147,9 @@ class Gauges:
         metrics.counter("shisha_frames_replayed").inc(frames.replayed - self._replayed)
         metrics.counter("shisha_stale_replies").inc(frames.stale_replies - self._stale)
         self._replayed, self._stale = frames.replayed, frames.stale_replies
+        in_time = self._shell.counting.in_time
+        metrics.counter("shisha_frames_in_time").inc(in_time - self._in_time)
+        self._in_time = in_time
 
     def _count_reserved(self) -> None:
         for memory in self._machine.memories:

@@ -48,6 +48,7 @@ _Table: TypeAlias = tuple[tuple[str, str, tuple[str, ...]], ...]
 _FRAMES: Final = ("shisha_frames", "Requests answered, by how: OK or an error code.", ("outcome",))
 COUNTERS: Final[_Table] = (
     _FRAMES,
+    ("shisha_frames_in_time", "Requests answered with a result within the target.", ()),
     ("shisha_plan_proposals", "Proposed plans, by how they ended: live, refused, dropped.", ("outcome",)),
     ("shisha_worker_restarts", "Workers started again.", ("place",)),
     ("shisha_frames_replayed", "Parts run again after a death.", ()),
@@ -82,6 +83,7 @@ HISTOGRAMS: Final[_Table] = (
 )
 GAUGES: Final[_Table] = (
     ("shisha_frames_in_flight", "Frames accepted and not answered yet.", ()),
+    ("shisha_target_seconds", "Within which frames are to be answered; +Inf: no target.", ()),
     ("shisha_lent_regions", "Regions of memory that clients share with the daemon.", ()),
     ("shisha_lent_bytes", "Bytes of these regions.", ()),
     ("shisha_stage_layers", "Layers of each stage of the live plan, by lead.", _STAGE),

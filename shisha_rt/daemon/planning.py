@@ -37,7 +37,7 @@ def first_cores(prepared: PreparedModel) -> Cores:
     machine, rules = ready.machine, replace(ready.rules, most_batch=planning.batch)
     # Two runs for each worker, and slack at both ends: admission and answers never hold one up.
     slots = (2 * len(machine.places) + 2) * planning.batch
-    policy = replace(_policy(ready.compiled, slots), batch_delay_s=planning.batch_delay_s)
+    policy = replace(_policy(ready.compiled, slots), batch_delay_s=planning.batch_delay_s, target_s=planning.target_s)
     lifecycle = Lifecycle(rules, slots, policy, down=machine.spare)
     begins_anew = planning.fresh or planning.strategy == "seed"
     kept = {} if begins_anew else plan_store.load_plans(plans_file(), ready.compiled.key)
@@ -53,6 +53,7 @@ def first_cores(prepared: PreparedModel) -> Cores:
         replicate=planning.replicate,
         profiles=unknown if prepared.costs is None else Profiles.KNOWN,
     )
+    choice.target_s = planning.target_s
     choice.of_client, choice.scheme, choice.partial = planning.plan, planning.scheme, ready.partial
     choice.engines = _candidate_engines(planning, machine, rules)
     choice.engine = DEFAULT_ENGINE if planning.engine == "auto" else planning.engine

@@ -6,6 +6,7 @@ done in a process of its own (`children.preparer`), but for clusters, whose line
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -77,6 +78,7 @@ def prepare(asked: Preparation, tell: Callable[[str], None], joined: Joined | No
         objective_of(settings),
         batch=settings.batch,
         batch_delay_s=settings.batch_delay_us / 1e6,
+        target_s=math.inf if settings.target_ms is None else settings.target_ms / 1e3,
         engine=engine,
     )
     if planning.scheme is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -31,6 +32,7 @@ class Planning:
     copies and teams. `objective`: what they are chosen for; `auto`: as the load asks. `engine`: what may compute whole
     stages. `processors`: of a scheme of partitions, what it goes by. `plan`: the first one, which stays live as one
     that a client has set. `batch`: the most frames of one run; `batch_delay_s`: how long an idle stage waits for more.
+    `target_s`: within which frames are to be answered.
     """
 
     strategy: str = "seed"
@@ -43,6 +45,7 @@ class Planning:
     engine: AnyEngine = "onnxruntime"
     batch: int = 1
     batch_delay_s: float = 0.0
+    target_s: float = math.inf
 
     @property
     def first_objective(self) -> Objective:

@@ -22,6 +22,7 @@ from shisha_rt.plan.engine import ANY_ENGINES, DEFAULT_ENGINE, AnyEngine
 from shisha_rt.plan.rate import ANY_OBJECTIVES, AnyObjective, as_any_objective
 from shisha_rt.planner.strategies import LIVE, SCHEMES
 from shisha_rt.process.output_room import LEAST_OUTPUT_BYTES, MOST_OUTPUT_BYTES, OUTPUT_BYTES
+from shisha_rt.protocol.limits import MAX_DEADLINE_MS
 
 if TYPE_CHECKING:
     from shisha_rt.machine.machine import Machine
@@ -144,6 +145,13 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "How long an idle stage waits for more frames to share a run: 0 (default), not at all.", "N", group=PLANNING
         ),
     ] = 0
+    target_ms: Annotated[
+        float | None,
+        _key(
+            "Answer 99 of 100 frames within this time, and refuse at once what would take longer. Default: no target.",
+            "MS",
+        ),
+    ] = None
     max_output_bytes: Annotated[
         int, _key("Room for an output whose shape depends on the data: 1 MiB.", "N", group=HOST)
     ] = OUTPUT_BYTES
@@ -280,6 +288,11 @@ def check_built(settings: Settings, source: str) -> None:
     if not 0 <= settings.batch_delay_us <= MOST_DELAY_US:
         raise BadInput(
             f"{source}: batch_delay_us = {shown(settings.batch_delay_us)}: expected 0 to {MOST_DELAY_US}",
+            Error.WRONG_VALUE,
+        )
+    if settings.target_ms is not None and not 0 < settings.target_ms <= MAX_DEADLINE_MS:
+        raise BadInput(
+            f"{source}: target_ms = {shown(settings.target_ms)}: expected above 0 and at most {MAX_DEADLINE_MS:g}",
             Error.WRONG_VALUE,
         )
     if not LEAST_OUTPUT_BYTES <= settings.max_output_bytes <= MOST_OUTPUT_BYTES:

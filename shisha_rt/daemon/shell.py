@@ -71,7 +71,7 @@ class Shell:
         self.arena = arena
         self.sweep = Sweep(arena, indexes)
         self.supervisor = supervisor
-        self.counting = Counting(metrics)
+        self.counting = Counting(metrics, cores.lifecycle.policy.target_s)
         self.requests = Requests(arena, regions)
         self.journal = EventLog()
         self.telemetry = Telemetry(self.counting, scale=timing.scale, shapes=len(indexes))

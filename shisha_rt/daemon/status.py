@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Iterable, Mapping
@@ -112,9 +113,15 @@ class Status:
             "slots": lifecycle.frames.slot_count,
             "slots_free": len(lifecycle.frames.free_slots),
             "answered": dict(self._shell.counting.outcomes),
+            **self._target(),
             "replayed": lifecycle.frames.replayed,
             "busy_s": self._shell.counting.compute_s,
         }
+
+    def _target(self) -> dict[str, object]:
+        """Nothing where there is no target."""
+        target_s = self._shell.counting.target_s
+        return {} if math.isinf(target_s) else {"target_ms": 1e3 * target_s, "in_time": self._shell.counting.in_time}
 
     def line(self) -> str:
         """One line for people: the plan, its throughput, and what the tuner does."""

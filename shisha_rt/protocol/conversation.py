@@ -31,7 +31,7 @@ from shisha_rt.protocol.header import (
     decode_infer_answer,
     encode_operation,
 )
-from shisha_rt.protocol.limits import MAX_DEADLINE_MS
+from shisha_rt.protocol.limits import MAX_DEADLINE_MS, MAX_PRIORITY
 from shisha_rt.protocol.operations import INFER
 from shisha_rt.protocol.request import Signature
 from shisha_rt.tensors import NUMPY_OF
@@ -177,6 +177,7 @@ class Conversation:
         stream: str | None = None,
         sequence: int | None = None,
         deadline_s: float | None = None,
+        priority: int = 0,
         outputs: Sequence[str] = (),
         request_id: str | None = None,
     ) -> Outgoing:
@@ -188,12 +189,16 @@ class Conversation:
         elif request_id in self._in_flight or request_id in self._abandoned:
             raise error_for(Error.ID_IN_USE, f"request id {request_id!r} is already in flight")
         parameters = None
-        if stream is not None or sequence is not None or deadline_s is not None:
+        if stream is not None or sequence is not None or deadline_s is not None or priority:
+            if not 0 <= priority <= MAX_PRIORITY:
+                raise error_for(
+                    Error.MALFORMED_REQUEST, f"priority {priority}; expected 1, the most urgent, to {MAX_PRIORITY}"
+                )
             if deadline_s is not None and not 0 <= deadline_s <= MAX_DEADLINE_MS / 1e3:
                 raise error_for(
                     Error.MALFORMED_REQUEST, f"deadline_s {deadline_s}; expected 0 to {MAX_DEADLINE_MS / 1e3:g}"
                 )
-            parameters = InferParameters(stream, sequence, None if deadline_s is None else deadline_s * 1e3)
+            parameters = InferParameters(stream, sequence, None if deadline_s is None else deadline_s * 1e3, priority)
         parts, lent = self._frames.request(request_id, inputs, parameters, outputs)
         return Outgoing(request_id, INFER, parts, lent, self._losses)
 

@@ -15,7 +15,7 @@ from msgspec import Meta, Struct
 
 from shisha_rt.model.graph import Tensor
 from shisha_rt.protocol.exceptions import ShishaError
-from shisha_rt.protocol.limits import MAX_DEADLINE_MS, MAX_INTEGER, MAX_NAME_LENGTH
+from shisha_rt.protocol.limits import MAX_DEADLINE_MS, MAX_INTEGER, MAX_NAME_LENGTH, MAX_PRIORITY
 from shisha_rt.protocol.operations import INFER
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -60,6 +60,7 @@ class InferParameters(Struct, frozen=True, omit_defaults=True):
     stream: Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)] | None = None
     sequence: Annotated[int, Meta(ge=0, le=MAX_INTEGER)] | None = None
     deadline_ms: Annotated[float, Meta(ge=0, le=MAX_DEADLINE_MS)] | None = None
+    priority: Annotated[int, Meta(ge=0, le=MAX_PRIORITY)] = 0
 
 
 class InferHeader(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -15,6 +15,8 @@ MAX_INTEGER: Final = 2**63 - 1
 """The largest sequence or event number: what every language can hold."""
 MAX_DEADLINE_MS: Final = 86_400_000.0
 """A day. Beyond it a deadline says nothing that leaving it out does not."""
+MAX_PRIORITY: Final = 9
+"""The least urgent; 1 is the most urgent, 0 says nothing."""
 MAX_STAGES: Final = 1024
 REFUSED_BYTES: Final = 1 << 20
 """A part that is over the limit by no more than this is read and refused; a larger one ends its connection unread."""

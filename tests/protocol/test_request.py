@@ -69,8 +69,9 @@ def refusal(call: Callable[[], object]) -> ShishaError:
 
 
 def test_a_frame() -> None:
-    request = infer_of(parameters={"stream": "cam0", "sequence": 7, "deadline_ms": 200})
+    request = infer_of(parameters={"stream": "cam0", "sequence": 7, "deadline_ms": 200, "priority": 2})
     assert (request.id, request.stream, request.sequence, request.deadline_ms) == ("7", "cam0", 7, 200.0)
+    assert request.priority == 2
     assert {name: bytes(raw) for name, raw in request.tensors.items()} == {"image": RAW[0], "mask": RAW[1]}
     assert request.outputs == ("scores", "box")
     assert request.size_bytes == 11
@@ -151,6 +152,9 @@ BAD_FRAMES: list[tuple[str, dict[str, Any], Error]] = [
     ("parameters.deadline_ms", {"parameters": {"deadline_ms": 1e300}}, Error.MALFORMED_REQUEST),
     ("parameters.deadline_ms", {"parameters": {"deadline_ms": "soon"}}, Error.MALFORMED_REQUEST),
     ("parameters.deadline_ms", {"parameters": {"deadline_ms": True}}, Error.MALFORMED_REQUEST),
+    ("parameters.priority", {"parameters": {"priority": 10}}, Error.MALFORMED_REQUEST),
+    ("parameters.priority", {"parameters": {"priority": -1}}, Error.MALFORMED_REQUEST),
+    ("parameters.priority", {"parameters": {"priority": 1.5}}, Error.MALFORMED_REQUEST),
     ("parameters.sequence", {"parameters": {"sequence": -1}}, Error.MALFORMED_REQUEST),
     ("parameters.sequence", {"parameters": {"sequence": 1.0}}, Error.MALFORMED_REQUEST),
     ("parameters.sequence", {"parameters": {"sequence": True}}, Error.MALFORMED_REQUEST),

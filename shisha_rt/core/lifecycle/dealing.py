@@ -206,7 +206,7 @@ class Dealing:
                 parts += len(other.out)
                 frames_per_s += 1 / its_s
         if stage in epoch.first and epoch is self._epochs.newest:
-            parts += self._streams.waiting
+            parts += self._streams.turns.waiting
         return not frames_per_s or parts / frames_per_s > takes_s
 
     def _run(self, run: list[QueuedPart], stage: int, epoch: Epoch, worker: WorkerState, now: float) -> None:

@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
 from shisha_rt.plan.plan import Plan
+
+DEFAULT_PRIORITY: Final = 5
+"""Of a frame that has none of its own."""
 
 Ticket: TypeAlias = Any
 """What the shell keeps of a frame in flight: the lifecycle carries it from its arrival to its answer, unread."""
@@ -56,7 +59,7 @@ class FrameArrived(Struct, frozen=True, gc=False):
     """A validated request. `frame` is the daemon's own number, never used before; `deadline_s` is absolute.
 
     `lent_in`: inputs of it lie in memory that its client lends, `lent_out`: outputs are to be written there. `shape`:
-    which of the model's shapes it has; only frames of one shape share a run.
+    which of the model's shapes it has; only frames of one shape share a run. `priority`: 1 is the most urgent.
     """
 
     frame: int
@@ -69,6 +72,7 @@ class FrameArrived(Struct, frozen=True, gc=False):
     lent_out: bool = False
     shape: int = 0
     ticket: Ticket = None
+    priority: int = DEFAULT_PRIORITY
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Mapping
 from heapq import heappop, heappush
@@ -25,6 +26,7 @@ from shisha_rt.core.lifecycle import events as ev
 from shisha_rt.core.lifecycle import instructions as do
 from shisha_rt.core.lifecycle.dealing import Dealing
 from shisha_rt.core.lifecycle.epochs import Epochs
+from shisha_rt.core.lifecycle.forecast import Forecast
 from shisha_rt.core.lifecycle.policy import Policy
 from shisha_rt.core.lifecycle.records import Epoch, Frame, WorkerState
 from shisha_rt.core.lifecycle.streams import Deadlines, Streams
@@ -56,6 +58,7 @@ class Frames:
         self.draining = False
         self.stale_replies = 0
         self.replayed = 0
+        self._forecast = Forecast(policy.target_s)
         self.deadlines = Deadlines(2 * policy.max_in_flight, self._is_decided)
         self._epochs = epochs
         self._dealing = dealing
@@ -73,6 +76,9 @@ class Frames:
         streams = self.streams
         stream = streams.of(event)
         refusal = _DRAINING if self.draining else streams.refusal(event, stream)
+        predicted_s = 0.0
+        if refusal is None and self._forecast.target_s < math.inf:
+            predicted_s, refusal = self._foresee(event, now)
         if refusal is not None:
             self._emit(do.Refuse(event.frame, *refusal, event.ticket))
             return
@@ -84,6 +90,9 @@ class Frames:
             unread=event.lent_in,
             lent_out=event.lent_out,
             shape=event.shape,
+            priority=event.priority,
+            arrived_s=now,
+            predicted_s=predicted_s,
             ticket=event.ticket,
         )
         self.by_number[frame.number] = frame
@@ -91,13 +100,29 @@ class Frames:
         if frame.deadline_s is not None:
             self.deadlines.note(frame.deadline_s, frame.number)
 
+    def _foresee(self, event: ev.FrameArrived, now: float) -> tuple[float, tuple[Error, str] | None]:
+        """Seconds that the frame is expected to take, and why it is refused if it would be late.
+
+        A frame that meets no other is not refused: else nobody would know once the target can be made again.
+        """
+        if not self.streams.undelivered:
+            return self._forecast.predicted_s(0, self._epochs.newest, now), None
+        ahead = self.slot_count - len(self.free_slots) + self.streams.turns.ahead(event.client, event.priority)
+        predicted_s = self._forecast.predicted_s(ahead, self._epochs.newest, now)
+        if not self._forecast.is_late(predicted_s):
+            return predicted_s, None
+        likely_ms, target_ms = 1e3 * self._forecast.margin * predicted_s, 1e3 * self._forecast.target_s
+        had = f"{ahead} frames are before it, so it would take up to {likely_ms:.3g} ms"
+        return predicted_s, (Error.TARGET_OUT_OF_REACH, f"{had}; the target is {target_ms:g} ms")
+
     def admit(self, now: float) -> None:
-        """Fill free slots, one frame of each client in turn, and of each of its streams."""
-        if not self.free_slots or not self.streams.turn:
+        """Fill free slots, by priority, one frame of each client in turn, and of each of its streams."""
+        turns = self.streams.turns
+        if not self.free_slots or not turns:
             return
         epoch = self._epochs.runnable()
-        while epoch is not None and self.free_slots and self.streams.turn:
-            frame = self.by_number[self.streams.next_number()]
+        while epoch is not None and self.free_slots and turns:
+            frame = turns.take()
             frame.slot = heappop(self.free_slots)
             self._step(frame, "admit")
             self.streams.waits_no_more(frame)
@@ -165,6 +190,7 @@ class Frames:
             frame.died_on = frame.died_on if frame.deaths else None
         done.add(stage)
         if len(done) == len(epoch.followers):
+            self._forecast.answered(frame.predicted_s, now - frame.arrived_s)
             self._finish(frame, epoch)
         else:
             self._go_on(frame, epoch, stage, now)

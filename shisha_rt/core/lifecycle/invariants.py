@@ -184,13 +184,16 @@ def _check_streams(lifecycle: Lifecycle) -> None:
     for stream in streams.by_key.values():
         order, queue = orders.pop(id(stream), []), queues.pop(id(stream), [])
         assert list(stream.order) == order, f"stream {stream.key} owes {list(stream.order)}, should be {order}"
-        assert list(stream.waiting) == queue, f"stream {stream.key} holds {list(stream.waiting)}, should be {queue}"
+        held = [frame.number for frame in stream.waiting]
+        assert held == queue, f"stream {stream.key} holds {held}, should be {queue}"
         assert not order or not numbered[order[0]].answerable, f"{order[0]} can be answered and is first, yet is not"
-        turns = sum(queued is stream for client in streams.turn for queued in client.turn)
-        assert turns == bool(queue), f"stream {stream.key} has {turns} turns, {len(queue)} frames wait"
+        turns = [priority for priority, queued in streams.turns.streams() if queued is stream]
+        due = [stream.waiting[0].priority] if queue else []
+        assert turns == due, f"stream {stream.key} has turns at {turns}, should at {due}, {len(queue)} frames wait"
     assert not orders, "frames are owed to a forgotten stream"
     assert not queues, "frames wait in a forgotten stream"
-    if streams.turn and lifecycle.frames.free_slots:
+    assert streams.turns.waiting == len(waiting), f"{streams.turns.waiting} frames have turns, {len(waiting)} wait"
+    if streams.turns and lifecycle.frames.free_slots:
         assert lifecycle.epochs.runnable() is None, "frames wait, slots are free, and a plan can run them"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 
@@ -12,6 +13,7 @@ class Policy:
     max_in_flight: int = 256  # accepted and unanswered frames of one client alone; of all together twice as many
     waiting_bytes: int = 96 << 20  # request bytes held for one client alone while no slot is free; for all, twice that
     descriptors_per_worker: int = 2  # one running, one next: a worker never waits for the daemon's turn
+    target_s: float = math.inf  # a frame that is expected to take longer is refused
     batch_delay_s: float = 0.0  # how long a run may wait for more frames while its team is idle
     deaths_per_frame: int = 2  # the second death is the frame's own error
     waiting_plans: int = 8  # of one owner: however many clients propose, the daemon has room for its own

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct
 
-from shisha_rt.core.lifecycle.events import Descriptor, PlanProposed, Ticket
+from shisha_rt.core.lifecycle.events import DEFAULT_PRIORITY, Descriptor, PlanProposed, Ticket
 from shisha_rt.core.lifecycle.tables import EpochPhase, FramePhase, PlacePhase
 from shisha_rt.errors import Error
 from shisha_rt.plan.plan import Plan
@@ -23,7 +23,8 @@ class Frame(Struct, eq=False):
     `done` are the stages of `epoch` that are, `out` its parts that are with a worker, by stage. `attempt`: how often
     it was started anew. `deaths`: those that it is charged with; `died_on`: where the last one was; `excused`: the
     parts that were out then, whose loss it is not charged with. `unread`: inputs that its client lends are not in its
-    slot yet. `lent_out`: outputs go to memory that its client lends. `shape`: which of the model's it has.
+    slot yet. `lent_out`: outputs go to memory that its client lends. `shape`: which of the model's it has. `arrived_s`
+    and `predicted_s`: when it came, and what it was expected to take then, if there is a target.
 
     `suspected`: the stage at which it shared a run that ended badly, and nobody knows by which frame: it runs alone, on
     `died_on`, until it has passed that stage.
@@ -45,6 +46,9 @@ class Frame(Struct, eq=False):
     unread: bool = False
     lent_out: bool = False
     shape: int = 0
+    priority: int = DEFAULT_PRIORITY
+    arrived_s: float = 0.0
+    predicted_s: float = 0.0
     suspected: int | None = None
     delivered: bool = False
     ticket: Ticket = None
@@ -63,24 +67,27 @@ class Frame(Struct, eq=False):
 
 @dataclass(slots=True, eq=False)
 class ClientState:
-    """What one client has in flight. `turn`: its streams with frames that wait for a slot, `waiting_bytes` in all."""
+    """What one client has in flight, and the bytes of its frames that wait for a slot."""
 
     key: Hashable
     undelivered: int = 0
     waiting_bytes: int = 0
-    turn: deque[StreamState] = field(default_factory=deque)
+
+
+StreamKey: TypeAlias = tuple[Hashable, str | None, int]
+"""Its client, its name (None: unordered frames), and of unordered frames their priority."""
 
 
 @dataclass(slots=True, eq=False)
 class StreamState:
-    """One client's series; the name in its `key` is None for that client's unordered frames.
+    """One client's series; the name in its `key` is None for that client's unordered frames of one priority.
 
     `waiting`: no slot yet, first in first out. `order`: not delivered yet, in the order of acceptance.
     """
 
-    key: tuple[Hashable, str | None]
+    key: StreamKey
     client: ClientState
-    waiting: deque[int] = field(default_factory=deque)
+    waiting: deque[Frame] = field(default_factory=deque)
     order: deque[int] = field(default_factory=deque)
     last_sequence: int | None = None
     ordered: bool = field(init=False)

@@ -3,48 +3,44 @@
 from __future__ import annotations
 
 import heapq
-from collections import deque
 from collections.abc import Callable, Hashable, Iterator
-from typing import Any, Final
+from typing import Final
 
 from shisha_rt.core.fair_share import is_granted
 from shisha_rt.core.lifecycle.events import FrameArrived
 from shisha_rt.core.lifecycle.policy import Policy
-from shisha_rt.core.lifecycle.records import ClientState, Frame, StreamState
+from shisha_rt.core.lifecycle.records import ClientState, Frame, StreamKey, StreamState
+from shisha_rt.core.lifecycle.turns import Turns
 from shisha_rt.errors import Error
 
 IDLE_STREAMS_KEPT: Final = 10_000
 
 
 class Streams:
-    """`turn`: the clients with frames that wait for a slot. `undelivered`: accepted frames, of all clients. `met`: how
-    many came while others were undelivered.
+    """`turns`: the frames that wait for a slot. `undelivered`: accepted frames, of all clients. `met`: how many came
+    while others were undelivered.
 
     Room for frames, and for the bytes of those that wait, is shared out as `fair_share` says.
     """
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self.by_key: dict[tuple[Any, str | None], StreamState] = {}
+        self.by_key: dict[StreamKey, StreamState] = {}
         self.clients: dict[Hashable, ClientState] = {}
-        self.turn: deque[ClientState] = deque()
+        self.turns = Turns()
         self.waiting_bytes = 0
         self.undelivered = self.met = 0
 
     def of(self, event: FrameArrived) -> StreamState:
         """The frame's stream, not remembered yet if it is new."""
-        key, client = (event.client, event.stream), self.clients.get(event.client)
+        key = event.client, event.stream, event.priority if event.stream is None else 0
+        client = self.clients.get(event.client)
         stream = self.by_key.get(key)
         if stream is None:
             return StreamState(key, client or ClientState(event.client))
         if client is not None:  # it may have been idle, and forgotten, while this stream was remembered
             stream.client = client
         return stream
-
-    @property
-    def waiting(self) -> int:
-        """Frames without a slot."""
-        return sum(len(stream.waiting) for client in self.turn for stream in client.turn)
 
     def refusal(self, event: FrameArrived, stream: StreamState) -> tuple[Error, str] | None:
         if stream.ordered and event.sequence is not None and stream.last_sequence is not None:
@@ -72,27 +68,12 @@ class Streams:
             stream.last_sequence = sequence
         if stream.ordered:
             stream.order.append(frame.number)
-        if not stream.waiting:
-            if not client.turn:
-                self.turn.append(client)
-            client.turn.append(stream)
-        stream.waiting.append(frame.number)
+        self.turns.add(frame)
         client.undelivered += 1
         client.waiting_bytes += frame.size_bytes
         self.met += self.undelivered > 0
         self.undelivered += 1
         self.waiting_bytes += frame.size_bytes
-
-    def next_number(self) -> int:
-        """The frame whose turn it is to get a slot; its client, and there its stream, is behind the others then."""
-        client = self.turn.popleft()
-        stream = client.turn.popleft()
-        number = stream.waiting.popleft()
-        if stream.waiting:
-            client.turn.append(stream)
-        if client.turn:
-            self.turn.append(client)
-        return number
 
     def waits_no_more(self, frame: Frame) -> None:
         """Stop counting the frame's bytes as held: the frame has a slot, or needs none any more."""
@@ -101,13 +82,8 @@ class Streams:
 
     def give_up(self, frame: Frame) -> None:
         """A frame that waits for no slot any more."""
-        stream = frame.stream
         self.waits_no_more(frame)
-        stream.waiting.remove(frame.number)
-        if not stream.waiting:
-            stream.client.turn.remove(stream)
-            if not stream.client.turn:
-                self.turn.remove(stream.client)
+        self.turns.remove(frame)
 
     def delivered(self, frame: Frame) -> None:
         client = frame.stream.client

@@ -8,6 +8,7 @@ as it is now is held here, and nowhere else.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -37,8 +38,8 @@ class Choice:
     the best plans for both are known. `replicate`: they may have copies and teams. `scheme`: of
     partitions, by which plans are made; the best plan of one is none of another's. `partial`: places that cannot run
     every layer; without costs nothing is put there, unless no other is left. `profiles`: whether costs are known.
-    `engine`: what computes the plans that are chosen here, where a user has named one; `engines`: those on which the
-    whole network may be tried.
+    `target_s`: within which frames are to be answered. `engine`: what computes the plans that are chosen here, where a
+    user has named one; `engines`: those on which the whole network may be tried.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Choice:
         self.of_client: Plan | None = None
         self.scheme: SchemeName | None = None
         self.partial: frozenset[str] = frozenset()
+        self.target_s = math.inf
         self.engine: StageEngine = DEFAULT_ENGINE
         self.engines: tuple[StageEngine, ...] = ()
         self.auto = False

@@ -84,6 +84,8 @@ class ObjectiveSwitching:
             wanted = serves if known[0].plan == known[1].plan else _better_at_both(quick, most) or wanted
         elif wanted != serves and not came:
             return None  # a search measures frames
+        if wanted == "throughput" and latency.alone_s <= choice.target_s < throughput.alone_s:
+            wanted = "latency"  # however many frames the other plan brings, none is in time
         if wanted == serves:
             return None
         used = (min if wanted == "latency" else max)(self._load.utilisation, self._load.lately)

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from shisha_rt.core.lifecycle.events import FrameArrived
+from shisha_rt.core.lifecycle.events import DEFAULT_PRIORITY, FrameArrived
 from shisha_rt.core.lifecycle.instructions import Collect, Deliver, Refuse
 from shisha_rt.daemon.front.regions import Regions
 from shisha_rt.errors import Error
@@ -86,9 +86,18 @@ class Requests:
             ticket.writes = self.regions.hold(request.lent_out)
         deadline_s = None if request.deadline_ms is None else now_s + request.deadline_ms / 1e3
         lent_in, lent_out = bool(ticket.reads), bool(ticket.writes)
-        size_bytes, stream, sequence = request.size_bytes, request.stream, request.sequence
         return FrameArrived(
-            ticket.frame, client, stream, size_bytes, sequence, deadline_s, lent_in, lent_out, request.layout, ticket
+            ticket.frame,
+            client,
+            request.stream,
+            request.size_bytes,
+            request.sequence,
+            deadline_s,
+            lent_in,
+            lent_out,
+            request.layout,
+            ticket,
+            request.priority or DEFAULT_PRIORITY,
         )
 
     def fill(self, ticket: Ticket, slot: int) -> None:

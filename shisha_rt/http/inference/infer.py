@@ -142,6 +142,7 @@ class Infer:
                 deadline_s=asked.deadline_s,
                 stream=None if asked.stream is None else f"{caller.name}/{asked.stream}",
                 sequence=asked.sequence,
+                priority=asked.priority,
                 outputs=[output.name for output in asked.outputs],
             )
         except asyncio.CancelledError:

@@ -18,7 +18,7 @@ from msgspec import Meta, Struct
 
 from shisha_rt.errors import Error
 from shisha_rt.protocol.exceptions import error_for
-from shisha_rt.protocol.limits import MAX_DEADLINE_MS, MAX_INTEGER, MAX_NAME_LENGTH
+from shisha_rt.protocol.limits import MAX_DEADLINE_MS, MAX_INTEGER, MAX_NAME_LENGTH, MAX_PRIORITY
 from shisha_rt.protocol.request import Signature
 from shisha_rt.tensors import NUMPY_OF
 
@@ -69,13 +69,14 @@ class _Output(Struct, frozen=True):
 
 
 class _Parameters(Struct, frozen=True):
-    """`timeout` and `sequence_id` are Triton's, the first in microseconds; what else it knows is ignored."""
+    """`timeout` (microseconds), `sequence_id` and `priority` are Triton's; what else it knows is ignored."""
 
     binary_data_output: bool = False
     stream: Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)] | None = None
     sequence: _Size | None = None
     deadline_ms: Annotated[float, Meta(ge=0, le=MAX_DEADLINE_MS)] | None = None
     timeout: Annotated[int, Meta(ge=0, le=MAX_INTEGER)] = 0
+    priority: Annotated[int, Meta(ge=0, le=MAX_PRIORITY)] = 0
     sequence_id: _Size | Annotated[str, Meta(max_length=128)] = 0
 
     @property
@@ -134,6 +135,7 @@ class InferenceAsked(Struct, frozen=True):
     stream: str | None
     sequence: int | None
     deadline_s: float | None
+    priority: int
 
     @property
     def binary_bytes(self) -> int:
@@ -157,7 +159,14 @@ def read_header(data: bytes | bytearray | memoryview, signature: Signature) -> I
         raise error_for(Error.REPEATED_TENSOR, "an output is asked for twice")
     given = header.parameters
     return InferenceAsked(
-        header.id, inputs, outputs, given.binary_data_output, given.ordered_in, given.sequence, given.deadline_s
+        header.id,
+        inputs,
+        outputs,
+        given.binary_data_output,
+        given.ordered_in,
+        given.sequence,
+        given.deadline_s,
+        given.priority,
     )
 
 

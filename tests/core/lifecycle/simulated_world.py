@@ -229,7 +229,11 @@ class World:
         if self.poisons and rng.random() < 0.5:
             self.workers.poison[number] = set(rng.sample(range(LAYERS), rng.randint(1, 4)))
         shape = self.parts.shapes[number] = rng.choice((0, 0, 0, 1))
-        self.feed(ev.FrameArrived(number, *stream, rng.randint(1, 40), sequence, deadline, *lent, shape=shape))
+        priority = rng.choice((ev.DEFAULT_PRIORITY, ev.DEFAULT_PRIORITY, 1, 9))
+        size_bytes = rng.randint(1, 40)
+        self.feed(
+            ev.FrameArrived(number, *stream, size_bytes, sequence, deadline, *lent, shape=shape, priority=priority)
+        )
         if request.outcome == "refused":
             return
         assert not bad, f"frame {number} was accepted with sequence {sequence} after {last}"
@@ -559,7 +563,7 @@ class World:
         assert sum(self.settled.values()) == self.proposed, f"{self.settled} of {self.proposed} proposals"
         assert not frames.by_number, f"frames {list(frames.by_number)} are remembered"
         assert sorted(frames.free_slots) == list(range(self.slot_count)), f"free slots {frames.free_slots}"
-        assert not frames.streams.turn, "streams wait for their turn with nothing to send"
+        assert not frames.streams.turns, "streams wait for their turn with nothing to send"
         queued = [part for epoch in lifecycle.epochs.live.values() for pool in epoch.pools for part in pool.queue]
         assert not queued, f"{queued} wait for workers"
         lives = {number for number, state in self.epochs.items() if state == "live"}

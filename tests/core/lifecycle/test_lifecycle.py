@@ -61,7 +61,7 @@ def test_a_cancelled_frame_that_waits_gives_its_bytes_and_its_turn_back() -> Non
     daemon.feed(ev.FrameCancelled(waiting))
     assert daemon.answers() == [(waiting, Error.CANCELLED)]
     assert daemon.lifecycle.frames.streams.waiting_bytes == 0
-    assert not daemon.lifecycle.frames.streams.turn
+    assert not daemon.lifecycle.frames.streams.turns
 
 
 def test_what_is_remembered_of_decided_frames_is_bounded() -> None:
@@ -81,7 +81,7 @@ def test_the_longest_idle_stream_is_forgotten_beyond_a_bound_but_no_busy_one(mon
     busy = daemon.send("busy")
     for name in ("first", "second", "third"):
         daemon.finish(daemon.send(name))
-    assert [name for _, name in daemon.lifecycle.frames.streams.by_key] == ["busy", "third"]
+    assert [name for _, name, _ in daemon.lifecycle.frames.streams.by_key] == ["busy", "third"]
     daemon.finish(busy)
 
 

@@ -1,0 +1,132 @@
+"""Whose frame gets the next free slot: the most urgent priority, there each client in turn, and of each its streams.
+
+A stream has the priority of its first frame that waits, so the frames of one stream never overtake each other. A
+priority that was passed over `PATIENCE` times goes next: however many urgent frames come, the others wait for a bounded
+number of turns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from shisha_rt.core.lifecycle.records import Frame, StreamState
+
+PATIENCE: Final = 8
+
+
+@dataclass(slots=True)
+class _ClientTurn:
+    """Streams of one client with frames that wait at one priority, in turn, and how many frames those are in all."""
+
+    streams: deque[StreamState] = field(default_factory=deque)
+    waiting: int = 0
+
+
+@dataclass(slots=True)
+class _Level:
+    """Clients with frames that wait at one priority, the next one first. `passed`: how often others went before."""
+
+    clients: dict[Hashable, _ClientTurn] = field(default_factory=dict)
+    passed: int = 0
+
+
+class Turns:
+    """Streams with frames that wait for a slot."""
+
+    def __init__(self) -> None:
+        self._levels: dict[int, _Level] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._levels)
+
+    @property
+    def waiting(self) -> int:
+        """Frames without a slot."""
+        return sum(turn.waiting for level in self._levels.values() for turn in level.clients.values())
+
+    def streams(self) -> Iterator[tuple[int, StreamState]]:
+        """Yield each stream that has a turn, with the priority at which it stands."""
+        for priority, level in self._levels.items():
+            for turn in level.clients.values():
+                for stream in turn.streams:
+                    yield priority, stream
+
+    def ahead(self, client: Hashable, priority: int) -> int:
+        """How many waiting frames get their slot before one of this client that comes now, if no other comes."""
+        level = self._levels.get(priority)
+        own = 1 + (level.clients[client].waiting if level is not None and client in level.clients else 0)
+        urgent = (other for at, other in self._levels.items() if at < priority)
+        more_urgent = sum(turn.waiting for other in urgent for turn in other.clients.values())
+        if level is None:
+            return more_urgent
+        return more_urgent + sum(
+            min(turn.waiting, own) if key != client else own - 1 for key, turn in level.clients.items()
+        )
+
+    def add(self, frame: Frame) -> None:
+        """A frame that waits behind the others of its stream."""
+        stream = frame.stream
+        stream.waiting.append(frame)
+        if len(stream.waiting) == 1:
+            self._enter(stream)
+        else:
+            self._levels[stream.waiting[0].priority].clients[stream.client.key].waiting += 1
+
+    def take(self) -> Frame:
+        """The frame whose turn it is; its client, and there its stream, is behind the others then."""
+        priority = self._next_priority()
+        level = self._levels[priority]
+        client = next(iter(level.clients))
+        turn = level.clients.pop(client)
+        stream = turn.streams.popleft()
+        turn.waiting -= len(stream.waiting)
+        frame = stream.waiting.popleft()
+        if turn.streams:
+            level.clients[client] = turn
+        elif not level.clients:
+            del self._levels[priority]
+        if stream.waiting:
+            self._enter(stream)
+        return frame
+
+    def remove(self, frame: Frame) -> None:
+        """A frame that waits for no slot any more. Its stream keeps its turn, unless that was for this frame alone."""
+        stream = frame.stream
+        priority = stream.waiting[0].priority
+        turn = self._levels[priority].clients[stream.client.key]
+        stream.waiting.remove(frame)
+        turn.waiting -= 1
+        if stream.waiting and stream.waiting[0].priority == priority:
+            return
+        turn.waiting -= len(stream.waiting)
+        turn.streams.remove(stream)
+        if not turn.streams:
+            del self._levels[priority].clients[stream.client.key]
+        if not self._levels[priority].clients:
+            del self._levels[priority]
+        if stream.waiting:
+            self._enter(stream)
+
+    def _enter(self, stream: StreamState) -> None:
+        priority, client = stream.waiting[0].priority, stream.client.key
+        level = self._levels.get(priority)
+        if level is None:
+            level = self._levels[priority] = _Level()
+        turn = level.clients.get(client)
+        if turn is None:
+            turn = level.clients[client] = _ClientTurn()
+        turn.streams.append(stream)
+        turn.waiting += len(stream.waiting)
+
+    def _next_priority(self) -> int:
+        levels = self._levels
+        if len(levels) == 1:
+            return next(iter(levels))
+        chosen = min(levels, key=lambda at: (-math.inf if levels[at].passed >= PATIENCE else 0, at))
+        for priority, level in levels.items():
+            level.passed = 0 if priority == chosen else level.passed + 1
+        return chosen

@@ -81,7 +81,7 @@ _COMMANDS: Final[Sequence[tuple[str, Callable[..., object], str, str, str]]] = (
 _CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 _INSTEAD: Final[Mapping[str, str]] = {
     **dict.fromkeys(("--threads", "--cores", "--workers"), "cores and threads: a machine file, --machine FILE"),
-    "--batch-size": "the batch is a dimension of the model: --dim N=8",
+    "--batch-size": "the batch of the model is a dimension: --dim N=8; frames that share a run: --batch 8",
     "--port": "--endpoint tcp://127.0.0.1:PORT; for HTTP: --http PORT",
     "--host": "--endpoint tcp://HOST:PORT; for HTTP: --http HOST:PORT",
     "--model": "the model is an argument without a name",

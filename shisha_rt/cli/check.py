@@ -246,7 +246,15 @@ def _times(trial: EngineTrial, tried: EnginesTried) -> str:
         of_one = milliseconds(trial.time_s(time.threads) or 0.0)
         is_ahead = " (ahead)" if ahead(tried, time.threads) == trial.engine else ""
         times.append(f"{of_one} on {_count(time.threads, 'thread')}{is_ahead}")
-    return ", ".join(times) + _apart(trial)
+    return ", ".join(times) + _together(trial) + _apart(trial)
+
+
+def _together(trial: EngineTrial) -> str:
+    """What a frame takes where several share a run."""
+    return "".join(
+        f"; {milliseconds(time.frame_s)} a frame in runs of {time.frames} ({time.gain:.2f} times as many)"
+        for time in trial.batch_times
+    )
 
 
 def _apart(trial: EngineTrial) -> str:

@@ -6,6 +6,7 @@ rule an engine out: one that does not run the network, whose answers differ, or 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -21,6 +22,8 @@ MOST_UNLIKE: Final = 1e-3
 others only where they are more than one step apart."""
 FAR_SLOWER: Final = 1.5
 """An engine that takes so many times as long as the best is not tried live."""
+WORTH_A_BATCH: Final = 1.03
+"""Runs of several frames are tried live where they took so many times less for each frame."""
 _LEVEL: Final = 1.03
 """Times so near to one another tell nothing."""
 
@@ -34,12 +37,25 @@ class EngineTime(Struct, frozen=True):
     runs: int
 
 
+class BatchTime(Struct, frozen=True):
+    """Seconds of CPU time of each of so many `frames` that share a run on one thread, and of a frame by itself."""
+
+    frames: int
+    frame_s: float
+    single_s: float
+
+    @property
+    def gain(self) -> float:
+        return self.single_s / self.frame_s
+
+
 class EngineTrial(Struct, frozen=True):
     """One engine on one network. Where it does not run it, or answers in other shapes, `reason` says so in a line.
 
     `difference`: the largest of any output's reals, as part of that output's largest value (less, where ONNX Runtime's
     own answers change as much with inputs that are hardly others); `unlike`: the largest share of an output's whole
     numbers; both from ONNX Runtime's answers on the same frames, None where there are none.
+    `batch_times`: of runs of several frames, where the network and the engine can have them.
     `private_bytes`: memory that one session on one thread takes for itself. `times`: one thread, and all.
     """
 
@@ -52,6 +68,18 @@ class EngineTrial(Struct, frozen=True):
     build_s: float = 0.0
     private_bytes: int = 0
     times: tuple[EngineTime, ...] = ()
+    batch_times: tuple[BatchTime, ...] = ()
+
+    @property
+    def gain_of_batches(self) -> float:
+        """How many times as many frames one thread computes if several share a run; 1 where that is not known."""
+        return max((time.gain for time in self.batch_times), default=1.0)
+
+    @property
+    def batched_s(self) -> float:
+        """Seconds of a frame in runs of several; inf where they do not pay, or that is not known."""
+        gain, frame_s = self.gain_of_batches, min((time.frame_s for time in self.batch_times), default=math.inf)
+        return frame_s if gain >= WORTH_A_BATCH else math.inf
 
     def time_s(self, threads: int) -> float | None:
         """Seconds of a frame on so many threads; None where that was not measured.
@@ -85,6 +113,7 @@ def _merged(trials: Sequence[EngineTrial]) -> EngineTrial:
         runs=all(trial.runs for trial in trials),
         reason=next((trial.reason for trial in trials if trial.reason), ""),
         times=tuple(time for trial in trials for time in trial.times),
+        batch_times=tuple(time for trial in trials for time in trial.batch_times),
     )
     for trial in trials[1:]:
         merged = further_apart(merged, trial.difference, trial.unlike)

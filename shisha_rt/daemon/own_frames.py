@@ -103,10 +103,15 @@ class OwnFrames:
         live, objective = cores.lifecycle.live, cores.tuning.wants_load
         if live is None or objective is None:
             return
-        places = len(cores.lifecycle.available)
-        most = places + _SPARE if objective == "throughput" else 1
+        most = 1 if objective == "latency" else self._most_at_once()
         while self.sending and self.in_flight < most:
             self._send()
+
+    def _most_at_once(self) -> int:
+        """A frame for each place and some that wait; where runs have several, a run that waits behind each."""
+        lifecycle = self._shell.cores.lifecycle
+        places, batch = len(lifecycle.available), max(max(epoch.batches) for epoch in lifecycle.epochs.live.values())
+        return places + _SPARE if batch == 1 else 2 * places * batch
 
     @cached_property
     def _inputs(self) -> list[dict[str, memoryview]]:

@@ -12,6 +12,7 @@ from shisha_rt.cache import cache_folder
 from shisha_rt.core.lifecycle.lifecycle import Lifecycle
 from shisha_rt.core.lifecycle.policy import Policy
 from shisha_rt.core.tuning.best import BestPlans
+from shisha_rt.core.tuning.candidates import MOST_MEASURED_BATCH
 from shisha_rt.core.tuning.choice import Choice
 from shisha_rt.core.tuning.cores import Cores
 from shisha_rt.core.tuning.run import SearchOptions
@@ -23,6 +24,7 @@ from shisha_rt.machine.machine import Machine
 from shisha_rt.measure import plan_store
 from shisha_rt.measure.compiled import Compiled
 from shisha_rt.plan.engine import DEFAULT_ENGINE, StageEngine
+from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.plan.verify import PlanRules
 from shisha_rt.planner.strategies import DEFAULT_ALPHA, DEFAULT_BALANCE
 
@@ -34,10 +36,17 @@ _PART_OF_MEMORY: Final = 0.5
 def first_cores(prepared: PreparedModel) -> Cores:
     """The three pure cores."""
     ready, planning = prepared.ready, prepared.planning
-    machine, rules = ready.machine, replace(ready.rules, most_batch=planning.batch)
+    machine, rules = ready.machine, ready.rules
+    engines = _candidate_engines(planning, machine, rules)
+    rules = replace(rules, most_batch=planning.batch or (_most_measured_batch(rules) if engines else 1))
     # Two runs for each worker, and slack at both ends: admission and answers never hold one up.
-    slots = (2 * len(machine.places) + 2) * planning.batch
-    policy = replace(_policy(ready.compiled, slots), batch_delay_s=planning.batch_delay_s, target_s=planning.target_s)
+    slots = 2 * len(machine.places) + 2
+    policy = replace(
+        _policy(ready.compiled, slots * rules.most_batch),
+        batch=planning.batch or 1,
+        batch_delay_s=planning.batch_delay_s,
+        target_s=planning.target_s,
+    )
     lifecycle = Lifecycle(rules, slots, policy, down=machine.spare)
     begins_anew = planning.fresh or planning.strategy == "seed"
     kept = {} if begins_anew else plan_store.load_plans(plans_file(), ready.compiled.key)
@@ -55,7 +64,7 @@ def first_cores(prepared: PreparedModel) -> Cores:
     )
     choice.target_s = planning.target_s
     choice.of_client, choice.scheme, choice.partial = planning.plan, planning.scheme, ready.partial
-    choice.engines = _candidate_engines(planning, machine, rules)
+    choice.engines = engines
     choice.engine = DEFAULT_ENGINE if planning.engine == "auto" else planning.engine
     options = None
     if planning.strategy != "seed":
@@ -64,11 +73,11 @@ def first_cores(prepared: PreparedModel) -> Cores:
         lifecycle,
         choice,
         options,
-        warm_up=len(ready.compiled.each) * lifecycle.frames.slot_count + 2,
+        warm_up=len(ready.compiled.each) * slots + 2,
         spare_bytes=_PART_OF_MEMORY * psutil.virtual_memory().available,
     )
     tuning.contests.tried = prepared.engines
-    tuning.contests.awaited = "openvino" in choice.engines and prepared.engines is None
+    tuning.contests.awaited = choice.tries_engines and prepared.engines is None
     placing = None
     if rules.devices:
         from shisha_rt.core.tuning.greedy_placement import GreedyPlacement  # most daemons place no operators
@@ -84,11 +93,17 @@ def _candidate_engines(planning: Planning, machine: Machine, rules: PlanRules) -
 
     On emulated places what an engine takes is paced, and comparisons are about plans.
     """
-    as_usual = planning.strategy == "guided" and planning.replicate and planning.batch == 1
+    as_usual = planning.strategy == "guided" and planning.replicate and planning.batch in (None, 1)
     if not as_usual or machine.emulated or rules.devices or machine.remote:
         return ()
     asked = planning.engine
     return tuple(engine for engine in rules.engines if asked == "auto" or engine.startswith(asked))
+
+
+def _most_measured_batch(rules: PlanRules) -> int:
+    """The most frames of a run that is tried; 1 where the whole network computes one frame at a time."""
+    whole = Plan((Stage(((0, rules.layer_count - 1),), ((rules.places[0],),)),))
+    return 1 if rules.in_batches(whole, MOST_MEASURED_BATCH) == whole else MOST_MEASURED_BATCH
 
 
 def _policy(compiled: Compiled, slots: int) -> Policy:

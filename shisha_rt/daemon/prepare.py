@@ -21,7 +21,7 @@ from shisha_rt.costs.costs_file import costs_object
 from shisha_rt.costs.engine_trials import EnginesTried, why_not
 from shisha_rt.costs.layer_costs import LayerCosts
 from shisha_rt.daemon.prepared import Planning, Preparation, PreparedModel
-from shisha_rt.daemon.settings import engine_of, layer_kind, objective_of
+from shisha_rt.daemon.settings import engine_of, layer_kind, objective_of, why_usual_engine
 from shisha_rt.errors import BadInput
 from shisha_rt.measure.costs_of_model import known_layer_costs, layer_costs, priced_splits
 from shisha_rt.measure.engines import engines_tried, known_engines
@@ -97,13 +97,13 @@ def prepare(asked: Preparation, tell: Callable[[str], None], joined: Joined | No
 
 
 def _engines(ready: ModelOnMachine, engine: AnyEngine, tell: Callable[[str], None]) -> EnginesTried | None:
-    """What engines make of the network, where there is a choice, as far as it is known.
+    """What engines make of the network, as far as it is known.
 
     One that alone is wanted is tried now. Raises BadInput where it may not serve the network.
     """
-    if engine == DEFAULT_ENGINE:
+    if engine == DEFAULT_ENGINE and why_usual_engine(ready.machine):
         return None
-    if engine == "auto":
+    if engine in ("auto", DEFAULT_ENGINE):
         return known_engines(ready.compiled, ready.machine)
     tried = engines_tried(ready.compiled, ready.machine, tell)
     trial = tried.of(engine)

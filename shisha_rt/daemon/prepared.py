@@ -31,8 +31,8 @@ class Planning:
     `fresh`: the best plan of earlier runs is neither used nor replaced. `replicate`: plans of the daemon's own may have
     copies and teams. `objective`: what they are chosen for; `auto`: as the load asks. `engine`: what may compute whole
     stages. `processors`: of a scheme of partitions, what it goes by. `plan`: the first one, which stays live as one
-    that a client has set. `batch`: the most frames of one run; `batch_delay_s`: how long an idle stage waits for more.
-    `target_s`: within which frames are to be answered.
+    that a client has set. `batch`: the most frames of one run, None: as measured; `batch_delay_s`: how long an idle
+    stage waits for more. `target_s`: within which frames are to be answered.
     """
 
     strategy: str = "seed"
@@ -43,7 +43,7 @@ class Planning:
     processors: ProcessorCosts | None = None
     plan: Plan | None = None
     engine: AnyEngine = "onnxruntime"
-    batch: int = 1
+    batch: int | None = 1
     batch_delay_s: float = 0.0
     target_s: float = math.inf
 

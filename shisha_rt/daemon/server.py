@@ -369,7 +369,7 @@ class Daemon:
             down,
             replicate=tuning.choice.replicate,
             renew=renew,
-            engines="openvino" in tuning.choice.engines,
+            engines=tuning.choice.tries_engines,
         ):
             self._take(event)
 

@@ -132,13 +132,14 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         _key("Whether plans may have copies and teams (default), or each place a stage of its own.", group=PLANNING),
     ] = True
     batch: Annotated[
-        int,
+        int | None,
         _key(
-            "The most frames that share one run of a stage, where its layers allow it: 1 (default) to 64.",
+            "The most frames that share one run of a stage, where its layers allow it: 1 to 64. Default: as many as "
+            "are measured to pay.",
             "N",
             group=PLANNING,
         ),
-    ] = 1
+    ] = None
     batch_delay_us: Annotated[
         int,
         _key(
@@ -283,7 +284,7 @@ def check_built(settings: Settings, source: str) -> None:
         raise BadInput(
             f"{source}: groups: not with strategy {settings.strategy}, expected one of {known}", Error.OPTIONS_CLASH
         )
-    if not 1 <= settings.batch <= MOST_BATCH:
+    if settings.batch is not None and not 1 <= settings.batch <= MOST_BATCH:
         raise BadInput(f"{source}: batch = {shown(settings.batch)}: expected 1 to {MOST_BATCH}", Error.WRONG_VALUE)
     if not 0 <= settings.batch_delay_us <= MOST_DELAY_US:
         raise BadInput(
@@ -343,7 +344,7 @@ def engine_of(settings: Settings, machine: Machine) -> AnyEngine:
     Raises BadInput where another is asked for that is not installed, or cannot be had on such places.
     """
     asked = cast(AnyEngine, settings.engine or machine.engine or "auto")
-    own = _why_usual_engine(machine)
+    own = why_usual_engine(machine)
     if asked in ("auto", DEFAULT_ENGINE):
         return cast(AnyEngine, DEFAULT_ENGINE) if own else asked
     if own:
@@ -353,7 +354,7 @@ def engine_of(settings: Settings, machine: Machine) -> AnyEngine:
     return asked
 
 
-def _why_usual_engine(machine: Machine) -> str:
+def why_usual_engine(machine: Machine) -> str:
     """Why no other engine serves on this machine; empty where one may."""
     if any(place.devices for place in machine.places):
         return "its places have devices, each of which names its engine"

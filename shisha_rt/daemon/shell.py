@@ -262,7 +262,8 @@ class Shell:
         if worker is not None and frames is not None:  # else it is late, or comes again
             service_s = self.telemetry.took(done, worker.place, [frame.ticket for frame in frames])
             if self.cores.measuring:
-                taken = te.PartTaken(part.epoch, part.stage, worker.place, service_s, done.segments_s)
+                full = len(frames) == self.cores.lifecycle.epochs.live[part.epoch].batches[part.stage]
+                taken = te.PartTaken(part.epoch, part.stage, worker.place, service_s, done.segments_s, full)
                 for _ in frames:
                     self.post(taken, "a part was computed")
         self.post(ev.PartDone(part, done.service_s), "a part was computed")
@@ -338,7 +339,7 @@ class Shell:
         self.requests.collect(ticket, instruction)
         if self.cores.comparing:
             in_flight = self.cores.lifecycle.frames.streams.undelivered
-            self.post(te.FrameAnswered(instruction.epoch, in_flight), "a frame was computed")
+            self.post(te.FrameAnswered(instruction.epoch, in_flight, instruction.left), "a frame was computed")
         if self._alone is not None and self._alone[0] == instruction.frame:
             latency_s = self.telemetry.alone_s(ticket, time.monotonic() - self._alone[1])
             self.post(te.FrameAlone(instruction.epoch, latency_s), "a frame was by itself")

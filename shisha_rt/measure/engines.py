@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from shisha_rt.cache import cache_folder
-from shisha_rt.costs.engine_trials import EnginesTried, EngineTrial, together
+from shisha_rt.costs.engine_trials import EnginesTried, together
 from shisha_rt.costs.profiles import DISTURBED
 from shisha_rt.errors import Failure
 from shisha_rt.machine.machine import Machine
@@ -30,13 +30,14 @@ from shisha_rt.measure.place_class import PlaceClass, class_of
 from shisha_rt.measure.profile import teams_to_measure
 from shisha_rt.measure.sitting import known_or_measured, measure
 from shisha_rt.messages.try_engines import EnginesJob
+from shisha_rt.model.batches import why_not_together
 from shisha_rt.process.job import how_ended
 
 log = logging.getLogger(__name__)
 
 FILE_NAME: Final = "engines.sqlite"
 _TABLE: Final = Table(
-    "tried", "(key TEXT PRIMARY KEY, record BLOB NOT NULL, others_ratio REAL NOT NULL)", 1, rows="engines tried"
+    "tried", "(key TEXT PRIMARY KEY, record BLOB NOT NULL, others_ratio REAL NOT NULL)", 2, rows="engines tried"
 )
 _ADD: Final = f"""
     INSERT INTO tried VALUES (?, ?, ?)
@@ -44,21 +45,14 @@ _ADD: Final = f"""
     WHERE tried.others_ratio > {DISTURBED} AND excluded.others_ratio < tried.others_ratio
 """
 _BUDGET_S: Final = 2.5
+_BATCH: Final = 4
 
 
 def known_engines(compiled: Compiled, machine: Machine) -> EnginesTried | None:
-    """What `engines_tried` would find without trying anything; None if something is missing. Raises as it does.
-
-    Where only ONNX Runtime is installed there is nothing to find out.
-    """
+    """What `engines_tried` would find without trying anything; None if something is missing. Raises as it does."""
     keys = _classes(compiled, machine).keys()
     kept = _load(keys)
-    if kept.keys() >= keys:
-        return together([kept[key] for key in keys])
-    engines = installed_engines()
-    return (
-        None if len(engines) > 1 else EnginesTried(tuple(EngineTrial(*named, runs=True) for named in engines.items()))
-    )
+    return together([kept[key] for key in keys]) if kept.keys() >= keys else None
 
 
 def engines_tried(
@@ -109,11 +103,18 @@ def _measured(compiled: Compiled, place_class: PlaceClass, tell: Tell, beside: i
         budget_s=_BUDGET_S,
         folders=tuple((str(shape.model_folder), str(shape.engine_folder)) for shape in compiled.each),
         engines=installed_engines(),
+        batch=_BATCH if place_class.setting.threads == 1 and _is_batchable(compiled) else 1,
         undisturbed=bool(beside and place_class.setting.threads > 1),
         family=beside or os.getpid(),
     )
     subject = f"each engine on the whole of {compiled.model.name}"
     return measure(subject, "stages.jobs.try_engines", job, EnginesTried, tell)
+
+
+def _is_batchable(compiled: Compiled) -> bool:
+    """Whether runs of the whole network may have several frames."""
+    work = ((0, len(compiled.layers) - 1),)
+    return not any(why_not_together(work, shape.index.mixing, shape.index.tied) for shape in compiled.each)
 
 
 def _is_lasting(tried: EnginesTried) -> bool:

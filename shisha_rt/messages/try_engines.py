@@ -16,21 +16,24 @@ from shisha_rt.process.codec import Codec
 class EnginesJob(BesideJob, frozen=True, kw_only=True):
     """Run the whole network on each of `engines` (name: version), ONNX Runtime first.
 
-    `folders`: of the cleaned model and of ONNX Runtime's form of it, for each shape that it is served in.
+    `folders`: of the cleaned model and of ONNX Runtime's form of it, for each shape that it is served in. `batch`: runs
+    of so many frames are timed as well, on ONNX Runtime; 1: none.
     """
 
     folders: tuple[tuple[str, str], ...]
+    batch: int = 1
     engines: dict[EngineName, str]
 
 
 class BuildEngine(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The first message. Conditions as in `MeasuringJob`."""
+    """The first message. Conditions as in `MeasuringJob`; `batch` as in `EnginesJob`."""
 
     engine: EngineName
     folders: tuple[tuple[str, str], ...]
     threads: int
     cores: tuple[int, ...]
     lead: tuple[int, ...]
+    batch: int
 
 
 class EngineBuilt(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -53,10 +56,14 @@ class FrameComputed(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class TimeFrames(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Run the last frame of a shape again and again, for `least_s` seconds and at least once."""
+    """Run the last frame of a shape again and again, for `least_s` seconds and at least once.
+
+    `together`: in runs of as many frames as were built, each of them this one.
+    """
 
     shape: int
     least_s: float
+    together: bool = False
 
 
 class FramesTimed(msgspec.Struct, frozen=True, array_like=True, tag=True):

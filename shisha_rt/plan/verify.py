@@ -109,11 +109,14 @@ class PlanRules:
         more = _cuts(plan, self), _needs(plan, self), _batches(plan, self), _memory(plan, self)
         return fault or _first(*more)  # which take it for granted
 
-    def in_batches(self, plan: Plan) -> Plan:
-        """`plan` with as many frames in a run as each stage may have; as it is where there is no memory for that."""
-        if self.most_batch == 1:
+    def in_batches(self, plan: Plan, batch: int) -> Plan:
+        """`plan` with `batch` frames in a run of each stage that may have so many and has no batch of its own.
+
+        As it is where there is no memory for that.
+        """
+        if batch == 1:
             return plan
-        most = (1 if _alone(stage, self) else self.most_batch for stage in plan.stages)
+        most = (stage.batch if stage.batch > 1 or _alone(stage, self) else batch for stage in plan.stages)
         batched = Plan(tuple(replace(stage, batch=batch) for stage, batch in zip(plan.stages, most, strict=True)))
         return plan if any(_memory(batched, self)) else batched
 

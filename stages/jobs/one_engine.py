@@ -21,9 +21,11 @@ from shisha_rt.plan.engine import DEFAULT_ENGINE
 from shisha_rt.process.arena import Arena
 from shisha_rt.process.layout import layout_of
 from shisha_rt.process.parent import line_to_parent
+from stages.built.batched import BatchedStage, Together
 from stages.engines.onnxruntime.segment import OptimisedModel, OptimisedSegment
 from stages.engines.openvino.session import load_openvino
 from stages.engines.openvino.whole import WholeOnOpenVino
+from stages.executor import WholeStage
 from stages.jobs.calibrate import threads_waited_s
 
 _SLOT: Final = 0
@@ -77,8 +79,9 @@ class _Engine:
         match asked:
             case te.ComputeFrame(shape, inputs):
                 return te.FrameComputed(self._shapes[shape].compute(inputs))
-            case te.TimeFrames(shape, least_s):
-                return self._timed(self._shapes[shape].run, least_s)
+            case te.TimeFrames(shape, least_s, together):
+                network = self._shapes[shape]
+                return self._timed(network.run_together if together else network.run, least_s)
         raise ValueError("it is built already")
 
     def _timed(self, run: Callable[[], object], least_s: float) -> te.FramesTimed:
@@ -105,23 +108,41 @@ class _Shape:
 
     def __init__(self, asked: te.BuildEngine, model_folder: Path, engine_folder: Path) -> None:
         index = index_file.read_index(engine_folder)
-        self._arena = Arena.create(layout_of(index), slot_count=1, place_count=1)
+        self._slots = range(asked.batch)
+        self._arena = Arena.create(layout_of(index), slot_count=asked.batch, place_count=1)
         self._outputs = [spec.name for spec in made_outputs(index) if not spec.open_axes]
         cores = asked.cores if asked.lead else ()
         whole: OptimisedSegment | WholeOnOpenVino
+        self._many: BatchedStage | None = None
         if asked.engine == DEFAULT_ENGINE:
-            whole = OptimisedModel(engine_folder, index).segment(((0, index.layer_count - 1),), asked.threads, cores)
+            work, model = ((0, index.layer_count - 1),), OptimisedModel(engine_folder, index)
+            whole = model.segment(work, asked.threads, cores)
+            if asked.batch > 1:
+                many = model.segment_of_many(work, asked.threads, cores)
+                sizes = {asked.batch: many}
+                together = Together(many.inputs, many.outputs, index.batch_axes, sizes, whole.compute)
+                self._many = BatchedStage(WholeStage([whole]), [together])
         else:
             whole = WholeOnOpenVino(model_folder, index, 0, asked.threads, cores, weight_bytes=0)
         whole.bind(self._arena, _SLOT)
         self.run = partial(whole.run, self._arena, _SLOT)
+        self._warm = False
 
     def compute(self, inputs: Mapping[str, bytes]) -> dict[str, bytes]:
         """Raises whatever the engine does."""
         for name, value in inputs.items():
-            self._arena.write(_SLOT, self._arena.layout.regions[name], memoryview(value))
+            for slot in self._slots:
+                self._arena.write(slot, self._arena.layout.regions[name], memoryview(value))
         self.run()
         return {name: self._arena.raw(_SLOT, self._arena.layout.regions[name]).tobytes() for name in self._outputs}
+
+    def run_together(self) -> None:
+        """Raises FramesDiffer the first time, if frames come out of a run otherwise than alone."""
+        assert self._many is not None
+        if not self._warm:
+            self._many.warm(time.thread_time)
+            self._warm = True
+        self._many.run_together(self._arena, self._slots, time.thread_time)
 
 
 def _private_bytes() -> int:

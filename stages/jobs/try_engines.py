@@ -24,7 +24,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from shisha_rt.costs.engine_trials import EnginesTried, EngineTime, EngineTrial, further_apart, why_not
+from shisha_rt.costs.engine_trials import BatchTime, EnginesTried, EngineTime, EngineTrial, further_apart, why_not
 from shisha_rt.errors import Failure
 from shisha_rt.messages import try_engines as te
 from shisha_rt.messages.calibration import Progress, Rounds
@@ -99,12 +99,14 @@ class _Network:
         self.waited_s = 0.0
         self._threads = job.threads
         self._times_s: list[list[tuple[float, float]]] = [[] for _ in shapes]
+        self.batch = job.batch if trial.engine == DEFAULT_ENGINE else 1
+        self._together_s: list[float] = []
         depending = next((spec.name for index in shapes for spec in index.outputs if spec.open_axes), None)
         if depending is not None and trial.engine != DEFAULT_ENGINE:
             self._leave_out(f"the shape of output {depending!r} depends on the data")
             return
         self._process = ending.enter_context(contextlib.closing(_Process()))
-        build = te.BuildEngine(trial.engine, job.folders, job.threads, job.cores, job.lead)
+        build = te.BuildEngine(trial.engine, job.folders, job.threads, job.cores, job.lead, self.batch)
         with self._outcome():
             self.trial = replace(trial, build_s=self._process.ask(build, te.EngineBuilt).build_s)
 
@@ -136,6 +138,18 @@ class _Network:
             self.waited_s += timed.waited_s
             self.trial = replace(self.trial, private_bytes=timed.private_bytes)
 
+    def turn_of_many(self) -> None:
+        """Time some runs of several frames, in the first shape; none any more if they cannot be had."""
+        if why_not(self.trial) or self.batch == 1:
+            return
+        try:
+            timed = self._process.ask(te.TimeFrames(0, _TURN_S, together=True), te.FramesTimed)
+            self._together_s += timed.cpu_s
+        except _Refused:
+            self.batch = 1
+        except _Lost as error:
+            self._leave_out(str(error))
+
     def take_times(self) -> None:
         """Have the trial tell the mean over the shapes of the medians of what was timed."""
         if all(self._times_s) and not why_not(self.trial):
@@ -145,6 +159,10 @@ class _Network:
             wall_s, cpu_s = (statistics.fmean(clock) for clock in zip(*medians_s, strict=True))
             times = EngineTime(self._threads, wall_s, cpu_s, min(map(len, self._times_s)))
             self.trial = replace(self.trial, times=(times,))
+            if self.batch > 1 and self._together_s:
+                frame_s = statistics.median(self._together_s) / self.batch
+                single_s = statistics.median(cpu_s for _, cpu_s in self._times_s[0])
+                self.trial = replace(self.trial, batch_times=(BatchTime(self.batch, frame_s, single_s),))
 
     @contextlib.contextmanager
     def _outcome(self) -> Iterator[None]:
@@ -202,7 +220,8 @@ def _few_indices(index: ModelIndex, seed: int) -> Arrays:
 def _time(networks: Sequence[_Network], shape_count: int, job: te.EnginesJob, tell: Callable[[Progress], None]) -> None:
     """Have all take turns; if that is given up, because threads had to wait, no times are taken."""
     turns = [partial(network.turn, shape) for shape in range(shape_count) for network in networks]
-    round_s = shape_count * sum(network.run_s for network in networks)
+    turns += [network.turn_of_many for network in networks]
+    round_s = sum((shape_count + network.batch - 1) * network.run_s for network in networks)
     fewest = int(_MOST_BUDGETS * job.budget_s / round_s)
     rounds = Rounds(
         budget_s=job.budget_s,

@@ -219,7 +219,7 @@ class Epochs:
     # --- preparing --------------------------------------------------------------------------------------------
 
     def _begin(self, proposal: ev.PlanProposed, plan: Plan, now: float) -> None:
-        batched = plan if proposal.owner is ev.Owner.CLIENT else self.rules.in_batches(plan)
+        batched = plan if proposal.owner is ev.Owner.CLIENT else self.rules.in_batches(plan, self._policy.batch)
         batches = tuple(stage.batch for stage in batched.stages)
         epoch = Epoch(next(self._numbers), plan, proposal, batches, prepare_until_s=now + self._policy.prepare_s)
         self.preparing = epoch

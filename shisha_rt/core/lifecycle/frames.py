@@ -38,11 +38,16 @@ _DRAINING: Final = Error.DRAINING, "the daemon is draining and admits no more fr
 
 
 class Frames:
-    """`stranded`: the frames whose epoch has lost a stage. `replayed`: how many parts were lost and ran again."""
+    """`stranded`: the frames whose epoch has lost a stage. `replayed`: how many parts were lost and ran again.
+
+    `slots_a_frame`: under a plan whose largest runs have n frames n times as many slots are used; of the others no page
+    has been written, so they take no memory.
+    """
 
     def __init__(
         self,
-        slot_count: int,
+        slots_a_frame: int,
+        most_batch: int,
         streams: Streams,
         epochs: Epochs,
         dealing: Dealing,
@@ -51,8 +56,11 @@ class Frames:
         emit: Callable[[do.Instruction], None],
     ) -> None:
         self.by_number: dict[int, Frame] = {}
-        self.slot_count = slot_count
-        self.free_slots = list(range(slot_count))  # a heap: slots in use are neighbours, as frames of a run should be
+        self.slot_count = slots_a_frame * most_batch
+        self.slots_a_frame = slots_a_frame
+        self.free_slots = list(
+            range(self.slot_count)
+        )  # a heap: slots in use are neighbours, as frames of a run should be
         self.streams = streams
         self.stranded: set[int] = set()
         self.draining = False
@@ -121,13 +129,21 @@ class Frames:
         if not self.free_slots or not turns:
             return
         epoch = self._epochs.runnable()
-        while epoch is not None and self.free_slots and turns:
+        if epoch is None:
+            return
+        room = self.room(epoch)
+        while room > 0 and turns:
+            room -= 1
             frame = turns.take()
             frame.slot = heappop(self.free_slots)
             self._step(frame, "admit")
             self.streams.waits_no_more(frame)
             self._emit(do.Fill(frame.number, frame.slot, frame.ticket))
             self._enlist(frame, epoch, now)
+
+    def room(self, epoch: Epoch) -> int:
+        """How many slots may be filled under `epoch`."""
+        return len(self.free_slots) - self.slot_count + self.slots_a_frame * max(epoch.batches)
 
     # --- parts ------------------------------------------------------------------------------------------------
 
@@ -174,13 +190,16 @@ class Frames:
         if frames is None:
             self.stale_replies += 1
             return
+        left = len(frames)
         for frame in frames:
+            left -= 1
             if frame.phase is FramePhase.LEAVING:
                 self._returned(frame)
             else:
-                self._passed(frame, event.descriptor.stage, now)
+                self._passed(frame, event.descriptor.stage, left, now)
 
-    def _passed(self, frame: Frame, stage: int, now: float) -> None:
+    def _passed(self, frame: Frame, stage: int, left: int, now: float) -> None:
+        """`left`: how many frames of the same run are still to be handled."""
         epoch, done = frame.epoch, frame.done
         assert epoch is not None
         epoch.moved_s = now
@@ -191,7 +210,7 @@ class Frames:
         done.add(stage)
         if len(done) == len(epoch.followers):
             self._forecast.answered(frame.predicted_s, now - frame.arrived_s)
-            self._finish(frame, epoch)
+            self._finish(frame, epoch, left)
         else:
             self._go_on(frame, epoch, stage, now)
 
@@ -201,9 +220,9 @@ class Frames:
             if frame.done.issuperset(epoch.plan.stages[stage].after):
                 self._dealing.queue(frame, stage, now)
 
-    def _finish(self, frame: Frame, epoch: Epoch) -> None:
+    def _finish(self, frame: Frame, epoch: Epoch, left: int) -> None:
         assert frame.slot is not None
-        self._emit(do.Collect(frame.number, frame.slot, epoch.number, len(epoch.last) == 1, frame.ticket))
+        self._emit(do.Collect(frame.number, frame.slot, epoch.number, len(epoch.last) == 1, frame.ticket, left))
         self._step(frame, "finish")
         self._free(frame)
         self._answer(frame)

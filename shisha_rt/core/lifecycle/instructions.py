@@ -69,7 +69,8 @@ class RunPart(Struct, frozen=True, gc=False):
 class Collect(Struct, frozen=True, gc=False):
     """Copy the frame's outputs out of its slot, now: the slot may be filled again by the next instruction.
 
-    `written`: those that go to memory that the client lends are there already.
+    `written`: those that go to memory that the client lends are there already. `left`: further frames of the same run,
+    which follow at once.
     """
 
     frame: int
@@ -77,6 +78,7 @@ class Collect(Struct, frozen=True, gc=False):
     epoch: int
     written: bool = False
     ticket: Ticket = None
+    left: int = 0
 
 
 class Deliver(Struct, frozen=True, gc=False):

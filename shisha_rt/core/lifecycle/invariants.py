@@ -193,8 +193,9 @@ def _check_streams(lifecycle: Lifecycle) -> None:
     assert not orders, "frames are owed to a forgotten stream"
     assert not queues, "frames wait in a forgotten stream"
     assert streams.turns.waiting == len(waiting), f"{streams.turns.waiting} frames have turns, {len(waiting)} wait"
-    if streams.turns and lifecycle.frames.free_slots:
-        assert lifecycle.epochs.runnable() is None, "frames wait, slots are free, and a plan can run them"
+    epoch = lifecycle.epochs.runnable()
+    if streams.turns and epoch is not None:
+        assert lifecycle.frames.room(epoch) <= 0, "frames wait, slots are free, and a plan can run them"
 
 
 def _check_proposals(lifecycle: Lifecycle) -> None:

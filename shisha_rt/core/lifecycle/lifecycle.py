@@ -34,6 +34,7 @@ class Lifecycle:
     """The state of a serving daemon. Read its fields freely; change it only through `handle`.
 
     `rules`: what plans may be, places included, of which each has a worker, but for those that are `down` at first.
+    `slot_count`: under a plan whose runs have one frame; there are so many times as many as a run may have frames.
     """
 
     def __init__(self, rules: PlanRules, slot_count: int, policy: Policy, down: Collection[str] = ()) -> None:
@@ -45,7 +46,7 @@ class Lifecycle:
         self.epochs = Epochs(self.places, rules, policy, self.story, emit)
         streams = Streams(policy)
         self.dealing = Dealing(self.places, self.epochs, streams, policy, emit)
-        self.frames = Frames(slot_count, streams, self.epochs, self.dealing, policy, self.story, emit)
+        self.frames = Frames(slot_count, rules.most_batch, streams, self.epochs, self.dealing, policy, self.story, emit)
         self._calm = False
         frames, epochs, places = self.frames, self.epochs, self.places
         self._apply: dict[type, Callable[[Any, float], None]] = {

@@ -13,6 +13,7 @@ class Policy:
     max_in_flight: int = 256  # accepted and unanswered frames of one client alone; of all together twice as many
     waiting_bytes: int = 96 << 20  # request bytes held for one client alone while no slot is free; for all, twice that
     descriptors_per_worker: int = 2  # one running, one next: a worker never waits for the daemon's turn
+    batch: int = 1  # frames of a run of the daemon's own plans, unless they say more
     target_s: float = math.inf  # a frame that is expected to take longer is refused
     batch_delay_s: float = 0.0  # how long a run may wait for more frames while its team is idle
     deaths_per_frame: int = 2  # the second death is the frame's own error

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from shisha_rt.costs.engine_trials import EnginesTried, far_slower
+from shisha_rt.costs.engine_trials import EnginesTried, EngineTrial, far_slower
 from shisha_rt.costs.profiles import DISTURBED
 from shisha_rt.machine.machine import Machine
-from shisha_rt.plan.engine import ENGINES, EngineName, StageEngine
+from shisha_rt.plan.engine import DEFAULT_ENGINE, ENGINES, EngineName, StageEngine
 from shisha_rt.plan.plan import Plan, Stage, Team
 from shisha_rt.plan.rate import Objective
 
 _MANY_PLACES: Final = 8
 """From so many alike places on half-size teams and fewer copies are tried as well."""
+MOST_MEASURED_BATCH: Final = 8
+"""Runs of more frames are tried only where a user asks for them."""
+_BATCHES: Final = (4, MOST_MEASURED_BATCH)
 _SPINNING: Final[StageEngine] = "onnxruntime-spin"
 
 
@@ -42,12 +45,15 @@ def candidates(
     *,
     further: Plan | None = None,
     spare_bytes: float = math.inf,
+    most_batch: int = 1,
+    target_s: float = math.inf,
 ) -> list[Candidate]:
     """Candidates over `available` places, the most promising first.
 
     `engines`: those that may be used. `further`: the best by costs of layers, if it is known. `spare_bytes`: memory
-    that an engine may take for weights of its own. An engine is left out that took far longer than another for the
-    whole network, on as many threads, while nobody disturbed them.
+    that an engine may take for weights of its own. Copies whose runs have several frames are among them where a trial
+    took less for each; not where a run, and one before it, would take longer than `target_s`. An engine is left out
+    that took far longer than another for the whole network, on as many threads, while nobody disturbed them.
     """
     whole = []
     calm = tried if tried is not None and tried.others_ratio <= DISTURBED else None
@@ -66,6 +72,12 @@ def candidates(
             predicted_s = math.inf if frame_s is None else frame_s / (len(teams) if objective == "throughput" else 1)
             plan = Plan((Stage(((0, layer_count - 1),), teams, engine=engine),))
             whole.append(Candidate(plan, _name(engine, teams), predicted_s))
+            if objective == "throughput" and engine == DEFAULT_ENGINE and len(teams[0]) == 1 and trial is not None:
+                whole += [
+                    _in_runs(whole[-1], batch, trial)
+                    for batch in _BATCHES
+                    if batch <= most_batch and trial.batched_s < math.inf and 2 * batch * trial.batched_s <= target_s
+                ]
     whole.sort(key=lambda candidate: candidate.predicted_s)
     if further is not None and all(candidate.plan != further for candidate in whole):
         whole.append(Candidate(further, "the best by costs of layers"))
@@ -91,6 +103,12 @@ def _shapes(machine: Machine, available: Collection[str]) -> Iterator[tuple[Team
         yield tuple(alike[:half]), tuple(alike[half : 2 * half])
         yield (tuple(alike[:half]),)
         yield tuple((name,) for name in alike[:half])
+
+
+def _in_runs(candidate: Candidate, batch: int, trial: EngineTrial) -> Candidate:
+    """The same copies, with runs of so many frames."""
+    plan = Plan((replace(candidate.plan.stages[0], batch=batch),))
+    return Candidate(plan, f"{candidate.name}, {batch} frames a run", candidate.predicted_s / trial.gain_of_batches)
 
 
 def _name(engine: StageEngine, teams: Sequence[Team]) -> str:

@@ -98,6 +98,16 @@ class Choice:
         return len(self._weights)
 
     @property
+    def most_batch(self) -> int:
+        """The most frames of one run."""
+        return self._rules.most_batch
+
+    @property
+    def tries_engines(self) -> bool:
+        """Whether trials of the whole network say something of what may be chosen."""
+        return bool(self.engines) and ("openvino" in self.engines or self.most_batch > 1)
+
+    @property
     def legal_cuts(self) -> frozenset[int] | None:
         return self._rules.legal_cuts
 

@@ -204,6 +204,8 @@ class Contests:
             self.tried,
             further=choice.by_costs.get(objective),
             spare_bytes=self._spare_bytes,
+            most_batch=choice.most_batch,
+            target_s=choice.target_s,
         )
         others = [one for one in found if one.plan != live[1] and choice.fits(one.plan, over)]
         name = next((one.name for one in found if one.plan == live[1]), "the plan that served")
@@ -264,7 +266,7 @@ class Contests:
             return False
         if isinstance(event, ev.FrameAlone):
             return self._go_on(contest, duel.alone(event.latency_s, now_s))
-        return self._go_on(contest, duel.answered(event.in_flight, now_s))
+        return self._go_on(contest, duel.answered(event.in_flight, event.left, now_s))
 
     def look(self) -> bool:
         """Every so often; True where nothing is left to try."""
@@ -366,7 +368,7 @@ class Contests:
 
 
 def _is_cuttable(plan: Plan) -> bool:
-    return all(stage.engine == DEFAULT_ENGINE for stage in plan.stages)
+    return all(stage.engine == DEFAULT_ENGINE and stage.batch == 1 for stage in plan.stages)
 
 
 def _finite(value: float) -> float | None:

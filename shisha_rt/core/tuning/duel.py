@@ -83,10 +83,11 @@ class Duel:
     def pairs(self) -> int:
         return min(map(len, self._figures))
 
-    def answered(self, in_flight: int, now_s: float) -> DuelResult | None:
+    def answered(self, in_flight: int, left: int, now_s: float) -> DuelResult | None:
         """Count an answer of the plan whose turn it is, while no frame of the other is under way.
 
-        `in_flight`: frames accepted and not answered, this one included. Returns the outcome when this answer settles
+        `in_flight`: frames accepted and not answered, this one included. `left`: further frames of the same run; a
+        window has whole runs, as their frames are answered all at once. Returns the outcome when this answer settles
         it; `turn` is the other's when it ends a window.
         """
         self.last_s = now_s
@@ -94,11 +95,11 @@ class Duel:
             self._warm_up -= 1
             self._start(now_s)
         if self._first_s is None:
-            self._first_s = now_s  # a window is timed between answers
+            self._first_s = None if left else now_s  # a window is timed between answers
             return None
         self._answers += 1
         self._waited += in_flight > self._teams
-        return self._end(now_s) if self._objective == "throughput" else None
+        return self._end(now_s) if self._objective == "throughput" and not left else None
 
     def alone(self, latency_s: float, now_s: float) -> DuelResult | None:
         """Count a frame of the plan whose turn it is that met no other; returns as `answered`."""

@@ -20,7 +20,7 @@ from shisha_rt.plan.rate import AnyObjective, Objective
 class PartTaken(Struct, frozen=True, gc=False):
     """A part of a frame has been computed, in the worker of `place`.
 
-    `segments_s` is empty unless its operators are placed on devices.
+    `segments_s` is empty unless its operators are placed on devices. `full`: its run had as many frames as one may.
     """
 
     epoch: int
@@ -28,6 +28,7 @@ class PartTaken(Struct, frozen=True, gc=False):
     place: str
     service_s: float
     segments_s: tuple[float, ...] = ()
+    full: bool = True
 
 
 class FrameAlone(Struct, frozen=True, gc=False):
@@ -40,11 +41,12 @@ class FrameAlone(Struct, frozen=True, gc=False):
 class FrameAnswered(Struct, frozen=True, gc=False):
     """A frame of `epoch` has been computed. `in_flight`: frames that were accepted and not answered, this one included.
 
-    Told while plans are compared, or are to be.
+    Told while plans are compared, or are to be. `left`: further frames of the same run, which follow at once.
     """
 
     epoch: int
     in_flight: int
+    left: int = 0
 
 
 @dataclass(frozen=True, slots=True)

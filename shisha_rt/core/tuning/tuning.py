@@ -531,6 +531,8 @@ class Tuning:
         self.measuring.begin(self._outbox.now_s, baseline)
 
     def _part_taken(self, part: ev.PartTaken) -> None:
+        if self.state is State.WATCHING and not part.full:
+            return  # it took longer for each frame than a full run, so it says nothing of a drift
         measurement = self.measuring.part_taken(part, self._outbox.now_s)
         if measurement is not None and self.state is State.TUNING:
             self._trial_done(measurement)

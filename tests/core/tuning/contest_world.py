@@ -10,6 +10,7 @@ import itertools
 import random
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -70,7 +71,9 @@ def team(engine: StageEngine = "onnxruntime", names: tuple[str, ...] = NAMES) ->
 
 
 class World:
-    """It begins with copies, as `profiles` are coming. `truth`: seconds of a frame on one team of a plan's stage."""
+    """It begins with copies, as `profiles` are coming. `truth`: seconds of a frame on one team of a plan's stage; with
+    a `batch`, of each of several that share a run.
+    """
 
     def __init__(
         self,
@@ -83,6 +86,7 @@ class World:
         tried: EnginesTried | None = TRIED,
         kept: dict[str, BestPlan] | None = None,
         seed: int = 3,
+        most_batch: int = 1,
     ) -> None:
         self.truth, self.noise, self.refuse = truth, noise, refuse
         self.rng = random.Random(seed)
@@ -98,7 +102,7 @@ class World:
         self._handled = 0
         self._counted = ev.FramesCounted()
         machine = machine_of(names)
-        rules = PlanRules(LAYERS, names, kinds=dict.fromkeys(names, 1), engines=STAGE_ENGINES)
+        rules = PlanRules(LAYERS, names, kinds=dict.fromkeys(names, 1), engines=STAGE_ENGINES, most_batch=most_batch)
         self.lifecycle = Lifecycle(rules, 2 * len(names) + 2, Policy())
         profiles = Profiles.COMING
         choice = Choice(
@@ -160,8 +164,8 @@ class World:
                     self._alone = {frame: self.now_s}
                 else:
                     self._alone = {}
-            case do.Collect(frame=frame, epoch=epoch):
-                return self._collected(frame, epoch)
+            case do.Collect():
+                return self._collected(instruction)
             case do.Deliver():
                 self.answered += 1
                 self.failed += instruction.kind is not None
@@ -171,10 +175,11 @@ class World:
                 self.kept.append(instruction)
         return []
 
-    def _collected(self, frame: int, epoch: int) -> list[CoreEvent]:
+    def _collected(self, collect: do.Collect) -> list[CoreEvent]:
         events: list[CoreEvent] = []
+        frame, epoch = collect.frame, collect.epoch
         if self.cores.comparing:
-            events.append(ev.FrameAnswered(epoch, self.lifecycle.frames.streams.undelivered))
+            events.append(ev.FrameAnswered(epoch, self.lifecycle.frames.streams.undelivered, collect.left))
         if frame in self._alone:
             events.append(ev.FrameAlone(epoch, self.now_s - self._alone[frame]))
         return events
@@ -184,12 +189,18 @@ class World:
         worker = self.lifecycle.places.workers[part.incarnation]
         stage = self.lifecycle.epochs.live[part.epoch].plan.stages[part.stage]
         free_s = max([at_s for at_s, _, event in self._events if _of(event) == part.incarnation], default=self.now_s)
-        took_s = self.truth(stage) * self.rng.lognormvariate(0, self.noise)
+        frames = len(part.frames)
+        frame_s = self.truth(stage if frames > 1 else replace(stage, batch=1)) * self.rng.lognormvariate(0, self.noise)
+        took_s = frames * frame_s
         due_s = max(free_s, self.now_s) + took_s
         heapq.heappush(self._events, (due_s, next(self._numbers), le.PartDone(part, took_s)))
         heapq.heappush(
             self._events,
-            (due_s - 1e-9, next(self._numbers), ev.PartTaken(part.epoch, part.stage, worker.place, took_s)),
+            (
+                due_s - 1e-9,
+                next(self._numbers),
+                ev.PartTaken(part.epoch, part.stage, worker.place, frame_s, full=frames == stage.batch),
+            ),
         )
 
     def send(self) -> None:

@@ -13,7 +13,7 @@ from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning.profiler_messages import EnginesCompared, NotProfiled
 from shisha_rt.core.tuning.state import WAITING, State
 from shisha_rt.core.tuning.telling import description
-from shisha_rt.costs.engine_trials import EnginesTried, EngineTime, EngineTrial
+from shisha_rt.costs.engine_trials import BatchTime, EnginesTried, EngineTime, EngineTrial
 from shisha_rt.plan.plan import Plan, Stage
 from tests.core.tuning.contest_world import NAMES, TRIED, World, copies, team
 
@@ -150,6 +150,44 @@ def test_an_engine_that_computes_otherwise_or_is_far_slower_is_not_tried() -> No
 
 def replace_trial(trial: EngineTrial, **fields: object) -> EngineTrial:
     return EngineTrial(**{**{name: getattr(trial, name) for name in trial.__struct_fields__}, **fields})
+
+
+def in_runs(gain: float) -> EnginesTried:
+    """Trials by which runs of several frames take so many times less for each."""
+    default, other = TRIED.engines
+    return EnginesTried((replace_trial(default, batch_times=(BatchTime(4, 0.01 / gain, 0.01),)), other))
+
+
+def test_runs_of_several_frames_serve_where_they_are_faster() -> None:
+    """As many of them as pay: four here."""
+
+    def together(stage: Stage) -> float:
+        return {1: 0.01, 4: 0.006, 8: 0.008}[stage.batch] if stage.engine == "onnxruntime" else 0.01
+
+    world = unprofiled(World(together, tried=in_runs(1.6), most_batch=8))
+    world.serve(60, in_flight=40, until=lambda: world.state is State.WATCHING)
+    assert str(world.plan) == "core0, core1: 0-3 x4"
+    ratios = {record["name"]: record["ratio"] for record in world.told("plans_compared")}
+    assert ratios["onnxruntime, 2 copies, 4 frames a run"] == pytest.approx(1 / 0.6, rel=0.06)
+    world.serve(20, in_flight=1)
+    assert world.state is State.WATCHING, "runs of one frame take longer for each, and say nothing of a drift"
+    assert world.failed == 0
+
+
+@pytest.mark.parametrize(("gain", "target_s"), [(1.0, 1.0), (0.7, 1.0), (1.6, 0.03)])
+def test_runs_that_do_not_pay_or_take_too_long_are_not_tried(gain: float, target_s: float) -> None:
+    world = unprofiled(World(truth(), tried=in_runs(gain), most_batch=8))
+    world.tuning.choice.target_s = target_s
+    world.serve(60, in_flight=40, until=lambda: world.state is State.WATCHING)
+    assert all(stage.batch == 1 for plan in world.lives for stage in plan.stages)
+
+
+def test_under_plans_without_runs_of_several_frames_as_few_slots_are_used_as_ever() -> None:
+    world = World(truth(), tried=None, most_batch=8)
+    world.serve(1, in_flight=100)
+    frames = world.lifecycle.frames
+    assert frames.slot_count == 8 * 6
+    assert max(frame.slot for frame in frames.by_number.values() if frame.slot is not None) < 6
 
 
 def test_engines_that_are_told_later_are_waited_for() -> None:

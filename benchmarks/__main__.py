@@ -23,6 +23,7 @@ from benchmarks.live.emulation import MODEL as PACED
 from benchmarks.live.emulation import emulation
 from benchmarks.live.engines import engines
 from benchmarks.live.first_answer import first_answer
+from benchmarks.live.goodput import goodput
 from benchmarks.live.guided_live import guided_live
 from benchmarks.live.hostile import hostile
 from benchmarks.live.live_change import MODELS as CHANGED
@@ -95,6 +96,7 @@ for command in (
     dashboard,
     first_answer,
     load,
+    goodput,
     loop,
     loop_cost,
     race,

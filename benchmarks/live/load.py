@@ -76,10 +76,13 @@ class Loaded:
 
 
 @contextlib.contextmanager
-def _daemon(network: Network, machine: Machine, objective: str) -> Iterator[tuple[Client, ChildProcess]]:
+def daemon_side(
+    network: Network, machine: Machine, objective: str, *further: str
+) -> Iterator[tuple[Client, ChildProcess]]:
+    """A daemon with nothing tuned before: its control, and what sends it frames. `further`: options of `serve`."""
     with contextlib.ExitStack() as closing:
         folder = closing.enter_context(tempfile.TemporaryDirectory(prefix="load-"))
-        options = ("--machine", machine.source, "--strategy", "guided", "--objective", objective, "--fresh")
+        options = ("--machine", machine.source, "--strategy", "guided", "--objective", objective, "--fresh", *further)
         endpoint = f"ipc://{folder}/daemon"
         daemon = closing.enter_context(child_daemon(f"zoo:{network.model}", *options, endpoint=endpoint))
         control = closing.enter_context(Client(daemon.endpoint, timeout_s=_TIMEOUT_S))
@@ -110,7 +113,7 @@ def _all_sides(
     notes: dict[str, str] = {}
     with contextlib.ExitStack() as closing:
         tell(f"{network.model}: the daemon finds its plans")
-        control, asked = closing.enter_context(_daemon(network, machine, "auto"))
+        control, asked = closing.enter_context(daemon_side(network, machine, "auto"))
         plans = _find_plans(control, asked)
         waiting = int(control.metadata()["server"]["max_in_flight"])
         found = [Loaded(AUTO, asked)]
@@ -118,7 +121,7 @@ def _all_sides(
             notes[AUTO] = f"its plans for both objectives are one, {plans['latency']}: nothing can change"
         for name, objective in zip(FIXED, ("latency", "throughput"), strict=True):
             tell(f"{network.model}: starting {name}")
-            fixed, asked = closing.enter_context(_daemon(network, machine, objective))
+            fixed, asked = closing.enter_context(daemon_side(network, machine, objective))
             if (settled := fixed.set_plan(plans[objective]))["outcome"] != "live":
                 raise Failure(f"{name}: {plans[objective]} is {settled['outcome']}: {settled['reason']}")
             asked.ask(seconds=_BURST_S, in_flight=1)

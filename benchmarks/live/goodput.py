@@ -1,0 +1,148 @@
+"""Frames a second within a target, up to half as many again as there is room for: `python -m benchmarks goodput`.
+
+Open loop, as `load`: Poisson arrivals of so many percent of capacity, the same for all sides of a round, in turns, each
+counted from when it was to be sent. Capacity is what the daemon answers with several frames always in flight. Goodput
+are answers within the target, a second.
+
+- `target`: the daemon with `--target-ms`, which refuses at once what it could not answer in time.
+- `no_target`: the same without. It refuses only beyond its limit of frames in flight.
+- `mosec`: with the same limit of waiting requests, if it is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+import typer
+
+from benchmarks.live.load import LEAD_S, Loaded, daemon_side
+from benchmarks.live.load_figures import Heard, percentile, poisson
+from benchmarks.live.race import versions
+from benchmarks.report.facts import facts
+from benchmarks.report.progress import Progress
+from benchmarks.report.results import RESULTS, Row, Spread, save_csv, show
+from benchmarks.rigs.contest import Network
+from benchmarks.rigs.served import IN_FLIGHT
+from benchmarks.rigs.servers import missing, pythons, running
+from shisha_rt.errors import Failure
+from shisha_rt.machine.config.machine_file import check_runnable, load_machine
+from shisha_rt.machine.machine import Machine
+
+PERCENTS: Final = (80.0, 100.0, 120.0, 150.0)
+TARGET, NO_TARGET, MOSEC = "target", "no_target", "mosec"
+_CAPACITY_S: Final = 3.0
+_TUNING_S: Final = 240.0
+_BURST_S: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class _AtLoad:
+    model: str
+    percent: float
+    rate_fps: float
+    seconds: float
+    target_s: float
+    rounds: Sequence[Mapping[str, Heard]]
+
+    def row(self, side: str) -> Row:
+        heard = [of_sides[side] for of_sides in self.rounds]
+        took_s = [latency_s for of_side in heard for latency_s in of_side.latencies_s]
+        sent = sum(of_side.sent for of_side in heard)
+        return {
+            "model": self.model,
+            "load %": self.percent,
+            "arrivals/s": self.rate_fps,
+            "side": side,
+            "in time/s": Spread.of(
+                sum(latency_s <= self.target_s for latency_s in of_side.latencies_s) / self.seconds for of_side in heard
+            ),
+            "answered/s": len(took_s) / self.seconds / len(heard),
+            "late %": 100 * sum(latency_s > self.target_s for latency_s in took_s) / max(1, len(took_s)),
+            "refused %": 100 * sum(of_side.refused for of_side in heard) / max(1, sent),
+            "p50 ms": 1e3 * percentile(took_s, 50) if took_s else None,
+            "p99 ms": 1e3 * percentile(took_s, 99) if took_s else None,
+            "failed or lost": sum(of_side.failed + of_side.lost for of_side in heard),
+        }
+
+
+def goodput(
+    models: Annotated[str, typer.Option(help="Networks of the zoo, separated by commas.")] = "squeezenet",
+    machine: Annotated[str, typer.Option(help="A machine whose places are unthrottled.")] = "this-machine",
+    target_ms: Annotated[float, typer.Option(min=0.1, help="The target.")] = 50.0,
+    seconds: Annotated[float, typer.Option(min=0.5, help="For each side at each load in each round.")] = 8.0,
+    count: Annotated[int, typer.Option("--rounds", min=1, help="Rounds.")] = 3,
+    server_python: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[NAME=]PATH", help="The interpreter that has Mosec; or this one."),
+    ] = None,
+) -> None:
+    """Frames a second within a target, from 80 to 150% of capacity, open loop."""
+    described = load_machine(machine)
+    check_runnable(described)
+    interpreters = pythons(server_python or [])
+    absent = missing(MOSEC, interpreters[MOSEC])
+    about = facts(
+        f"goodput --models {models} --machine {machine} --target-ms {target_ms:g} --seconds {seconds:g} "
+        f"--rounds {count}{' --server-python PATH' if server_python else ''}"
+    ) | versions([] if absent else [MOSEC], interpreters)
+    progress, found = Progress("goodput"), list[_AtLoad]()
+    for model in models.split(","):
+        progress.step(model)
+        network = Network.of(model, described)
+        python = None if absent else interpreters[MOSEC]
+        with _sides(network, described, target_ms, python, progress) as (sides, capacity_fps):
+            for percent in PERCENTS:
+                rate_fps, rounds = capacity_fps * percent / 100, []
+                for number, first in enumerate(itertools.islice(itertools.cycle(range(len(sides))), count)):
+                    at_s = poisson(rate_fps, LEAD_S + seconds, f"{model} {percent} {number}")
+                    progress.glance(f"{model}: {percent:g}% of capacity, round {number + 1} of {count}")
+                    turns = (*sides[first:], *sides[:first])
+                    rounds.append({side.name: side.arrivals(at_s, LEAD_S) for side in turns})
+                found.append(_AtLoad(model, percent, rate_fps, seconds, target_ms / 1e3, rounds))
+                save_csv("goodput", _rows(found), about)
+    progress.done()
+    show(f"Frames a second within {target_ms:g} ms", _rows(found))
+    if absent:
+        print(f"goodput: {MOSEC} is left out: {absent}", file=sys.stderr)
+    print(f"written to {RESULTS}: goodput.csv")
+
+
+def _rows(found: Sequence[_AtLoad]) -> list[Row]:
+    return [at_load.row(side) for at_load in found for side in sorted(at_load.rounds[0], reverse=True)]
+
+
+@contextlib.contextmanager
+def _sides(
+    network: Network, machine: Machine, target_ms: float, mosec: str | None, progress: Progress
+) -> Iterator[tuple[list[Loaded], float]]:
+    """Daemons that have tuned themselves, and frames a second of the one without a target."""
+    with contextlib.ExitStack() as closing:
+        sides, capacity_fps, waiting = [], 0.0, 0
+        for name, options in ((TARGET, ("--target-ms", f"{target_ms:g}")), (NO_TARGET, ())):
+            progress.glance(f"{network.model}: {name} tunes itself")
+            control, asked = closing.enter_context(daemon_side(network, machine, "throughput", *options))
+            until_s, calm = time.monotonic() + _TUNING_S, 0
+            while calm < 3:  # a search may begin some seconds after candidates were compared
+                if time.monotonic() > until_s:
+                    raise Failure(f"{name} has not settled within {_TUNING_S:g} s")
+                asked.ask(seconds=_BURST_S, in_flight=IN_FLIGHT)
+                calm = calm + 1 if control.call("tuner_get")["tuner"]["state"] == "watching" else 0
+            control.call("tuner_set", pause=True)
+            sides.append(Loaded(name, asked))
+            waiting = int(control.metadata()["server"]["max_in_flight"])
+            if name == NO_TARGET:
+                capacity_fps = asked.ask(seconds=_CAPACITY_S, in_flight=IN_FLIGHT)["fps"]
+        if mosec is not None:
+            progress.glance(f"{network.model}: starting {MOSEC}")
+            started = running(MOSEC, mosec, network.path, network.inputs, len(network.cores), IN_FLIGHT, waiting)
+            server = closing.enter_context(started)
+            server.client.ask(seconds=0.3)
+            server.keeper.ask(runs=False)
+            sides.append(Loaded(MOSEC, server.client, server.keeper))
+        yield sides, capacity_fps

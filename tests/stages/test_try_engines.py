@@ -77,6 +77,22 @@ def test_engines_agree_and_are_timed_in_turns(threads: int, tmp_path: Path) -> N
     assert all(trial.difference is not None and trial.difference < 1e-5 for trial in others)
 
 
+def test_runs_of_several_frames_are_timed_on_onnx_runtime(tmp_path: Path) -> None:
+    right, *others = tried(job_of(compile_model(residual(tmp_path)), batch=4)).engines
+    (together,) = right.batch_times
+    assert together.frames == 4
+    assert together.gain == together.single_s / together.frame_s == right.gain_of_batches > 0
+    assert not any(trial.batch_times for trial in others)
+
+
+def test_a_network_that_mixes_frames_has_no_runs_of_several(tmp_path: Path) -> None:
+    """Forced on it here, it is seen by its answers, and the engine stays usable."""
+    mean = helper.make_node("ReduceMean", ["x"], ["y"], axes=[0], keepdims=1)
+    found = tried(job_of(compiled_tiny(network([mean], {"x": [1, 3, 4, 4]}, {"y": [1, 3, 4, 4]}), tmp_path), batch=4))
+    assert usable(found)[0] == "onnxruntime"
+    assert not found.engines[0].batch_times
+
+
 @WITHOUT_OPENVINO
 def test_a_model_in_several_shapes_is_tried_in_each(tmp_path: Path) -> None:
     nodes = [helper.make_node("Conv", ["x", "w"], ["a"], pads=[1] * 4), helper.make_node("Relu", ["a"], ["y"])]

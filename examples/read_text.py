@@ -1,8 +1,9 @@
-"""Read a page of text with two daemons: `python examples/read_text.py [IMAGE]` (docs/examples.md).
+"""Read a page of text with two models: `python examples/read_text.py [IMAGE]` (docs/examples.md).
 
-One daemon finds lines of text in the page, the other reads them. Each is `shisha-rt serve` with a trained network of
-the zoo (the extra `real`), and all that is asked of them goes through `shisha_rt.client`: one frame for the page, and
-then a stream with a frame for each line. What the networks answer is turned into text here, with numpy and scipy.
+One finds lines of text in the page, the other reads them. Both are trained networks of the zoo (the extra `real`),
+served at one address by `shisha-rt serve configs/daemons/read_text.toml`, and all that is asked of them goes through
+`shisha_rt.client`: one frame for the page, and then a stream with a frame for each line. What the networks answer is
+turned into text here, with numpy and scipy.
 
 The recogniser is served in several widths at once, and each line goes to the narrowest that it fits: a short line takes
 a fraction of the time of a long one. Lines must be straight and horizontal, as on a screen or a scan; one that is too
@@ -35,8 +36,7 @@ from shisha_rt.model.zoo import resolve_model
 
 Array = npt.NDArray[Any]
 
-WIDTHS = (320, 640)
-"""Of the recogniser, in pixels, for lines 48 pixels high."""
+MODELS = Path(__file__).parents[1] / "configs" / "daemons" / "read_text.toml"
 
 PAGE = (
     "Notes on a slow machine",
@@ -66,14 +66,10 @@ def main() -> None:
     try:
         page = load_page(options.image)
         with contextlib.ExitStack() as closing:  # whatever happens, the daemons are stopped
-            detector = options.detector or closing.enter_context(
-                daemon("zoo:text_detector", "--dim", "height=640", "--dim", "width=640")
-            )
-            widths = [option for width in WIDTHS for option in ("--shape", f"x=1x3x48x{width}")]
-            recogniser = options.recogniser or closing.enter_context(daemon("zoo:text_recogniser", *widths))
+            endpoint = options.endpoint or closing.enter_context(daemon(str(MODELS)))
             started_s = time.monotonic()
-            found = find_lines(page, detector)
-            lines = read_lines(page, found, recogniser)
+            found = find_lines(page, endpoint)
+            lines = read_lines(page, found, endpoint)
             tell(f"{len(lines)} lines in {time.monotonic() - started_s:.2f} s")
         for line in lines:
             print(line.text)
@@ -89,11 +85,10 @@ def main() -> None:
 
 
 def parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Read a page of text with two daemons.")
+    parser = argparse.ArgumentParser(description="Read a page of text with two models.")
     parser.add_argument("image", nargs="?", type=Path, help="a picture of a page; drawn (page.png) if not given")
     parser.add_argument("--picture", type=Path, metavar="PNG", help="draw the page and what was read, side by side")
-    parser.add_argument("--detector", metavar="ENDPOINT", help="of a daemon that runs already, as tcp://127.0.0.1:5555")
-    parser.add_argument("--recogniser", metavar="ENDPOINT", help="of another")
+    parser.add_argument("--endpoint", help="where both are served already, as tcp://127.0.0.1:5555")
     return parser.parse_args()
 
 
@@ -102,12 +97,12 @@ def tell(progress: str) -> None:
     print(progress, file=sys.stderr, flush=True)
 
 
-# --- daemons ------------------------------------------------------------------------------------------------------
+# --- the models -----------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
 def daemon(*arguments: str) -> Iterator[str]:
-    """A daemon that serves for as long as the block lasts, on ports that are free; gives its endpoint."""
+    """Serve for as long as the block lasts, on ports that are free; gives its endpoint."""
     tell(f"starting: shisha-rt serve {' '.join(arguments)}")
     ports = ("--endpoint", "tcp://127.0.0.1:0", "--metrics", "127.0.0.1:0")
     command = [sys.executable, "-m", "shisha_rt", "serve", *arguments, *ports]
@@ -141,7 +136,7 @@ def image_input(client: Client, endpoint: str, answer_axes: int) -> tuple[str, l
 
 def find_lines(page: Image.Image, endpoint: str) -> list[Line]:
     """Lines of text from top to bottom, not read yet. The page goes to the detector as one frame."""
-    with Client(endpoint) as client:
+    with Client(endpoint, model="detector") as client:
         name, (*_, (height, width)) = image_input(client, endpoint, answer_axes=4)
         scale = min(width / page.width, height / page.height)
         resized = page.resize((round(page.width * scale), round(page.height * scale)), Image.Resampling.BILINEAR)
@@ -183,7 +178,7 @@ def boxes_of(probability: Array, threshold: float = 0.3, least: float = 0.5, gro
 def read_lines(page: Image.Image, lines: Sequence[Line], endpoint: str) -> list[Line]:
     """The same lines with their text. Each is a frame of a stream: several are on their way at once, none overtakes."""
     characters = characters_of(resolve_model("zoo:text_recogniser"))
-    with Client(endpoint) as client:
+    with Client(endpoint, model="recogniser") as client:
         name, sizes = image_input(client, endpoint, answer_axes=3)
         crops = (page.crop((line.left, line.top, line.right, line.bottom)) for line in lines)
         frames = ({name: as_line(crop, sizes)} for crop in crops)

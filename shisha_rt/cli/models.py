@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from shisha_rt.cli.options import DaemonOptions, Json, takes
+from shisha_rt.protocol.limits import MAX_SHADOW_FRAMES
 
 _WITHIN_S: Final = 600.0
 """A model may be compiled first."""
@@ -81,6 +82,15 @@ class LoadOptions(DaemonOptions):
         typer.Option(metavar="MODEL", help="Its file, or zoo:NAME. Default: as known."),
     ] = None
     version: Annotated[str | None, typer.Option(metavar="VERSION", help="What it is called. Default: one more.")] = None
+    shadow: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=0,
+            max=MAX_SHADOW_FRAMES,
+            help="First have it compute N frames that are answered, and compare.",
+        ),
+    ] = 0
 
 
 @takes(LoadOptions)
@@ -90,12 +100,13 @@ def models_load(asked: LoadOptions) -> None:
     \b
     Examples:
       shisha-rt models load detector --file detector-4.onnx --version 4
+      shisha-rt models load detector --file detector-5.onnx --shadow 1000
       shisha-rt models load recogniser
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     file = asked.file
     if file is not None and not file.startswith("zoo:"):
         file = str(Path(file).absolute())
-    wanted = {"model": file, "version": asked.version}
+    wanted = {"model": file, "version": asked.version, "shadow": asked.shadow or None}
     _change(asked, "model_load", asked.name, {key: value for key, value in wanted.items() if value is not None})
 
 
@@ -126,10 +137,11 @@ def models_undo(asked: UnloadOptions) -> None:
     _change(asked, "model_undo", asked.name, {})
 
 
-def _change(asked: DaemonOptions, op: str, name: str, arguments: Mapping[str, str]) -> None:
+def _change(asked: DaemonOptions, op: str, name: str, arguments: Mapping[str, object]) -> None:
     from shisha_rt.cli.drive.reach import plainly
 
     with plainly(), asked.client() as client:
-        client.call(op, timeout_s=_WITHIN_S, model_name=name, **arguments)
+        answer = client.call(op, timeout_s=_WITHIN_S, model_name=name, **arguments)
         index = client.call("repository_index")["models"]
-    print(json.dumps(next((model for model in index if model["name"] == name), {"name": name})))
+    shadow = {key: value for key, value in answer.items() if key == "shadow"}
+    print(json.dumps({**next((model for model in index if model["name"] == name), {"name": name}), **shadow}))

@@ -390,6 +390,17 @@ class ModelReplaced(_OfModel, frozen=True):
     before: str
 
 
+class ModelShadowed(_OfModel, frozen=True):
+    """What frames that the version before answered came to in this one: see `messages.shadow.ShadowEnds`."""
+
+    compared: int
+    different: int
+    failed: int
+    difference: float
+    unlike: float
+    reason: str
+
+
 class ModelUnloaded(_OfModel, frozen=True):
     pass
 

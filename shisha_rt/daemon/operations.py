@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from shisha_rt import __version__
 from shisha_rt.core import event_log
 from shisha_rt.core.lifecycle.events import Drain, FrameCancelled, PlaceDown, PlaceUp
@@ -86,6 +88,8 @@ class Operations:
                     reply.fields({"cancelled": self._cancel(reply.frames_of(target))})
                 case ops.ModelLoad() | ops.ModelUnload():
                     raise error_for(Error.ONE_MODEL, f"{request.op}: this daemon has one model, {self._model.name!r}")
+                case ops.Shadow(endpoint=endpoint, frames=frames):
+                    self._shadow(endpoint, frames, reply)
                 case ops.PlanSet(stages=stages):
                     self._plan_set(stages, reply)
                 case ops.PlaceSet(down=True) as arguments:
@@ -141,6 +145,18 @@ class Operations:
     def _sent_away(self, _: object) -> Mapping[str, object]:
         self._gateway.send_away()
         return {}
+
+    def _shadow(self, endpoint: str, frames: int, reply: Reply) -> None:
+        """Of a daemon of the same host process alone: their sockets lie in one folder."""
+        shadow, own = self._shell.shadow, self._gateway.endpoint
+        if not own.startswith("ipc://") or Path(endpoint).parent != Path(own).parent:
+            raise error_for(Error.MALFORMED_REQUEST, f"header at endpoint: {endpoint!r}; expected one beside {own}")
+        if shadow.runs:
+            raise error_for(Error.LOAD_FAILED, "answers are being compared already; ask again later")
+        try:
+            shadow.begin(endpoint, frames, lambda ends: reply.fields({"shadow": msgspec.structs.asdict(ends)}))
+        except OSError as error:
+            raise error_for(Error.LOAD_FAILED, f"no process could be started to compare: {error.strerror}") from None
 
     def _model_metadata(self, _: object) -> Mapping[str, object]:
         signature = self._gateway.signature

@@ -30,6 +30,7 @@ from shisha_rt.core.tuning.state import Profiles
 from shisha_rt.daemon.children.children import Children
 from shisha_rt.daemon.children.plan_writer import PlanWriter
 from shisha_rt.daemon.children.preparer_link import PreparerLink
+from shisha_rt.daemon.children.shadow_link import ShadowLink
 from shisha_rt.daemon.fleet.far_places import FarPlaces
 from shisha_rt.daemon.fleet.supervisor import LOOK_EVERY_S, Supervisor
 from shisha_rt.daemon.front.access_control import AccessControl
@@ -158,6 +159,7 @@ class Daemon:
             timing=timing,
             regions=regions,
             releases=Releases(ready.machine, self._share, self._beside_workers, self._measure_elsewhere),
+            shadow=self._own(ShadowLink(self._poller, arena, indexes)),
         )
         self._status = status = Status(self.shell, prepared, instance, self._share)
         self._gauges = Gauges(self.shell, budgets, self._share)
@@ -304,6 +306,7 @@ class Daemon:
         for event in (
             *shell.supervisor.look(expected, having_parts),
             *self._children.look(),
+            *shell.shadow.look(),
             *self.web.look(),
             *self._far.look(),
         ):

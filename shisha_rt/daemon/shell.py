@@ -21,6 +21,7 @@ from shisha_rt.core.tuning import instructions as td
 from shisha_rt.core.tuning.cores import CoreEvent, Cores
 from shisha_rt.core.tuning.profiler_messages import NotProfiled
 from shisha_rt.daemon.children.children import Children
+from shisha_rt.daemon.children.shadow_link import ShadowLink
 from shisha_rt.daemon.counting import Counting
 from shisha_rt.daemon.event_log import EventLog
 from shisha_rt.daemon.fleet.supervisor import Supervisor
@@ -34,6 +35,7 @@ from shisha_rt.daemon.releases import Releases
 from shisha_rt.daemon.sweep import Sweep
 from shisha_rt.hosts import messages as cm
 from shisha_rt.messages import worker as messages
+from shisha_rt.messages.shadow import NextFrame, ShadowEnds
 from shisha_rt.model.index import ModelIndex
 from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.process.arena import Arena
@@ -66,6 +68,7 @@ class Shell:
         timing: Timing,
         regions: Regions,
         releases: Releases,
+        shadow: ShadowLink,
     ) -> None:
         self.cores = cores
         self.arena = arena
@@ -78,6 +81,7 @@ class Shell:
         self.proposals = Proposals()
         self.own_frames = OwnFrames(self, indexes)
         self.releases = releases
+        self.shadow = shadow
         self._timing = timing
         self._cause = "start"
         self._events: deque[tuple[CoreEvent, str]] = deque()
@@ -114,6 +118,8 @@ class Shell:
             te.TunerSaid: lambda e: self.post(e, "the tuner"),
             te.TunerDied: lambda e: self.post(e, "the tuner's end"),
             te.ProfilerSaid: self._profiled,
+            NextFrame: lambda _: None,
+            ShadowEnds: self.shadow.ended,
             te.PlacerSaid: lambda e: self.post(e, "the placer"),
             te.PlacerDied: lambda e: self.post(e, "the placer's end"),
         }
@@ -336,6 +342,8 @@ class Shell:
 
     def _collect(self, instruction: do.Collect) -> None:
         ticket: Ticket = instruction.ticket
+        if self.shadow.wants_frame and not ticket.own:
+            self.shadow.show(instruction.slot, ticket.request.layout)
         self.requests.collect(ticket, instruction)
         if self.cores.comparing:
             in_flight = self.cores.lifecycle.frames.streams.undelivered

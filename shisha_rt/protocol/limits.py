@@ -17,6 +17,7 @@ MAX_DEADLINE_MS: Final = 86_400_000.0
 """A day. Beyond it a deadline says nothing that leaving it out does not."""
 MAX_PRIORITY: Final = 9
 """The least urgent; 1 is the most urgent, 0 says nothing."""
+MAX_SHADOW_FRAMES: Final = 1_000_000
 MAX_STAGES: Final = 1024
 REFUSED_BYTES: Final = 1 << 20
 """A part that is over the limit by no more than this is read and refused; a larger one ends its connection unread."""

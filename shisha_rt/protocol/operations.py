@@ -15,7 +15,7 @@ from msgspec import Meta, Struct
 from shisha_rt.machine.machine import MIN_SPEED
 from shisha_rt.plan.form import WrittenStage
 from shisha_rt.plan.rate import as_any_objective
-from shisha_rt.protocol.limits import MAX_EVENTS, MAX_INTEGER, MAX_NAME_LENGTH, MAX_STAGES
+from shisha_rt.protocol.limits import MAX_EVENTS, MAX_INTEGER, MAX_NAME_LENGTH, MAX_SHADOW_FRAMES, MAX_STAGES
 
 Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
@@ -46,11 +46,22 @@ class RepositoryIndex(Struct, frozen=True):
 
 
 class ModelLoad(Struct, frozen=True):
-    """Serve a model, or another version of one that is served. `model`: its path or `zoo:NAME`; None: as known."""
+    """Serve a model, or another version of one that is served. `model`: its path or `zoo:NAME`; None: as known.
+
+    `shadow`: before another version takes over, it computes so many frames that the present one answers, too.
+    """
 
     model_name: Name
     model: str | None = None
     version: Name | None = None
+    shadow: Annotated[int, Meta(ge=0, le=MAX_SHADOW_FRAMES)] = 0
+
+
+class Shadow(Struct, frozen=True):
+    """Have the daemon at `endpoint`, another version, compute `frames` frames that this one answers, and compare."""
+
+    endpoint: str
+    frames: Annotated[int, Meta(ge=1, le=MAX_SHADOW_FRAMES)]
 
 
 class ModelUnload(Struct, frozen=True):
@@ -108,7 +119,17 @@ class TunerSet(Struct, frozen=True):
 
 
 Arguments: TypeAlias = (
-    NoArguments | Cancel | OfModel | RepositoryIndex | ModelLoad | ModelUnload | Events | PlanSet | PlaceSet | TunerSet
+    NoArguments
+    | Cancel
+    | OfModel
+    | RepositoryIndex
+    | ModelLoad
+    | ModelUnload
+    | Shadow
+    | Events
+    | PlanSet
+    | PlaceSet
+    | TunerSet
 )
 
 OPERATIONS: Final[Mapping[str, type[Arguments]]] = {
@@ -124,6 +145,7 @@ OPERATIONS: Final[Mapping[str, type[Arguments]]] = {
     "model_unload": ModelUnload,
     "model_undo": ModelUnload,
     "send_away": NoArguments,
+    "shadow": Shadow,
     "status": NoArguments,
     "events": Events,
     "plan_get": NoArguments,
@@ -135,7 +157,7 @@ OPERATIONS: Final[Mapping[str, type[Arguments]]] = {
 CONTROL_OPS: Final = frozenset(
     {
         *("plan_get", "plan_set", "place_set", "tuner_get", "tuner_set"),
-        *("model_load", "model_unload", "model_undo", "send_away"),
+        *("model_load", "model_unload", "model_undo", "send_away", "shadow"),
     }
 )
 """What needs the permission to control, where a daemon hands out permissions."""

@@ -76,7 +76,8 @@ class ServedModel:
     """`daemon`: the one that requests go to; `coming`: of another version, which is to take over when it serves.
 
     `leaving`: those that another has taken over from, since when nothing is in flight there. `previous`: the version
-    before. `then`: who is to be told how the loading ends; None: it serves.
+    before. `shadow`: how many frames `coming` is to compute beside this one before it takes over, and `shadowed` what
+    came of that. `then`: who is to be told how the loading ends; None: it serves.
     """
 
     entry: ModelEntry
@@ -84,6 +85,8 @@ class ServedModel:
     coming: ModelDaemon | None = None
     leaving: dict[ModelDaemon, float] = field(default_factory=dict)
     previous: ModelEntry | None = None
+    shadow: int = 0
+    shadowed: Fields = field(default_factory=dict)
     then: list[Callable[[str | None], None]] = field(default_factory=list)
     reason: str = "it is being started"
     failures: int = 0
@@ -298,7 +301,8 @@ class ModelHost:
 
                 def then(trouble: str | None) -> None:
                     if trouble is None:
-                        self.front.answer(message, route.id, {"model_name": arguments.model_name})
+                        shadowed = self.models[arguments.model_name].shadowed if route.op == "model_load" else {}
+                        self.front.answer(message, route.id, {"model_name": arguments.model_name, **shadowed})
                     else:
                         self.front.refuse(message, error_for(Error.LOAD_FAILED, trouble, route.id))
 
@@ -546,6 +550,7 @@ class ModelHost:
             self._models_changed()
             self._deal(de.ModelCame(name, entry.terms))
             return
+        served.shadowed = {}
         entry = served.entry.newest()
         if asked.model is not None or asked.version is not None:
             version = asked.version or _next_version(served.entry.version)
@@ -561,7 +566,7 @@ class ModelHost:
         elif entry == served.entry:
             served.then.append(then)
         else:
-            self._replace(served, entry, then)
+            self._replace(served, entry, then, shadow=asked.shadow)
 
     def _check_within(self, model: str) -> None:
         """Raises `ShishaError` for a file that a client may not name: one outside the folders of the first models."""
@@ -586,7 +591,9 @@ class ModelHost:
         self.journal.write(event_log.ModelUnloaded(model=entry.name, version=entry.version), "a client")
         self._deal(de.ModelLeft(entry.name))
 
-    def _replace(self, served: ServedModel, entry: ModelEntry, then: Callable[[str | None], None]) -> None:
+    def _replace(
+        self, served: ServedModel, entry: ModelEntry, then: Callable[[str | None], None], *, shadow: int = 0
+    ) -> None:
         """Start the other version beside this one; it takes over when it serves."""
         if served.coming is not None or served.daemon is None or not served.daemon.ready:
             raise error_for(Error.LOAD_FAILED, f"model {entry.name!r} is changing already; ask again later")
@@ -594,6 +601,7 @@ class ModelHost:
         served.coming = self._started(entry, tuple(self._places_of(entry.name)))
         if served.coming is None:
             raise error_for(Error.LOAD_FAILED, "no process could be started for it")
+        served.shadow = shadow
         served.then.append(then)
 
     def _compare(self, served: ServedModel, coming: ModelDaemon) -> None:
@@ -605,18 +613,49 @@ class ModelHost:
             before.append(said)
             if len(before) == 2 and coming is served.coming:
                 ends = [[said.get("inputs"), said.get("outputs")] for said in before]
-                if ends[0] == ends[1] and ends[0][0] is not None:
-                    self._switch(served, coming)
+                if ends[0] != ends[1] or ends[0][0] is None:
+                    self._send_back(served, coming, "has other inputs or outputs; expected the same")
+                elif served.shadow:
+                    self._shadow(served, coming)
                 else:
-                    served.coming = None
-                    served.leaving[coming] = -math.inf
-                    coming.terminate()
-                    self._tell(served, f"version {coming.entry.version} has other inputs or outputs; expected the same")
+                    self._switch(served, coming)
 
         for daemon in (served.daemon, coming):
             if daemon.line is None:
                 return  # it has just ended, which is told
             daemon.line.ask("model_metadata", heard)
+
+    def _send_back(self, served: ServedModel, coming: ModelDaemon, why: str) -> None:
+        """The version is not to take over: it is ended, and nothing has changed."""
+        served.coming = None
+        served.leaving[coming] = -math.inf
+        coming.terminate()
+        self._tell(served, f"version {coming.entry.version} {why}")
+
+    def _shadow(self, served: ServedModel, coming: ModelDaemon) -> None:
+        """Both compute, and the old one answers, until enough frames are compared; then the new one takes over."""
+        assert served.daemon is not None
+        assert served.daemon.line is not None
+
+        def heard(said: Fields) -> None:
+            if coming is not served.coming:
+                return  # it has ended meanwhile, which is told
+            trouble = refusal(said)
+            if trouble is not None:
+                self._send_back(served, coming, f"could not be compared: {trouble}")
+                return
+            ends, entry = said["shadow"], coming.entry
+            served.shadowed = {"shadow": ends}
+            compared = event_log.ModelShadowed(model=entry.name, version=entry.version, **ends)
+            self.journal.write(compared, "the daemon before")
+            if ends["failed"]:
+                self._send_back(served, coming, f"failed on {ends['failed']} frames: {ends['reason']}")
+            elif not ends["compared"]:
+                self._send_back(served, coming, f"was not compared: {ends['reason'] or 'no frame came'}")
+            else:
+                self._switch(served, coming)
+
+        served.daemon.line.ask("shadow", heard, endpoint=coming.endpoint, frames=served.shadow)
 
     def _switch(self, served: ServedModel, coming: ModelDaemon) -> None:
         """From now on requests go to the other one; the old one answers what it has, and sends its clients away."""

@@ -218,6 +218,28 @@ def test_a_version_takes_over_and_no_request_is_lost(host: HostProcess, models: 
     until(lambda: sum(p.is_running() for p in daemons) == 2, "the end of the daemons before")
 
 
+@pytest.mark.parametrize(("factor", "different"), [(2.0, 0), (2.02, 20)])
+def test_a_version_computes_what_is_answered_before_it_takes_over(
+    host: HostProcess, models: Path, factor: float, different: int
+) -> None:
+    """The old one answers meanwhile, whatever way frames come by; what differs by more than rounding is counted."""
+    changed, before, version = write_times(models, factor, f"shadowed{factor:g}"), 2.0, f"{factor:g}"
+    host.control.call("model_load", model_name="times", model=str(models / "times.onnx"), version="2")
+    with ExitStack() as running:
+        shared = running.enter_context(Asking(host.model("times")))
+        running.enter_context(Asking(host.model("times", share=False)))
+        shared.wait_for(5)
+        loaded = host.control.call("model_load", model_name="times", model=str(changed), version=version, shadow=20)
+        ends = loaded["shadow"]
+        assert (ends["compared"], ends["different"], ends["failed"]) == (20, different, 0)
+        assert ends["difference"] == pytest.approx(factor / before - 1, abs=1e-5)
+        until(lambda: shared.factors[-1] == pytest.approx(factor), "answers of the new version")
+    assert not shared.errors
+    assert host.told("times")["version"] == version
+    again = host.control.call("model_load", model_name="times", model=str(changed), version=version, shadow=20)
+    assert "shadow" not in again, "it serves already"
+
+
 def test_another_model_is_no_version(host: HostProcess, models: Path) -> None:
     other = write_times(models, 2.0, "other", (1, 4, 4, 4))
     with pytest.raises(FailedPrecondition, match="other inputs or outputs"):

@@ -44,6 +44,7 @@ _Asked = TypeVar("_Asked")
 class _LoadParameters(msgspec.Struct, frozen=True):
     model: str | None = None
     version: str | None = None
+    shadow: int = 0
 
 
 class _LoadAsked(msgspec.Struct, frozen=True):
@@ -108,20 +109,21 @@ class About:
     async def load(self, request: Request) -> Response:
         """Load a model that is known, or its newest version; or the file that the parameter `model` names."""
         asked = await read_json(request, _LoadAsked)
-        wanted = {"model": asked.parameters.model, "version": asked.parameters.version}
+        given = asked.parameters
+        wanted = {"model": given.model, "version": given.version, "shadow": given.shadow or None}
         return await self._change(request, "model_load", {k: v for k, v in wanted.items() if v is not None})
 
     async def unload(self, request: Request) -> Response:
         await read_json(request, dict[str, Any])
         return await self._change(request, "model_unload", {})
 
-    async def _change(self, request: Request, op: str, arguments: Mapping[str, str]) -> Response:
+    async def _change(self, request: Request, op: str, arguments: Mapping[str, object]) -> Response:
         if not request.scope["caller"].permission.may(op):
             self._app_state.refuse("permission")
             raise HttpFault(403, f"{op}: expected the token of an operator")
         name = request.path_params["model"]
-        await self._app_state.operator.call(op, timeout_s=_LOADS_WITHIN_S, model_name=name, **arguments)
-        return json_answer({})
+        answer = await self._app_state.operator.call(op, timeout_s=_LOADS_WITHIN_S, model_name=name, **arguments)
+        return json_answer({key: value for key, value in answer.items() if key == "shadow"})
 
     async def no_tracing(self, _: Request) -> Response:
         raise HttpFault(501, "there are no trace settings; what the daemon does is told by its events and metrics")

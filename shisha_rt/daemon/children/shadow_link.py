@@ -1,0 +1,80 @@
+"""A daemon's line to the process that holds its answers against another version's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+from shisha_rt.daemon.children.child_link import ChildLink
+from shisha_rt.daemon.loop.poller import Poller
+from shisha_rt.messages import shadow as sm
+from shisha_rt.model.index import ModelIndex
+from shisha_rt.process.arena import Arena
+from shisha_rt.tensors import TensorSpec
+
+_MODULE: Final = "shisha_rt.daemon.children.shadow"
+
+
+class ShadowLink:
+    """`wants_frame`: the next frame that is computed is to be shown to it. Nothing runs until `begin`."""
+
+    def __init__(self, poller: Poller, arena: Arena, indexes: Sequence[ModelIndex]) -> None:
+        self.wants_frame = False
+        self._poller = poller
+        self._arena = arena
+        self._indexes = indexes
+        self._link: ChildLink[sm.ToShadow, sm.FromShadow] | None = None
+        self._over = False
+        self._then: Callable[[sm.ShadowEnds], None] = lambda _: None
+
+    @property
+    def runs(self) -> bool:
+        return self._link is not None
+
+    def begin(self, endpoint: str, frames: int, then: Callable[[sm.ShadowEnds], None]) -> None:
+        """`then` is told how it ends, once. Raises OSError where no process can be had."""
+        greeting = [sm.ShadowBegins(endpoint, frames)]
+        codecs = sm.TO_SHADOW, sm.FROM_SHADOW
+        self._link = ChildLink(_MODULE, self._poller, codecs, self._said, self._died, greeting)
+        self._then, self._over = then, False
+
+    def show(self, slot: int, layout: int) -> None:
+        """Copy a frame's inputs and outputs, which its slot has until it is filled again."""
+        self.wants_frame = False
+        index = self._indexes[layout]
+        if self._link is not None:
+            inputs, outputs = (self._tensors(slot, layout, specs) for specs in (index.inputs, index.outputs))
+            self._link.send(sm.ShadowFrame(inputs, outputs))
+
+    def _tensors(self, slot: int, layout: int, specs: Iterable[TensorSpec]) -> dict[str, sm.ShadowTensor]:
+        arena, regions = self._arena, self._arena.layouts[layout].regions
+        return {
+            spec.name: sm.ShadowTensor(
+                spec.datatype, arena.shape(slot, regions[spec.name]), arena.raw(slot, regions[spec.name]).tobytes()
+            )
+            for spec in specs
+        }
+
+    def _said(self, message: sm.FromShadow) -> sm.FromShadow:
+        self.wants_frame = isinstance(message, sm.NextFrame)
+        return message
+
+    def _died(self, reason: str) -> sm.ShadowEnds:
+        return sm.ShadowEnds(0, 0, 0, 0.0, 0.0, f"the process that compares ended: {reason}")
+
+    def ended(self, ends: sm.ShadowEnds) -> None:
+        self._over, self.wants_frame = True, False
+        self._then(ends)
+
+    def look(self) -> Iterator[object]:
+        """Every so often: end the process if it hangs, or has no more to do."""
+        if self._link is not None and self._over:
+            self.close()
+        elif self._link is not None:
+            yield from self._link.look()
+
+    def close(self) -> None:
+        link, self._link = self._link, None
+        self.wants_frame = False
+        if link is not None:
+            link.close()

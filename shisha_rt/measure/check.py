@@ -171,7 +171,7 @@ def _of_the_file(file: Model) -> Iterator[str]:
         yield f"tensors whose shape only a run of the model told: {len(found_out.seen)}"
     for dim in found_out.dims:
         if dim.said_by == "batch":
-            yield f"the batch {dim.name!r} is 1, as nothing sets it (--dim {dim.name}=8 would)"
+            yield f"dynamic batch axis {dim.name!r} fixed to 1; change with --dim {dim.name}=8"
         if dim.said_by == "model":
             yield f"dimension {dim.name!r} is {dim.size}, as the model suggests (--dim sets another)"
     if found_out.unread:

@@ -105,7 +105,7 @@ def test_the_plan_follows_the_load(daemon: DaemonProcess) -> None:
         assert tuner(client)["serves"] == "latency"
     changes = events(client, "objective_changed")
     assert [change["objective"] for change in changes] == 2 * ["throughput", "latency"]
-    assert "and wait: it is to be left from" in changes[0]["reason"]
+    assert "plan for throughput" in changes[0]["reason"]
     assert [change["plan"] for change in changes[:2]] == [str(MOST), str(QUICK)]
     assert events(client, "tuning_began") == []
 

@@ -142,10 +142,11 @@ class ObjectiveSwitching:
 
 
 def _reason(wanted: Objective, used: float, busy: float) -> str:
-    load = f"frames take {used:.0%} of what the plan for latency can do"
+    load = f"load {used:.0%}"
     if wanted == "throughput":
-        return f"{load}, and wait: it is to be left from {busy:.0%}"
-    return f"{load}, below {busy - CALMER:.0%}" if used < busy - CALMER else f"{load}, but hardly any meet"
+        return f"{load} (from {busy:.0%}) and frames wait: switching to the plan for throughput"
+    few = f"{load} (< {busy - CALMER:.0%})" if used < busy - CALMER else f"{load}, but hardly any frames meet"
+    return f"{few}: switching to the low-latency plan"
 
 
 def _better_at_both(quick: Measurement, most: Measurement) -> Objective | None:

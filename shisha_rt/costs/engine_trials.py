@@ -22,6 +22,8 @@ MOST_UNLIKE: Final = 1e-3
 others only where they are more than one step apart."""
 FAR_SLOWER: Final = 1.5
 """An engine that takes so many times as long as the best is not tried live."""
+RUN_S: Final = 0.3e-3
+"""CPU time that a run costs a daemon beside its engine, and that frames which share a run divide."""
 WORTH_A_BATCH: Final = 1.03
 """Runs of several frames are tried live where they took so many times less for each frame."""
 _LEVEL: Final = 1.03
@@ -72,14 +74,15 @@ class EngineTrial(Struct, frozen=True):
 
     @property
     def gain_of_batches(self) -> float:
-        """How many times as many frames one thread computes if several share a run; 1 where that is not known."""
-        return max((time.gain for time in self.batch_times), default=1.0)
+        """How many times as many frames a daemon may compute if several share a run; 1 where that is not known."""
+        gains = ((time.single_s + RUN_S) / (time.frame_s + RUN_S / time.frames) for time in self.batch_times)
+        return max(gains, default=1.0)
 
     @property
     def batched_s(self) -> float:
         """Seconds of a frame in runs of several; inf where they do not pay, or that is not known."""
-        gain, frame_s = self.gain_of_batches, min((time.frame_s for time in self.batch_times), default=math.inf)
-        return frame_s if gain >= WORTH_A_BATCH else math.inf
+        frame_s = min((time.frame_s for time in self.batch_times), default=math.inf)
+        return frame_s if self.gain_of_batches >= WORTH_A_BATCH else math.inf
 
     def time_s(self, threads: int) -> float | None:
         """Seconds of a frame on so many threads; None where that was not measured.

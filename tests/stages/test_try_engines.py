@@ -81,7 +81,7 @@ def test_runs_of_several_frames_are_timed_on_onnx_runtime(tmp_path: Path) -> Non
     right, *others = tried(job_of(compile_model(residual(tmp_path)), batch=4)).engines
     (together,) = right.batch_times
     assert together.frames == 4
-    assert together.gain == together.single_s / together.frame_s == right.gain_of_batches > 0
+    assert right.gain_of_batches > together.gain > 0, "of so small a network what a run costs is most of it"
     assert not any(trial.batch_times for trial in others)
 
 

@@ -22,6 +22,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version as version_of
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -29,8 +30,9 @@ import typer
 from benchmarks.live.race_aims import HTTP, Standing, aims, mean_rows
 from benchmarks.live.race_page import save_page
 from benchmarks.report.facts import facts
+from benchmarks.report.headers import header
 from benchmarks.report.progress import Progress
-from benchmarks.report.results import RESULTS, Row, Spread, save_csv, show
+from benchmarks.report.results import RESULTS, Row, Spread, read_csv, save_csv, show
 from benchmarks.rigs.contest import DAEMON, SIDES, Network, Round, contest
 from benchmarks.rigs.engine_process import PLAIN
 from benchmarks.rigs.servers import SERVERS, missing, pythons, version
@@ -137,6 +139,9 @@ def race(
         list[str] | None,
         typer.Option(metavar="[NAME=]PATH", help="The interpreter that has the servers, or that one; or this one."),
     ] = None,
+    add: Annotated[
+        bool, typer.Option("--add", help="Keep what the file has of other networks; each row names its commit.")
+    ] = False,
     part: Annotated[
         str, typer.Option("--name", metavar="NAME", help="Of the results, beside those of the whole race: race_NAME.")
     ] = "",
@@ -173,7 +178,9 @@ def race(
             if not rounds[0]:
                 raise BadInput(f"--sides {sides}: none of them is there: {'; '.join(left_out.values())}")
             found.append(Raced(model, rounds, len(network.cores), sides_of_it.plans))
-        _save(found, _file(machine, part), about)  # each time, so that what is there stays whatever becomes of the next
+        _save(
+            found, _file(machine, part), about, add=add
+        )  # each time, so that what is there stays whatever becomes of the next
     progress.done()
     if found:
         _report(found, machine, _file(machine, part), left_out, about)
@@ -192,9 +199,21 @@ def _file(machine: str, name: str) -> str:
     return "_".join(part for part in ("race", by_machine, name) if part)
 
 
-def _save(found: Sequence[Raced], name: str, about: Mapping[str, str]) -> None:
-    save_csv(name, [one.row(side) for one in found for side in one.sides], about)
-    save_csv(f"{name}_cpu", [one.cpu_row(side) for one in found for side in one.sides], about)
+def _save(found: Sequence[Raced], name: str, about: Mapping[str, str], *, add: bool) -> None:
+    for file, rows in (
+        (name, [one.row(side) for one in found for side in one.sides]),
+        (f"{name}_cpu", [one.cpu_row(side) for one in found for side in one.sides]),
+    ):
+        kept = kept_rows(RESULTS / f"{file}.csv", {one.model for one in found}) if add else []
+        save_csv(file, [*({**row, "commit": about["commit"]} for row in rows), *kept], about)
+
+
+def kept_rows(path: Path, anew: Collection[str]) -> list[dict[str, str]]:
+    """What a file has of networks that were not measured `anew`, each row with the commit that it was measured at."""
+    if not path.exists():
+        return []
+    commit = header(path)["commit"]
+    return [{"commit": commit, **row} for row in read_csv(path) if row["model"] not in anew]
 
 
 def _report(

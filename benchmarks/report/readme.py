@@ -164,6 +164,9 @@ def race_table(folder: Path, result: str = "race") -> str:
         rates = [column.cell(daemon) if daemon.get(column.ratio) else "-" for column in over]
         lines.append(f"| {TITLES.get(model, model)} | {' | '.join([*times, *rates])} |")
     about = header(folder / f"{result}.csv")
+    commits = dict.fromkeys(row["commit"] for row in read_csv(folder / f"{result}.csv") if row.get("commit"))
+    if len(commits) > 1:
+        about = {**about, "commit": " and ".join(commits)}
     return "\n".join([*lines, "", f"From {_made_by(folder, result)}, {about.get('cpu', 'an unknown host')}."])
 
 

@@ -103,7 +103,7 @@ def _engines(ready: ModelOnMachine, engine: AnyEngine, tell: Callable[[str], Non
     """
     if engine == DEFAULT_ENGINE and why_usual_engine(ready.machine):
         return None
-    if engine in ("auto", DEFAULT_ENGINE):
+    if engine == "auto" or engine == DEFAULT_ENGINE:
         return known_engines(ready.compiled, ready.machine)
     tried = engines_tried(ready.compiled, ready.machine, tell)
     trial = tried.of(engine)

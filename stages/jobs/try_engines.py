@@ -24,6 +24,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from shisha_rt.costs.agreement import how_far_apart
 from shisha_rt.costs.engine_trials import BatchTime, EnginesTried, EngineTime, EngineTrial, further_apart, why_not
 from shisha_rt.errors import Failure
 from shisha_rt.messages import try_engines as te
@@ -35,7 +36,7 @@ from shisha_rt.process.channel import Channel, ChannelBroken
 from shisha_rt.process.child import last_line, start_child
 from shisha_rt.process.job import how_ended
 from shisha_rt.tensors import NUMPY_OF
-from stages.engines.agreement import how_far_apart, moved
+from stages.engines.moved import moved
 from stages.engines.session import Array
 from stages.jobs.calibrate import Waiting, cpu_use, run_rounds, say
 from stages.jobs.neighbour import neighbours
@@ -219,8 +220,8 @@ def _few_indices(index: ModelIndex, seed: int) -> Arrays:
 
 def _time(networks: Sequence[_Network], shape_count: int, job: te.EnginesJob, tell: Callable[[Progress], None]) -> None:
     """Have all take turns; if that is given up, because threads had to wait, no times are taken."""
-    turns = [partial(network.turn, shape) for shape in range(shape_count) for network in networks]
-    turns += [network.turn_of_many for network in networks]
+    singles = (partial(network.turn, shape) for shape in range(shape_count) for network in networks)
+    turns: list[Callable[[], None]] = [*singles, *(network.turn_of_many for network in networks)]
     round_s = sum((shape_count + network.batch - 1) * network.run_s for network in networks)
     fewest = int(_MOST_BUDGETS * job.budget_s / round_s)
     rounds = Rounds(

@@ -12,12 +12,13 @@ import onnx
 import pytest
 from onnx import helper
 
+from shisha_rt.costs.agreement import Apart, how_far_apart
 from shisha_rt.costs.engine_trials import MOST_APART, MOST_UNLIKE, why_apart
 from shisha_rt.measure.compile import compile_model
 from shisha_rt.measure.compiled import Compiled
 from shisha_rt.messages.worker import Prepare, Prepared, PrepareFailed
 from shisha_rt.plan.engine import StageEngine
-from stages.engines.agreement import Apart, how_far_apart, moved
+from stages.engines.moved import moved
 from tests.model.networks import network, weight, write
 from tests.stages.test_placed import Arrays, arena_for, assert_close, outputs_in
 from tests.stages.test_placed import whole as plainly

@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from shisha_rt.client import Client, ShishaError
-from shisha_rt.costs.engine_trials import MOST_APART, MOST_UNLIKE
+from shisha_rt.costs.agreement import how_far_apart
+from shisha_rt.costs.engine_trials import why_apart
 from shisha_rt.messages import shadow as sm
 from shisha_rt.process.channel import Channel
 from shisha_rt.process.parent import line_to_parent
@@ -54,29 +55,14 @@ def _compared(channel: Channel, begins: sm.ShadowBegins) -> sm.ShadowEnds:
                 failed, reason = failed + 1, reason or str(error)
                 continue
             compared += 1
-            apart = [how_far_apart(array, answer.outputs[name]) for name, array in _arrays(frame.outputs).items()]
-            most, share = (max(figures) for figures in zip(*apart, strict=True))
-            difference, unlike = max(difference, most), max(unlike, share)
-            different += most > MOST_APART or share > MOST_UNLIKE
+            try:
+                apart = how_far_apart(answer.outputs, _arrays(frame.outputs))
+            except ValueError:  # outputs of other shapes, or that are finite elsewhere
+                different, difference = different + 1, max(difference, 1.0)
+                continue
+            difference, unlike = max(difference, apart.difference or 0.0), max(unlike, apart.unlike or 0.0)
+            different += bool(why_apart(*apart))
     return sm.ShadowEnds(compared, different, failed, difference, unlike, reason)
-
-
-def how_far_apart(before: Array, after: Array) -> tuple[float, float]:
-    """Difference of reals as part of their largest value, and share of other integers; each 0 where it is the other."""
-    if before.shape != after.shape:
-        return (1.0, 0.0) if before.dtype.kind == "f" else (0.0, 1.0)
-    if not before.size:
-        return 0.0, 0.0
-    if before.dtype.kind != "f":
-        return 0.0, float(np.mean(before != after))
-    finite = np.isfinite(before)
-    if not (finite == np.isfinite(after)).all():
-        return 1.0, 0.0
-    both = before[finite].astype(np.float64), after[finite].astype(np.float64)
-    if not finite.any():
-        return 0.0, 0.0
-    largest, most = float(np.abs(both[0]).max()), float(np.abs(both[0] - both[1]).max())
-    return (most / largest if largest else float(most > 0)), 0.0
 
 
 def _arrays(tensors: Mapping[str, sm.ShadowTensor]) -> dict[str, Array]:

@@ -186,7 +186,7 @@ def raw_request(size_bytes: int | None, signature: Signature) -> InferenceAsked:
             f"without a header the body is input {signature_input.name!r} alone; expected {expected} bytes, told",
         )
     return InferenceAsked(
-        "", (InputTensor(signature_input.name, shape, dtype, size_bytes),), (), True, None, None, None
+        "", (InputTensor(signature_input.name, shape, dtype, size_bytes),), (), True, None, None, None, 0
     )
 
 

@@ -14,13 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from shisha_rt.costs.agreement import Apart, how_far_apart
 from shisha_rt.costs.engine_trials import why_apart
 from shisha_rt.model.index import ModelIndex
 from shisha_rt.model.reader.onnx_reader import CLEAN_FILE
 from shisha_rt.process.arena import Arena
 from shisha_rt.tensors import NUMPY_OF
-from stages.engines.agreement import Apart, how_far_apart, moved
 from stages.engines.bound_arrays import check_fits
+from stages.engines.moved import moved
 from stages.engines.onnxruntime.segment import OptimisedSegment
 from stages.engines.openvino.session import CompiledNetwork, load_openvino
 from stages.engines.session import Array

@@ -30,6 +30,7 @@ from shisha_rt.core.lifecycle.invariants import check
 from shisha_rt.core.lifecycle.lifecycle import Lifecycle
 from shisha_rt.core.lifecycle.policy import Policy
 from shisha_rt.core.lifecycle.tables import UnknownTransition
+from shisha_rt.core.lifecycle.turns import PATIENCE
 from shisha_rt.errors import Code, Error
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import PlanRules
@@ -40,6 +41,7 @@ from tests.core.lifecycle.simulated_workers import Workers
 _TRACE_KEPT: Final = 40
 _MOST_STEPS_TO_REST: Final = 3000
 
+PRIORITIES = ev.DEFAULT_PRIORITY, ev.DEFAULT_PRIORITY, 1, 9
 StreamKey = tuple[Hashable, str | None]
 
 
@@ -54,6 +56,7 @@ class Request:
     number: int
     stream: StreamKey
     deadline_s: float | None
+    priority: int = ev.DEFAULT_PRIORITY
     outcome: str = "sent"
     cancelled: bool = False
     failed: bool = False
@@ -96,10 +99,10 @@ class World:
         self.devices = dict.fromkeys(self.place_names, ("d0", "d1")) if self.rng.random() < 0.3 else {}
         self.needs = random_needs(self.rng)
         self.most_batch = self.rng.choice((1, 1, 2, 4))
-        self.slot_count *= self.most_batch
         rules = PlanRules(LAYERS, tuple(self.place_names), None, (2,) * LAYERS, self.devices, self.needs)
         rules = replace(rules, most_batch=self.most_batch)
         self.lifecycle = lifecycle(rules, self.slot_count, self.policy)
+        self.slot_count *= self.most_batch
         self.now = 0.0
         self.healing = self.draining = self.stopped = self.over = self.replan_wanted = False
         self.trace: deque[tuple[float, ev.Event, list[do.Instruction]]] = deque(maxlen=_TRACE_KEPT)
@@ -229,7 +232,7 @@ class World:
         if self.poisons and rng.random() < 0.5:
             self.workers.poison[number] = set(rng.sample(range(LAYERS), rng.randint(1, 4)))
         shape = self.parts.shapes[number] = rng.choice((0, 0, 0, 1))
-        priority = rng.choice((ev.DEFAULT_PRIORITY, ev.DEFAULT_PRIORITY, 1, 9))
+        priority = request.priority = rng.choice(PRIORITIES)
         size_bytes = rng.randint(1, 40)
         self.feed(
             ev.FrameArrived(number, *stream, size_bytes, sequence, deadline, *lent, shape=shape, priority=priority)
@@ -373,22 +376,31 @@ class World:
         request = self.requests[fill.frame]
         assert request.outcome == "accepted", f"frame {fill.frame} is filled after its end"
         request.filled = True
-        self._take_turn(request.stream[0])
+        self._take_turn(request)
         self.parts.fill(fill)
         self.workers.fill(fill, lent=request.lent_in)
 
-    def _take_turn(self, client: Hashable) -> None:
-        """Each client in turn gets a slot: none gets a second while another's frame goes on waiting."""
-        first: dict[Hashable, int] = {}
+    def _take_turn(self, filled: Request) -> None:
+        """Each client in turn gets a slot: none gets a second while another's frame, as urgent, goes on waiting.
+
+        Frames of a stream go by the priority of its first one. However urgent others are, each has its turn.
+        """
+        heads: dict[Hashable, Request] = {}
         for one in self.requests.values():
             decided = one.cancelled or (one.deadline_s is not None and one.deadline_s <= self.now)
             if one.outcome == "accepted" and not one.filled and not decided:
-                first.setdefault(one.stream[0], one.number)
-        first.pop(client, None)
-        self.passed = Counter({by: times for by, times in self.passed.items() if by[0] in first.values()})
-        for other, frame in first.items():
-            self.passed[frame, client] += 1
-            assert self.passed[frame, client] < 2, f"{client} has two turns while {frame} of {other} waits"
+                heads.setdefault((one.stream, one.stream[1] or one.priority), one)
+        client, first = filled.stream[0], {}
+        for head in heads.values():
+            if head.stream[0] != client:
+                first.setdefault((head.stream[0], head.priority), head)
+        waiting = {head.number for head in first.values()}
+        self.passed = Counter({by: times for by, times in self.passed.items() if by[0] in waiting})
+        for head in first.values():
+            by = client if head.priority == filled.priority else "others"
+            self.passed[head.number, by] += 1
+            most = 1 if by == client else PATIENCE + len(PRIORITIES)
+            assert self.passed[head.number, by] <= most, f"{by} have {most + 1} turns while {head} waits"
 
     def _read_lent(self, read: do.ReadLent) -> None:
         request = self.requests[read.frame]

@@ -353,9 +353,9 @@ class SparesASuspect(Frames):
 class SuspectsForGood(Frames):
     """A suspect that has passed its stage alone may share runs again."""
 
-    def _passed(self, frame: Frame, stage: int, now: float) -> None:
+    def _passed(self, frame: Frame, stage: int, left: int, now: float) -> None:
         frame.suspected, suspected = None, frame.suspected
-        super()._passed(frame, stage, now)
+        super()._passed(frame, stage, left, now)
         frame.suspected = suspected
 
 

@@ -2,23 +2,20 @@
 
 What is rounding, and what is another network? Some networks magnify rounding: a detector that sees nothing answers
 numbers near 0, in which ONNX Runtime itself has hardly a digit right. So its answers to inputs that are a little
-`moved` are asked for as well: an answer that lies no further off is right for inputs that nobody can tell apart.
+`moved` are asked for as well: an answer that lies no further off is right for inputs that nobody can tell apart. Pure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from shisha_rt.costs.engine_trials import MOST_APART
-from stages.engines.session import Array
 
-_MOVED: Final = 2.0**-16
-"""By how much, as a part of each real: about what rounding adds up to over the layers of a network."""
-_MOVED_ULPS: Final = 2
-"""At least, for reals of fewer bits."""
+Array: TypeAlias = npt.NDArray[Any]
 
 
 class Apart(NamedTuple):
@@ -30,19 +27,6 @@ class Apart(NamedTuple):
 
     difference: float | None = None
     unlike: float | None = None
-
-
-def moved(inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """Inputs that are hardly others: reals have changed in their last bits, each by itself."""
-    generator = np.random.default_rng(0)
-
-    def of(values: Array) -> Array:
-        if values.dtype.kind != "f":
-            return values
-        most = max(_MOVED, _MOVED_ULPS * float(np.finfo(values.dtype).eps))
-        return (values * (1 + generator.uniform(-most, most, values.shape))).astype(values.dtype)
-
-    return {name: of(values) for name, values in inputs.items()}
 
 
 def how_far_apart(

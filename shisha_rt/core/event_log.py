@@ -468,6 +468,7 @@ AnyRecord: TypeAlias = (
     | ModelEnded
     | ModelGivenUp
     | ModelReplaced
+    | ModelShadowed
     | ModelUnloaded
     | PlaceDealt
     | PlaceTakenBack

@@ -390,7 +390,8 @@ class World:
             decided = one.cancelled or (one.deadline_s is not None and one.deadline_s <= self.now)
             if one.outcome == "accepted" and not one.filled and not decided:
                 heads.setdefault((one.stream, one.stream[1] or one.priority), one)
-        client, first = filled.stream[0], {}
+        client = filled.stream[0]
+        first: dict[tuple[Hashable, int], Request] = {}
         for head in heads.values():
             if head.stream[0] != client:
                 first.setdefault((head.stream[0], head.priority), head)

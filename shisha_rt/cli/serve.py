@@ -23,6 +23,7 @@ from shisha_rt.daemon.settings import Settings, check_built, check_cluster, engi
 from shisha_rt.endpoint import default_endpoint
 
 if TYPE_CHECKING:
+    from shisha_rt.daemon.front.web import Web
     from shisha_rt.daemon.server import Daemon
     from shisha_rt.daemon.service_manager import ServiceManager
 
@@ -113,10 +114,15 @@ def serve(
 
         def announce() -> None:
             line = {"ready": True, "endpoint": daemon.gateway.endpoint, "metrics": daemon.metrics_page}
-            print(json.dumps(line | ({"http": daemon.web.urls} if daemon.web.urls else {})), flush=True)
+            print(json.dumps(line | _told_of(daemon.web)), flush=True)
             progress(_what_next(daemon.gateway.endpoint, daemon.web.urls))
 
         daemon.run(announce)
+
+
+def _told_of(web: Web) -> dict[str, list[str]]:
+    """Addresses of HTTP and gRPC, as the line of a daemon that is ready has them."""
+    return {name: at for name, at in (("http", web.urls), ("grpc", web.grpc)) if at}
 
 
 def _what_next(endpoint: str, urls: Sequence[str]) -> str:
@@ -180,8 +186,7 @@ def _serve_several(options: Mapping[str, Any], manager: ServiceManager, log: tup
 
     def announce() -> None:
         line = {"ready": True, "endpoint": host.front.endpoint, "metrics": host.metrics_page}
-        line |= {"http": host.web.urls} if host.web.urls else {}
-        print(json.dumps(line | {"models": [*host.models]}), flush=True)
+        print(json.dumps(line | _told_of(host.web) | {"models": [*host.models]}), flush=True)
 
     host.run(announce)
 

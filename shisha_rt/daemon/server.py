@@ -36,7 +36,7 @@ from shisha_rt.daemon.fleet.supervisor import LOOK_EVERY_S, Supervisor
 from shisha_rt.daemon.front.access_control import AccessControl
 from shisha_rt.daemon.front.addresses import Addresses
 from shisha_rt.daemon.front.gateway import Arrived, Gateway
-from shisha_rt.daemon.front.http_messages import HttpCounted
+from shisha_rt.daemon.front.http_messages import GrpcListens, HttpCounted
 from shisha_rt.daemon.front.regions import Regions
 from shisha_rt.daemon.front.several import SeveralFrames
 from shisha_rt.daemon.front.sharing import RegionsLeft, Sharing
@@ -144,7 +144,8 @@ class Daemon:
             instance = uuid.uuid4().hex
             self._sharing = self._own(Sharing(self.gateway.endpoint, instance, regions, self._poller))
             endpoint, count = self.gateway.endpoint, metrics.counter
-            self.web = self._own(Web(addresses, endpoint, self._admission, self._poller, count, metrics_inside))
+            most = limits.max_message_bytes
+            self.web = self._own(Web(addresses, endpoint, self._admission, self._poller, count, most, metrics_inside))
             self.metrics_page = self.web.metrics_page or metrics_page
         except BaseException:
             self._closing.close()
@@ -255,7 +256,8 @@ class Daemon:
             **self.shell.hears,
             Arrived: self._arrived,
             Signalled: lambda e: self._read_access() if e.read_again else self.stop(),
-            HttpCounted: self.web.count,
+            HttpCounted: self.web.hear,
+            GrpcListens: self.web.hear,
             RegionsLeft: lambda _: self.shell.take_back_regions(),
             ProfilerSaid: self._profiler_said,
         }
@@ -379,7 +381,7 @@ class Daemon:
     def _check_start(self, on_ready: Callable[[], None]) -> bool:
         """Ready with the first live plan; a place that cannot be brought up at the start ends the daemon."""
         cores = self.shell.cores
-        if cores.lifecycle.live is not None:
+        if cores.lifecycle.live is not None and self.web.listens:
             self.shell.write(event_log.Readied(endpoint=self.gateway.endpoint, metrics=self.metrics_page), "start")
             self._manager.ready()
             on_ready()

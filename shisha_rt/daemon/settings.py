@@ -167,13 +167,17 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         tuple[str, ...],
         _key("Speak HTTP there, too: the Open Inference Protocol, and a page to watch; or unix:PATH.", "[HOST:]PORT"),
     ] = ()
+    grpc: Annotated[
+        tuple[str, ...],
+        _key("Speak gRPC there: the Open Inference Protocol. Takes the extra grpc.", "[HOST:]PORT"),
+    ] = ()
     http_certificate: Annotated[
         str | None,
-        _key("For HTTP and metrics that other hosts can reach, with --http-key.", "PEM", group=NETWORK, file=True),
+        _key("For HTTP, gRPC, metrics that other hosts can reach, with --http-key.", "PEM", group=NETWORK, file=True),
     ] = None
     http_key: Annotated[str | None, _key("The key of that certificate.", "PEM", group=NETWORK, file=True)] = None
     http_shared_memory: Annotated[
-        bool, _key("Known callers of HTTP may name their files in /dev/shm.", None, group=NETWORK, flag=True)
+        bool, _key("Known callers of HTTP and gRPC may name their files in /dev/shm.", None, group=NETWORK, flag=True)
     ] = False
     access: Annotated[
         str | None, _key("Who may come, by keys and tokens; read again on SIGHUP.", "FILE", group=NETWORK, file=True)

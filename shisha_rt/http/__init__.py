@@ -1,1 +1,1 @@
-"""The Open Inference Protocol over HTTP and the live page: a process of its own, and a client of the daemon. Shell."""
+"""The Open Inference Protocol over HTTP and gRPC, and the page: a process of its own, a client of the daemon. Shell."""

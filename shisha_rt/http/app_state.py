@@ -18,11 +18,12 @@ from shisha_rt.protocol.keys import KeyPair
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whose request it is. `name` is "" and `uid` None where nobody asked who it is."""
+    """Whose request it is. `name` is "" and `uid` None where nobody asked who it is. `way`: http or grpc."""
 
     name: str
     permission: Permission
     uid: int | None = None
+    way: str = "http"
 
 
 class AppState:
@@ -45,6 +46,7 @@ class AppState:
         self._watchings: dict[str, Watching] = {}
         self._watchers: asyncio.TaskGroup | None = None
         self._by_status: Counter[int] = Counter()
+        self._by_code: Counter[str] = Counter()
         self._refused: Counter[str] = Counter()
 
     def client_of(self, path: Mapping[str, str]) -> AsyncClient:
@@ -91,16 +93,22 @@ class AppState:
     def count(self, status: int) -> None:
         self._by_status[status] += 1
 
+    def count_rpc(self, code: str) -> None:
+        """Count a request over gRPC, by the name of its status code."""
+        self._by_code[code] += 1
+
     def refuse(self, reason: str) -> None:
+        """Count a caller who may not. `reason` begins with the way on which he came."""
         self._refused[reason] += 1
 
     def counted(self) -> HttpCounted | None:
         """Since the last call; None: nothing."""
-        if not (self._by_status or self._refused):
+        counts = self._by_status, self._refused, self._by_code
+        if not any(counts):
             return None
-        counted = HttpCounted(dict(self._by_status), dict(self._refused))
-        self._by_status.clear()
-        self._refused.clear()
+        counted = HttpCounted(*map(dict, counts))
+        for count in counts:
+            count.clear()
         return counted
 
     async def close(self) -> None:

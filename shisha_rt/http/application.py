@@ -12,16 +12,17 @@ from shisha_rt.http.app_state import AppState
 from shisha_rt.http.faults import HttpFault, fault_answer, fault_of
 from shisha_rt.http.inference.infer import Infer
 from shisha_rt.http.inference.routes import inference_routes
+from shisha_rt.http.inference.served import Served
 from shisha_rt.http.page.routes import page_routes
 from shisha_rt.protocol.exceptions import ShishaError
 
 
-def application(app_state: AppState) -> ASGIApp:
+def application(app_state: AppState, served: Served) -> ASGIApp:
     """Build the application; routes find their shared state as `request.app.state.app_state`.
 
     Frames bypass the middleware of the other routes: they are many, and their CPU time is taken from the engines.
     """
-    routes = [*inference_routes(app_state), *page_routes(app_state)]
+    routes = [*inference_routes(app_state, served), *page_routes(app_state)]
     straight = [route for route in routes if isinstance(route, Route) and isinstance(route.app, Infer)]
     rest = Starlette(
         routes=routes,

@@ -23,7 +23,7 @@ from shisha_rt.http.connection import PEER_UID
 from shisha_rt.http.faults import HttpFault, fault_answer
 from shisha_rt.http.page.routes import is_open
 from shisha_rt.http.page.sessions import session_of
-from shisha_rt.protocol.access import Permission
+from shisha_rt.protocol.access import AccessList, Permission
 
 _LOOPBACK_NAMES: Final = frozenset({b"localhost", b"127.0.0.1", b"[::1]"})
 _OPERATOR: Final = Caller("", Permission.OPERATOR)
@@ -92,16 +92,16 @@ class Guard:
             return self._at_socket(scope["extensions"][PEER_UID]["uid"])
         if users is None:
             return _OPERATOR
-        given = headers.get(b"authorization", b"")
-        if given[: len(_BEARER)].lower() != _BEARER:
+        token = token_in(headers.get(b"authorization", b""))
+        if token is None:
             caller = self._app_state.sessions.caller(session_of(headers), users)
             if caller is not None or is_open(scope["method"], scope["path"]):
                 return caller
             raise self._refused("no_token", 401, "no token; expected the header Authorization: Bearer TOKEN")
-        user = users.of_token(given[len(_BEARER) :].strip().decode("latin-1"))
-        if user is None:
+        caller = caller_of(token, users)
+        if caller is None:
             raise self._refused("unknown_token", 401, "the token is nobody's")
-        return Caller(user.name, user.permission, _uid(user.unix_user))
+        return caller
 
     def _at_socket(self, uid: int) -> Caller:
         """The daemon's own user and root may do everything; others what the allow-list says of them."""
@@ -114,8 +114,21 @@ class Guard:
         raise self._refused("unknown_user", 403, "another user's program; expected one whom the allow-list names")
 
     def _refused(self, reason: str, status: int, message: str) -> HttpFault:
-        self._app_state.refuse(reason)
+        self._app_state.refuse(f"http_{reason}")
         return HttpFault(status, message)
+
+
+def token_in(authorization: bytes) -> str | None:
+    """The token in the value of a header Authorization; None: it has none."""
+    if authorization[: len(_BEARER)].lower() != _BEARER:
+        return None
+    return authorization[len(_BEARER) :].strip().decode("latin-1")
+
+
+def caller_of(token: str, users: AccessList, way: str = "http") -> Caller | None:
+    """Whose token it is; None: nobody's."""
+    user = users.of_token(token)
+    return None if user is None else Caller(user.name, user.permission, _uid(user.unix_user), way)
 
 
 def _uid(name: str | None) -> int | None:

@@ -1,5 +1,5 @@
-"""`python -m shisha_rt.http.process CHANNEL PARENT`: serves HTTP on sockets that the daemon has bound, until it is told
-that the daemon has given its last answers.
+"""`python -m shisha_rt.http.process CHANNEL PARENT`: serves HTTP on sockets that the daemon has bound, and gRPC
+where it says, until it is told that the daemon has given its last answers.
 """
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import socket
 import sys
@@ -19,6 +20,8 @@ from shisha_rt.daemon.front.http_messages import (
     FROM_HTTP,
     TO_HTTP,
     EndHttp,
+    FromHttp,
+    GrpcListens,
     Listener,
     ModelsChanged,
     ServeHttp,
@@ -29,6 +32,7 @@ from shisha_rt.http.app_state import AppState
 from shisha_rt.http.application import application
 from shisha_rt.http.connection import KEEP_ALIVE_S, HttpConnection
 from shisha_rt.http.guard import Guard
+from shisha_rt.http.inference.served import Served
 from shisha_rt.http.metrics import metrics_application
 from shisha_rt.process.channel import Channel, ChannelBroken
 from shisha_rt.process.parent import die_with, show_life
@@ -60,7 +64,8 @@ class _Process:
     async def run(self) -> None:
         settings = await self._begun
         self._app_state = app_state = AppState(settings)
-        app, metrics = application(app_state), metrics_application(settings.metrics)
+        served = Served(app_state)
+        app, metrics = application(app_state, served), metrics_application(settings.metrics)
         ends = [socket.socket(fileno=listener.fd) for listener in settings.listeners]
         self._servers = [
             _server(Guard(metrics if listener.metrics else app, app_state, listener), listener, settings)
@@ -71,7 +76,8 @@ class _Process:
             task.add_done_callback(lambda _: self._take(EndHttp()))  # it has failed: the daemon starts another process
         try:
             await asyncio.gather(
-                *(server.serve(sockets=[end]) for server, end in zip(self._servers, ends, strict=True))
+                *(server.serve(sockets=[end]) for server, end in zip(self._servers, ends, strict=True)),
+                *([self._grpc(settings, app_state, served)] if settings.grpc else []),
             )
         finally:
             for task in besides:
@@ -79,6 +85,16 @@ class _Process:
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.gather(*besides)
             await app_state.close()
+
+    async def _grpc(self, settings: ServeHttp, app_state: AppState, served: Served) -> None:
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it warns of what strangers do, as uvicorn does
+        from shisha_rt.http.grpc.service import serve_grpc  # an extra
+
+        await serve_grpc(settings, app_state, served, lambda: self._tell(GrpcListens()))
+
+    def _tell(self, message: FromHttp) -> None:
+        with contextlib.suppress(ChannelBroken):
+            self._channel.send(FROM_HTTP.encode(message))
 
     def _hear(self) -> None:
         for data in self._channel.receive():
@@ -108,8 +124,7 @@ class _Process:
             await asyncio.sleep(_COUNT_EVERY_S)
             counted = app_state.counted()
             if counted is not None:
-                with contextlib.suppress(ChannelBroken):
-                    self._channel.send(FROM_HTTP.encode(counted))
+                self._tell(counted)
 
 
 def _server(guarded: Guard, listener: Listener, settings: ServeHttp) -> _Server:

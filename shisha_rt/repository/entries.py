@@ -18,7 +18,7 @@ from shisha_rt.errors import BadInput
 
 FIRST_VERSION: Final = "1"
 OF_THE_HOST: Final = (
-    *("machine", "endpoint", "metrics", "http", "http_certificate", "http_key", "http_shared_memory"),
+    *("machine", "endpoint", "metrics", "http", "grpc", "http_certificate", "http_key", "http_shared_memory"),
     *("access", "secret_key", "ray", "leases"),
 )
 """Keys that the host process goes by; all others are those of each model's daemon."""

@@ -29,7 +29,7 @@ from shisha_rt.core import event_log
 from shisha_rt.daemon.event_log import EventLog
 from shisha_rt.daemon.front.access_control import AccessControl
 from shisha_rt.daemon.front.addresses import addresses_of
-from shisha_rt.daemon.front.http_messages import HttpCounted
+from shisha_rt.daemon.front.http_messages import GrpcListens, HttpCounted
 from shisha_rt.daemon.front.public_socket import Message
 from shisha_rt.daemon.front.sharing import folder_of, make_private, remove_empty
 from shisha_rt.daemon.front.web import Web
@@ -139,7 +139,7 @@ class ModelHost:
             closing.callback(page.close)
             page.registry.register(ModelsCollector(self._pages, self._places_dealt))
             counters = {n: Counter(n, text, labels, registry=page.registry) for n, text, labels in COUNTERS if labels
-                        and n in ("shisha_http_requests", "shisha_access_refused")}  # fmt: skip
+                        and n in ("shisha_http_requests", "shisha_grpc_requests", "shisha_access_refused")}  # fmt: skip
             self._admission = AccessControl(
                 addresses, lambda reason: counters["shisha_access_refused"].labels(reason).inc()
             )
@@ -157,7 +157,8 @@ class ModelHost:
             inside = page.serve_inside() if addresses.metrics.beyond else ""
             metrics_page = "" if inside else page.serve(addresses.metrics)
             counter, names = counters.__getitem__, [entry.name for entry in entries]
-            self.web = Web(addresses, self.front.endpoint, self._admission, self._poller, counter, inside, names)
+            endpoint, most = self.front.endpoint, LIMITS.max_message_bytes
+            self.web = Web(addresses, endpoint, self._admission, self._poller, counter, most, inside, names)
             closing.callback(self.web.close)
             self.metrics_page = self.web.metrics_page or metrics_page
             share.leases.share()
@@ -188,7 +189,8 @@ class ModelHost:
             else:
                 for event in self._poller.poll(wait_s):
                     self._hear(event, time.monotonic())
-            if not ready and all(served.serves or served.is_unloaded for served in self.models.values()):
+            begun = all(served.serves or served.is_unloaded for served in self.models.values())
+            if begun and self.web.listens and not ready:
                 if not any(served.serves for served in self.models.values()):
                     reasons = "; ".join(f"{name}: {served.reason}" for name, served in self.models.items())
                     raise Failure(f"no model can be served: {reasons}")
@@ -220,8 +222,8 @@ class ModelHost:
             case Signalled():
                 self._stop_at_s = now_s + (0.0 if self._stopping else _DRAIN_S)
                 self._manager.stopping()
-            case HttpCounted():
-                self.web.count(event)
+            case HttpCounted() | GrpcListens():
+                self.web.hear(event)
             case event_log.HttpEnded():
                 self.journal.write(event, "the end of the HTTP process")
 

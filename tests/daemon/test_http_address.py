@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from shisha_rt.daemon.front import addresses as front_addresses
 from shisha_rt.daemon.front.addresses import addresses_of
-from shisha_rt.daemon.front.http_address import HttpListener, http_address, metrics_address
+from shisha_rt.daemon.front.http_address import HeldPort, HttpListener, grpc_address, http_address, metrics_address
 from shisha_rt.daemon.settings import Settings
 from shisha_rt.errors import BadInput
 
@@ -74,7 +75,9 @@ def test_what_is_no_address_of_metrics_is_refused_in_a_line(text: str) -> None:
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize(("option", "value"), [("http", ("0.0.0.0:0",)), ("metrics", "0.0.0.0:0")])
+@pytest.mark.parametrize(
+    ("option", "value"), [("http", ("0.0.0.0:0",)), ("grpc", ("0.0.0.0:0",)), ("metrics", "0.0.0.0:0")]
+)
 def test_beyond_loopback_it_takes_a_certificate_and_a_list_of_who_may_come(
     tmp_path: Path, option: str, value: Any
 ) -> None:
@@ -88,7 +91,7 @@ def test_beyond_loopback_it_takes_a_certificate_and_a_list_of_who_may_come(
         http_key=str(key),
     )
     addresses = addresses_of(whole)
-    assert [address.beyond for address in (*addresses.http, addresses.metrics)].count(True) == 1
+    assert [address.beyond for address in (*addresses.http, *addresses.grpc, addresses.metrics)].count(True) == 1
     for missing in (
         replace(whole, access=None, http_certificate=None, http_key=None),
         replace(whole, http_certificate=None, http_key=None),
@@ -159,3 +162,39 @@ def certificate_in(folder: Path) -> tuple[Path, Path]:
     )
     key.chmod(0o600)
     return certificate, key
+
+
+def test_a_port_held_for_grpc_is_nobody_elses() -> None:
+    held = HeldPort(grpc_address("127.0.0.1:0"))
+    try:
+        port = int(held.target.rpartition(":")[2])
+        with pytest.raises(BadInput, match=f"127.0.0.1:{port}: another program serves there"):
+            HeldPort(grpc_address(str(port)))
+        with pytest.raises(BadInput, match=f"127.0.0.1:{port}: another program serves there"):
+            HttpListener(http_address(str(port)), secure=False)
+        with socket.socket() as served:  # as the library binds
+            served.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            served.bind(("127.0.0.1", port))
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", port))
+            served.listen()
+            for _ in range(20):  # none of them goes to the one that holds the port
+                socket.create_connection(("127.0.0.1", port)).close()
+                served.accept()[0].close()
+            with pytest.raises(BadInput, match="another program serves there"):
+                HeldPort(grpc_address(str(port)))
+    finally:
+        held.close()
+    HeldPort(grpc_address(str(port))).close()
+
+
+@pytest.mark.parametrize("text", ["unix:/run/shisha.sock", "localhost", ""])
+def test_grpc_is_spoken_at_a_host_and_a_port(text: str) -> None:
+    with pytest.raises(BadInput, match=r"expected HOST:PORT, as 127\.0\.0\.1:8001"):
+        grpc_address(text)
+
+
+def test_grpc_takes_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(front_addresses, "find_spec", lambda _: None)
+    with pytest.raises(BadInput, match=r"grpcio is missing, expected the extra 'grpc': pip install .*\[grpc\]"):
+        addresses_of(Settings("m.onnx", grpc=("0",)))

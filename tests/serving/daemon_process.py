@@ -45,7 +45,7 @@ class DaemonProcess:
     operator's secret file and the daemon's public one, if it asks for keys.
     """
 
-    extra_keys: frozenset[str] = frozenset({"http"})
+    extra_keys: frozenset[str] = frozenset({"http", "grpc"})
 
     def __init__(
         self,
@@ -79,6 +79,7 @@ class DaemonProcess:
         self.endpoint: str = ready["endpoint"]
         self.metrics: str = ready["metrics"]
         self.http: list[str] = ready.get("http", [])
+        self.grpc: list[str] = ready.get("grpc", [])
         self.control = Client(self.endpoint, timeout_s=PATIENCE_S, secret_key=keys[0], server_key=keys[1])
 
     def __enter__(self) -> Self:

@@ -12,7 +12,7 @@ from tests.serving.daemon_process import PATIENCE_S, DaemonProcess, until
 class HostProcess(DaemonProcess):
     """`control` asks the host process itself."""
 
-    extra_keys = frozenset({"http", "models"})
+    extra_keys = frozenset({"http", "grpc", "models"})
 
     def model(self, name: str, **options: Any) -> Client:
         return Client(self.endpoint, model=name, timeout_s=PATIENCE_S, **options)

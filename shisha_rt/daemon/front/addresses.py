@@ -1,18 +1,20 @@
-"""Where a daemon is to be found: by its own clients, by Prometheus, over HTTP; and who may come."""
+"""Where a daemon is to be found: by its own clients, by Prometheus, over HTTP and gRPC; and who may come."""
 
 from __future__ import annotations
 
 import os
 import ssl
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 from shisha_rt.daemon.front.endpoint import check_endpoint
-from shisha_rt.daemon.front.http_address import HttpAddress, http_address, metrics_address
+from shisha_rt.daemon.front.http_address import HttpAddress, grpc_address, http_address, metrics_address
 from shisha_rt.daemon.settings import Settings
 from shisha_rt.endpoint import ENDPOINT
 from shisha_rt.errors import BadInput, Error
+from shisha_rt.extras import pip_install
 from shisha_rt.protocol.keys import is_kept_secret
 
 _FREE_METRICS: Final = metrics_address("0")
@@ -20,9 +22,10 @@ _FREE_METRICS: Final = metrics_address("0")
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """`certificate`, `key`: PEM, for HTTP and metrics that other hosts can reach.
+    """`certificate`, `key`: PEM, for HTTP, gRPC and metrics that other hosts can reach.
 
-    `shared_memory`: HTTP callers may name files in /dev/shm. `access`: the allow-list; `secret_key`: the daemon's own.
+    `shared_memory`: callers of HTTP and gRPC may name files in /dev/shm. `access`: the allow-list; `secret_key`: the
+    daemon's own.
     """
 
     endpoint: str = ENDPOINT
@@ -33,6 +36,7 @@ class Addresses:
     shared_memory: bool = False
     access: Path | None = None
     secret_key: Path | None = None
+    grpc: tuple[HttpAddress, ...] = ()
 
 
 def addresses_of(settings: Settings) -> Addresses:
@@ -48,7 +52,13 @@ def addresses_of(settings: Settings) -> Addresses:
         settings.http_shared_memory,
         _path(settings.access),
         _path(settings.secret_key),
+        tuple(map(grpc_address, settings.grpc)),
     )
+    if addresses.grpc and find_spec("grpc") is None:
+        raise BadInput(
+            f"grpc {addresses.grpc[0]}: grpcio is missing, expected the extra 'grpc': {pip_install('grpc')}",
+            Error.EXTRA_MISSING,
+        )
     _check_http(addresses)
     return addresses
 
@@ -60,7 +70,7 @@ def _check_http(addresses: Addresses) -> None:
         )
     if addresses.certificate is not None and addresses.key is not None:
         _check_certificate(addresses.certificate, addresses.key)
-    for address in (*addresses.http, addresses.metrics):
+    for address in (*addresses.http, *addresses.grpc, addresses.metrics):
         if address.beyond and (addresses.certificate is None or addresses.access is None):
             raise BadInput(
                 f"{address.option} {address}: other hosts can reach it; expected --http-certificate and --http-key "

@@ -1,5 +1,5 @@
-"""Where HTTP is spoken, the metrics page included: `PORT`, `HOST:PORT` or `unix:PATH`. The daemon binds, so that an
-address outlives the HTTP process.
+"""Where HTTP is spoken, the metrics page included: `PORT`, `HOST:PORT` or `unix:PATH`; and gRPC, without `unix:PATH`.
+The daemon binds, so that an address outlives the HTTP process.
 """
 
 from __future__ import annotations
@@ -72,13 +72,22 @@ def http_address(text: str) -> HttpAddress:
 
 def metrics_address(text: str) -> HttpAddress:
     """Raises BadInput. Prometheus asks over TCP: there is no `unix:PATH`."""
+    return _tcp_address(text, "metrics", 9464)
+
+
+def grpc_address(text: str) -> HttpAddress:
+    """Raises BadInput. Who calls over a UNIX socket gRPC does not say: there is no `unix:PATH`."""
+    return _tcp_address(text, "grpc", 8001)
+
+
+def _tcp_address(text: str, option: str, port: int) -> HttpAddress:
     host_and_port = _host_and_port(text)
     if host_and_port is None:
         raise BadInput(
-            f"metrics {text!r}: expected HOST:PORT, as 127.0.0.1:9464, or a port of loopback by itself",
+            f"{option} {text!r}: expected HOST:PORT, as {_LOOPBACK}:{port}, or a port of loopback by itself",
             Error.BAD_ENDPOINT,
         )
-    return HttpAddress(*host_and_port, option="metrics")
+    return HttpAddress(*host_and_port, option=option)
 
 
 def _host_and_port(text: str) -> tuple[str, int] | None:
@@ -114,16 +123,36 @@ class HttpListener:
             self._ipc.close()
 
 
-def _bound(address: HttpAddress) -> socket.socket:
+class HeldPort:
+    """A port that is kept for gRPC, whose library takes no socket of ours but binds beside one (SO_REUSEPORT).
+
+    It does not listen, so nobody is connected to it. Raises BadInput where the address cannot be had. `target`: as
+    gRPC's clients and servers have it.
+    """
+
+    def __init__(self, address: HttpAddress) -> None:
+        if address.port:
+            _bound(address).close()  # fails where anybody is: SO_REUSEPORT by itself would share the port with him
+        self._socket = _bound(address, held=True)
+        where = HttpAddress(*self._socket.getsockname()[:2])
+        self.target, self.beyond = str(where), address.beyond
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def _bound(address: HttpAddress, *, held: bool = False) -> socket.socket:
+    """A socket at an address: one that listens, or one that holds the port for those of the same user."""
     end: socket.socket | None = None
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         end = socket.socket(family, kind, protocol)
-        end.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT if held else socket.SO_REUSEADDR, 1)
         end.bind(where)
-        end.listen(_BACKLOG)
+        if not held:
+            end.listen(_BACKLOG)
         end.setblocking(False)
     except UnicodeError:  # before anybody is asked for it
         raise BadInput(f"{address.option} {address}: no name of a host; {_EXPECTED}", Error.BAD_ENDPOINT) from None

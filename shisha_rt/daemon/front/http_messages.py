@@ -1,4 +1,4 @@
-"""Every message between the daemon and its HTTP process. Pure."""
+"""Every message between the daemon and its HTTP process, which speaks gRPC, too. Pure."""
 
 from __future__ import annotations
 
@@ -22,6 +22,13 @@ class Listener(msgspec.Struct, frozen=True, array_like=True):
     metrics: bool = False
 
 
+class GrpcListener(msgspec.Struct, frozen=True, array_like=True):
+    """Where gRPC is to listen. The daemon holds the port. `target`: HOST:PORT, with the host's address in numbers."""
+
+    target: str
+    beyond: bool
+
+
 class Keys(msgspec.Struct, frozen=True, array_like=True):
     """How one role of the HTTP process makes itself known to a daemon that asks for keys; Z85."""
 
@@ -36,7 +43,7 @@ class ServeHttp(msgspec.Struct, frozen=True, array_like=True, tag=True):
     `certificate` and `key`: PEM files, for TLS. `shared_memory`: callers may name files in /dev/shm. `client_keys` and
     `operator_keys`: of its two roles; None where the endpoint asks for none. `metrics`: the UNIX socket that the
     metrics page is read from; "" where no listener has that page. `models`: of an
-    endpoint that serves several; None: it is the daemon of one.
+    endpoint that serves several; None: it is the daemon of one. `max_message_bytes`: the most of a request over gRPC.
     """
 
     endpoint: str
@@ -49,6 +56,8 @@ class ServeHttp(msgspec.Struct, frozen=True, array_like=True, tag=True):
     operator_keys: Keys | None = None
     metrics: str = ""
     models: tuple[str, ...] | None = None
+    grpc: tuple[GrpcListener, ...] = ()
+    max_message_bytes: int = 0
 
 
 class ModelsChanged(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -68,14 +77,21 @@ class EndHttp(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class HttpCounted(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Since it was last said: requests by the status of their answer, and callers refused by the reason."""
+    """Since it was last said: requests over HTTP by the status of their answer, callers refused by the reason, requests
+    over gRPC by their code.
+    """
 
     by_status: dict[int, int]
     refused: dict[str, int]
+    by_code: dict[str, int]
+
+
+class GrpcListens(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Clients over gRPC can connect from now on."""
 
 
 ToHttp: TypeAlias = ServeHttp | UsersChanged | ModelsChanged | EndHttp
-FromHttp: TypeAlias = HttpCounted
+FromHttp: TypeAlias = HttpCounted | GrpcListens
 
 TO_HTTP: Final[Codec[ToHttp]] = Codec(ToHttp)
 FROM_HTTP: Final[Codec[FromHttp]] = Codec(FromHttp)

@@ -1,4 +1,6 @@
-"""The HTTP process as the daemon has it: sockets that stay while processes come and go, and what it counts."""
+"""The HTTP process, which speaks gRPC, too, as the daemon has it: sockets that stay while processes come and go, and
+what it counts.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from shisha_rt.daemon.children.child_link import ChildLink
 from shisha_rt.daemon.front import http_messages as hm
 from shisha_rt.daemon.front.access_control import AccessControl
 from shisha_rt.daemon.front.addresses import Addresses
-from shisha_rt.daemon.front.http_address import HttpListener
+from shisha_rt.daemon.front.http_address import HeldPort, HttpListener
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.protocol.access import User
 
@@ -26,7 +28,8 @@ _LAST_ANSWERS_S: Final = 4.0
 
 
 class Web:
-    """Raises BadInput for an address that cannot be bound. `urls`: as they are told to people.
+    """Raises BadInput for an address that cannot be bound. `urls`, `grpc`: where HTTP and gRPC are spoken, as told to
+    people. `listens`: whether clients can connect to all of them.
 
     `metrics`: the UNIX socket that the metrics page is read from, if other hosts can reach the page; it is served here
     then, at `metrics_page`. `models`: of an endpoint that serves several.
@@ -39,6 +42,7 @@ class Web:
         admission: AccessControl,
         poller: Poller,
         counter: Callable[[str], Counter],
+        max_message_bytes: int,
         metrics: str = "",
         models: Sequence[str] | None = None,
     ) -> None:
@@ -55,9 +59,22 @@ class Web:
                 self._closing.callback(listeners[-1].close)
             self.urls = [listener.url for listener in listeners[: len(addresses.http)]]
             self.metrics_page = f"{listeners[-1].url}/metrics" if metrics else None
+            held = []
+            for address in addresses.grpc:
+                held.append(HeldPort(address))
+                self._closing.callback(held[-1].close)
+            self.grpc = [port.target for port in held]
+            self.listens = not held
             greeting = _greeting(addresses, endpoint, admission, listeners, metrics)
-            self._greeting = [replace(greeting, models=None if models is None else tuple(models))]
-            if listeners:
+            self._greeting = [
+                replace(
+                    greeting,
+                    models=None if models is None else tuple(models),
+                    grpc=tuple(hm.GrpcListener(port.target, port.beyond) for port in held),
+                    max_message_bytes=max_message_bytes,
+                )
+            ]
+            if listeners or held:
                 codecs = hm.TO_HTTP, hm.FROM_HTTP
                 beside = [listener.socket.fileno() for listener in listeners]
                 self._link = ChildLink(_PROCESS, poller, codecs, _said, _died, self._greeting, beside=beside)
@@ -94,12 +111,21 @@ class Web:
     def close(self) -> None:
         self._closing.close()
 
-    def count(self, counted: hm.HttpCounted) -> None:
+    def hear(self, message: hm.FromHttp) -> None:
+        match message:
+            case hm.HttpCounted():
+                self._count(message)
+            case hm.GrpcListens():
+                self.listens = True
+
+    def _count(self, counted: hm.HttpCounted) -> None:
         for status, count in counted.by_status.items():
             self._counter("shisha_http_requests").labels(str(status)).inc(count)
         for reason, count in counted.refused.items():
-            self._counter("shisha_access_refused").labels(f"http_{reason}").inc(count)
-            log.warning("HTTP has refused %d requests: %s", count, reason)
+            self._counter("shisha_access_refused").labels(reason).inc(count)
+            log.warning("%d requests refused: %s", count, reason)
+        for code, count in counted.by_code.items():
+            self._counter("shisha_grpc_requests").labels(code).inc(count)
 
 
 def _said(message: hm.FromHttp) -> object:

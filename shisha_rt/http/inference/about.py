@@ -1,20 +1,14 @@
-"""What the protocol asks of a server beside inference: health, metadata, configuration, statistics, the repository; and
-what there is none of here (loading models, tracing, logging), told in the form that clients expect.
+"""What the protocol asks of a server beside inference, over HTTP and gRPC alike: health, metadata, configuration,
+statistics, the repository; and what there is none of here (tracing, logging), told in the form that clients expect.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, TypeVar
-
-import msgspec
-from starlette.requests import Request
-from starlette.responses import Response
+from typing import Any, Final, TypeAlias
 
 from shisha_rt.errors import Error
-from shisha_rt.http.app_state import AppState
-from shisha_rt.http.faults import HttpFault
-from shisha_rt.http.inference.body import Body
+from shisha_rt.http.app_state import AppState, Caller
 from shisha_rt.http.inference.names import check_path
 from shisha_rt.model.graph import Tensor
 from shisha_rt.protocol.exceptions import ShishaError, error_for
@@ -22,8 +16,6 @@ from shisha_rt.protocol.request import Signature
 
 PATIENCE_S: Final = 5.0
 """With the daemon, which answers such questions at once; one that is not there may be back soon."""
-MOST_BYTES: Final = 64 << 10
-"""Of a request that is not for inference."""
 _LOADS_WITHIN_S: Final = 600.0
 """A model may be compiled first."""
 _EXTENSIONS: Final = (
@@ -38,133 +30,95 @@ _EXTENSIONS: Final = (
 
 
 _ENDS: Final = ("inputs", "outputs")
-_Asked = TypeVar("_Asked")
-
-
-class _LoadParameters(msgspec.Struct, frozen=True):
-    model: str | None = None
-    version: str | None = None
-    shadow: int = 0
-
-
-class _LoadAsked(msgspec.Struct, frozen=True):
-    parameters: _LoadParameters = _LoadParameters()
-
-
-class _IndexAsked(msgspec.Struct, frozen=True):
-    ready: bool = False
+_NO_PATH: Final[Mapping[str, str]] = {}
+Path: TypeAlias = Mapping[str, str]
 
 
 class About:
-    """The routes."""
+    """The answers, as plain values with the protocol's own names. `path`: a model, and perhaps its version."""
 
     def __init__(self, app_state: AppState) -> None:
         self._app_state = app_state
 
-    async def server(self, _: Request) -> Response:
+    async def server(self) -> dict[str, Any]:
         metadata = await self._ask("server_metadata")
         shared = ("system_shared_memory",) if self._app_state.settings.shared_memory else ()
-        return json_answer(
-            {"name": metadata["name"], "version": metadata["version"], "extensions": [*_EXTENSIONS, *shared]}
-        )
+        return {"name": metadata["name"], "version": metadata["version"], "extensions": [*_EXTENSIONS, *shared]}
 
-    async def live(self, _: Request) -> Response:
+    async def live(self) -> bool:
         return await self._health("server_live", "live")
 
-    async def ready(self, _: Request) -> Response:
+    async def ready(self) -> bool:
         return await self._health("server_ready", "ready")
 
-    async def model(self, request: Request) -> Response:
-        signature = await self._check(request)
-        metadata = await self._ask("model_metadata", request)
+    async def model_ready(self, path: Path) -> bool:
+        await self._check(path)
+        return await self._health("model_ready", "ready", path)
+
+    async def model(self, path: Path) -> dict[str, Any]:
+        signature = await self._check(path)
+        metadata = await self._ask("model_metadata", path)
         if signature.has_batches:  # as Triton: the axis of frames is open
             ends = {ends: [end | {"shape": [-1, *end["shape"][1:]]} for end in metadata[ends]] for ends in _ENDS}
             metadata |= ends
-        return json_answer(metadata)
+        return metadata
 
-    async def model_ready(self, request: Request) -> Response:
-        await self._check(request)
-        return await self._health("model_ready", "ready", request)
+    async def config(self, path: Path) -> dict[str, Any]:
+        signature = await self._check(path)
+        metadata = await self._ask("model_metadata", path)
+        return _config(signature, metadata["platform"])
 
-    async def config(self, request: Request) -> Response:
-        signature = await self._check(request)
-        metadata = await self._ask("model_metadata", request)
-        return json_answer(_config(signature, metadata["platform"]))
-
-    async def statistics(self, request: Request) -> Response:
+    async def statistics(self, path: Path) -> dict[str, Any]:
         """Statistics of the model, or of all models."""
-        if "model" in request.path_params:
-            await self._check(request)
-        statistics = (await self._ask("model_statistics", request))["model_stats"]
-        return json_answer({"model_stats": statistics})
+        if path:
+            await self._check(path)
+        return {"model_stats": (await self._ask("model_statistics", path))["model_stats"]}
 
-    async def index(self, request: Request) -> Response:
-        """The repository: all models. With `{"ready":true}` only those that are ready."""
-        asked = await read_json(request, _IndexAsked)
-        models = (await self._app_state.client.call("repository_index", ready=asked.ready, timeout_s=PATIENCE_S))[
-            "models"
-        ]
-        return json_answer(models)
+    async def index(self, *, only_ready: bool) -> list[dict[str, Any]]:
+        """The repository: all models, or those that are ready."""
+        said = await self._app_state.client.call("repository_index", ready=only_ready, timeout_s=PATIENCE_S)
+        models: list[dict[str, Any]] = said["models"]
+        return models
 
-    async def load(self, request: Request) -> Response:
-        """Load a model that is known, or its newest version; or the file that the parameter `model` names."""
-        asked = await read_json(request, _LoadAsked)
-        given = asked.parameters
-        wanted = {"model": given.model, "version": given.version, "shadow": given.shadow or None}
-        return await self._change(request, "model_load", {k: v for k, v in wanted.items() if v is not None})
+    async def change(
+        self, caller: Caller, op: str, model: str, arguments: Mapping[str, object | None]
+    ) -> dict[str, Any]:
+        """Load or unload a model; what a shadow has found, if it had one. Raises `PermissionDenied` for no operator."""
+        if not caller.permission.may(op):
+            self._app_state.refuse(f"{caller.way}_permission")
+            raise error_for(Error.NOT_AN_OPERATOR, f"{op}: expected the token of an operator")
+        given = {name: value for name, value in arguments.items() if value is not None}
+        answer = await self._app_state.operator.call(op, timeout_s=_LOADS_WITHIN_S, model_name=model, **given)
+        return {key: value for key, value in answer.items() if key == "shadow"}
 
-    async def unload(self, request: Request) -> Response:
-        await read_json(request, dict[str, Any])
-        return await self._change(request, "model_unload", {})
-
-    async def _change(self, request: Request, op: str, arguments: Mapping[str, object]) -> Response:
-        if not request.scope["caller"].permission.may(op):
-            self._app_state.refuse("permission")
-            raise HttpFault(403, f"{op}: expected the token of an operator")
-        name = request.path_params["model"]
-        answer = await self._app_state.operator.call(op, timeout_s=_LOADS_WITHIN_S, model_name=name, **arguments)
-        return json_answer({key: value for key, value in answer.items() if key == "shadow"})
-
-    async def no_tracing(self, _: Request) -> Response:
-        raise HttpFault(501, "there are no trace settings; what the daemon does is told by its events and metrics")
-
-    async def no_logging(self, _: Request) -> Response:
-        raise HttpFault(501, "there are no log settings")
-
-    async def _health(self, op: str, field: str, request: Request | None = None) -> Response:
-        """Answer a health question by the status: 200 for yes. A daemon that does not answer counts as not there."""
+    async def _health(self, op: str, field: str, path: Path = _NO_PATH) -> bool:
+        """A daemon that does not answer counts as not there."""
         try:
-            is_so = bool((await self._ask(op, request))[field])
+            return bool((await self._ask(op, path))[field])
         except ShishaError:
-            is_so = False
-        return json_answer({field: is_so}, 200 if is_so else 503)
+            return False
 
-    async def _check(self, request: Request) -> Signature:
-        signature = await self._app_state.client_of(request.path_params).signature(timeout_s=PATIENCE_S)
-        check_path(request.path_params, signature)
+    async def _check(self, path: Path) -> Signature:
+        signature = await self._app_state.client_of(path).signature(timeout_s=PATIENCE_S)
+        check_path(path, signature)
         return signature
 
-    async def _ask(self, op: str, request: Request | None = None) -> dict[str, Any]:
-        """Ask the daemon of the model that the request's path names, or of all."""
-        client = self._app_state.client if request is None else self._app_state.client_of(request.path_params)
-        return await client.call(op, timeout_s=PATIENCE_S)
+    async def _ask(self, op: str, path: Path = _NO_PATH) -> dict[str, Any]:
+        """Ask the daemon of the model that `path` names, or of all."""
+        return await self._app_state.client_of(path).call(op, timeout_s=PATIENCE_S)
 
 
-def json_answer(value: object, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(value), status, media_type="application/json")
+def no_tracing() -> ShishaError:
+    return error_for(
+        Error.NOT_OFFERED, "there are no trace settings; what the daemon does is told by its events and metrics"
+    )
 
 
-async def read_json(request: Request, kind: type[_Asked]) -> _Asked:
-    """The body of a small request; an empty one is `{}`. Raises `InvalidArgument` and HttpFault."""
-    headers: Mapping[bytes, bytes] = request.scope["headers_by_name"]
-    data = await Body(request.scope, request.receive, headers.get(b"content-encoding"), None).whole(MOST_BYTES)
-    try:
-        return msgspec.json.decode(data or b"{}", type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise error_for(Error.MALFORMED_REQUEST, f"the request's JSON: {str(error).partition(chr(10))[0]}") from None
+def no_logging() -> ShishaError:
+    return error_for(Error.NOT_OFFERED, "there are no log settings")
 
 
-def _config(signature: Signature, platform: str) -> Mapping[str, object]:
+def _config(signature: Signature, platform: str) -> dict[str, Any]:
     """The model's configuration, in the form of Triton's.
 
     Where requests may have several frames the first axis of a tensor, of one for each, is no size of its own.

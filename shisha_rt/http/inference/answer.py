@@ -1,4 +1,4 @@
-"""An answer of inference as its JSON and raw tensors. Pure."""
+"""An answer of inference: what is told of it, its JSON, and its raw tensors. Pure."""
 
 from __future__ import annotations
 
@@ -27,8 +27,15 @@ def wanted(asked: InferenceAsked, answer: Answer) -> Sequence[WantedOutput]:
 
 def answer_parts(signature: Signature, asked: InferenceAsked, answer: Answer) -> tuple[bytes, list[memoryview]]:
     """The header, and the tensors that follow it as bytes. Raises `InvalidArgument` for what cannot be put so."""
-    raw: list[memoryview] = []
-    outputs = [_told(output, answer.outputs[output.name], raw) for output in wanted(asked, answer)]
+    outputs, raw = told_outputs(asked, answer)
+    header: dict[str, Any] = {"model_name": signature.model_name, "model_version": signature.version}
+    if asked.id:
+        header["id"] = asked.id
+    return _ENCODER.encode(header | {"parameters": told_parameters(answer), "outputs": outputs}), raw
+
+
+def told_parameters(answer: Answer) -> dict[str, Any]:
+    """What an answer says of its frame."""
     parameters: dict[str, Any] = {
         "epoch": answer.epoch,
         "frame": answer.frame,
@@ -37,13 +44,16 @@ def answer_parts(signature: Signature, asked: InferenceAsked, answer: Answer) ->
     }
     if answer.sequence is not None:
         parameters["sequence"] = answer.sequence
-    header: dict[str, Any] = {"model_name": signature.model_name, "model_version": signature.version}
-    if asked.id:
-        header["id"] = asked.id
-    return _ENCODER.encode(header | {"parameters": parameters, "outputs": outputs}), raw
+    return parameters
 
 
-def _told(wanted_output: WantedOutput, array: npt.NDArray[Any], raw: list[memoryview]) -> Mapping[str, object]:
+def told_outputs(asked: InferenceAsked, answer: Answer) -> tuple[list[Mapping[str, Any]], list[memoryview]]:
+    """Metadata of each output, and the bytes of those that go as bytes, in order. Raises `InvalidArgument`."""
+    raw: list[memoryview] = []
+    return [_told(output, answer.outputs[output.name], raw) for output in wanted(asked, answer)], raw
+
+
+def _told(wanted_output: WantedOutput, array: npt.NDArray[Any], raw: list[memoryview]) -> Mapping[str, Any]:
     if wanted_output.classes:
         array = _classes(array, wanted_output.classes)
     metadata: dict[str, object] = {

@@ -10,51 +10,36 @@ import asyncio
 import gzip
 import re
 import zlib
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Awaitable, Mapping
+from typing import Final
 
-import numpy.typing as npt
 from starlette.types import Receive, Scope, Send
 
-from shisha_rt.client import AsyncClient
-from shisha_rt.errors import Error
 from shisha_rt.http.app_state import AppState, Caller
 from shisha_rt.http.connection import WATCH, Watch
 from shisha_rt.http.faults import HttpFault, fault_answer, fault_of
-from shisha_rt.http.inference.answer import answer_parts, wanted
+from shisha_rt.http.inference.answer import answer_parts
 from shisha_rt.http.inference.body import Body, HungUp
+from shisha_rt.http.inference.inferences import Inferences
 from shisha_rt.http.inference.names import check_path
-from shisha_rt.http.inference.request import (
-    InferenceAsked,
-    array_of,
-    longest_body,
-    raw_request,
-    read_header,
-)
-from shisha_rt.http.inference.room import Room, TakenRoom
-from shisha_rt.http.inference.shared_memory import SharedFiles
-from shisha_rt.protocol.exceptions import ShishaError, error_for
-from shisha_rt.protocol.frame_tensors import Answer, raw_bytes
-from shisha_rt.protocol.request import Signature
+from shisha_rt.http.inference.request import raw_request, read_header
+from shisha_rt.http.inference.room import TakenRoom
+from shisha_rt.protocol.exceptions import ShishaError
+from shisha_rt.protocol.frame_tensors import Answer
 
-_ROOM_BYTES: Final = 256 << 20
 _HEADER_LENGTH: Final = b"inference-header-content-length"
 _ONE_PIECE_BYTES: Final = 64 << 10
 _PACKED_LEVEL: Final = 1  # floats hardly get smaller at all
 _NONE_OF_IT: Final = re.compile(rb"q\s*=\s*0(\.0*)?")
 _CLIENT_CLOSED: Final = 499
 
-Frame = dict[str, npt.NDArray[Any]]
-
 
 class Infer:
-    """The route. `files` None: there is no shared memory over HTTP."""
+    """The route."""
 
-    def __init__(self, app_state: AppState, files: SharedFiles | None) -> None:
+    def __init__(self, app_state: AppState, inferences: Inferences) -> None:
         self._app_state = app_state
-        self._files = files
-        self._room = Room(_ROOM_BYTES)
-        self._longest_of: dict[str, tuple[Signature, int]] = {}
+        self._inferences = inferences
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -69,18 +54,19 @@ class Infer:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers: Mapping[bytes, bytes] = scope["headers_by_name"]
         caller: Caller = scope["caller"]
+        inferences = self._inferences
         client = self._app_state.client_of(scope["path_params"])
         signature = await client.signature()
         check_path(scope["path_params"], signature)
         size_bytes = _number(headers, b"content-length")
         body = Body(scope, receive, headers.get(b"content-encoding"), size_bytes)
         header_bytes = _number(headers, _HEADER_LENGTH)
-        longest_bytes = self._longest(signature)
+        longest_bytes = inferences.longest(signature)
         if max(size_bytes or 0, header_bytes or 0) > longest_bytes:
             raise HttpFault(413, f"the body has more than {longest_bytes} bytes, which is the most of this model's")
         if body.is_packed:
             size_bytes = None
-        with TakenRoom(self._room) as room:
+        with TakenRoom(inferences.room) as room:
             if header_bytes is None:
                 # Where nothing says how much will come, room for what may.
                 room.more(longest_bytes if size_bytes is None else size_bytes)
@@ -93,81 +79,37 @@ class Infer:
             if size_bytes is not None and header_bytes is not None:
                 _check_size(size_bytes, header_bytes + asked.binary_bytes)
             room.more(asked.binary_bytes)
-            frame = await self._tensors(client, asked, body, caller)
-            self._check_rooms(asked, caller)
-            answer = await self._unless_hung_up(client, asked, frame, caller, scope["extensions"][WATCH]["call"])
+            frame = await inferences.tensors(client, asked, body.into, caller)
+            await body.end()
+            inferring = inferences.infer(client, asked, frame, caller)
+            answer = await _unless_hung_up(inferring, scope["extensions"][WATCH]["call"])
         del frame
-        self._write(asked, answer, caller)
+        inferences.write(asked, answer, caller)
         header, raw = answer_parts(signature, asked, answer)
         await _send(send, header, raw, headers.get(b"accept-encoding"))
 
-    def _longest(self, signature: Signature) -> int:
-        known, longest_bytes = self._longest_of.get(signature.model_name, (None, 0))
-        if known is not signature:
-            longest_bytes = longest_body(signature)
-            self._longest_of[signature.model_name] = signature, longest_bytes
-        return longest_bytes
 
-    async def _tensors(self, client: AsyncClient, asked: InferenceAsked, body: Body, caller: Caller) -> Frame:
-        frame: Frame = {}
-        for tensor in asked.inputs:
-            if tensor.data:
-                frame[tensor.name] = array_of(tensor)
-                continue
-            array = frame[tensor.name] = await client.empty(tensor.shape, tensor.dtype)
-            if tensor.region is None:
-                await body.into(raw_bytes(array))
-            else:
-                self._shared().read(caller, tensor.region, raw_bytes(array))
-        await body.end()
-        return frame
+async def _unless_hung_up(inferring: Awaitable[Answer], watch: Watch) -> Answer:
+    """Whoever hangs up wants no answer: the frame is cancelled."""
+    running = asyncio.current_task()
+    assert running is not None
+    gone = False
 
-    async def _unless_hung_up(
-        self, client: AsyncClient, asked: InferenceAsked, frame: Frame, caller: Caller, watch: Watch
-    ) -> Answer:
-        """Whoever hangs up wants no answer: the frame is cancelled."""
-        running = asyncio.current_task()
-        assert running is not None
-        gone = False
+    def cancel() -> None:
+        nonlocal gone
+        gone = True
+        running.cancel()
 
-        def cancel() -> None:
-            nonlocal gone
-            gone = True
-            running.cancel()
-
-        watch(cancel)
-        try:
-            return await client.infer(
-                frame,
-                deadline_s=asked.deadline_s,
-                stream=None if asked.stream is None else f"{caller.name}/{asked.stream}",
-                sequence=asked.sequence,
-                priority=asked.priority,
-                outputs=[output.name for output in asked.outputs],
-            )
-        except asyncio.CancelledError:
-            if not gone:
-                raise
-            running.uncancel()
-            raise HungUp from None
-        finally:
-            watch(None)
-
-    def _check_rooms(self, asked: InferenceAsked, caller: Caller) -> None:
-        """Before a frame is run whose outputs have nowhere to go."""
-        for output in asked.outputs:
-            if output.region is not None:
-                self._shared().check_room(caller, output.region, 0)
-
-    def _write(self, asked: InferenceAsked, answer: Answer, caller: Caller) -> None:
-        for output in wanted(asked, answer):
-            if output.region is not None:
-                self._shared().write(caller, output.region, raw_bytes(answer.outputs[output.name]))
-
-    def _shared(self) -> SharedFiles:
-        if self._files is None:
-            raise error_for(Error.SHARING_OFF, "shared memory over HTTP is off; expected: serve --http-shared-memory")
-        return self._files
+    watch(cancel)
+    try:
+        return await inferring
+    except asyncio.CancelledError:
+        if not gone:
+            raise
+        running.uncancel()
+        raise HungUp from None
+    finally:
+        watch(None)
 
 
 def _number(headers: Mapping[bytes, bytes], name: bytes) -> int | None:

@@ -1,4 +1,4 @@
-"""The JSON of a request for inference: what is asked for, and where its tensors are.
+"""A request for inference, as JSON or as gRPC has it: what is asked for, and where its tensors are.
 
 Only the form is checked here. Whether names, shapes and datatypes are the model's is compared with its signature before
 anything is read, since that says how many bytes may come. Pure.
@@ -7,7 +7,7 @@ anything is read, since that says how many bytes may come. Pure.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any, Final
 
@@ -144,13 +144,24 @@ class InferenceAsked(Struct, frozen=True):
 
 
 def read_header(data: bytes | bytearray | memoryview, signature: Signature) -> InferenceAsked:
-    """Raises `InvalidArgument`, with what is wrong in one line."""
+    """Read the JSON of a request. Raises `InvalidArgument`, with what is wrong in one line."""
     try:
-        header = _DECODER.decode(data)
-        inputs = tuple(_input(tensor, signature) for tensor in header.inputs)
-        outputs = tuple(_output(output, header.parameters.binary_data_output, signature) for output in header.outputs)
+        return _checked(_DECODER.decode(data), signature)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise error_for(Error.MALFORMED_REQUEST, f"the request's JSON: {_line(error)}") from None
+
+
+def read_fields(fields: Mapping[str, object], signature: Signature) -> InferenceAsked:
+    """Read a request whose header comes as fields and not as JSON. Raises `InvalidArgument`."""
+    try:
+        return _checked(msgspec.convert(fields, _Header), signature)
+    except msgspec.ValidationError as error:
+        raise error_for(Error.MALFORMED_REQUEST, f"the request: {_line(error)}") from None
+
+
+def _checked(header: _Header, signature: Signature) -> InferenceAsked:
+    inputs = tuple(_input(tensor, signature) for tensor in header.inputs)
+    outputs = tuple(_output(output, header.parameters.binary_data_output, signature) for output in header.outputs)
     names = [tensor.name for tensor in inputs]
     expected = [tensor.name for tensor in signature.inputs]
     if sorted(names) != sorted(expected):

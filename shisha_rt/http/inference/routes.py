@@ -8,10 +8,10 @@ from typing import Final
 from starlette.routing import BaseRoute, Route
 
 from shisha_rt.http.app_state import AppState
-from shisha_rt.http.inference.about import About
+from shisha_rt.http.inference.about_routes import AboutRoutes
 from shisha_rt.http.inference.infer import Infer
 from shisha_rt.http.inference.regions import SharedMemoryRoutes
-from shisha_rt.http.inference.shared_memory import SharedFiles
+from shisha_rt.http.inference.served import Served
 
 _MODEL: Final = "/v2/models/{model}"
 _VERSION: Final = _MODEL + "/versions/{version}"
@@ -19,11 +19,10 @@ _SYSTEM: Final = "/v2/systemsharedmemory"
 _CUDA: Final = "/v2/cudasharedmemory"
 
 
-def inference_routes(app_state: AppState) -> Sequence[BaseRoute]:
-    files = SharedFiles() if app_state.settings.shared_memory else None
-    infer = Infer(app_state, files)
-    about = About(app_state)
-    regions = SharedMemoryRoutes(files)
+def inference_routes(app_state: AppState, served: Served) -> Sequence[BaseRoute]:
+    infer = Infer(app_state, served.inferences)
+    about = AboutRoutes(served.about)
+    regions = SharedMemoryRoutes(served.files)
     return [
         *(Route(f"{model}/infer", infer, methods=["POST"]) for model in (_MODEL, _VERSION)),
         Route("/v2/health/live", about.live),

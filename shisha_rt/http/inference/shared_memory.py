@@ -16,10 +16,8 @@ from typing import Final
 from shisha_rt.errors import Error
 from shisha_rt.http.app_state import Caller
 from shisha_rt.http.inference.request import FilePiece
-from shisha_rt.protocol.exceptions import (
-    ShishaError,
-    error_for,
-)
+from shisha_rt.protocol.exceptions import ShishaError, error_for
+from shisha_rt.protocol.limits import MAX_NAME_LENGTH
 
 FOLDER: Final = "/dev/shm"
 MOST_REGIONS: Final = 128
@@ -38,14 +36,23 @@ class SharedFile:
 
 
 class SharedFiles:
-    """All regions of all users, until they are unregistered or this process ends. `folder` is where their files are."""
+    """All regions of all users, until they are unregistered or this process ends.
 
-    def __init__(self, folder: str = FOLDER) -> None:
+    `folder` is where their files are; None: shared memory is off, and there are no regions.
+    """
+
+    def __init__(self, folder: str | None = FOLDER) -> None:
         self._folder = folder
         self._by_caller: dict[int, dict[str, SharedFile]] = {}
 
     def register(self, caller: Caller, name: str, key: str, offset: int, size_bytes: int) -> None:
+        self._check_on()
         uid = _known(caller)
+        if len(name) > MAX_NAME_LENGTH:
+            raise error_for(
+                Error.MALFORMED_REQUEST,
+                f"the region's name has {len(name)} characters; expected at most {MAX_NAME_LENGTH}",
+            )
         regions = self._by_caller.setdefault(uid, {})
         if name in regions:
             raise error_for(Error.REGION_TAKEN, f"shared memory region {name!r} is registered already")
@@ -69,13 +76,22 @@ class SharedFiles:
 
     def unregister(self, caller: Caller, name: str | None = None) -> None:
         """One, which need not be there, or all of the caller's."""
+        if self._folder is None:
+            return
         regions = self._by_caller.get(_known(caller), {})
         for region in [name] if name is not None else list(regions):
             if region in regions:
                 os.close(regions.pop(region).fd)
 
     def of(self, caller: Caller) -> Mapping[str, SharedFile]:
-        return self._by_caller.get(_known(caller), {})
+        return {} if self._folder is None else self._by_caller.get(_known(caller), {})
+
+    def named(self, caller: Caller, name: str) -> SharedFile:
+        """Raises `NotFound`."""
+        file = self.of(caller).get(name)
+        if file is None:
+            raise error_for(Error.REGION_NOT_REGISTERED, f"shared memory region {name!r} is not registered")
+        return file
 
     def read(self, caller: Caller, region: FilePiece, into: memoryview) -> None:
         """Fill `into`, which is as large as the region is said to be."""
@@ -110,9 +126,8 @@ class SharedFiles:
             )
 
     def _find(self, caller: Caller, region: FilePiece) -> SharedFile:
-        file = self.of(caller).get(region.name)
-        if file is None:
-            raise error_for(Error.REGION_NOT_REGISTERED, f"shared memory region {region.name!r} is not registered")
+        self._check_on()
+        file = self.named(caller, region.name)
         if region.offset + region.size_bytes > file.size_bytes:
             raise error_for(
                 Error.REGION_TOO_SMALL,
@@ -121,7 +136,12 @@ class SharedFiles:
             )
         return file
 
+    def _check_on(self) -> None:
+        if self._folder is None:
+            raise error_for(Error.SHARING_OFF, "shared memory over HTTP is off; expected: serve --http-shared-memory")
+
     def _open(self, key: str, uid: int) -> int:
+        assert self._folder is not None
         name = key.removeprefix("/")
         if not name or "/" in name or "\0" in name or name in (".", ".."):
             raise error_for(

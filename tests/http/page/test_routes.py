@@ -16,6 +16,7 @@ from shisha_rt.daemon.front.http_messages import Listener, ServeHttp
 from shisha_rt.http.app_state import AppState
 from shisha_rt.http.application import application
 from shisha_rt.http.guard import Guard
+from shisha_rt.http.inference.served import Served
 from shisha_rt.http.page.control import MOST_BYTES
 from shisha_rt.http.page.feed import MOST_FEEDS
 from shisha_rt.http.page.files import FOLDER, POLICY
@@ -34,7 +35,7 @@ class Browser:
     def __init__(self, users: tuple[User, ...] | None = None) -> None:
         listener = Listener(0, unix=False, beyond=False)
         self.app_state = AppState(ServeHttp("tcp://127.0.0.1:1", (listener,), users=users))
-        self._app = Guard(application(self.app_state), self.app_state, listener)
+        self._app = Guard(application(self.app_state, Served(self.app_state)), self.app_state, listener)
         self.cookie = ""
 
     async def ask(

@@ -1,0 +1,100 @@
+"""All methods but those of inference: each gives its answer as a plain value, by the names of its message's fields."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+from shisha_rt.http.app_state import Caller
+from shisha_rt.http.grpc.infer import given_parameters
+from shisha_rt.http.grpc.messages import Method
+from shisha_rt.http.inference.about import no_logging, no_tracing
+from shisha_rt.http.inference.regions import no_cuda, told_region
+from shisha_rt.http.inference.served import Served
+from shisha_rt.protocol.exceptions import NotFound
+
+AboutAnswer: TypeAlias = Callable[[Any, Caller], Awaitable[Mapping[str, Any]]]
+_NEXT_WORD: Final = re.compile(r"(?<=.)(?=[A-Z])")
+
+
+class GrpcAbout:
+    """A method of the same name, in small letters, for each of the service's."""
+
+    def __init__(self, served: Served) -> None:
+        self._about = served.about
+        self._files = served.files
+
+    def answer_of(self, method: Method) -> AboutAnswer:
+        answer: AboutAnswer = getattr(self, _NEXT_WORD.sub("_", method.name).lower())
+        return answer
+
+    async def server_live(self, _request: Any, _caller: Caller) -> Mapping[str, Any]:
+        return {"live": await self._about.live()}
+
+    async def server_ready(self, _request: Any, _caller: Caller) -> Mapping[str, Any]:
+        return {"ready": await self._about.ready()}
+
+    async def model_ready(self, request: Any, _caller: Caller) -> Mapping[str, Any]:
+        """Another model than this is not ready, as Triton has it."""
+        try:
+            return {"ready": await self._about.model_ready(path_of(request.name, request.version))}
+        except NotFound:
+            return {"ready": False}
+
+    async def server_metadata(self, _request: Any, _caller: Caller) -> Mapping[str, Any]:
+        return await self._about.server()
+
+    async def model_metadata(self, request: Any, _caller: Caller) -> Mapping[str, Any]:
+        return await self._about.model(path_of(request.name, request.version))
+
+    async def model_config(self, request: Any, _caller: Caller) -> Mapping[str, Any]:
+        return {"config": await self._about.config(path_of(request.name, request.version))}
+
+    async def model_statistics(self, request: Any, _caller: Caller) -> Mapping[str, Any]:
+        return await self._about.statistics(path_of(request.name, request.version) if request.name else {})
+
+    async def repository_index(self, request: Any, _caller: Caller) -> Mapping[str, Any]:
+        return {"models": await self._about.index(only_ready=request.ready)}
+
+    async def repository_model_load(self, request: Any, caller: Caller) -> Mapping[str, Any]:
+        given = given_parameters(request.parameters)
+        wanted = {name: str(given[name]) for name in ("model", "version") if name in given}
+        await self._about.change(caller, "model_load", request.model_name, wanted)
+        return {}
+
+    async def repository_model_unload(self, request: Any, caller: Caller) -> Mapping[str, Any]:
+        await self._about.change(caller, "model_unload", request.model_name, {})
+        return {}
+
+    async def system_shared_memory_status(self, request: Any, caller: Caller) -> Mapping[str, Any]:
+        named = [self._files.named(caller, request.name)] if request.name else self._files.of(caller).values()
+        return {"regions": {region.name: told_region(region) for region in named}}
+
+    async def system_shared_memory_register(self, request: Any, caller: Caller) -> Mapping[str, Any]:
+        self._files.register(caller, request.name, request.key, request.offset, request.byte_size)
+        return {}
+
+    async def system_shared_memory_unregister(self, request: Any, caller: Caller) -> Mapping[str, Any]:
+        self._files.unregister(caller, request.name or None)
+        return {}
+
+    async def cuda_shared_memory_status(self, _request: Any, _caller: Caller) -> Mapping[str, Any]:
+        return {}
+
+    async def cuda_shared_memory_register(self, _request: Any, _caller: Caller) -> Mapping[str, Any]:
+        raise no_cuda()
+
+    async def cuda_shared_memory_unregister(self, _request: Any, _caller: Caller) -> Mapping[str, Any]:
+        return {}
+
+    async def trace_setting(self, _request: Any, _caller: Caller) -> Mapping[str, Any]:
+        raise no_tracing()
+
+    async def log_settings(self, _request: Any, _caller: Caller) -> Mapping[str, Any]:
+        raise no_logging()
+
+
+def path_of(model: str, version: str) -> Mapping[str, str]:
+    """A model, and its version if one is asked for, as HTTP's paths have them."""
+    return {"model": model} | ({"version": version} if version else {})

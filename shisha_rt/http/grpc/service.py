@@ -1,0 +1,217 @@
+"""The service: who calls, what is asked, and errors as gRPC has them. What is answered is HTTP's, in other words."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import grpc
+import grpc.aio
+from google.protobuf.json_format import ParseDict
+
+from shisha_rt.daemon.front.http_messages import ServeHttp
+from shisha_rt.errors import Error
+from shisha_rt.http.app_state import AppState, Caller
+from shisha_rt.http.grpc.about import AboutAnswer, GrpcAbout, path_of
+from shisha_rt.http.grpc.infer import answer_message, read_request
+from shisha_rt.http.grpc.messages import MESSAGES, METHODS, SERVICE, Method
+from shisha_rt.http.guard import caller_of, token_in
+from shisha_rt.http.inference.inferences import ROOM_BYTES
+from shisha_rt.http.inference.names import check_path
+from shisha_rt.http.inference.room import TakenRoom
+from shisha_rt.http.inference.served import Served
+from shisha_rt.protocol.access import Permission
+from shisha_rt.protocol.exceptions import ShishaError, error_for
+
+_LAST_ANSWERS_S: Final = 3.0
+_RECEIVED_WITHIN_S: Final = 20.0
+_MOST_RECEIVED: Final = 64
+"""Requests that are received at once, and streams."""
+_MOST_OF_A_STREAM: Final = 32
+"""Requests of a stream under way; it is read on when one is answered."""
+_LEAST_MESSAGE_BYTES: Final = 4 << 20  # gRPC's own default
+_MOST_CONNECTIONS: Final = 512
+_HEAD_BYTES: Final = 64 << 10
+_HANDSHAKE_S: Final = 10
+_UNAUTHENTICATED: Final = frozenset({Error.UNKNOWN_TOKEN})
+_KIND: Final = "shisha-kind"
+"""The name, among an error's trailing metadata, of its kind."""
+
+_Context: TypeAlias = Any
+
+
+async def serve_grpc(settings: ServeHttp, app_state: AppState, served: Served, listens: Callable[[], None]) -> None:
+    """Serve until the daemon has given its last answers; `listens` is called once clients can connect."""
+    most_bytes = max(settings.max_message_bytes, _LEAST_MESSAGE_BYTES)
+    server = grpc.aio.server(
+        [_handlers(app_state, served, most_bytes)],
+        options=[
+            ("grpc.so_reuseport", 1),
+            ("grpc.max_receive_message_length", most_bytes),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.max_concurrent_streams", _MOST_CONNECTIONS),
+            ("grpc.max_allowed_incoming_connections", _MOST_CONNECTIONS),
+            ("grpc.max_metadata_size", _HEAD_BYTES),
+            ("grpc.server_handshake_timeout_ms", _HANDSHAKE_S * 1000),
+        ],
+    )
+    for listener in settings.grpc:
+        if listener.beyond:
+            assert settings.key is not None
+            assert settings.certificate is not None
+            pair = Path(settings.key).read_bytes(), Path(settings.certificate).read_bytes()
+            server.add_secure_port(listener.target, grpc.ssl_server_credentials([pair]))
+        else:
+            server.add_insecure_port(listener.target)
+    await server.start()
+    listens()
+    await app_state.ending.wait()
+    await server.stop(_LAST_ANSWERS_S)
+
+
+def _handlers(app_state: AppState, served: Served, most_bytes: int) -> grpc.GenericRpcHandler:
+    about = GrpcAbout(served)
+    inference = _Inference(app_state, served, most_bytes)
+    guard = _Guard(app_state)
+    handlers = {}
+    for method in METHODS:
+        codecs = method.request.FromString, method.answer.SerializeToString
+        if method.streams:
+            handlers[method.name] = grpc.stream_stream_rpc_method_handler(guard.around(inference.stream), *codecs)
+        elif method.name == "ModelInfer":
+            # As a stream of one: so who calls is known, and room is there, before the request is received.
+            handlers[method.name] = grpc.stream_unary_rpc_method_handler(guard.around(inference.one), *codecs)
+        else:
+            answer = guard.around(_as_message(method, about.answer_of(method)))
+            handlers[method.name] = grpc.unary_unary_rpc_method_handler(answer, *codecs)
+    return grpc.method_handlers_generic_handler(SERVICE, handlers)
+
+
+def _as_message(method: Method, answer: AboutAnswer) -> Callable[[Any, Caller, _Context], Awaitable[Any]]:
+    async def behave(request: Any, caller: Caller, _: _Context) -> Any:
+        return ParseDict(await answer(request, caller), method.answer(), ignore_unknown_fields=True)
+
+    return behave
+
+
+class _Guard:
+    """Who calls: by a token in the metadata `authorization`, where there is an allow-list."""
+
+    def __init__(self, app_state: AppState) -> None:
+        self._app_state = app_state
+
+    def around(self, behave: Callable[[Any, Caller, _Context], Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def handle(request: Any, context: _Context) -> Any:
+            code = "OK"
+            try:
+                return await behave(request, self._caller(context), context)
+            except ShishaError as error:
+                status = grpc_status(error)
+                code = status.name
+                await context.abort(status, error.message, ((_KIND, error.kind),))
+            except asyncio.CancelledError:
+                code = "CANCELLED"
+                raise
+            finally:
+                self._app_state.count_rpc(code)
+
+        return handle
+
+    def _caller(self, context: _Context) -> Caller:
+        users = self._app_state.users
+        if users is None:
+            return Caller("", Permission.OPERATOR, way="grpc")
+        given = next((value for name, value in context.invocation_metadata() or () if name == "authorization"), "")
+        token = token_in(given.encode())
+        if token is None:
+            self._app_state.refuse("grpc_no_token")
+            raise error_for(Error.UNKNOWN_TOKEN, "no token; expected the metadata authorization: Bearer TOKEN")
+        caller = caller_of(token, users, way="grpc")
+        if caller is None:
+            self._app_state.refuse("grpc_unknown_token")
+            raise error_for(Error.UNKNOWN_TOKEN, "the token is nobody's")
+        return caller
+
+
+def grpc_status(error: ShishaError) -> grpc.StatusCode:
+    """The code of an error, which is gRPC's own; but who a caller is comes before what that one may."""
+    return grpc.StatusCode.UNAUTHENTICATED if error.kind in _UNAUTHENTICATED else grpc.StatusCode[error.code.value]
+
+
+class _Inference:
+    """`ModelInfer` and `ModelStreamInfer`. `most_bytes`: of a request."""
+
+    def __init__(self, app_state: AppState, served: Served, most_bytes: int) -> None:
+        self._app_state = app_state
+        self._inferences = served.inferences
+        self._receiving = asyncio.Semaphore(max(1, min(_MOST_RECEIVED, ROOM_BYTES // most_bytes)))
+        self._streams = 0
+
+    async def one(self, requests: AsyncIterator[Any], caller: Caller, _: _Context) -> Any:
+        try:
+            async with self._receiving, asyncio.timeout(_RECEIVED_WITHIN_S):
+                request = await anext(requests)
+        except TimeoutError:
+            raise error_for(Error.TOO_SLOW, f"the request was not received within {_RECEIVED_WITHIN_S:g} s") from None
+        except StopAsyncIteration:
+            raise error_for(Error.MALFORMED_REQUEST, "there is no request; expected one") from None
+        return await self._infer(request, caller)
+
+    async def stream(self, requests: AsyncIterator[Any], caller: Caller, context: _Context) -> None:
+        """Answers come in the order of requests. An error of one is its answer, and ends nothing."""
+        if self._streams >= _MOST_RECEIVED:
+            raise error_for(Error.TOO_MANY_CALLERS, f"{self._streams} streams are open; expected at most so many")
+        self._streams += 1
+        try:
+            under_way = asyncio.Semaphore(_MOST_OF_A_STREAM)
+            before: asyncio.Task[None] | None = None
+            async with asyncio.TaskGroup() as group:
+                async for request in requests:
+                    await under_way.acquire()
+                    answering = self._in_turn(request, caller, before, context)
+                    before = group.create_task(answering)
+                    before.add_done_callback(lambda _: under_way.release())
+        except BaseExceptionGroup as failed:  # one that could not be written: the caller has gone
+            raise failed.exceptions[0] from None
+        finally:
+            self._streams -= 1
+
+    async def _in_turn(
+        self, request: Any, caller: Caller, before: asyncio.Task[None] | None, context: _Context
+    ) -> None:
+        answer = MESSAGES["ModelStreamInferResponse"]()
+        request_id = request.id
+        try:
+            message = await self._infer(request, caller)
+            message.parameters["triton_final_response"].bool_param = True  # as Triton: there is one for each request
+            answer.infer_response.CopyFrom(message)
+        except ShishaError as error:
+            answer.error_message = error.message
+            answer.infer_response.id = request_id
+            self._app_state.count_rpc(grpc_status(error).name)
+        if before is not None:
+            await asyncio.wait({before})
+        await context.write(answer)
+
+    async def _infer(self, request: Any, caller: Caller) -> Any:
+        path = path_of(request.model_name, request.model_version)
+        client = self._app_state.client_of(path)
+        signature = await client.signature()
+        check_path(path, signature)
+        asked, pieces = read_request(request, signature)
+        request.Clear()
+        given = iter(pieces)
+
+        async def fill(room: memoryview) -> None:
+            room[:] = next(given)
+
+        with TakenRoom(self._inferences.room) as taken:
+            taken.more(asked.binary_bytes)
+            frame = await self._inferences.tensors(client, asked, fill, caller)
+            pieces.clear()
+            answer = await self._inferences.infer(client, asked, frame, caller)
+        del frame
+        self._inferences.write(asked, answer, caller)
+        return answer_message(signature, asked, answer)

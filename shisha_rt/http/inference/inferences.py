@@ -1,0 +1,86 @@
+"""A request for inference on its way: its tensors to where the daemon finds them, one frame, and its answer back.
+
+HTTP and gRPC differ in how bytes come and go; everything between is here, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import numpy.typing as npt
+
+from shisha_rt.client import AsyncClient
+from shisha_rt.http.app_state import AppState, Caller
+from shisha_rt.http.inference.answer import wanted
+from shisha_rt.http.inference.request import InferenceAsked, array_of, longest_body
+from shisha_rt.http.inference.room import Room
+from shisha_rt.http.inference.shared_memory import SharedFiles
+from shisha_rt.protocol.frame_tensors import Answer, raw_bytes
+from shisha_rt.protocol.request import Signature
+
+ROOM_BYTES: Final = 256 << 20
+"""What requests on their way may take in this process, all of them together."""
+
+Frame = dict[str, npt.NDArray[Any]]
+
+
+class Inferences:
+    """What requests for inference share. `room`: for their bytes, over all connections."""
+
+    def __init__(self, app_state: AppState, files: SharedFiles) -> None:
+        self._app_state = app_state
+        self._files = files
+        self.room = Room(ROOM_BYTES)
+        self._longest_of: dict[str, tuple[Signature, int]] = {}
+
+    def longest(self, signature: Signature) -> int:
+        """The most bytes that a request for this model may have."""
+        known, longest_bytes = self._longest_of.get(signature.model_name, (None, 0))
+        if known is not signature:
+            longest_bytes = longest_body(signature)
+            self._longest_of[signature.model_name] = signature, longest_bytes
+        return longest_bytes
+
+    async def tensors(
+        self,
+        client: AsyncClient,
+        asked: InferenceAsked,
+        fill: Callable[[memoryview], Awaitable[None]],
+        caller: Caller,
+    ) -> Frame:
+        """The inputs, in memory shared with the daemon. `fill` writes what comes next as bytes into the memory given.
+
+        Raises also for outputs that would have nowhere to go, before any frame is run.
+        """
+        frame: Frame = {}
+        for tensor in asked.inputs:
+            if tensor.data:
+                frame[tensor.name] = array_of(tensor)
+                continue
+            array = frame[tensor.name] = await client.empty(tensor.shape, tensor.dtype)
+            if tensor.region is None:
+                await fill(raw_bytes(array))
+            else:
+                self._files.read(caller, tensor.region, raw_bytes(array))
+        for output in asked.outputs:
+            if output.region is not None:
+                self._files.check_room(caller, output.region, 0)
+        return frame
+
+    async def infer(self, client: AsyncClient, asked: InferenceAsked, frame: Frame, caller: Caller) -> Answer:
+        """Run the frame. Cancelled, it is cancelled at the daemon, too."""
+        return await client.infer(
+            frame,
+            deadline_s=asked.deadline_s,
+            stream=None if asked.stream is None else f"{caller.name}/{asked.stream}",
+            sequence=asked.sequence,
+            priority=asked.priority,
+            outputs=[output.name for output in asked.outputs],
+        )
+
+    def write(self, asked: InferenceAsked, answer: Answer, caller: Caller) -> None:
+        """Write the outputs that are wanted in regions there."""
+        for output in wanted(asked, answer):
+            if output.region is not None:
+                self._files.write(caller, output.region, raw_bytes(answer.outputs[output.name]))

@@ -1,0 +1,355 @@
+"""The protocol's stock client over gRPC, as it is, against a real daemon; and the definition that both go by."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import hashlib
+import os
+import queue
+import signal
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shisha_rt.http.grpc.infer import read_request
+from shisha_rt.http.grpc.messages import MESSAGES, METHODS, SERVICE
+from shisha_rt.model.graph import Tensor
+from shisha_rt.protocol.exceptions import InvalidArgument
+from shisha_rt.protocol.request import Signature
+from shisha_rt.tensors import NUMPY_OF
+from tests.http.http_caller import HttpCaller
+from tests.http.test_process import http_pid
+from tests.serving.daemon_process import PATIENCE_S, DaemonProcess, until
+from tests.serving.host_process import HostProcess
+from tests.serving.identity_model import NAME, Array, frame_of, write_identity_model
+from tests.serving.page import scrape, values
+
+triton: Any = pytest.importorskip("tritonclient.grpc", reason="the extra `test` has tritonclient")
+triton_memory: Any = pytest.importorskip("tritonclient.utils.shared_memory")
+stubs: Any = pytest.importorskip("tritonclient.grpc.service_pb2")
+stub_methods: Any = pytest.importorskip("tritonclient.grpc.service_pb2_grpc")
+grpc: Any = pytest.importorskip("grpc")
+
+SHAPE = (1, 16, 48, 48)
+
+
+def token(word: str = "t0ken") -> dict[str, str]:
+    return {"authorization": f"Bearer {word}"}
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    """With users: one of this host, whose files may be named, one of whom nothing is known, and an operator."""
+    folder = tmp_path_factory.mktemp("triton")
+    access = folder / "access.toml"
+    access.write_text(
+        f'[[user]]\nname = "own"\npermission = "client"\ntoken_sha256 = "{hashlib.sha256(b"t0ken").hexdigest()}"\n'
+        f'unix_user = "{getpass.getuser()}"\n'
+        f'[[user]]\nname = "other"\npermission = "client"\ntoken_sha256 = "{hashlib.sha256(b"other").hexdigest()}"\n'
+        f'[[user]]\nname = "steers"\npermission = "operator"\ntoken_sha256 = "{hashlib.sha256(b"steer").hexdigest()}"\n'
+    )
+    model = write_identity_model(folder, size=SHAPE[2])
+    ways = ("--grpc", "0", "--http", f"unix:{folder / 'h'}", "--http-shared-memory")
+    with DaemonProcess(folder, model, *ways, "--access", access, endpoint=f"ipc://{folder / 'e'}") as process:
+        yield process
+
+
+@pytest.fixture
+def client(daemon: DaemonProcess) -> Iterator[Any]:
+    with contextlib.closing(triton.InferenceServerClient(daemon.grpc[0])) as client:
+        yield client
+
+
+def frame(number: int) -> Array:
+    return frame_of(number, SHAPE)
+
+
+def input_of(number: int) -> Any:
+    tensor = triton.InferInput("x", list(SHAPE), "FP32")
+    tensor.set_data_from_numpy(frame(number))
+    return tensor
+
+
+def test_the_definition_has_the_published_names_and_numbers() -> None:
+    def compare(ours: Any, theirs: Any) -> None:
+        for field in ours.fields:
+            other = theirs.fields_by_name[field.name]
+            assert (field.number, field.type, field.label) == (other.number, other.type, other.label), other.full_name
+            assert (field.containing_oneof is None) == (other.containing_oneof is None), other.full_name
+            if field.message_type is not None:
+                compare(field.message_type, other.message_type)
+            if field.enum_type is not None:
+                numbers = [{value.name: value.number for value in end.enum_type.values} for end in (field, other)]
+                assert numbers[0] == numbers[1]
+
+    published = stubs.DESCRIPTOR.services_by_name["GRPCInferenceService"]
+    assert published.full_name == SERVICE
+    assert {method.name for method in METHODS} == {method.name for method in published.methods}
+    for method in METHODS:
+        other = published.methods_by_name[method.name]
+        assert method.streams == other.client_streaming == other.server_streaming
+        compare(method.request.DESCRIPTOR, other.input_type)
+        compare(method.answer.DESCRIPTOR, other.output_type)
+
+
+def test_what_the_server_says_of_itself(client: Any) -> None:
+    assert client.is_server_live(token())
+    assert client.is_server_ready(token())
+    assert client.is_model_ready(NAME, headers=token())
+    assert client.is_model_ready(NAME, "1", headers=token())
+    assert not client.is_model_ready("another", headers=token())
+    server = client.get_server_metadata(token(), as_json=True)
+    assert server["name"] == "shisha-rt"
+    assert {"statistics", "system_shared_memory"} <= set(server["extensions"])
+    for version in ("", "1"):
+        model = client.get_model_metadata(NAME, version, headers=token())
+        assert (list(model.versions), model.platform) == (["1"], "onnx")
+        for tensor, name in ((model.inputs[0], "x"), (model.outputs[0], "y")):
+            assert (tensor.name, tensor.datatype, list(tensor.shape)) == (name, "FP32", [-1, *SHAPE[1:]])
+        config = client.get_model_config(NAME, version, headers=token()).config
+        assert (config.name, config.max_batch_size, config.backend) == (NAME, 32, "shisha-rt")
+        (given,) = config.input
+        assert (given.name, given.data_type, list(given.dims)) == ("x", 11, list(SHAPE[1:]))
+    (model,) = client.get_model_repository_index(token()).models
+    assert (model.name, model.version, model.state) == (NAME, "1", "READY")
+
+
+def test_a_frame_comes_back_with_what_is_said_of_it(client: Any) -> None:
+    sent = {"request_id": "mine", "headers": token(), "parameters": {"stream": "cam0", "sequence": 3}}
+    result = client.infer(NAME, [input_of(7)], "1", [triton.InferRequestedOutput("y")], **sent)
+    assert (result.as_numpy("y") == frame(7)).all()
+    told = result.get_response()
+    assert (told.id, told.model_name, told.model_version) == ("mine", NAME, "1")
+    assert told.parameters.keys() == {"epoch", "frame", "queue_ms", "compute_ms", "sequence"}
+    assert told.parameters["sequence"].int64_param == 3
+    assert told.parameters["compute_ms"].double_param > 0
+
+
+def test_several_frames_in_one_request(client: Any) -> None:
+    several = np.concatenate([frame(number) for number in range(4)])
+    tensor = triton.InferInput("x", list(several.shape), "FP32")
+    tensor.set_data_from_numpy(several)
+    assert (client.infer(NAME, [tensor], headers=token()).as_numpy("y") == several).all()
+    many = triton.InferInput("x", [33, *SHAPE[1:]], "FP32")
+    many.set_data_from_numpy(np.zeros((33, *SHAPE[1:]), np.float32))
+    with pytest.raises(triton.InferenceServerException, match="shape"):
+        client.infer(NAME, [many], headers=token())
+
+
+def test_many_at_once(client: Any) -> None:
+    def call(number: int) -> None:
+        assert (client.infer(NAME, [input_of(number)], headers=token()).as_numpy("y") == frame(number)).all()
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(call, range(40)))
+
+
+def test_a_stream_answers_in_order_and_goes_on_after_an_error(client: Any) -> None:
+    answers: queue.Queue[tuple[Any, Any]] = queue.Queue()
+    client.start_stream(callback=lambda result, error: answers.put((result, error)), headers=token())
+    try:
+        for number in range(50):
+            client.async_stream_infer("another" if number == 20 else NAME, [input_of(number)], request_id=str(number))
+        for number in range(50):
+            result, error = answers.get(timeout=PATIENCE_S)
+            if number == 20:
+                assert "no model 'another' is served" in str(error)
+                continue
+            assert error is None
+            assert result.get_response().id == str(number)
+            assert result.get_response().parameters["triton_final_response"].bool_param
+            assert (result.as_numpy("y") == frame(number)).all()
+    finally:
+        client.stop_stream()
+
+
+def test_values_each_by_itself(daemon: DaemonProcess) -> None:
+    """As clients without raw tensors send them."""
+    with grpc.insecure_channel(daemon.grpc[0]) as channel:
+        infer = stub_methods.GRPCInferenceServiceStub(channel).ModelInfer
+        metadata = tuple(token().items())
+        request = stubs.ModelInferRequest(model_name=NAME)
+        tensor = request.inputs.add(name="x", datatype="FP32", shape=SHAPE)
+        tensor.contents.fp32_contents.extend(frame(3).reshape(-1).tolist())
+        answer = infer(request, metadata=metadata)
+        assert answer.raw_output_contents[0] == frame(3).tobytes()
+        tensor.contents.fp32_contents.append(1.0)
+        assert_refused(lambda: infer(request, metadata=metadata), "INVALID_ARGUMENT", "wrong_size")
+        request.raw_input_contents.append(frame(3).tobytes())
+        assert_refused(lambda: infer(request, metadata=metadata), "INVALID_ARGUMENT", "malformed_request")
+
+
+@pytest.mark.parametrize(
+    ("datatype", "field", "extremes", "beyond"),
+    [
+        ("BOOL", "bool", [False, True], None),
+        ("INT8", "int", [-128, 127], 128),
+        ("INT16", "int", [-(2**15), 2**15 - 1], -(2**15) - 1),
+        ("INT32", "int", [-(2**31), 2**31 - 1], None),
+        ("INT64", "int64", [-(2**63), 2**63 - 1], None),
+        ("UINT8", "uint", [0, 255], 256),
+        ("UINT16", "uint", [0, 2**16 - 1], 2**16),
+        ("UINT32", "uint", [0, 2**32 - 1], None),
+        ("UINT64", "uint64", [0, 2**64 - 1], None),
+        ("FP32", "fp32", [0.5, float("inf")], None),
+        ("FP64", "fp64", [0.1, -0.0], None),
+    ],
+)
+def test_values_of_each_datatype(datatype: str, field: str, extremes: list[Any], beyond: int | None) -> None:
+    graph_tensor = Tensor("x", (2,), datatype)
+    signature = Signature("m", (graph_tensor,), (graph_tensor,))
+    request = MESSAGES["ModelInferRequest"](model_name="m")
+    tensor = request.inputs.add(name="x", datatype=datatype, shape=[2])
+    contents = getattr(tensor.contents, f"{field}_contents")
+    contents.extend(extremes)
+    _, (piece,) = read_request(request, signature)
+    assert piece == np.array(extremes, NUMPY_OF[datatype]).tobytes()
+    if beyond is not None:
+        contents[0] = beyond
+        with pytest.raises(InvalidArgument, match=f"no {datatype}"):
+            read_request(request, signature)
+
+
+def assert_refused(call: Callable[[], object], code: str, kind: str) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        call()
+    assert caught.value.code().name == code, caught.value.details()
+    assert dict(caught.value.trailing_metadata())["shisha-kind"] == kind
+    assert caught.value.details().isprintable()
+
+
+def test_the_largest(client: Any) -> None:
+    outputs = [triton.InferRequestedOutput("y", class_count=3)]
+    result = client.infer(NAME, [input_of(5)], headers=token(), outputs=outputs)
+    order = np.argsort(-frame(5).reshape(-1), kind="stable")[:3]
+    assert result.as_numpy("y").tolist() == [[b"%f:%d" % (frame(5).reshape(-1)[i], i) for i in order]]
+
+
+def test_errors_have_their_codes(client: Any, daemon: DaemonProcess) -> None:
+    wrong = triton.InferInput("z", list(SHAPE), "FP32")
+    wrong.set_data_from_numpy(frame(0))
+    expected: list[tuple[str, Callable[[], object]]] = [
+        ("UNAUTHENTICATED", lambda: client.is_server_live()),
+        ("UNAUTHENTICATED", lambda: client.infer(NAME, [input_of(1)], headers=token("nobody"))),
+        ("NOT_FOUND", lambda: client.infer("another", [input_of(1)], headers=token())),
+        ("NOT_FOUND", lambda: client.infer(NAME, [input_of(1)], "2", headers=token())),
+        ("NOT_FOUND", lambda: client.get_model_config("another", headers=token())),
+        ("INVALID_ARGUMENT", lambda: client.infer(NAME, [wrong], headers=token())),
+        ("DEADLINE_EXCEEDED", lambda: client.infer(NAME, [input_of(1)], headers=token(), timeout=1)),
+        ("PERMISSION_DENIED", lambda: client.load_model(NAME, headers=token())),
+        ("UNIMPLEMENTED", lambda: client.load_model(NAME, headers=token("steer"))),
+        ("UNIMPLEMENTED", lambda: client.get_trace_settings(NAME, headers=token())),
+        ("UNIMPLEMENTED", lambda: client.get_log_settings(headers=token())),
+        ("UNIMPLEMENTED", lambda: client.register_cuda_shared_memory("g", b"handle", 0, 10, headers=token())),
+    ]
+    for code, call in expected:
+        with pytest.raises(triton.InferenceServerException) as caught:
+            call()
+        assert caught.value.status() == f"StatusCode.{code}", caught.value
+    assert not client.get_cuda_shared_memory_status(headers=token()).regions
+
+    def counted() -> dict[str, float]:
+        return values(scrape(daemon.metrics), "shisha_grpc_requests_total", "code")
+
+    until(lambda: all(counted().get(code, 0) > 0 for code, _ in expected), "the counts of requests over gRPC")
+    assert values(scrape(daemon.metrics), "shisha_access_refused_total", "reason")["grpc_no_token"] > 0
+
+
+def test_statistics_are_those_of_the_frames(client: Any) -> None:
+    def count() -> int:
+        (model,) = client.get_inference_statistics(NAME, headers=token()).model_stats
+        assert model.inference_stats.success.ns > 0
+        return int(model.inference_count)
+
+    client.infer(NAME, [input_of(1)], headers=token())
+    before = count()
+    client.infer(NAME, [input_of(1)], headers=token())
+    assert count() == before + 1
+
+
+def test_system_shared_memory(client: Any, daemon: DaemonProcess) -> None:
+    size_bytes = frame(0).nbytes
+    region = triton_memory.create_shared_memory_region("mine", f"/shisha-test-{uuid.uuid4().hex}", 2 * size_bytes)
+    try:
+        triton_memory.set_shared_memory_region(region, [frame(9)])
+        client.register_system_shared_memory("mine", region._shm_key, 2 * size_bytes, headers=token())
+        (told,) = client.get_system_shared_memory_status("mine", headers=token()).regions.values()
+        assert (told.name, told.key, told.offset, told.byte_size) == ("mine", region._shm_key, 0, 2 * size_bytes)
+        with contextlib.closing(HttpCaller(daemon.http[0])) as caller:  # the same user's, over HTTP
+            assert caller.tell("GET", "/v2/systemsharedmemory/status")[1][0]["name"] == "mine"
+        tensor = triton.InferInput("x", list(SHAPE), "FP32")
+        tensor.set_shared_memory("mine", size_bytes)
+        wanted = triton.InferRequestedOutput("y")
+        wanted.set_shared_memory("mine", size_bytes, size_bytes)
+        result = client.infer(NAME, [tensor], outputs=[wanted], headers=token())
+        assert result.get_response().raw_output_contents == [b""]
+        output = triton_memory.get_contents_as_numpy(region, np.float32, SHAPE, size_bytes)
+        assert (output == frame(9)).all()
+        with pytest.raises(triton.InferenceServerException, match="whose user is known"):
+            client.infer(NAME, [tensor], headers=token("other"))
+        client.unregister_system_shared_memory("mine", headers=token())
+        with pytest.raises(triton.InferenceServerException, match="not registered"):
+            client.infer(NAME, [tensor], headers=token())
+    finally:
+        triton_memory.destroy_shared_memory_region(region)
+
+
+def test_who_cancels_wants_no_answer(daemon: DaemonProcess, client: Any) -> None:
+    workers = [pid for pid in daemon.worker_pids().values() if pid is not None]
+    for pid in workers:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        call = client.async_infer(NAME, [input_of(1)], callback=lambda result, error: None, headers=token())
+        until(lambda: daemon.control.status()["frames"]["in_flight"] > 0, "the frame's arrival")
+        call.cancel()
+        until(lambda: daemon.control.status()["frames"]["answered"].get("CANCELLED", 0) > 0, "the cancelled frame")
+    finally:
+        for pid in workers:
+            os.kill(pid, signal.SIGCONT)
+    assert (client.infer(NAME, [input_of(2)], headers=token()).as_numpy("y") == frame(2)).all()
+
+
+def test_another_process_takes_over_at_the_same_port(daemon: DaemonProcess, client: Any) -> None:
+    client.infer(NAME, [input_of(1)], headers=token())
+    killed = http_pid(daemon)
+    assert killed is not None
+    os.kill(killed, signal.SIGKILL)
+
+    def answers() -> bool:
+        with contextlib.suppress(triton.InferenceServerException):
+            return bool((client.infer(NAME, [input_of(4)], headers=token()).as_numpy("y") == frame(4)).all())
+        return False
+
+    until(answers, "an answer of the next process", every_s=0.1)
+    assert http_pid(daemon) != killed
+
+
+def test_a_message_too_large_is_refused(client: Any) -> None:
+    tensor = triton.InferInput("x", [200, *SHAPE[1:]], "FP32")
+    tensor.set_data_from_numpy(np.zeros((200, *SHAPE[1:]), np.float32))
+    with pytest.raises(triton.InferenceServerException) as caught:
+        client.infer(NAME, [tensor], headers=token())
+    assert caught.value.status() == "StatusCode.RESOURCE_EXHAUSTED"
+
+
+def test_several_models_through_one_address(tmp_path: Path) -> None:
+    files = write_identity_model(tmp_path, size=8), write_identity_model(tmp_path, size=16, name="other")
+    with (
+        HostProcess(tmp_path, *files, "--grpc", "127.0.0.1:0") as host,
+        contextlib.closing(triton.InferenceServerClient(host.grpc[0])) as client,
+    ):
+        assert {model.name for model in client.get_model_repository_index().models} == {NAME, "other"}
+        for name, size in ((NAME, 8), ("other", 16)):
+            shape = (1, 16, size, size)
+            tensor = triton.InferInput("x", list(shape), "FP32")
+            tensor.set_data_from_numpy(frame_of(5, shape))
+            assert (client.infer(name, [tensor]).as_numpy("y") == frame_of(5, shape)).all()
+        client.unload_model("other")
+        until(lambda: not client.is_model_ready("other"), "the end of the unloaded model")
+        assert client.is_model_ready(NAME)

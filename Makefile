@@ -7,7 +7,7 @@ BIN := .venv/bin
 .venv/.ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "shisha-rt needs Python 3.11 or newer; say which with: make PYTHON=python3.11")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,dev,plot,solve,openvino,real,ray,grpc]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,dev,plot,solve,openvino,real,ray,grpc,otel]'
 	@touch $@
 
 demo: .venv/.ready

@@ -6,7 +6,16 @@ import contextlib
 import importlib.metadata
 import json
 import shlex
+from importlib.util import find_spec
 from urllib.parse import unquote, urlsplit
+
+
+def is_installed(module: str) -> bool:
+    """Whether a module of another package is there to be imported."""
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # nor are those that it is in
+        return False
 
 
 def pip_install(extra: str) -> str:

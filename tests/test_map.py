@@ -48,7 +48,7 @@ SHELLS_WITHIN: Final = frozenset(
 # fmt: off
 ORDER: Final = (
     "process", "model", "machine", "plan", "costs", "planner", "placement", "core", "messages", "measure", "protocol",
-    "client", "hosts", "daemon", "repository", "show", "http", "cli", "papers",
+    "client", "hosts", "daemon", "repository", "show", "http", "traces", "cli", "papers",
 )
 # fmt: on
 PAPERS: Final = "papers"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from shisha_rt.cli.layers import form_in_words
 from shisha_rt.cli.models import show_models
@@ -14,11 +16,13 @@ from shisha_rt.model.input_sizes import shapes_in_words
 from shisha_rt.show.aims import aim_in_words
 from shisha_rt.show.picture import draw, milliseconds
 from shisha_rt.show.stages import placement_lines, pool_lines, stage_boxes
+from shisha_rt.show.why import why_lines
 
 
 @dataclass(frozen=True, slots=True)
 class StatusOptions(DaemonOptions):
     as_json: Json = False
+    why: Annotated[bool, typer.Option("--why", help="Say what a slow frame waited for, and nothing else.")] = False
 
 
 @takes(StatusOptions)
@@ -35,6 +39,7 @@ def status(asked: StatusOptions) -> None:
       shisha-rt status
       shisha-rt status --endpoint ipc:///run/user/1000/shisha.sock
       shisha-rt status --endpoint tcp://192.168.1.20:5555 --key me.key_secret --server-key daemon.key
+      shisha-rt status --why
       shisha-rt status --model detector
       shisha-rt status --json | jq .throughput_fps
     """  # noqa: D301 (\b keeps the examples on lines of their own)
@@ -46,6 +51,8 @@ def status(asked: StatusOptions) -> None:
         print(json.dumps(told_status))
     elif "models" in told_status:
         show_models(told_status["models"])
+    elif asked.why:
+        print("\n".join(why_lines(told_status)))
     else:
         _show(told_status)
 

@@ -71,12 +71,14 @@ class Client:
         priority: int = 0,
         outputs: Sequence[str] = (),
         request_id: str | None = None,
+        traceparent: str | None = None,
     ) -> Answer:
         """Run one frame. Arrays must have exactly the model's dtypes and shapes; they are never converted.
 
         The daemon gives up after `deadline_s` (`DeadlineExceeded`), this client after `timeout_s` (`Timeout`).
         `priority` 1 is the most urgent, 9 the least, 0 the usual (5): it orders streams, not frames within one.
-        `outputs` names those that are wanted; all, if none. `request_id` is what `cancel` takes.
+        `outputs` names those that are wanted; all, if none. `request_id` is what `cancel` takes. `traceparent` (W3C)
+        says which trace the frame is part of.
         """
         patience = self._patience(timeout_s)
         self._introduce(patience)
@@ -88,6 +90,7 @@ class Client:
             priority=priority,
             outputs=outputs,
             request_id=request_id,
+            traceparent=traceparent,
         )
         # No copy: the caller's arrays stay as they are while this call holds the caller.
         self._send(outgoing, patience, copy=False)

@@ -197,6 +197,10 @@ class HttpEnded(Record, frozen=True, tag="http_died"):
     reason: str
 
 
+class TracerEnded(Record, frozen=True, tag="tracer_died"):
+    reason: str
+
+
 class ClusterEnded(Record, frozen=True, tag="cluster_died"):
     """The process that is the daemon's part in a Ray cluster; another joins it anew."""
 
@@ -449,6 +453,7 @@ AnyRecord: TypeAlias = (
     | ProfilingFailed
     | ProfilerEnded
     | HttpEnded
+    | TracerEnded
     | AccessRead
     | TuningBegan
     | ObjectiveChanged

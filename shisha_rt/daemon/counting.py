@@ -58,6 +58,11 @@ class Counting:
         self.queue_s += answer.queue_s
         self.compute_s += answer.compute_s
 
+    def exemplify(self, answer: Ticket, trace_id: str | None) -> None:
+        """Name the trace of an answer that has been counted; None: it has none that anybody could look up."""
+        if trace_id is not None and answer.error is None:
+            self._latency.exemplify(answer.latency_s, trace_id)
+
     @property
     def latency_s(self) -> float:
         return self._latency.sum

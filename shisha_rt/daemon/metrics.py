@@ -57,6 +57,7 @@ COUNTERS: Final[_Table] = (
     ("shisha_connections_cut", "Clients cut off, as a message of theirs went on beyond its size.", ()),
     ("shisha_http_requests", "Requests over HTTP, by the status of their answer.", ("status",)),
     ("shisha_grpc_requests", "Requests over gRPC, by the code of their answer.", ("code",)),
+    ("shisha_traces", "Frames whose traces were to be sent, by what became of them: sent, lost.", ("outcome",)),
     ("shisha_access_refused", "Requests of those who may not make them, by why.", ("reason",)),
     ("shisha_memory_reserved_bytes", "Bytes moved through a memory that has a limit.", ("memory",)),
     (

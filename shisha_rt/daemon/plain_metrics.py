@@ -7,12 +7,14 @@ have a value in a count and not yet in the sum beside it.
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
 
 
 class CountsByLabel(Collector):
@@ -37,18 +39,27 @@ class CountsByLabel(Collector):
 
 
 class PlainSeries:
-    """How many values there were in each bucket, those beyond the last one too, and their sum."""
+    """How many values there were in each bucket, those beyond the last one too, and their sum.
 
-    __slots__ = ("_bounds", "counts", "sum")
+    `exemplars`: by bucket, the last value in it whose trace is known.
+    """
+
+    __slots__ = ("_bounds", "counts", "exemplars", "sum")
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
         self.sum = 0.0
+        self.exemplars: dict[int, Exemplar] = {}
 
     def observe(self, value: float) -> None:
         self.counts[bisect_left(self._bounds, value)] += 1
         self.sum += value
+
+    def exemplify(self, value: float, trace_id: str) -> None:
+        """Name the trace of a value that has been observed."""
+        exemplar = Exemplar({"trace_id": trace_id}, value, time.time())
+        self.exemplars[bisect_left(self._bounds, value)] = exemplar
 
 
 class PlainHistogram(Collector):
@@ -80,7 +91,8 @@ class PlainHistogram(Collector):
         family = self._family()
         names = [*map(str, self._bounds), "+Inf"]
         for values, series in list(self._series.items()):
-            buckets = list(zip(names, accumulate(series.counts[:]), strict=True))
+            exemplars = map(series.exemplars.get, range(len(names)))
+            buckets = list(zip(names, accumulate(series.counts[:]), exemplars, strict=True))
             family.add_metric(values, buckets, series.sum)
         yield family
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 import psutil
 import zmq
 
+from shisha_rt import __version__
 from shisha_rt.core import event_log
 from shisha_rt.core.lifecycle.events import PlaceDown, PlaceUp, Stop, Tick
 from shisha_rt.core.lifecycle.lifecycle import Lifecycle
@@ -31,6 +32,7 @@ from shisha_rt.daemon.children.children import Children
 from shisha_rt.daemon.children.plan_writer import PlanWriter
 from shisha_rt.daemon.children.preparer_link import PreparerLink
 from shisha_rt.daemon.children.shadow_link import ShadowLink
+from shisha_rt.daemon.children.tracer import Tracer
 from shisha_rt.daemon.fleet.far_places import FarPlaces
 from shisha_rt.daemon.fleet.supervisor import LOOK_EVERY_S, Supervisor
 from shisha_rt.daemon.front.access_control import AccessControl
@@ -54,10 +56,12 @@ from shisha_rt.daemon.releases import Releases
 from shisha_rt.daemon.service_manager import ServiceManager
 from shisha_rt.daemon.shell import Shell, Timing
 from shisha_rt.daemon.status import Status
+from shisha_rt.daemon.tracing import Tracing
 from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.machine.host.cpu_use import family
 from shisha_rt.machine.host.leases import CoreLeases
 from shisha_rt.measure.compiled import Compiled
+from shisha_rt.messages.traces import ServeTraces, TracesCounted
 from shisha_rt.process.arena import Arena
 from shisha_rt.process.budgets import Budgets
 from shisha_rt.process.layout import Layout, layouts_of
@@ -144,6 +148,9 @@ class Daemon:
             instance = uuid.uuid4().hex
             self._sharing = self._own(Sharing(self.gateway.endpoint, instance, regions, self._poller))
             endpoint, count = self.gateway.endpoint, metrics.counter
+            about = (ready.compiled.model.name, prepared.version, __version__, instance)
+            traces = None if addresses.otlp is None else ServeTraces(addresses.otlp, *about)
+            self._tracer = self._own(Tracer(traces, self._poller, count("shisha_traces")))
             most = limits.max_message_bytes
             self.web = self._own(Web(addresses, endpoint, self._admission, self._poller, count, most, metrics_inside))
             self.metrics_page = self.web.metrics_page or metrics_page
@@ -159,6 +166,7 @@ class Daemon:
             metrics=metrics,
             timing=timing,
             regions=regions,
+            tracing=Tracing(addresses.trace_ratio, self._tracer.send),
             releases=Releases(ready.machine, self._share, self._beside_workers, self._measure_elsewhere),
             shadow=self._own(ShadowLink(self._poller, arena, indexes)),
         )
@@ -200,6 +208,7 @@ class Daemon:
                 self.shell.releases.close()
                 self.gateway.outbox.flush(math.inf)
                 self.web.finish()
+                self._tracer.finish()
                 self._far.finish()
                 # The last answers are with ZeroMQ's own thread: give it a moment to hand them to the kernel.
                 self.gateway.socket.setsockopt(zmq.LINGER, 1000)
@@ -258,6 +267,7 @@ class Daemon:
             Signalled: lambda e: self._read_access() if e.read_again else self.stop(),
             HttpCounted: self.web.hear,
             GrpcListens: self.web.hear,
+            TracesCounted: self._tracer.count,
             RegionsLeft: lambda _: self.shell.take_back_regions(),
             ProfilerSaid: self._profiler_said,
         }
@@ -310,6 +320,7 @@ class Daemon:
             *self._children.look(),
             *shell.shadow.look(),
             *self.web.look(),
+            *self._tracer.look(),
             *self._far.look(),
         ):
             self._take(event)
@@ -360,7 +371,7 @@ class Daemon:
 
     def _beside_workers(self) -> list[int]:
         """Pids of this daemon and those that think or speak for it."""
-        return [os.getpid(), *self._children.pids, *filter(None, [self.web.pid])]
+        return [os.getpid(), *self._children.pids, *filter(None, [self.web.pid, self._tracer.pid])]
 
     def _measure_elsewhere(self) -> None:
         """A place has been taken down: whatever measures there begins anew on the others."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 ONLY_VERSION: Final = "1"
 METRICS: Final = "127.0.0.1:9464"
+TRACE_RATIO: Final = 0.01
 NETWORK, PLANNING, HOST = "Network and access", "Planning", "Host"
 """Groups of options that are not common."""
 STRATEGIES: Final = (*LIVE, "seed", *SCHEMES)
@@ -179,6 +180,14 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     http_shared_memory: Annotated[
         bool, _key("Known callers of HTTP and gRPC may name their files in /dev/shm.", None, group=NETWORK, flag=True)
     ] = False
+    otlp: Annotated[
+        str | None,
+        _key("Send traces of frames there, by OTLP over HTTP. Takes the extra otel.", "URL", group=NETWORK),
+    ] = None
+    trace_ratio: Annotated[
+        float,
+        _key("Part of the frames that are looked at closely, and traced: 0.01 (default).", "R", group=NETWORK),
+    ] = TRACE_RATIO
     access: Annotated[
         str | None, _key("Who may come, by keys and tokens; read again on SIGHUP.", "FILE", group=NETWORK, file=True)
     ] = None
@@ -300,6 +309,8 @@ def check_built(settings: Settings, source: str) -> None:
             f"{source}: target_ms = {shown(settings.target_ms)}: expected above 0 and at most {MAX_DEADLINE_MS:g}",
             Error.WRONG_VALUE,
         )
+    if not 0 <= settings.trace_ratio <= 1:
+        raise BadInput(f"{source}: trace_ratio = {shown(settings.trace_ratio)}: expected 0 to 1", Error.WRONG_VALUE)
     if not LEAST_OUTPUT_BYTES <= settings.max_output_bytes <= MOST_OUTPUT_BYTES:
         expected = f"{LEAST_OUTPUT_BYTES} to {MOST_OUTPUT_BYTES}"
         raise BadInput(

@@ -33,6 +33,7 @@ from shisha_rt.daemon.own_frames import OwnFrames
 from shisha_rt.daemon.proposals import Proposals
 from shisha_rt.daemon.releases import Releases
 from shisha_rt.daemon.sweep import Sweep
+from shisha_rt.daemon.tracing import Tracing
 from shisha_rt.hosts import messages as cm
 from shisha_rt.messages import worker as messages
 from shisha_rt.messages.shadow import NextFrame, ShadowEnds
@@ -69,6 +70,7 @@ class Shell:
         regions: Regions,
         releases: Releases,
         shadow: ShadowLink,
+        tracing: Tracing,
     ) -> None:
         self.cores = cores
         self.arena = arena
@@ -82,6 +84,7 @@ class Shell:
         self.own_frames = OwnFrames(self, indexes)
         self.releases = releases
         self.shadow = shadow
+        self.tracing = tracing
         self._timing = timing
         self._cause = "start"
         self._events: deque[tuple[CoreEvent, str]] = deque()
@@ -114,6 +117,7 @@ class Shell:
             records.ClusterEnded: lambda e: self.write(e, "the end of the cluster process"),
             records.ProfilerEnded: lambda e: self.write(e, "the profiler's end"),
             records.HttpEnded: lambda e: self.write(e, "the end of the HTTP process"),
+            records.TracerEnded: lambda e: self.write(e, "the tracer's end"),
             te.PlannedAhead: lambda e: self.post(e, "the preparation"),
             te.TunerSaid: lambda e: self.post(e, "the tuner"),
             te.TunerDied: lambda e: self.post(e, "the tuner's end"),
@@ -184,6 +188,7 @@ class Shell:
         """A validated request; `answer_to` is called exactly once, now (a refusal) or later. Returns its frame."""
         self.own_frames.make_way()
         arrived = self.requests.arrived(client, request, answer_to, time.monotonic())
+        self.tracing.arrived(arrived.ticket)
         self.post(arrived, "a frame came")
         return arrived.frame
 
@@ -267,6 +272,9 @@ class Shell:
         frames = None if worker is None else worker.out.get(part)
         if worker is not None and frames is not None:  # else it is late, or comes again
             service_s = self.telemetry.took(done, worker.place, [frame.ticket for frame in frames])
+            for frame in frames:
+                if frame.ticket.trace is not None:
+                    frame.ticket.trace.done(part.stage, done.service_s, time.monotonic())
             if self.cores.measuring:
                 full = len(frames) == self.cores.lifecycle.epochs.live[part.epoch].batches[part.stage]
                 taken = te.PartTaken(part.epoch, part.stage, worker.place, service_s, done.segments_s, full)
@@ -335,7 +343,11 @@ class Shell:
 
     def _fill(self, instruction: do.Fill) -> None:
         """A frame that gets the only slot in use meets no other, as long as none is admitted before it is done."""
-        self.requests.fill(instruction.ticket, instruction.slot)
+        ticket: Ticket = instruction.ticket
+        begin_s = time.monotonic()
+        self.requests.fill(ticket, instruction.slot)
+        if ticket.trace is not None:
+            ticket.trace.filled(begin_s, time.monotonic())
         frames = self.cores.lifecycle.frames
         alone = len(frames.free_slots) == frames.slot_count - 1
         self._alone = (instruction.frame, time.monotonic()) if alone else None
@@ -344,7 +356,10 @@ class Shell:
         ticket: Ticket = instruction.ticket
         if self.shadow.wants_frame and not ticket.own:
             self.shadow.show(instruction.slot, ticket.request.layout)
+        begin_s = time.monotonic()
         self.requests.collect(ticket, instruction)
+        if ticket.trace is not None:
+            ticket.trace.collected(begin_s, time.monotonic())
         if self.cores.comparing:
             in_flight = self.cores.lifecycle.frames.streams.undelivered
             self.post(te.FrameAnswered(instruction.epoch, in_flight, instruction.left), "a frame was computed")
@@ -355,6 +370,10 @@ class Shell:
     def _run(self, instruction: do.RunPart) -> None:
         d = instruction.descriptor
         ticket: Ticket = instruction.ticket
+        for shared in (instruction, *instruction.beside):
+            if shared.ticket.trace is not None:
+                place = self.cores.lifecycle.places.workers[d.incarnation].place
+                shared.ticket.trace.dealt(d, place, instruction.ready_s, time.monotonic())
         layout = ticket.request.layout
         ready_ns = int(instruction.ready_s * 1e9)
         if not (instruction.reads or instruction.writes or instruction.beside):
@@ -441,6 +460,8 @@ class Shell:
         ticket = self.requests.end(instruction, time.monotonic())
         if not ticket.own:
             self.counting.answered(ticket)
+            if ticket.trace is not None:
+                self.counting.exemplify(ticket, self.tracing.ended(ticket))
             if ticket.error is None:
                 self.telemetry.answered(ticket)
         ticket.answer_to(ticket)

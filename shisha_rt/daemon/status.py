@@ -74,6 +74,7 @@ class Status:
             "latency_s": None if rate is None else rate.latency_s,
             "places": self._places(emulated),
             "frames": self._frames(),
+            "slow_frame": self._shell.tracing.slow(),
             "fault": fault.reason if fault is not None else None,
             "next_event": self._shell.journal.next,
         }

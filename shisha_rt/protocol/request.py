@@ -143,7 +143,7 @@ class InferRequest(msgspec.Struct, frozen=True):
     `stream` None means unordered. `deadline_ms` counts from receipt. `size_bytes` is that of all raw parts. `layout`:
     the number of its shape among those that are served. `lent_in`: the inputs that lie in memory which the client
     lends, `lent_out`: the outputs that are to go there, by name. `frames`: how many it has, one behind the other in
-    each tensor. `priority`: 1 is the most urgent; 0: it has none of its own.
+    each tensor. `priority`: 1 is the most urgent; 0: it has none of its own. `traceparent`: its trace (W3C), unread.
     """
 
     id: str
@@ -158,6 +158,7 @@ class InferRequest(msgspec.Struct, frozen=True):
     lent_out: Mapping[str, Lent] = {}
     frames: int = 1
     priority: int = 0
+    traceparent: str | None = None
 
     def each(self, signature: Signature) -> list[InferRequest]:
         """Its frames, each a request of one. Only the first has the sequence number."""
@@ -384,8 +385,8 @@ def _read_infer(header: InferHeader, raw: Sequence[Buffer], signature: Signature
         raise
     parameters = header.parameters or _NO_PARAMETERS
     asked = header.id, parameters.stream, parameters.sequence, parameters.deadline_ms
-    size_bytes, priority = sum(map(len, raw)), parameters.priority
-    return InferRequest(*asked, tensors, outputs, size_bytes, layout, lent_in, lent_out, frames, priority)
+    tensor_fields = tensors, outputs, sum(map(len, raw)), layout, lent_in, lent_out, frames
+    return InferRequest(*asked, *tensor_fields, parameters.priority, parameters.traceparent)
 
 
 def _read_tensors(

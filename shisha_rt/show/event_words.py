@@ -170,6 +170,7 @@ _TELL: Final[Mapping[type, Callable[[Any], str]]] = {
     event_log.ProfilingFailed: lambda e: f"what layers cost could not be measured, so nothing is tuned: {e.reason}",
     event_log.AccessRead: lambda e: f"the allow-list was read again: {e.users} users may come",
     event_log.HttpEnded: lambda e: f"the HTTP process died and was started again: {e.reason}",
+    event_log.TracerEnded: lambda e: f"the tracer's process died and was started again: {e.reason}",
     event_log.ProfilerEnded: lambda e: f"the profiler's process died and was started again: {e.reason}",
     event_log.TuningBegan: _began,
     event_log.ObjectiveChanged: lambda e: (

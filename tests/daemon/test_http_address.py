@@ -195,6 +195,6 @@ def test_grpc_is_spoken_at_a_host_and_a_port(text: str) -> None:
 
 
 def test_grpc_takes_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(front_addresses, "find_spec", lambda _: None)
+    monkeypatch.setattr(front_addresses, "is_installed", lambda _: False)
     with pytest.raises(BadInput, match=r"grpcio is missing, expected the extra 'grpc': pip install .*\[grpc\]"):
         addresses_of(Settings("m.onnx", grpc=("0",)))

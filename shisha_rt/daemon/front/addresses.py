@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 import ssl
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 from shisha_rt.daemon.front.endpoint import check_endpoint
 from shisha_rt.daemon.front.http_address import HttpAddress, grpc_address, http_address, metrics_address
-from shisha_rt.daemon.settings import Settings
+from shisha_rt.daemon.settings import TRACE_RATIO, Settings
 from shisha_rt.endpoint import ENDPOINT
 from shisha_rt.errors import BadInput, Error
-from shisha_rt.extras import pip_install
+from shisha_rt.extras import is_installed, pip_install
 from shisha_rt.protocol.keys import is_kept_secret
 
 _FREE_METRICS: Final = metrics_address("0")
@@ -25,7 +24,7 @@ class Addresses:
     """`certificate`, `key`: PEM, for HTTP, gRPC and metrics that other hosts can reach.
 
     `shared_memory`: callers of HTTP and gRPC may name files in /dev/shm. `access`: the allow-list; `secret_key`: the
-    daemon's own.
+    daemon's own. `otlp`: the receiver of traces, one for so many frames (`trace_ratio`).
     """
 
     endpoint: str = ENDPOINT
@@ -37,6 +36,8 @@ class Addresses:
     access: Path | None = None
     secret_key: Path | None = None
     grpc: tuple[HttpAddress, ...] = ()
+    otlp: str | None = None
+    trace_ratio: float = TRACE_RATIO
 
 
 def addresses_of(settings: Settings) -> Addresses:
@@ -53,14 +54,23 @@ def addresses_of(settings: Settings) -> Addresses:
         _path(settings.access),
         _path(settings.secret_key),
         tuple(map(grpc_address, settings.grpc)),
+        settings.otlp,
+        settings.trace_ratio,
     )
-    if addresses.grpc and find_spec("grpc") is None:
-        raise BadInput(
-            f"grpc {addresses.grpc[0]}: grpcio is missing, expected the extra 'grpc': {pip_install('grpc')}",
-            Error.EXTRA_MISSING,
-        )
+    if addresses.grpc:
+        _check_extra(f"grpc {addresses.grpc[0]}: grpcio", "grpc", "grpc")
+    if addresses.otlp is not None:
+        if not addresses.otlp.startswith(("http://", "https://")):
+            expected = "expected that of an OTLP receiver over HTTP, as http://127.0.0.1:4318"
+            raise BadInput(f"otlp {addresses.otlp!r}: {expected}", Error.BAD_ENDPOINT)
+        _check_extra(f"otlp {addresses.otlp}: OpenTelemetry", "opentelemetry.exporter.otlp.proto.http", "otel")
     _check_http(addresses)
     return addresses
+
+
+def _check_extra(what: str, module: str, extra: str) -> None:
+    if not is_installed(module):
+        raise BadInput(f"{what} is missing, expected the extra {extra!r}: {pip_install(extra)}", Error.EXTRA_MISSING)
 
 
 def _check_http(addresses: Addresses) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Hashable
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
@@ -21,6 +21,9 @@ from shisha_rt.process.arena import Arena, NoRoom
 from shisha_rt.process.lent import LentFault, LentPiece, read_lent, write_lent
 from shisha_rt.protocol.request import InferRequest, Lent
 from shisha_rt.tensors import TensorSpec
+
+if TYPE_CHECKING:
+    from shisha_rt.daemon.tracing import FrameTrace
 
 
 class Output(Struct, frozen=True):
@@ -37,7 +40,7 @@ class Ticket(Struct, eq=False):
 
     `answer_to` is called with it exactly once. `reads` and `writes`: pieces of memory that the client lends, held until
     then. `compute_s`: seconds of its parts so far; `latency_s`: from `arrived_s` to the answer. `epochs`: of several
-    frames, if several plans made them. `own`: it is the daemon's own, and no client's.
+    frames, if several plans made them. `own`: it is the daemon's own, and no client's. `trace`: if it is looked at.
     """
 
     request: InferRequest
@@ -54,6 +57,7 @@ class Ticket(Struct, eq=False):
     latency_s: float = 0.0
     epochs: tuple[int, ...] | None = None
     own: bool = False
+    trace: FrameTrace | None = None
 
     @property
     def queue_s(self) -> float:

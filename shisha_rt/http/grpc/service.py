@@ -123,8 +123,7 @@ class _Guard:
         users = self._app_state.users
         if users is None:
             return Caller("", Permission.OPERATOR, way="grpc")
-        given = next((value for name, value in context.invocation_metadata() or () if name == "authorization"), "")
-        token = token_in(given.encode())
+        token = token_in((_metadata(context, "authorization") or "").encode())
         if token is None:
             self._app_state.refuse("grpc_no_token")
             raise error_for(Error.UNKNOWN_TOKEN, "no token; expected the metadata authorization: Bearer TOKEN")
@@ -133,6 +132,11 @@ class _Guard:
             self._app_state.refuse("grpc_unknown_token")
             raise error_for(Error.UNKNOWN_TOKEN, "the token is nobody's")
         return caller
+
+
+def _metadata(context: _Context, name: str) -> str | None:
+    """A value that came with a call, by its name in small letters."""
+    return next((str(value) for key, value in context.invocation_metadata() or () if key == name), None)
 
 
 def grpc_status(error: ShishaError) -> grpc.StatusCode:
@@ -149,7 +153,7 @@ class _Inference:
         self._receiving = asyncio.Semaphore(max(1, min(_MOST_RECEIVED, ROOM_BYTES // most_bytes)))
         self._streams = 0
 
-    async def one(self, requests: AsyncIterator[Any], caller: Caller, _: _Context) -> Any:
+    async def one(self, requests: AsyncIterator[Any], caller: Caller, context: _Context) -> Any:
         try:
             async with self._receiving, asyncio.timeout(_RECEIVED_WITHIN_S):
                 request = await anext(requests)
@@ -157,7 +161,7 @@ class _Inference:
             raise error_for(Error.TOO_SLOW, f"the request was not received within {_RECEIVED_WITHIN_S:g} s") from None
         except StopAsyncIteration:
             raise error_for(Error.MALFORMED_REQUEST, "there is no request; expected one") from None
-        return await self._infer(request, caller)
+        return await self._infer(request, caller, _metadata(context, "traceparent"))
 
     async def stream(self, requests: AsyncIterator[Any], caller: Caller, context: _Context) -> None:
         """Answers come in the order of requests. An error of one is its answer, and ends nothing."""
@@ -184,7 +188,7 @@ class _Inference:
         answer = MESSAGES["ModelStreamInferResponse"]()
         request_id = request.id
         try:
-            message = await self._infer(request, caller)
+            message = await self._infer(request, caller, _metadata(context, "traceparent"))
             message.parameters["triton_final_response"].bool_param = True  # as Triton: there is one for each request
             answer.infer_response.CopyFrom(message)
         except ShishaError as error:
@@ -195,7 +199,7 @@ class _Inference:
             await asyncio.wait({before})
         await context.write(answer)
 
-    async def _infer(self, request: Any, caller: Caller) -> Any:
+    async def _infer(self, request: Any, caller: Caller, traceparent: str | None) -> Any:
         path = path_of(request.model_name, request.model_version)
         client = self._app_state.client_of(path)
         signature = await client.signature()
@@ -211,7 +215,7 @@ class _Inference:
             taken.more(asked.binary_bytes)
             frame = await self._inferences.tensors(client, asked, fill, caller)
             pieces.clear()
-            answer = await self._inferences.infer(client, asked, frame, caller)
+            answer = await self._inferences.infer(client, asked, frame, caller, traceparent)
         del frame
         self._inferences.write(asked, answer, caller)
         return answer_message(signature, asked, answer)

@@ -81,7 +81,9 @@ class Infer:
             room.more(asked.binary_bytes)
             frame = await inferences.tensors(client, asked, body.into, caller)
             await body.end()
-            inferring = inferences.infer(client, asked, frame, caller)
+            traceparent = headers.get(b"traceparent")
+            trace = None if traceparent is None else traceparent.decode("latin-1")
+            inferring = inferences.infer(client, asked, frame, caller, trace)
             answer = await _unless_hung_up(inferring, scope["extensions"][WATCH]["call"])
         del frame
         inferences.write(asked, answer, caller)

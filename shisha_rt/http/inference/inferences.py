@@ -17,6 +17,7 @@ from shisha_rt.http.inference.request import InferenceAsked, array_of, longest_b
 from shisha_rt.http.inference.room import Room
 from shisha_rt.http.inference.shared_memory import SharedFiles
 from shisha_rt.protocol.frame_tensors import Answer, raw_bytes
+from shisha_rt.protocol.limits import MAX_NAME_LENGTH
 from shisha_rt.protocol.request import Signature
 
 ROOM_BYTES: Final = 256 << 20
@@ -68,8 +69,10 @@ class Inferences:
                 self._files.check_room(caller, output.region, 0)
         return frame
 
-    async def infer(self, client: AsyncClient, asked: InferenceAsked, frame: Frame, caller: Caller) -> Answer:
-        """Run the frame. Cancelled, it is cancelled at the daemon, too."""
+    async def infer(
+        self, client: AsyncClient, asked: InferenceAsked, frame: Frame, caller: Caller, traceparent: str | None
+    ) -> Answer:
+        """Run the frame. Cancelled, it is cancelled at the daemon, too. `traceparent`: as the caller has it."""
         return await client.infer(
             frame,
             deadline_s=asked.deadline_s,
@@ -77,6 +80,7 @@ class Inferences:
             sequence=asked.sequence,
             priority=asked.priority,
             outputs=[output.name for output in asked.outputs],
+            traceparent=None if traceparent is None else traceparent[:MAX_NAME_LENGTH],
         )
 
     def write(self, asked: InferenceAsked, answer: Answer, caller: Caller) -> None:

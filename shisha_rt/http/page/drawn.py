@@ -10,6 +10,7 @@ from shisha_rt.plan.form import plan_of
 from shisha_rt.show.event_words import in_words
 from shisha_rt.show.picture import after_in_words, stage_in_words
 from shisha_rt.show.stages import pool_lines, stage_boxes
+from shisha_rt.show.why import why_lines
 
 _LEFT_OUT: Final = ("stages",)
 
@@ -17,7 +18,8 @@ _LEFT_OUT: Final = ("stages",)
 def drawn(status: Mapping[str, Any]) -> dict[str, Any]:
     """`stages`: for each what it is in words, `bar` (0 to 1; 1: it alone takes what the slowest pool takes for a
     frame) and `teams`; `shared`: a line for each pool of several stages. `lanes`: the column of where frames come in,
-    of each stage, and of where answers go out; `ways` between these (from, to, column).
+    of each stage, and of where answers go out; `ways` between these (from, to, column). `why`: what a slow frame
+    waited for.
     """
     stages = status["plan"]["stages"]
     plan = plan_of(stages)
@@ -43,6 +45,7 @@ def drawn(status: Mapping[str, Any]) -> dict[str, Any]:
         "lanes": ways.lanes,
         "ways": ways.ways,
         "shared": pool_lines(stages),
+        "why": why_lines(status),
         "unused": [place["name"] for place in status["places"] if place["name"] not in used],
     }
 

@@ -64,8 +64,16 @@ function draw() {
   figures.show(status, sample);
   pipeline.show(last, sample?.[1] ?? null);
   charts.show(status);
+  showWhy(last.drawn.why);
   tuner.show(status);
   showControls();
+}
+
+function showWhy([headline, ...steps]) {
+  const why = byId("why");
+  why.hidden = !steps.length;
+  say(why.querySelector("summary"), headline);
+  why.querySelector("ul").replaceChildren(...steps.map((step) => el("li", {}, step)));
 }
 
 function showControls() {

@@ -1,0 +1,68 @@
+"""The tracer as the daemon has it: a process that sends frames' traces on, and what becomes of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from prometheus_client import Counter
+
+from shisha_rt.core import event_log
+from shisha_rt.daemon.children.child_link import ChildLink
+from shisha_rt.daemon.loop.poller import Poller
+from shisha_rt.messages import traces as tm
+
+log = logging.getLogger(__name__)
+
+_PROCESS: Final = "shisha_rt.traces.process"
+_LAST_TRACES_S: Final = 2.0
+
+
+class Tracer:
+    """Keeps the process running. `settings` None: traces are sent nowhere, and there is none.
+
+    `counter`: of frames, by what became of their traces. `send`: hands a frame to the process; None where none is.
+    """
+
+    def __init__(self, settings: tm.ServeTraces | None, poller: Poller, counter: Counter) -> None:
+        self._counter = counter
+        self._link: ChildLink[tm.ToTracer, tm.FromTracer] | None = None
+        self.send: Callable[[tm.FrameTraced], object] | None = None
+        if settings is not None:
+            codecs = tm.TO_TRACER, tm.FROM_TRACER
+            self._link = ChildLink(_PROCESS, poller, codecs, _said, _died, [settings])
+            self.send = self._link.send
+
+    @property
+    def pid(self) -> int | None:
+        """Process id; None while none runs."""
+        return None if self._link is None else self._link.pid
+
+    def look(self) -> Iterable[object]:
+        """Every so often."""
+        return () if self._link is None else self._link.look()
+
+    def count(self, counted: tm.TracesCounted) -> None:
+        self._counter.labels("sent").inc(counted.sent)
+        self._counter.labels("lost").inc(counted.lost)
+        if counted.lost:
+            log.warning("traces of %d frames are lost: %s", counted.lost, counted.why)
+
+    def finish(self) -> None:
+        """Nothing more is answered: wait until the last traces have been sent, for a while."""
+        if self._link is not None:
+            self._link.send(tm.EndTraces())
+            self._link.wait(_LAST_TRACES_S)
+
+    def close(self) -> None:
+        if self._link is not None:
+            self._link.close()
+
+
+def _said(message: tm.FromTracer) -> object:
+    return message
+
+
+def _died(reason: str) -> object:
+    return event_log.TracerEnded(reason=reason)

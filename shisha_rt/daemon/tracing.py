@@ -1,0 +1,148 @@
+"""A close look at some frames: what each went through, and what it waited for.
+
+So many of all frames (`ratio`), one a second at least, and those whose callers trace them, where traces are sent. For
+all others it costs a comparison or two; the loop sends nothing but a short message to a process of its own.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from typing import Final
+
+from shisha_rt.core.lifecycle.events import Descriptor
+from shisha_rt.daemon.front.requests import Ticket
+from shisha_rt.messages.traces import FrameTraced, Step, What
+from shisha_rt.protocol.traceparent import TraceParent, read_traceparent
+
+_LOOK_AT_LEAST_S: Final = 1.0
+_WINDOW_S: Final = 60.0
+_NEGLIGIBLE_S: Final = 20e-6
+"""Less than that between a frame's last copy and its answer is no waiting for its turn."""
+
+
+class FrameTrace:
+    """One frame on its way. `out`: by stage, since when it was ready, when it was dealt, and to whom."""
+
+    __slots__ = ("_arrived_s", "_filled_s", "_out", "_steps", "arrived_ns", "parent", "trace_id")
+
+    def __init__(self, arrived_s: float, parent: TraceParent | None) -> None:
+        self.parent = parent
+        self.trace_id = f"{random.getrandbits(128) or 1:032x}" if parent is None else parent.trace_id
+        self._arrived_s = self._filled_s = arrived_s
+        self.arrived_ns = time.time_ns() - int((time.monotonic() - arrived_s) * 1e9)
+        self._steps: list[Step] = []
+        self._out: dict[int, tuple[float, float, str, Descriptor]] = {}
+
+    def filled(self, begin_s: float, now_s: float) -> None:
+        """Its inputs have been copied in, from `begin_s` until now."""
+        arrived_s, self._filled_s = self._arrived_s, now_s
+        self._steps.append(Step(What.QUEUE, 0.0, begin_s - arrived_s))
+        self._steps.append(Step(What.COPY_IN, begin_s - arrived_s, now_s - begin_s))
+
+    def dealt(self, part: Descriptor, place: str, ready_s: float, now_s: float) -> None:
+        """A part of it goes to a worker. What it was, or what was out before a new start, is lost."""
+        for stage, (_, _, _, before) in list(self._out.items()):
+            if stage == part.stage or before.attempt != part.attempt:
+                self._end(What.LOST, stage, ready_s)
+        self._out[part.stage] = max(ready_s, self._filled_s), now_s, place, part
+
+    def done(self, stage: int, service_s: float, now_s: float) -> None:
+        """A part has been computed, and took so long."""
+        ready_s, dealt_s, place, part = self._out.pop(stage)
+        began_s = max(dealt_s, now_s - service_s)
+        where = stage, place, part.epoch, part.attempt, 1 + len(part.beside)
+        self._steps.append(Step(What.WAIT, ready_s - self._arrived_s, began_s - ready_s, *where))
+        self._steps.append(Step(What.RUN, began_s - self._arrived_s, now_s - began_s, *where))
+
+    def collected(self, begin_s: float, now_s: float) -> None:
+        """Its outputs have been copied out, from `begin_s` until now."""
+        self._steps.append(Step(What.COPY_OUT, begin_s - self._arrived_s, now_s - begin_s))
+
+    def ended(self, ticket: Ticket) -> FrameTraced:
+        """The whole of it, once it is answered."""
+        ended_s, latency_s = self._arrived_s + ticket.latency_s, ticket.latency_s
+        for stage in list(self._out):
+            self._end(What.LEFT, stage, ended_s)
+        if not self._steps:
+            self._steps.append(Step(What.QUEUE, 0.0, latency_s))
+        last = self._steps[-1]
+        after_s = last.begin_s + last.seconds
+        if last.what is What.COPY_OUT and latency_s - after_s > _NEGLIGIBLE_S:
+            self._steps.append(Step(What.ORDER, after_s, latency_s - after_s))
+        code = "OK" if ticket.error is None else ticket.error.code.value
+        parent_id = "" if self.parent is None else self.parent.span_id
+        return FrameTraced(self.trace_id, parent_id, ticket.frame, code, self.arrived_ns, latency_s, tuple(self._steps))
+
+    def _end(self, what: What, stage: int, end_s: float) -> None:
+        ready_s, dealt_s, place, part = self._out.pop(stage)
+        where = stage, place, part.epoch, part.attempt, 1 + len(part.beside)
+        self._steps.append(Step(What.WAIT, ready_s - self._arrived_s, dealt_s - ready_s, *where))
+        self._steps.append(Step(what, dealt_s - self._arrived_s, max(0.0, end_s - dealt_s), *where))
+
+
+class Tracing:
+    """Which frames are looked at, and what has been seen lately. `send`: to where traces go; None: nowhere."""
+
+    def __init__(self, ratio: float, send: Callable[[FrameTraced], object] | None = None) -> None:
+        self._most_between = max(1, round(2 / ratio) - 1) if ratio else 0
+        self._send = send
+        self._until = 0
+        self._due_s = 0.0
+        self._begun_s = time.monotonic()
+        self._seen: list[tuple[int, FrameTraced | None]] = [(0, None), (0, None)]  # of this window, and the last one
+
+    def arrived(self, ticket: Ticket) -> None:
+        self._until -= 1
+        parent, traceparent = None, ticket.request.traceparent
+        if traceparent is not None and self._send is not None:
+            parent = read_traceparent(traceparent)
+        if parent is None:
+            if (self._until > 0 and ticket.arrived_s < self._due_s) or not self._most_between:
+                return
+            self._until = random.randint(1, self._most_between)  # not each N-th: callers may take turns
+            self._due_s = ticket.arrived_s + _LOOK_AT_LEAST_S
+        elif not parent.sampled:
+            return
+        ticket.trace = FrameTrace(ticket.arrived_s, parent)
+
+    def ended(self, ticket: Ticket) -> str | None:
+        """A frame that is looked at has been answered. Returns the id of its trace, if that is sent."""
+        assert ticket.trace is not None
+        traced = ticket.trace.ended(ticket)
+        self._turn()
+        count, slowest = self._seen[0]
+        if slowest is None or traced.latency_s > slowest.latency_s:
+            slowest = traced
+        self._seen[0] = count + 1, slowest
+        if self._send is None:
+            return None
+        self._send(traced)
+        return traced.trace_id
+
+    def slow(self) -> dict[str, object] | None:
+        """The slowest frame of the last minute or two that was looked at, for `status`; None: there was none."""
+        self._turn()
+        seen = [traced for _, traced in self._seen if traced is not None]
+        if not seen:
+            return None
+        slowest = max(seen, key=lambda traced: traced.latency_s)
+        return {
+            "frame": slowest.frame,
+            "code": slowest.code,
+            "ago_s": round(time.time() - slowest.arrived_ns / 1e9 - slowest.latency_s, 3),
+            "latency_s": slowest.latency_s,
+            "looked_at": sum(count for count, _ in self._seen),
+            "trace_id": slowest.trace_id if self._send is not None else None,
+            "steps": [
+                {name: value for name in step.__struct_fields__ if (value := getattr(step, name)) not in (-1, "")}
+                for step in slowest.steps
+            ],
+        }
+
+    def _turn(self) -> None:
+        now_s = time.monotonic()
+        if now_s >= self._begun_s + _WINDOW_S:
+            last = self._seen[0] if now_s < self._begun_s + 2 * _WINDOW_S else (0, None)
+            self._seen, self._begun_s = [(0, None), last], now_s

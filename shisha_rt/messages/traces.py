@@ -1,0 +1,85 @@
+"""What a frame went through, and the messages between the daemon and its tracer, which sends that on. Pure."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final, TypeAlias
+
+import msgspec
+
+from shisha_rt.process.codec import Codec
+
+
+class What(StrEnum):
+    """QUEUE: not in a slot yet. WAIT: ready for a stage, RUN: computed there. LOST: so long with a worker that died.
+    LEFT: with a worker when the answer, an error, was decided. ORDER: done before earlier frames of its stream.
+    """
+
+    QUEUE = "queue"
+    COPY_IN = "copy_in"
+    WAIT = "wait"
+    RUN = "run"
+    LOST = "lost"
+    LEFT = "left"
+    COPY_OUT = "copy_out"
+    ORDER = "order"
+
+
+class Step(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """`begin_s`: since the frame's arrival. `stage` is -1, and what follows nothing, where it was with no stage.
+
+    `attempt` counts the frame's starts; `frames`: of the run. Steps of stages that run side by side overlap.
+    """
+
+    what: What
+    begin_s: float
+    seconds: float
+    stage: int = -1
+    place: str = ""
+    epoch: int = -1
+    attempt: int = 0
+    frames: int = 1
+
+
+class FrameTraced(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """A frame that was looked at closely, from its arrival (`arrived_ns` since 1970) to its answer.
+
+    `parent_id`: the caller's span, of the same trace; "": none. `code`: OK or an error's.
+    """
+
+    trace_id: str
+    parent_id: str
+    frame: int
+    code: str
+    arrived_ns: int
+    latency_s: float
+    steps: tuple[Step, ...]
+
+
+class ServeTraces(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Begin. `url`: of an OTLP receiver (HTTP, protobuf). The rest is told with every span."""
+
+    url: str
+    model: str
+    model_version: str
+    version: str
+    instance: str
+
+
+class EndTraces(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Send what there is, and end."""
+
+
+class TracesCounted(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Frames since it was last said: `sent`, and `lost`, `why`."""
+
+    sent: int
+    lost: int
+    why: str = ""
+
+
+ToTracer: TypeAlias = ServeTraces | FrameTraced | EndTraces
+FromTracer: TypeAlias = TracesCounted
+
+TO_TRACER: Final[Codec[ToTracer]] = Codec(ToTracer)
+FROM_TRACER: Final[Codec[FromTracer]] = Codec(FromTracer)

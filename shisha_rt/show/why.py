@@ -1,0 +1,81 @@
+"""What a frame waited for, in words: for `status --why` and the page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from shisha_rt.show.picture import milliseconds
+
+_NEGLIGIBLE: Final = 0.001
+"""Part of a frame's time. Less is not told, unless something was lost."""
+_NOTHING_YET: Final = "no frame has been looked at in the last minute"
+
+
+def why_lines(status: Mapping[str, Any]) -> list[str]:
+    """A headline on the slowest frame that was looked at lately, and a line for each step that mattered, in order."""
+    slow = status.get("slow_frame")
+    if slow is None:
+        return [_NOTHING_YET]
+    whole_s = slow["latency_s"]
+    told = [
+        (step, words_of(step, before, status["frames"]["slots"]))
+        for before, step in zip([None, *slow["steps"]], slow["steps"], strict=False)
+        if step["seconds"] >= _NEGLIGIBLE * whole_s or step["what"] in ("lost", "left")
+    ]
+    width = max((len(milliseconds(step["seconds"])) for step, _ in told), default=0)
+    return [_headline(slow), *(f"{milliseconds(step['seconds']):>{width}}  {words}" for step, words in told)]
+
+
+def _headline(slow: Mapping[str, Any]) -> str:
+    looked_at, whole_s = slow["looked_at"], slow["latency_s"]
+    one = f"the slowest of {looked_at} frames" if looked_at > 1 else "the one frame"
+    ended = "" if slow["code"] == "OK" else f" and ended in {slow['code']}"
+    head = f"{one} looked at lately took {milliseconds(whole_s)}{ended}, {slow['ago_s']:.0f} s ago"
+    most = max(slow["steps"], key=lambda step: step["seconds"])
+    share = most["seconds"] / whole_s if whole_s else 0.0
+    trace = f" (trace {slow['trace_id']})" if slow["trace_id"] else ""
+    return f"{head}: {share:.0%} of it {_SHORT[most['what']]}{trace}"
+
+
+def words_of(step: Mapping[str, Any], before: Mapping[str, Any] | None, slots: int) -> str:
+    """One step. `before`: the one before it; `slots`: how many frames may be under way."""
+    what, where = step["what"], _where(step)
+    changed = before is not None and "epoch" in step and before.get("epoch", step["epoch"]) != step["epoch"]
+    under = f", now under another plan (epoch {step['epoch']})" if changed else ""
+    beside = f", together with {step['frames'] - 1} more" if step["frames"] > 1 else ""
+    match what:
+        case "queue":
+            return f"waiting to be admitted: {slots} frames may be under way at once"
+        case "copy_in":
+            return "its inputs were copied in"
+        case "wait":
+            again = before is not None and before["what"] == "lost"
+            return f"{'again ' if again else ''}waiting for {where}, which had other frames to compute{under}"
+        case "run":
+            return f"computed by {where}{beside}{under}"
+        case "lost":
+            return f"lost with the worker on {step['place']}, which ended while it had the frame"
+        case "left":
+            return f"with {where} when the answer was decided"
+        case "copy_out":
+            return "its outputs were copied out"
+        case "order":
+            return "waiting for earlier frames of its stream"
+    return f"{what} {where}"
+
+
+_SHORT: Final = {
+    "queue": "waiting to be admitted",
+    "copy_in": "copying its inputs",
+    "wait": "waiting for a stage",
+    "run": "computing",
+    "lost": "lost with a worker that ended",
+    "left": "with a worker when its answer was decided",
+    "copy_out": "copying its outputs",
+    "order": "waiting for earlier frames of its stream",
+}
+
+
+def _where(step: Mapping[str, Any]) -> str:
+    return f"stage {step['stage']} on {step['place']}" if "stage" in step else ""

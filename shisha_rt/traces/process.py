@@ -1,0 +1,114 @@
+"""`python -m shisha_rt.traces.process CHANNEL PARENT`: sends what the daemon says of frames to an OTLP receiver.
+
+A receiver that is slow or gone costs the daemon nothing: what does not fit here any more is dropped, and counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import sys
+from collections import deque
+from typing import Final
+
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.trace.export import SpanExportResult
+
+from shisha_rt.messages.traces import (
+    FROM_TRACER,
+    TO_TRACER,
+    EndTraces,
+    FrameTraced,
+    ServeTraces,
+    ToTracer,
+    TracesCounted,
+)
+from shisha_rt.process.channel import Channel, ChannelBroken
+from shisha_rt.process.parent import die_with, show_life
+from shisha_rt.traces.spans import Spans
+
+MOST_WAITING: Final = 2048
+"""Frames; more are dropped, the oldest first."""
+_MOST_AT_ONCE: Final = 256
+_GATHERED_S: Final = 0.5
+_WITHIN_S: Final = 10.0
+
+
+class _Tracer:
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._begun: asyncio.Future[ServeTraces] = asyncio.get_running_loop().create_future()
+        self._waiting: deque[FrameTraced] = deque()
+        self._some = asyncio.Event()
+        self._ending = asyncio.Event()
+        self._dropped = 0
+        asyncio.get_running_loop().add_reader(channel.fileno(), self._hear)
+
+    async def run(self) -> None:
+        settings = await self._begun
+        spans = Spans(settings)
+        exporter = OTLPSpanExporter(endpoint=f"{settings.url.rstrip('/')}/v1/traces", timeout=_WITHIN_S)
+        while self._waiting or not self._ending.is_set():
+            await self._some.wait()
+            if not self._ending.is_set() and len(self._waiting) < _MOST_AT_ONCE:
+                with contextlib.suppress(TimeoutError):  # more may come
+                    async with asyncio.timeout(_GATHERED_S):
+                        await self._ending.wait()
+            frames = [self._waiting.popleft() for _ in range(min(_MOST_AT_ONCE, len(self._waiting)))]
+            if not self._waiting and not self._ending.is_set():
+                self._some.clear()
+            if frames:
+                result = await asyncio.to_thread(
+                    exporter.export, [span for traced in frames for span in spans.of(traced)]
+                )
+                self._count(len(frames), sent=result is SpanExportResult.SUCCESS, to=settings.url)
+
+    def _count(self, frames: int, *, sent: bool, to: str) -> None:
+        dropped, self._dropped = self._dropped, 0
+        lost = dropped if sent else dropped + frames
+        why = "" if not lost else f"{to} is too slow" if sent else f"{to} does not take them"
+        with contextlib.suppress(ChannelBroken):
+            self._channel.send(FROM_TRACER.encode(TracesCounted(frames if sent else 0, lost, why)))
+
+    def _hear(self) -> None:
+        for data in self._channel.receive():
+            self._take(TO_TRACER.decode(data))
+        if not self._channel.open:
+            self._take(EndTraces())
+
+    def _take(self, message: ToTracer) -> None:
+        match message:
+            case ServeTraces():
+                self._begun.set_result(message)
+            case FrameTraced():
+                if len(self._waiting) >= MOST_WAITING:
+                    self._waiting.popleft()
+                    self._dropped += 1
+                self._waiting.append(message)
+                self._some.set()
+            case EndTraces():
+                if not self._begun.done():
+                    raise SystemExit(0)
+                self._ending.set()
+                self._some.set()
+
+
+async def _serve(fd: int) -> None:
+    channel = Channel(socket.socket(fileno=fd), blocking=False)
+    show_life(channel)
+    await _Tracer(channel).run()
+
+
+def main() -> None:
+    channel, parent = map(int, sys.argv[1:])
+    die_with(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the daemon, which still has frames to tell of
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # the daemon says what was lost, and why
+    asyncio.run(_serve(channel))
+
+
+if __name__ == "__main__":
+    main()

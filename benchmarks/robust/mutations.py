@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import onnx
-from google.protobuf.descriptor import FieldDescriptor  # type: ignore[import-untyped]
+from google.protobuf.descriptor import FieldDescriptor
 
 _NUMBERS: Final = (0, 1, -1, 2, 7, 65, 127, 255, 256, 2**31 - 1, 2**31, -(2**31), 2**53, 2**63 - 1, -(2**63), 2**64)
 _FLOATS: Final = (0.0, -0.0, 0.5, -1.0, 1e-320, 1e-30, 1e30, 1e308, float("nan"), float("inf"), float("-inf"))

@@ -91,8 +91,11 @@ class PlainHistogram(Collector):
         family = self._family()
         names = [*map(str, self._bounds), "+Inf"]
         for values, series in list(self._series.items()):
-            exemplars = map(series.exemplars.get, range(len(names)))
-            buckets = list(zip(names, accumulate(series.counts[:]), exemplars, strict=True))
+            counts, exemplars = accumulate(series.counts[:]), series.exemplars.copy()
+            buckets: list[tuple[str, float] | tuple[str, float, Exemplar]] = [
+                (name, count, exemplars[bucket]) if bucket in exemplars else (name, count)
+                for bucket, (name, count) in enumerate(zip(names, counts, strict=True))
+            ]
             family.add_metric(values, buckets, series.sum)
         yield family
 

@@ -370,10 +370,11 @@ class Shell:
     def _run(self, instruction: do.RunPart) -> None:
         d = instruction.descriptor
         ticket: Ticket = instruction.ticket
-        for shared in (instruction, *instruction.beside):
-            if shared.ticket.trace is not None:
+        tickets: list[Ticket] = [ticket, *(shared.ticket for shared in instruction.beside)]
+        for traced in tickets:
+            if traced.trace is not None:
                 place = self.cores.lifecycle.places.workers[d.incarnation].place
-                shared.ticket.trace.dealt(d, place, instruction.ready_s, time.monotonic())
+                traced.trace.dealt(d, place, instruction.ready_s, time.monotonic())
         layout = ticket.request.layout
         ready_ns = int(instruction.ready_s * 1e9)
         if not (instruction.reads or instruction.writes or instruction.beside):

@@ -13,7 +13,7 @@ from typing import Final
 
 from shisha_rt.core.lifecycle.events import Descriptor
 from shisha_rt.daemon.front.requests import Ticket
-from shisha_rt.messages.traces import FrameTraced, Step, What
+from shisha_rt.messages.traces import FrameTraced, TracedStep, What
 from shisha_rt.protocol.traceparent import TraceParent, read_traceparent
 
 _LOOK_AT_LEAST_S: Final = 1.0
@@ -32,14 +32,14 @@ class FrameTrace:
         self.trace_id = f"{random.getrandbits(128) or 1:032x}" if parent is None else parent.trace_id
         self._arrived_s = self._filled_s = arrived_s
         self.arrived_ns = time.time_ns() - int((time.monotonic() - arrived_s) * 1e9)
-        self._steps: list[Step] = []
+        self._steps: list[TracedStep] = []
         self._out: dict[int, tuple[float, float, str, Descriptor]] = {}
 
     def filled(self, begin_s: float, now_s: float) -> None:
         """Its inputs have been copied in, from `begin_s` until now."""
         arrived_s, self._filled_s = self._arrived_s, now_s
-        self._steps.append(Step(What.QUEUE, 0.0, begin_s - arrived_s))
-        self._steps.append(Step(What.COPY_IN, begin_s - arrived_s, now_s - begin_s))
+        self._steps.append(TracedStep(What.QUEUE, 0.0, begin_s - arrived_s))
+        self._steps.append(TracedStep(What.COPY_IN, begin_s - arrived_s, now_s - begin_s))
 
     def dealt(self, part: Descriptor, place: str, ready_s: float, now_s: float) -> None:
         """A part of it goes to a worker. What it was, or what was out before a new start, is lost."""
@@ -53,12 +53,12 @@ class FrameTrace:
         ready_s, dealt_s, place, part = self._out.pop(stage)
         began_s = max(dealt_s, now_s - service_s)
         where = stage, place, part.epoch, part.attempt, 1 + len(part.beside)
-        self._steps.append(Step(What.WAIT, ready_s - self._arrived_s, began_s - ready_s, *where))
-        self._steps.append(Step(What.RUN, began_s - self._arrived_s, now_s - began_s, *where))
+        self._steps.append(TracedStep(What.WAIT, ready_s - self._arrived_s, began_s - ready_s, *where))
+        self._steps.append(TracedStep(What.RUN, began_s - self._arrived_s, now_s - began_s, *where))
 
     def collected(self, begin_s: float, now_s: float) -> None:
         """Its outputs have been copied out, from `begin_s` until now."""
-        self._steps.append(Step(What.COPY_OUT, begin_s - self._arrived_s, now_s - begin_s))
+        self._steps.append(TracedStep(What.COPY_OUT, begin_s - self._arrived_s, now_s - begin_s))
 
     def ended(self, ticket: Ticket) -> FrameTraced:
         """The whole of it, once it is answered."""
@@ -66,11 +66,11 @@ class FrameTrace:
         for stage in list(self._out):
             self._end(What.LEFT, stage, ended_s)
         if not self._steps:
-            self._steps.append(Step(What.QUEUE, 0.0, latency_s))
+            self._steps.append(TracedStep(What.QUEUE, 0.0, latency_s))
         last = self._steps[-1]
         after_s = last.begin_s + last.seconds
         if last.what is What.COPY_OUT and latency_s - after_s > _NEGLIGIBLE_S:
-            self._steps.append(Step(What.ORDER, after_s, latency_s - after_s))
+            self._steps.append(TracedStep(What.ORDER, after_s, latency_s - after_s))
         code = "OK" if ticket.error is None else ticket.error.code.value
         parent_id = "" if self.parent is None else self.parent.span_id
         return FrameTraced(self.trace_id, parent_id, ticket.frame, code, self.arrived_ns, latency_s, tuple(self._steps))
@@ -78,8 +78,8 @@ class FrameTrace:
     def _end(self, what: What, stage: int, end_s: float) -> None:
         ready_s, dealt_s, place, part = self._out.pop(stage)
         where = stage, place, part.epoch, part.attempt, 1 + len(part.beside)
-        self._steps.append(Step(What.WAIT, ready_s - self._arrived_s, dealt_s - ready_s, *where))
-        self._steps.append(Step(what, dealt_s - self._arrived_s, max(0.0, end_s - dealt_s), *where))
+        self._steps.append(TracedStep(What.WAIT, ready_s - self._arrived_s, dealt_s - ready_s, *where))
+        self._steps.append(TracedStep(what, dealt_s - self._arrived_s, max(0.0, end_s - dealt_s), *where))
 
 
 class Tracing:
@@ -108,9 +108,13 @@ class Tracing:
         ticket.trace = FrameTrace(ticket.arrived_s, parent)
 
     def ended(self, ticket: Ticket) -> str | None:
-        """A frame that is looked at has been answered. Returns the id of its trace, if that is sent."""
+        """A frame that is looked at has been answered, and is looked at no more, whatever of it is still out.
+
+        Returns the id of its trace, if that is sent.
+        """
         assert ticket.trace is not None
         traced = ticket.trace.ended(ticket)
+        ticket.trace = None
         self._turn()
         count, slowest = self._seen[0]
         if slowest is None or traced.latency_s > slowest.latency_s:

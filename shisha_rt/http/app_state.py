@@ -103,12 +103,12 @@ class AppState:
 
     def counted(self) -> HttpCounted | None:
         """Since the last call; None: nothing."""
-        counts = self._by_status, self._refused, self._by_code
-        if not any(counts):
+        if not (self._by_status or self._refused or self._by_code):
             return None
-        counted = HttpCounted(*map(dict, counts))
-        for count in counts:
-            count.clear()
+        counted = HttpCounted(dict(self._by_status), dict(self._refused), dict(self._by_code))
+        self._by_status.clear()
+        self._refused.clear()
+        self._by_code.clear()
         return counted
 
     async def close(self) -> None:

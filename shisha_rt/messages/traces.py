@@ -25,7 +25,7 @@ class What(StrEnum):
     ORDER = "order"
 
 
-class Step(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class TracedStep(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """`begin_s`: since the frame's arrival. `stage` is -1, and what follows nothing, where it was with no stage.
 
     `attempt` counts the frame's starts; `frames`: of the run. Steps of stages that run side by side overlap.
@@ -53,7 +53,7 @@ class FrameTraced(msgspec.Struct, frozen=True, array_like=True, tag=True):
     code: str
     arrived_ns: int
     latency_s: float
-    steps: tuple[Step, ...]
+    steps: tuple[TracedStep, ...]
 
 
 class ServeTraces(msgspec.Struct, frozen=True, array_like=True, tag=True):

@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from shisha_rt.messages.traces import FrameTraced, ServeTraces, Step, What
+from shisha_rt.messages.traces import FrameTraced, ServeTraces, TracedStep, What
 
 _SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
 
@@ -73,9 +73,9 @@ class Spans:
         return spans
 
 
-def turns_of(traced: FrameTraced) -> Iterator[tuple[str, Step]]:
+def turns_of(traced: FrameTraced) -> Iterator[tuple[str, TracedStep]]:
     """What changed on a frame's way: another plan took it over, or a part of it ran again."""
-    before: Step | None = None
+    before: TracedStep | None = None
     lost: set[int] = set()
     for step in traced.steps:
         if step.stage < 0:
@@ -90,12 +90,12 @@ def turns_of(traced: FrameTraced) -> Iterator[tuple[str, Step]]:
         before = step
 
 
-def _name(step: Step) -> str:
+def _name(step: TracedStep) -> str:
     what = step.what.value.replace("_", " ")
     return what if step.stage < 0 else f"stage {step.stage} {what}"
 
 
-def _attributes(step: Step) -> dict[str, str | int]:
+def _attributes(step: TracedStep) -> dict[str, str | int]:
     if step.stage < 0:
         return {}
     return {

@@ -11,7 +11,7 @@ from shisha_rt.core.lifecycle.events import Beside, Descriptor
 from shisha_rt.daemon.front.requests import Ticket
 from shisha_rt.daemon.tracing import FrameTrace, Tracing
 from shisha_rt.errors import Error
-from shisha_rt.messages.traces import FROM_TRACER, TO_TRACER, FrameTraced, Step, TracesCounted, What
+from shisha_rt.messages.traces import FROM_TRACER, TO_TRACER, FrameTraced, TracedStep, TracesCounted, What
 from shisha_rt.protocol.request import InferRequest
 from shisha_rt.protocol.traceparent import read_traceparent
 
@@ -153,6 +153,7 @@ def test_the_slowest_is_told_until_it_is_old(monkeypatch: pytest.MonkeyPatch) ->
         tracing.arrived(one)
         one.latency_s = latency_s
         assert tracing.ended(one) is None, "nobody can look it up"
+        assert one.trace is None, "a part of it may come back yet"
     slow = tracing.slow()
     assert slow is not None
     assert (slow["frame"], slow["latency_s"], slow["looked_at"], slow["trace_id"]) == (1, 3.0, 3, None)
@@ -163,7 +164,7 @@ def test_the_slowest_is_told_until_it_is_old(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_messages_cross_as_they_are() -> None:
-    step = Step(What.RUN, 0.1, 0.2, 0, "p0", 1, 0, 2)
+    step = TracedStep(What.RUN, 0.1, 0.2, 0, "p0", 1, 0, 2)
     traced = FrameTraced("1" * 32, "", 7, "OK", 10**18, 0.5, (step,))
     assert TO_TRACER.decode(TO_TRACER.encode(traced)) == traced
     counted = TracesCounted(3, 1, "gone")

@@ -58,19 +58,20 @@ def addresses_of(settings: Settings) -> Addresses:
         settings.trace_ratio,
     )
     if addresses.grpc:
-        _check_extra(f"grpc {addresses.grpc[0]}: grpcio", "grpc", "grpc")
+        _check_extra(f"grpc {addresses.grpc[0]}", "grpcio", "grpc", "grpc")
     if addresses.otlp is not None:
         if not addresses.otlp.startswith(("http://", "https://")):
             expected = "expected that of an OTLP receiver over HTTP, as http://127.0.0.1:4318"
             raise BadInput(f"otlp {addresses.otlp!r}: {expected}", Error.BAD_ENDPOINT)
-        _check_extra(f"otlp {addresses.otlp}: OpenTelemetry", "opentelemetry.exporter.otlp.proto.http", "otel")
+        _check_extra(f"otlp {addresses.otlp}", "OpenTelemetry", "opentelemetry.exporter.otlp.proto.http", "otel")
     _check_http(addresses)
     return addresses
 
 
-def _check_extra(what: str, module: str, extra: str) -> None:
+def _check_extra(where: str, package: str, module: str, extra: str) -> None:
     if not is_installed(module):
-        raise BadInput(f"{what} is missing, expected the extra {extra!r}: {pip_install(extra)}", Error.EXTRA_MISSING)
+        expected = f"expected the extra {extra!r}: {pip_install(extra)}"
+        raise BadInput(f"{where}: {package} is missing, {expected}", Error.EXTRA_MISSING)
 
 
 def _check_http(addresses: Addresses) -> None:

@@ -59,7 +59,7 @@ class GrpcAbout:
 
     async def repository_model_load(self, request: Any, caller: Caller) -> Mapping[str, Any]:
         given = given_parameters(request.parameters)
-        wanted = {name: str(given[name]) for name in ("model", "version") if name in given}
+        wanted: dict[str, str | None] = {name: str(given[name]) for name in ("model", "version") if name in given}
         await self._about.change(caller, "model_load", request.model_name, wanted)
         return {}
 

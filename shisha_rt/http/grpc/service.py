@@ -46,7 +46,7 @@ async def serve_grpc(settings: ServeHttp, app_state: AppState, served: Served, l
     """Serve until the daemon has given its last answers; `listens` is called once clients can connect."""
     most_bytes = max(settings.max_message_bytes, _LEAST_MESSAGE_BYTES)
     server = grpc.aio.server(
-        [_handlers(app_state, served, most_bytes)],
+        handlers=[_handlers(app_state, served, most_bytes)],
         options=[
             ("grpc.so_reuseport", 1),
             ("grpc.max_receive_message_length", most_bytes),

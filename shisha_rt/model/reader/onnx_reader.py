@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import onnx
 import onnx.inliner
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # its stubs are a package apart
+from google.protobuf.message import DecodeError  # its stubs are a package apart
 
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.model.clean import clean, without_weights

@@ -385,8 +385,8 @@ def _read_infer(header: InferHeader, raw: Sequence[Buffer], signature: Signature
         raise
     parameters = header.parameters or _NO_PARAMETERS
     asked = header.id, parameters.stream, parameters.sequence, parameters.deadline_ms
-    tensor_fields = tensors, outputs, sum(map(len, raw)), layout, lent_in, lent_out, frames
-    return InferRequest(*asked, *tensor_fields, parameters.priority, parameters.traceparent)
+    size_bytes, priority, trace = sum(map(len, raw)), parameters.priority, parameters.traceparent
+    return InferRequest(*asked, tensors, outputs, size_bytes, layout, lent_in, lent_out, frames, priority, trace)
 
 
 def _read_tensors(

@@ -1,13 +1,16 @@
-"""The client against a real socket, whose other end follows a script."""
+"""Both clients against a real socket, whose other end follows a script."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,10 +35,24 @@ from shisha_rt.plan.form import read
 from shisha_rt.plan.plan import Plan
 from shisha_rt.protocol.header import TensorHeader, encode_infer
 from shisha_rt.protocol.operations import Cancel, Events, PlanSet
+from tests.client.awaited import AwaitedClient
 from tests.protocol.gateway import SIGNATURE, Frame, Gateway, Gone, Script
+from tests.wording import raised
 
 LONG_S = 10.0
 SHORT_S = 0.2
+
+Connect = Callable[..., Any]
+
+
+@pytest.fixture(params=["synchronous", "asynchronous"])
+def client_of(request: pytest.FixtureRequest) -> Iterator[Connect]:
+    """Either client, which these tests cannot tell apart."""
+    if request.param == "synchronous":
+        yield Client
+    else:
+        with asyncio.Runner() as runner:
+            yield partial(AwaitedClient, runner)
 
 
 def frame_of(value: float) -> Array:
@@ -73,8 +90,8 @@ def odd_ones_fail(gateway: Gateway, frame: Frame) -> None:
         gateway.answer(frame)
 
 
-def test_infer_gives_the_output_and_what_the_daemon_says_of_it() -> None:
-    with Gateway() as gateway, Client(gateway.endpoint, timeout_s=LONG_S) as client:
+def test_infer_gives_the_output_and_what_the_daemon_says_of_it(client_of: Connect) -> None:
+    with Gateway() as gateway, client_of(gateway.endpoint, timeout_s=LONG_S) as client:
         answer = client.infer(frame_of(7), stream="camera", sequence=3)
         np.testing.assert_array_equal(answer.output, frame_of(14))
         assert (answer.epoch, answer.frame, answer.sequence) == (1, 7, 3)
@@ -83,8 +100,8 @@ def test_infer_gives_the_output_and_what_the_daemon_says_of_it() -> None:
         assert answer.output.base is not None  # a view of the message
 
 
-def test_the_metadata_is_fetched_once() -> None:
-    with Gateway() as gateway, Client(gateway.endpoint, timeout_s=LONG_S) as client:
+def test_the_metadata_is_fetched_once(client_of: Connect) -> None:
+    with Gateway() as gateway, client_of(gateway.endpoint, timeout_s=LONG_S) as client:
         for value in range(3):
             client.infer({"x": frame_of(value)})
         assert [op for op, _ in gateway.asked] == ["server_metadata", "model_metadata"]
@@ -101,88 +118,90 @@ def test_the_metadata_is_fetched_once() -> None:
         ({"x": [1.0, 2.0, 3.0]}, "list"),
     ],
 )
-def test_inputs_that_the_model_does_not_take_are_not_sent(inputs: dict[str, Array], complaint: str) -> None:
+def test_inputs_that_the_model_does_not_take_are_not_sent(
+    client_of: Connect, inputs: dict[str, Array], complaint: str
+) -> None:
     def unexpected(gateway: Gateway, frame: Frame) -> None:
         raise AssertionError("sent")
 
     with (
         Gateway(unexpected) as gateway,
-        Client(gateway.endpoint, timeout_s=LONG_S) as client,
+        client_of(gateway.endpoint, timeout_s=LONG_S) as client,
         pytest.raises(InvalidArgument, match=complaint),
     ):
         client.infer(inputs)
 
 
 @pytest.mark.parametrize("deadline_s", [-1.0, float("nan"), float("inf")])
-def test_a_deadline_must_be_a_time(deadline_s: float) -> None:
+def test_a_deadline_must_be_a_time(client_of: Connect, deadline_s: float) -> None:
     with (
         Gateway() as gateway,
-        Client(gateway.endpoint, timeout_s=LONG_S) as client,
-        pytest.raises(InvalidArgument, match="deadline_s"),
+        client_of(gateway.endpoint, timeout_s=LONG_S) as client,
+        raised(InvalidArgument, Error.MALFORMED_REQUEST, match="deadline_s"),
     ):
         client.infer(frame_of(1), deadline_s=deadline_s)
 
 
-def test_outputs_may_be_chosen_by_name() -> None:
-    with Gateway() as gateway, Client(gateway.endpoint, timeout_s=LONG_S) as client:
+def test_outputs_may_be_chosen_by_name(client_of: Connect) -> None:
+    with Gateway() as gateway, client_of(gateway.endpoint, timeout_s=LONG_S) as client:
         assert list(client.infer(frame_of(1), outputs=["y"]).outputs) == ["y"]
-        with pytest.raises(InvalidArgument, match="no output 'z'"):
+        with raised(InvalidArgument, Error.UNKNOWN_TENSOR, match="no output 'z'"):
             client.infer(frame_of(1), outputs=["z"])
 
 
-def test_arrays_that_are_not_contiguous_are_sent_right() -> None:
+def test_arrays_that_are_not_contiguous_are_sent_right(client_of: Connect) -> None:
     values = np.arange(6, dtype=np.float32).reshape(3, 2).T[:1]
     assert not values.flags.c_contiguous
-    with Gateway() as gateway, Client(gateway.endpoint, timeout_s=LONG_S) as client:
+    with Gateway() as gateway, client_of(gateway.endpoint, timeout_s=LONG_S) as client:
         np.testing.assert_array_equal(client.infer(values).output, 2 * values)
 
 
-def test_an_error_answer_becomes_the_exception_of_its_code() -> None:
+def test_an_error_answer_becomes_the_exception_of_its_code(client_of: Connect) -> None:
     def too_late(gateway: Gateway, frame: Frame) -> None:
         gateway.fail(frame, Error.DEADLINE_PASSED, "after 5 ms")
 
-    with Gateway(too_late) as gateway, Client(gateway.endpoint, timeout_s=LONG_S) as client:
-        with pytest.raises(DeadlineExceeded, match="after 5 ms") as caught:
+    with Gateway(too_late) as gateway, client_of(gateway.endpoint, timeout_s=LONG_S) as client:
+        with raised(DeadlineExceeded, Error.DEADLINE_PASSED, match="after 5 ms") as caught:
             client.infer(frame_of(1), deadline_s=0.005, request_id="mine")
         assert (caught.value.code, caught.value.kind) == (Code.DEADLINE_EXCEEDED, Error.DEADLINE_PASSED)
         assert caught.value.request_id == "mine"
-        with pytest.raises(NotFound):
+        with raised(NotFound, Error.UNKNOWN_MODEL):
             client.call("model_metadata", model_name="another")
 
 
 @pytest.mark.parametrize("reply", [b"", b"[]", b'{"id":null,"error":{"code":"INTERNAL","message":""}}', b'{"id":"x"}'])
-def test_replies_that_match_nothing_are_ignored(reply: bytes) -> None:
+def test_replies_that_match_nothing_are_ignored(client_of: Connect, reply: bytes) -> None:
     def chatter(gateway: Gateway, frame: Frame) -> None:
         gateway.send(frame, reply)
         gateway.answer(frame)
         gateway.answer(frame)
 
-    with Gateway(chatter) as gateway, Client(gateway.endpoint, timeout_s=LONG_S) as client:
+    with Gateway(chatter) as gateway, client_of(gateway.endpoint, timeout_s=LONG_S) as client:
         assert [client.infer(frame_of(value)).frame for value in range(3)] == [0, 1, 2]
 
 
-def test_silence_is_a_timeout_and_cancels_the_frame() -> None:
-    with Gateway(never) as gateway, Client(gateway.endpoint, timeout_s=LONG_S) as client:
-        with pytest.raises(Timeout, match=r"no answer.* within 0\.2 s"):
+def test_silence_is_a_timeout_and_cancels_the_frame(client_of: Connect) -> None:
+    with Gateway(never) as gateway, client_of(gateway.endpoint, timeout_s=LONG_S) as client:
+        with raised(Timeout, Error.NO_ANSWER, match=r"no answer.* within 0\.2 s"):
             client.infer(frame_of(1), timeout_s=SHORT_S, request_id="slow")
         assert gateway.cancelled.wait(LONG_S)
         assert ("cancel", Cancel("slow")) in gateway.asked
         assert client.live()
 
 
-def test_nobody_there_is_unavailable_and_says_what_to_start() -> None:
+def test_nobody_there_is_unavailable_and_says_what_to_start(client_of: Connect) -> None:
     with (
-        Client("tcp://127.0.0.1:1", timeout_s=SHORT_S) as client,
-        pytest.raises(Unavailable, match=r"no daemon at tcp://127\.0\.0\.1:1 .*shisha-rt serve"),
+        client_of("tcp://127.0.0.1:1", timeout_s=SHORT_S) as client,
+        raised(Unavailable, Error.NO_DAEMON, match=r"no daemon at tcp://127\.0\.0\.1:1 .*shisha-rt serve"),
     ):
         client.infer(frame_of(1))
 
 
-def test_a_daemon_that_vanishes_makes_all_in_flight_unavailable_and_the_next_one_serves() -> None:
-    with Client("tcp://127.0.0.1:1"):  # another client in the same process changes nothing
+def test_a_daemon_that_vanishes_makes_all_in_flight_unavailable_and_the_next_one_serves(client_of: Connect) -> None:
+    with client_of("tcp://127.0.0.1:1"):  # another client in the same process changes nothing
         with Gateway(vanish) as gateway:
-            client = Client(gateway.endpoint, timeout_s=LONG_S)
-            with pytest.raises(Unavailable, match="was lost"):
+            client = client_of(gateway.endpoint, timeout_s=LONG_S)
+            with raised(Unavailable, Error.CONNECTION_LOST, match="was lost"):
                 client.infer(frame_of(1))
         seen: list[float] = []
 
@@ -196,7 +215,7 @@ def test_a_daemon_that_vanishes_makes_all_in_flight_unavailable_and_the_next_one
             assert [op for op, _ in successor.asked] == ["server_metadata", "model_metadata"]
 
 
-def test_a_changed_instance_makes_all_in_flight_unavailable() -> None:
+def test_a_changed_instance_makes_all_in_flight_unavailable(client_of: Connect) -> None:
     """As behind a proxy: the connection stays, the daemon does not."""
 
     def replaced(gateway: Gateway, frame: Frame) -> None:
@@ -204,22 +223,22 @@ def test_a_changed_instance_makes_all_in_flight_unavailable() -> None:
 
     with (
         Gateway(replaced) as gateway,
-        Client(gateway.endpoint, timeout_s=LONG_S) as client,
-        pytest.raises(Unavailable, match="restarted"),
+        client_of(gateway.endpoint, timeout_s=LONG_S) as client,
+        raised(Unavailable, Error.CONNECTION_LOST, match="restarted"),
     ):
         client.infer(frame_of(1))
 
 
-def test_a_stream_is_in_order_whatever_the_order_of_the_answers() -> None:
+def test_a_stream_is_in_order_whatever_the_order_of_the_answers(client_of: Connect) -> None:
     with (
         Gateway(in_reverse(4)) as gateway,
-        Client(gateway.endpoint, timeout_s=LONG_S) as client,
+        client_of(gateway.endpoint, timeout_s=LONG_S) as client,
         client.stream(in_flight=4) as stream,
     ):
         assert [answer.frame for answer in stream.run(frames(12))] == list(range(12))
 
 
-def test_a_stream_has_no_more_in_flight_than_it_may() -> None:
+def test_a_stream_has_no_more_in_flight_than_it_may_and_can_run_again(client_of: Connect) -> None:
     taken = 0
 
     def source() -> Iterator[Array]:
@@ -230,43 +249,47 @@ def test_a_stream_has_no_more_in_flight_than_it_may() -> None:
 
     with (
         Gateway() as gateway,
-        Client(gateway.endpoint, timeout_s=LONG_S) as client,
+        client_of(gateway.endpoint, timeout_s=LONG_S) as client,
         client.stream(in_flight=3) as stream,
     ):
-        for given, answer in enumerate(stream.run(source())):
-            assert answer.frame == given
-            assert taken - given <= 3
+        for _ in range(2):
+            taken = given = 0
+            for answer in stream.run(source()):
+                assert answer.frame == given
+                given += 1
+                assert taken - given <= 3
+            assert given == 10
 
 
-def test_a_stream_may_take_its_frames_from_one_array() -> None:
+def test_a_stream_may_take_its_frames_from_one_array(client_of: Connect) -> None:
     def source() -> Iterator[Array]:
         array = frame_of(0)
         for value in range(20):
             array[:] = value
             yield array
 
-    with Gateway() as gateway, Client(gateway.endpoint, timeout_s=LONG_S) as client, client.stream() as stream:
+    with Gateway() as gateway, client_of(gateway.endpoint, timeout_s=LONG_S) as client, client.stream() as stream:
         assert [answer.frame for answer in stream.run(source())] == list(range(20))
 
 
-def test_a_frame_that_fails_is_raised_at_its_turn() -> None:
-    with Gateway(odd_ones_fail) as gateway, Client(gateway.endpoint, timeout_s=LONG_S) as client:
+def test_a_frame_that_fails_is_raised_at_its_turn(client_of: Connect) -> None:
+    with Gateway(odd_ones_fail) as gateway, client_of(gateway.endpoint, timeout_s=LONG_S) as client:
         with client.stream() as stream:
             answers = stream.run(frames(4))
             assert next(answers).frame == 0
-            with pytest.raises(ResourceExhausted):
+            with raised(ResourceExhausted, Error.TOO_MANY_FRAMES):
                 next(answers)
         assert client.live()
 
 
-def test_frames_that_fail_are_returned_on_request() -> None:
+def test_frames_that_fail_are_returned_on_request(client_of: Connect) -> None:
     def source() -> Iterator[Array]:
         yield from frames(2)
         yield np.zeros(1, np.int8)
 
     with (
         Gateway(odd_ones_fail) as gateway,
-        Client(gateway.endpoint, timeout_s=LONG_S) as client,
+        client_of(gateway.endpoint, timeout_s=LONG_S) as client,
         client.stream() as stream,
     ):
         first, second, third = stream.run(source(), errors="return")
@@ -275,7 +298,7 @@ def test_frames_that_fail_are_returned_on_request() -> None:
         assert isinstance(third, InvalidArgument)
 
 
-def test_leaving_a_stream_cancels_what_is_in_flight() -> None:
+def test_leaving_a_stream_cancels_what_is_in_flight(client_of: Connect) -> None:
     came: list[Frame] = []
 
     def answer_the_first(gateway: Gateway, frame: Frame) -> None:
@@ -284,14 +307,15 @@ def test_leaving_a_stream_cancels_what_is_in_flight() -> None:
         if len(came) == 3:
             gateway.answer(came[0])
 
-    with Gateway(answer_the_first) as gateway, Client(gateway.endpoint, timeout_s=LONG_S) as client:
+    with Gateway(answer_the_first) as gateway, client_of(gateway.endpoint, timeout_s=LONG_S) as client:
         with client.stream(in_flight=3) as stream:
             assert next(stream.run(frames(3))).frame == 0
+        assert client.live()
         assert gateway.cancelled.wait(LONG_S)
 
 
-def test_operations() -> None:
-    with Gateway() as gateway, Client(gateway.endpoint, timeout_s=LONG_S) as client:
+def test_operations(client_of: Connect) -> None:
+    with Gateway() as gateway, client_of(gateway.endpoint, timeout_s=LONG_S) as client:
         assert client.live() is True
         assert client.ready() is False
         assert client.status() == {"state": "serving"}
@@ -325,25 +349,25 @@ def test_clients_in_threads() -> None:
     assert results == [list(range(20))] * 4
 
 
-def test_a_bad_endpoint_is_refused_at_once() -> None:
-    with pytest.raises(InvalidArgument, match="endpoint 'nonsense'"):
-        Client("nonsense")
+def test_a_bad_endpoint_is_refused_at_once(client_of: Connect) -> None:
+    with raised(InvalidArgument, Error.BAD_ENDPOINT, match="endpoint 'nonsense'"):
+        client_of("nonsense")
 
 
-def test_a_closed_client_says_so() -> None:
-    client = Client("tcp://127.0.0.1:1", timeout_s=SHORT_S)
+def test_a_closed_client_says_so(client_of: Connect) -> None:
+    client = client_of("tcp://127.0.0.1:1", timeout_s=SHORT_S)
     client.close()
     client.close()
-    with pytest.raises(FailedPrecondition, match="closed"):
+    with raised(FailedPrecondition, Error.CLIENT_MISUSED, match="closed"):
         client.live()
 
 
 @pytest.mark.parametrize("kind", [zmq.Context, zmq.asyncio.Context])
-def test_a_context_of_the_callers_own(kind: type[Context]) -> None:
+def test_a_context_of_the_callers_own(client_of: Connect, kind: type[Context]) -> None:
     with (
         kind() as context,
         Gateway() as gateway,
-        Client(gateway.endpoint, timeout_s=LONG_S, context=context) as client,
+        client_of(gateway.endpoint, timeout_s=LONG_S, context=context) as client,
     ):
         assert client.live()
 
@@ -378,6 +402,6 @@ def test_a_plain_req_socket_gets_its_delimiter_back() -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="this host has no IPv6")
-def test_a_daemon_at_an_address_of_ipv6_is_reached() -> None:
-    with Gateway(endpoint="tcp://[::1]:*") as gateway, Client(gateway.endpoint, timeout_s=LONG_S) as client:
+def test_a_daemon_at_an_address_of_ipv6_is_reached(client_of: Connect) -> None:
+    with Gateway(endpoint="tcp://[::1]:*") as gateway, client_of(gateway.endpoint, timeout_s=LONG_S) as client:
         assert client.live()

@@ -1,6 +1,7 @@
 """For all tests: what must be set before anything is imported, their kinds, and the order in which they run."""
 
 import os
+import platform
 import signal
 import subprocess
 import tempfile
@@ -19,6 +20,8 @@ os.environ["SHISHA_LEASES"] = _LEASES.name
 # A job that a shell starts in the background ignores SIGINT, and so would everything that a test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+platform.processor()  # starts a process at its first call, and remembers: no unit test is to be the first
 
 _numbers = count()
 

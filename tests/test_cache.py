@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from shisha_rt.cache import LIST_FILE, cache_folder, fault_in, publish
-from shisha_rt.errors import Failure
+from shisha_rt.errors import Error, Failure
+from tests.wording import raised
 
 _BUILD_AND_HANG = """
 import sys, time
@@ -92,14 +93,14 @@ def into_a_file(target: Path) -> None:
     ("damage", "words"),
     [
         (lambda it: (it / "small").write_bytes(b""), "small has 0 bytes, expected 5"),
-        (lambda it: (it / "small").write_text("whale"), "small is not what was written there"),
-        (lambda it: (it / "small").unlink(), "small cannot be read (No such file or directory)"),
+        (lambda it: (it / "small").write_text("whale"), "small is not"),
+        (lambda it: (it / "small").unlink(), "small cannot be"),
         (lambda it: os.truncate(it / "large", LARGE_BYTES - 1), f"large has {LARGE_BYTES - 1} bytes, expected"),
-        (lambda it: os.truncate(it / LIST_FILE, 20), "has no list of its files"),
-        (lambda it: (it / LIST_FILE).write_bytes(b"\xff"), "has no list of its files"),
-        (lambda it: (it / LIST_FILE).unlink(), "has no list of its files"),
-        (empty_all, "has no list of its files"),
-        (into_a_file, "has no list of its files"),
+        (lambda it: os.truncate(it / LIST_FILE, 20), "has no list"),
+        (lambda it: (it / LIST_FILE).write_bytes(b"\xff"), "has no list"),
+        (lambda it: (it / LIST_FILE).unlink(), "has no list"),
+        (empty_all, "has no list"),
+        (into_a_file, "has no list"),
     ],
     ids=[
         "empty",
@@ -161,7 +162,7 @@ def test_a_full_disk_is_said_in_one_line_and_leaves_nothing(room_bytes: int, tmp
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     said = str(failure.value)
-    assert said.startswith(f"{target}: cannot be made (File too large), expected a folder with room")
+    assert said.startswith(f"{target}: cannot be made")
     assert "XDG_CACHE_HOME" in said
     assert "\n" not in said
     assert list(tmp_path.iterdir()) == []
@@ -170,7 +171,7 @@ def test_a_full_disk_is_said_in_one_line_and_leaves_nothing(room_bytes: int, tmp
 @pytest.mark.parametrize("place", ["thing", "deep/er/thing"])
 def test_a_path_through_a_file_is_said_in_one_line(place: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("kept")
-    with pytest.raises(Failure, match=r"thing: cannot be made \((Not a directory|File exists)\), expected"):
+    with raised(Failure, Error.CACHE_UNUSABLE, match=r"thing: .* \((Not a directory|File exists)\)"):
         publish(tmp_path / "file" / place, fill)
     assert (tmp_path / "file").read_text() == "kept"
 
@@ -179,7 +180,7 @@ def test_a_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPat
     for name in ("XDG_CACHE_HOME", "HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(os, "getuid", lambda: 4_000_000)  # whom the system's list of users does not have
-    with pytest.raises(Failure, match="set XDG_CACHE_HOME"):
+    with raised(Failure, Error.CACHE_UNUSABLE, match="set XDG_CACHE_HOME"):
         cache_folder()
 
 

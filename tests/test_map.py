@@ -25,6 +25,8 @@ from typing import Final
 
 import pytest
 
+from tests.wording import says
+
 ROOT: Final = Path(__file__).parent.parent
 PACKAGES: Final = ("shisha_rt", "stages")
 
@@ -344,7 +346,7 @@ class TestTheCheckerItself:
             "shisha_rt.plan": '"""Plans. Pure."""',
             "shisha_rt.plan.x": "from shisha_rt.protocol.header import Header",
         }
-        assert impurities(sources) == ["shisha_rt.plan.x is pure but imports zmq (through shisha_rt.protocol)"]
+        assert impurities(sources) == [says("shisha_rt.plan.x is pure … (through shisha_rt.protocol)")]
 
     @pytest.mark.parametrize(
         ("docstring", "pure"),
@@ -381,7 +383,7 @@ class TestTheCheckerItself:
 
     def test_shape(self) -> None:
         sources = {"shisha_rt.plan.utils": "", "stages.worker": ""}
-        assert misshapen(sources) == ["shisha_rt.plan.utils is named after nothing"]
+        assert misshapen(sources) == [says("shisha_rt.plan.utils is named after …")]
 
     def test_order(self) -> None:
         sources = {
@@ -393,7 +395,7 @@ class TestTheCheckerItself:
             "shisha_rt.odds.ends": "",
         }
         assert misordered(sources) == [
-            "odds has no place in the order",
+            says("odds has no …"),
             "shisha_rt.errors imports shisha_rt.plan.plan.Plan",
             "shisha_rt.plan.x imports shisha_rt.daemon.server",
         ]
@@ -412,4 +414,4 @@ class TestTheCheckerItself:
             "stages.worker": "class Stage:\n    def plan(self): ...\ndef main(): ...\ndef _near(): ...",
             "stages.loop": "def plan(): ...",
         }
-        assert twins(sources) == ["Stage is defined in shisha_rt.plan.plan, stages.worker"]
+        assert twins(sources) == [says("… is defined in shisha_rt.plan.plan, stages.worker")]

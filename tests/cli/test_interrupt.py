@@ -2,24 +2,59 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
-import time
+from pathlib import Path
 
 import pytest
 
 from tests.serving.daemon_process import DaemonProcess
+from tests.waiting import PATIENCE_S, until
+
+AT_AN_IMPORT = """
+import os, signal, sys
+
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == os.environ["INTERRUPTED_AT"]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+"""
 
 
-@pytest.mark.parametrize("after_s", [0.15, 0.3, 0.45, 0.6, 0.75, 0.9, 1.2, 1.5, 2.0])
-def test_no_traceback(daemon: DaemonProcess, after_s: float) -> None:
-    """Moments are spread over the start, the imports and the frames; where each falls does not matter."""
-    command = (sys.executable, "-m", "shisha_rt", "submit", "--endpoint", daemon.endpoint, "--frames", "1000000")
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        time.sleep(after_s)
+def submitting(daemon: DaemonProcess, **environment: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "shisha_rt", "submit", "--endpoint", daemon.endpoint, "--frames", "1000000"]
+    return subprocess.Popen(
+        command, env=os.environ | environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def assert_interrupted(process: subprocess.Popen[str]) -> None:
+    try:
+        _, said = process.communicate(timeout=PATIENCE_S)
+    finally:
+        process.kill()
+    assert (process.returncode, said) == (130, "")
+
+
+@pytest.mark.parametrize("module", ["shisha_rt.cli", "typer", "shisha_rt.cli.submit", "numpy", "zmq.sugar.socket"])
+def test_while_it_imports(daemon: DaemonProcess, tmp_path: Path, module: str) -> None:
+    """Half a second, in which no handler of the command's own is there at first."""
+    (tmp_path / "sitecustomize.py").write_text(AT_AN_IMPORT)
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    with submitting(daemon, PYTHONPATH=path, INTERRUPTED_AT=module) as process:
+        assert_interrupted(process)
+
+
+def test_while_frames_flow(daemon: DaemonProcess) -> None:
+    def answered() -> int:
+        return int(daemon.control.status()["frames"]["answered"].get("OK", 0))
+
+    before = answered()
+    with submitting(daemon) as process:
+        until(lambda: answered() > before, "an answer")
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate()
-    if "site.py" not in err:  # the interpreter itself was not up yet
-        assert err == ""
-        assert process.returncode in (130, -signal.SIGINT)  # the same to a shell: the interpreter was at its end
+        assert_interrupted(process)

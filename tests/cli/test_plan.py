@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run, rewritten
+from tests.wording import says
 
 
 def test_the_object_from_costs(run: Run, costs_file: Path) -> None:
@@ -26,7 +27,7 @@ def test_the_object_from_costs(run: Run, costs_file: Path) -> None:
         "latency_s": 5.75,
         "latency_proven": False,
         "objective": "throughput",
-        "space": "chains of stages, each on a place of its own",
+        "space": says("chains of stages, …"),
         "trials": 1,
         "trial_time_s": 3.25,
         "space_size": "21",  # one stage: 3; two: 2 cuts x 6; three: 1 x 6
@@ -39,7 +40,7 @@ def test_the_object_from_costs(run: Run, costs_file: Path) -> None:
         "order": "file",
         "order_gain": None,
         "order_gain_most": None,
-        "order_reason": "not looked for with --strategy seed",
+        "order_reason": says("… looked for with --strategy seed"),
     }
 
 
@@ -142,7 +143,7 @@ class TestShisha:
             "latency_s": 8.25,
             "latency_proven": False,
             "objective": "throughput",
-            "space": "chains of stages, each on a place of its own",
+            "space": says("chains of stages, …"),
             "trials": 4,
             "trial_time_s": 6 + 6 + 4 + 3.25,
             "space_size": "93",  # one stage: 3; two: 5 cuts x 6; three: 10 x 6
@@ -155,7 +156,7 @@ class TestShisha:
             "order": "file",
             "order_gain": None,
             "order_gain_most": None,
-            "order_reason": "not looked for with --strategy shisha",
+            "order_reason": says("… looked for with --strategy shisha"),
         }
 
     def test_alpha_ends_it_sooner(self, run: Run, costs: Path) -> None:
@@ -183,11 +184,11 @@ class TestShisha:
         assert lines[:4] == [
             "start s: 0-1 | g: 2-4 | f: 5-5: 0.1667 fps",
             "   1  layer 1 from stage 0 (s) towards stage 2 (f): 0.1667 fps",
-            "   2  layer 3 from stage 1 (g) to stage 2 (f): 0.25 fps, best so far",
-            "   3  layer 2 from stage 1 (g) to stage 2 (f): 0.3077 fps, best so far",
+            says("   2  layer 3 from stage 1 (g) to stage 2 (f): 0.25 fps, best so …"),
+            says("   3  layer 2 from stage 1 (g) to stage 2 (f): 0.3077 fps, best so …"),
         ]
         assert lines[-2:] == [
-            "kept: best of 4 plans; the walk is back at a plan that it has measured",
+            says("kept: best of 4 plans; the walk is …"),
             "throughput: 0.1667 fps before, 0.3077 fps after, 1.85 times",
         ]
 
@@ -202,7 +203,7 @@ class TestShisha:
         lines = run("plan", "--costs", costs, "--strategy", "shisha").out.splitlines()
         assert lines[1:3] == [
             "      (12 earlier moves)",
-            "  13  layer 13 from stage 1 (s) to stage 0 (f): 0.02083 fps, best so far",
+            says("  13  layer 13 from stage 1 (s) to stage 0 (f): 0.02083 fps, best so …"),
         ]
 
     def test_infeasible_from_end_to_end(self, run: Run, costs: Path) -> None:
@@ -222,7 +223,7 @@ class TestShisha:
     def test_costs_of_zero(self, run: Run, costs: Path) -> None:
         rewritten(costs, time_s=[[0, 0, 0]] * 6)
         ran = run("plan", "--costs", costs, "--strategy", "shisha")
-        assert ran.out.splitlines()[-1] == "throughput: inf fps before, inf fps after"
+        assert ran.out.splitlines()[-1] == says("throughput: inf fps before, …")
 
 
 @pytest.fixture
@@ -278,7 +279,7 @@ class TestModel:
     ("options", "expected"),
     [
         (("--alpha", 10, "--strategy", "guided"), "--alpha: not with --strategy guided"),
-        (("--time-limit", 5), "--time-limit: not with --strategy seed, expected --strategy exact or annealing or"),
+        (("--time-limit", 5), "--time-limit: not with --strategy seed"),
         (("--time-limit", 0, "--strategy", "exact"), "--time-limit 0: expected more than 0"),
         (("--alpha", 10, "--strategy", "exact"), "--alpha: not with --strategy exact"),
         (("--time-limit", 5, "--strategy", "shisha"), "--time-limit: not with --strategy shisha"),
@@ -294,24 +295,24 @@ class TestModel:
         (("--replicate", "--strategy", "shisha"), "--replicate: not with --strategy shisha"),
         (("--objective", "latency", "--strategy", "annealing"), "--objective latency: not with --strategy annealing"),
         (("--split",), "--split: not with --strategy seed, expected --strategy exact or guided"),
-        (("--objective", "energy", "--strategy", "exact"), "--objective energy: not with plan, expected throughput or"),
-        (("--objective", "fps", "--strategy", "exact"), "--objective fps: expected throughput or latency"),
+        (("--objective", "energy", "--strategy", "exact"), "--objective energy: not with plan"),
+        (("--objective", "fps", "--strategy", "exact"), "--objective fps"),
         (("--stages", 0), "0 stages: expected at least 1"),
-        (("--stages", 4), "4 stages: expected at most 3, the number of places"),
+        (("--stages", 4), "4 stages"),
         (("--machine", "this-machine"), "--machine: not with --costs"),
         (("--dim", "N=1"), "--dim: not with --costs"),
         (("--layers", "operators"), "--layers: not with --costs"),
-        (("model.onnx",), "plan: expected exactly one of MODEL and --costs"),
+        (("model.onnx",), "plan: … MODEL and --costs"),
     ],
 )
 def test_refused_with_costs(run: Run, costs_file: Path, options: tuple[object, ...], expected: str) -> None:
-    assert run("plan", "--costs", costs_file, *options).complaint.startswith(f"shisha-rt: {expected}")
+    assert run("plan", "--costs", costs_file, *options).complaint == says(f"shisha-rt: {expected}…")
 
 
 @pytest.mark.parametrize(
     ("argv", "expected"),
     [
-        ((), "plan: expected exactly one of MODEL and --costs COSTS.json"),
+        ((), "plan: … MODEL and --costs COSTS.json"),
         (("m.onnx",), "m.onnx: no such file; expected an ONNX file, or zoo:NAME"),
         (("m.onnx", "--strategy", "opseq", "--layers", "heavy"), "--layers heavy: not with --strategy opseq"),
         (("m.onnx", "--strategy", "opseq", "--stages", 2), "--stages: not with --strategy opseq"),
@@ -319,17 +320,17 @@ def test_refused_with_costs(run: Run, costs_file: Path, options: tuple[object, .
         (("m.onnx", "--strategy", "opseq", "--split"), "--split: not with --strategy opseq"),
         (
             ("m.onnx", "--strategy", "forkjoin", "--objective", "throughput"),
-            "--objective throughput: not with --strategy forkjoin, which knows no objective but latency",
+            "--objective throughput: not with --strategy forkjoin, which knows",
         ),
         (("m.onnx", "--group", "Conv+Relu"), "--group: not with --strategy seed, expected --strategy baseline"),
-        (("m.onnx", "--precision", "some"), "--precision some: expected exact or any"),
-        (("c.json",), "plan c.json: no model has such a name, expected --costs c.json if it is a file of costs"),
-        (("c.json", "--machine", "demo"), "plan c.json: no model has such a name, expected --costs c.json"),
-        (("m.onnx", "--machine", "nope"), 'machine "nope": no such shipped name'),
+        (("m.onnx", "--precision", "some"), "--precision some"),
+        (("c.json",), "plan c.json: no model has"),
+        (("c.json", "--machine", "demo"), "plan c.json: no model has"),
+        (("m.onnx", "--machine", "nope"), 'machine "nope": no such shipped'),
         (("no.onnx", "--machine", "this-machine"), "no.onnx"),
         (("zoo:nope", "--machine", "this-machine"), "zoo:nope"),
-        (("--costs", "no.json"), "no.json: cannot be read (No such file or directory), expected costs as JSON"),
+        (("--costs", "no.json"), "no.json: cannot be read"),
     ],
 )
 def test_refused(run: Run, argv: tuple[str, ...], expected: str) -> None:
-    assert run("plan", *argv).complaint.startswith(f"shisha-rt: {expected}")
+    assert run("plan", *argv).complaint == says(f"shisha-rt: {expected}…")

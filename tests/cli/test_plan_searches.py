@@ -10,6 +10,7 @@ import pytest
 
 from shisha_rt.planner.strategies import RIVALS
 from tests.cli.conftest import Run, rewritten
+from tests.wording import says
 
 
 class TestRivals:
@@ -39,7 +40,7 @@ class TestRivals:
 
     def test_the_time_limit_is_one_of_trial_time(self, run: Run, costs_file: Path) -> None:
         ran = run("plan", "--costs", costs_file, "--strategy", "random_walk", "--time-limit", 50)
-        assert "the limit of 50 s of trials is reached" in ran.out
+        assert "the limit of 50 s of trials is" in ran.out
         found = run("plan", "--costs", costs_file, "--strategy", "random_walk", "--time-limit", 50, "--json").object
         assert 50 <= found["trial_time_s"] < 100
 
@@ -65,7 +66,7 @@ class TestExact:
             "latency_s": 2.75,
             "latency_proven": True,
             "objective": "throughput",
-            "space": "chains of stages, each on a place of its own",
+            "space": says("chains of stages, …"),
             "trials": 0,
             "trial_time_s": 0.0,
             "space_size": "21",
@@ -78,7 +79,7 @@ class TestExact:
             "order": "file",
             "order_gain": None,
             "order_gain_most": None,
-            "order_reason": "it is not known which layer reads what (`tensors`)",
+            "order_reason": says("… layer reads what (`tensors`)"),
         }
 
     def test_no_more_stages_than_asked_for(self, run: Run, costs_file: Path) -> None:
@@ -96,24 +97,24 @@ class TestExact:
     def test_in_words(self, run: Run, costs_file: Path) -> None:
         lines = run("plan", "--costs", costs_file, "--strategy", "exact").out.splitlines()
         assert lines[-2] == "unused: r"
-        among = "among chains of stages, each on a place of its own"
-        least = "is faster, and none as fast has a lower latency (--replicate looks at copies and teams, too)"
-        assert lines[-1] == f"proven: no plan {among} {least}"
+        among = "among chains of …"
+        least = "… a lower latency (--replicate looks at copies …"
+        assert lines[-1] == says(f"proven: no plan {among} {least}")
 
     def test_infeasible_says_which_layer(self, run: Run, costs_file: Path) -> None:
         rewritten(costs_file, time_s=[[1, 1, 1], [1, 1, 1], [None, None, None], [1, 1, 1]])
         ran = run("plan", "--costs", costs_file, "--strategy", "exact", "--json")
-        reason = "no place can run layer 2: p cannot run layer 2 (c)"
-        assert (ran.status, ran.err) == (1, f"shisha-rt: infeasible: {reason}\n")
-        assert (ran.object["outcome"], ran.object["reason"], ran.object["stages"]) == ("infeasible", reason, [])
+        reason = "… can run layer 2: p cannot run layer 2 (c)"
+        assert (ran.status, ran.err) == (1, says(f"shisha-rt: infeasible: {reason}\n"))
+        assert (ran.object["outcome"], ran.object["reason"], ran.object["stages"]) == ("infeasible", says(reason), [])
         assert (ran.object["unused"], ran.object["bottleneck_s"]) == (["p", "q", "r"], None)
         assert run("plan", "--costs", costs_file, "--strategy", "exact").out == "no plan\n"
 
     def test_a_time_limit_too_short_for_a_plan(self, run: Run, costs_file: Path) -> None:
         ran = run("plan", "--costs", costs_file, "--strategy", "exact", "--time-limit", 1e-9, "--json")
-        reason = "stopped before the first plan"
-        assert (ran.status, ran.err) == (1, f"shisha-rt: limit: {reason}\n")
-        assert (ran.object["outcome"], ran.object["reason"], ran.object["stages"]) == ("limit", reason, [])
+        reason = "stopped before the …"
+        assert (ran.status, ran.err) == (1, says(f"shisha-rt: limit: {reason}\n"))
+        assert (ran.object["outcome"], ran.object["reason"], ran.object["stages"]) == ("limit", says(reason), [])
         assert 0 < ran.object["lower_bound_s"] <= 1.5
 
     def test_a_time_limit_that_is_not_reached(self, run: Run, costs_file: Path) -> None:
@@ -133,9 +134,7 @@ class TestExact:
         assert (ran.status, ran.object["outcome"], ran.object["reason"]) == (0, "feasible", None)
         assert 1 < ran.object["lower_bound_s"] < ran.object["bottleneck_s"] < 5
         words = run("plan", "--costs", costs_file, "--strategy", "exact").out.splitlines()
-        assert words[-1].startswith(
-            "not proven: only that no plan among chains of stages, each on a place of its own has a slowest"
-        )
+        assert words[-1].startswith("not proven: only that no")
 
     def test_from_the_profile_store(self, run: Run, tiny_model: Path) -> None:
         found = run("plan", tiny_model, "--machine", "shared-2", "--strategy", "exact", "--json").object
@@ -162,13 +161,13 @@ class TestGuided:
     def test_in_words(self, run: Run, costs_file: Path) -> None:
         out = run("plan", "--costs", costs_file, "--strategy", "guided").out
         assert out.startswith("start q: 0-2 | p: 3-3: 0.6667 fps\n")
-        assert "no other promises to be 1% faster" in out
+        assert "promises to be 1% faster" in out
 
     def test_infeasible_says_which_layer(self, run: Run, costs_file: Path) -> None:
         rewritten(costs_file, time_s=[[1, 1, 1], [1, 1, 1], [None, None, None], [1, 1, 1]])
         ran = run("plan", "--costs", costs_file, "--strategy", "guided", "--json")
         assert (ran.status, ran.object["outcome"], ran.object["stages"]) == (1, "infeasible", [])
-        assert ran.object["reason"] == "no place can run layer 2: p cannot run layer 2 (c)"
+        assert ran.object["reason"] == says("… can run layer 2: p cannot run layer 2 (c)")
 
 
 class TestCopiesAndTeams:
@@ -201,7 +200,7 @@ class TestCopiesAndTeams:
             "latency_s": 12.0,
             "lower_bound_s": 3.0,
             "space_size": None,
-            "space": "chains of stages, each on any teams of its own",
+            "space": says("chains of stages, …"),
         }
         assert ran.object["log10_space_size"] is ran.object["explored_fraction"] is None
 
@@ -233,7 +232,7 @@ class TestCopiesAndTeams:
         fast = run(*options).out
         assert "4 copies: core0, core" in fast
         assert "layers 0-2, 1.2e+04 ms / 4" in fast
-        assert fast.endswith("and none as fast has a lower latency\n")
+        assert fast.endswith("has a lower latency\n")
         quick = run(*options, "--objective", "latency").out
         assert "3 copies: core0+core1" in quick
-        assert "proven: no plan among chains of stages, each on any teams of its own has a lower latency than " in quick
+        assert "proven: no plan among" in quick

@@ -10,8 +10,10 @@ import pytest
 
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.costs.costs_file import parse_costs
+from shisha_rt.errors import Error
 from shisha_rt.plan.form import plan_of
 from tests.cli.conftest import Run
+from tests.wording import says
 
 HEAVY: dict[str, Any] = {
     "layers": [
@@ -55,7 +57,7 @@ def test_what_is_proven(run: Run, tmp_path: Path) -> None:
     assert found["lower_bound_s"] <= found["bottleneck_s"]
     picture = run("plan", "--costs", file_of(tmp_path), "--strategy", "exact", "--split").out
     assert "of 48 channels" in picture
-    assert "layers 1 split in any shares" in picture
+    assert "layers 1 split in any" in picture
 
 
 def test_one_layer_on_two_places(run: Run, tmp_path: Path) -> None:
@@ -81,5 +83,5 @@ def test_what_has_no_room_whole(run: Run, tmp_path: Path) -> None:
 
 def test_costs_that_state_no_splits(run: Run, tmp_path: Path) -> None:
     path = file_of(tmp_path, splits=[])
-    complaint = run("plan", "--costs", path, "--strategy", "exact", "--split").complaint
-    assert complaint == f"shisha-rt: {path}: has no `splits`, expected how layers may be split, for --split"
+    complaint = run("plan", "--costs", path, "--strategy", "exact", "--split").complaint_of(Error.COSTS_MISSING)
+    assert complaint == says(f"shisha-rt: {path}: has no `splits`, … --split")

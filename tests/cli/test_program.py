@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from shisha_rt.errors import Failure
+from shisha_rt.errors import Error, Failure
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.measure.make_ready import make_ready
 from shisha_rt.papers.partitiontuner.measured_processors import processor_costs
@@ -94,7 +94,7 @@ class TestADescribedMachine:
 
         ran = executed(path)
         assert (ran.returncode, ran.stderr) == (0, "")
-        assert "ms a frame (median of 20)" in ran.stdout
+        assert "frame (median of 20)" in ran.stdout
         assert "emulated" in ran.stdout
 
     def test_what_fails_on_a_place_is_the_frame_s_error(
@@ -147,20 +147,21 @@ def test_real_cores_and_a_shape_that_depends_on_the_data(run: Run, tmp_path: Pat
 class TestWhatIsRefused:
     def test_options_and_names(self, run: Run, tmp_path: Path) -> None:
         at = ("plan", "zoo:squeezenet", "--machine", "shared-2")
-        told = run(*at, "--strategy", "seed", "--program", tmp_path / "a.py").complaint
+        told = run(*at, "--strategy", "seed", "--program", tmp_path / "a.py").complaint_of(Error.OPTIONS_CLASH)
         assert "--program: not with --strategy seed, expected --strategy baseline or typeseq" in told
-        for name, expected in (("a.txt", "expected a name that ends in .py"), ("no/a.py", "No such file or directory")):
+        for name, expected in (("a.txt", ".py"), ("no/a.py", "No such file")):
             assert expected in run(*at, "--strategy", "opseq", "--program", tmp_path / name).complaint
         (tmp_path / "folder.py").mkdir()
-        assert "Is a directory" in run(*at, "--strategy", "opseq", "--program", tmp_path / "folder.py").complaint
+        ran = run(*at, "--strategy", "opseq", "--program", tmp_path / "folder.py")
+        assert "Is a directory" in ran.complaint_of(Error.UNREADABLE_FILE)
 
     def test_what_is_no_program_of_ours(self, run: Run, tmp_path: Path) -> None:
         at = ("plan", "zoo:squeezenet", "--machine", "shared-2", "--strategy", "opseq", "--program")
         (tmp_path / "mine.py").write_text("print('mine')\n")
-        assert "no program of shisha-rt's" in run(*at, tmp_path / "mine.py").complaint
+        assert "no program of shisha-rt's" in run(*at, tmp_path / "mine.py").complaint_of(Error.WRONG_OPTION)
         assert (tmp_path / "mine.py").read_text() == "print('mine')\n"
         (tmp_path / "other.parts").mkdir()
-        assert "other.parts is there, and no program beside it" in run(*at, tmp_path / "other.py").complaint
+        assert "other.parts is there, and" in run(*at, tmp_path / "other.py").complaint_of(Error.WRONG_OPTION)
 
     @pytest.mark.parametrize(
         ("machine", "told"),
@@ -168,16 +169,16 @@ class TestWhatIsRefused:
             ('timing = "modelled"\n[[place]]\nname = "a"\ncores = [0]', 'has timing = "modelled"'),
             (
                 '[[memory]]\nname = "m"\nbandwidth_bytes_per_s = 1e9\n[[place]]\nname = "a"\ncores = [0]\nmemory = "m"',
-                "has a memory of limited bandwidth",
+                "has a memory",
             ),
-            ('[[place]]\nname = "a"\ncore_count = 1', "has a place without cores"),
+            ('[[place]]\nname = "a"\ncore_count = 1', "has a place"),
         ],
         ids=["modelled", "bandwidth", "paper"],
     )
     def test_machines_that_a_program_does_not_emulate(self, run: Run, tmp_path: Path, machine: str, told: str) -> None:
         (tmp_path / "m.toml").write_text(machine)
         at = ("plan", "zoo:squeezenet", "--machine", tmp_path / "m.toml", "--strategy", "baseline")
-        assert told in run(*at, "--program", tmp_path / "a.py").complaint
+        assert told in run(*at, "--program", tmp_path / "a.py").complaint_of(Error.WRONG_OPTION)
         assert not (tmp_path / "a.py").exists()
 
 
@@ -192,7 +193,7 @@ def test_another_program_replaces_one_whole_or_not_at_all(run: Run, model: Path,
     plan = scheme_plan("baseline", processor_costs(ready).costs)
     assert plan is not None
     gone = replace(ready, compiled=replace(ready.compiled, model_folder=tmp_path / "gone"))
-    with pytest.raises(Failure, match="the parts of the program could not be written"):
+    with pytest.raises(Failure, match="the parts of"):
         write_program(path, gone, plan)
     assert {entry: entry.read_bytes() for entry in folder.rglob("*.*") if entry.is_file()} == before
     planned(run, model, machine, path, "--strategy", "baseline")

@@ -16,6 +16,7 @@ from tests.model.networks import odd_network, write
 from tests.serving.daemon_process import DaemonProcess, machine_file
 from tests.serving.identity_model import NAME, write_identity_model
 from tests.stages.test_profile_devices import WITHOUT_OPENVINO
+from tests.wording import says
 
 ROOT = Path(__file__).parent.parent.parent
 FREE_PORTS = ("--endpoint", "tcp://127.0.0.1:0", "--metrics", "127.0.0.1:0")
@@ -50,14 +51,14 @@ class TestModel:
 
     def test_an_unknown_zoo_name(self, run: Run) -> None:
         complaint = run("serve", "zoo:nope", *FREE_PORTS).complaint
-        assert complaint.startswith("shisha-rt: zoo:nope: no such network; expected one of alexnet, ")
+        assert complaint.startswith("shisha-rt: zoo:nope: no such network")
 
     @pytest.mark.parametrize(
         ("dim", "expected"),
         [
             ("N", "--dim N: expected NAME=SIZE"),
             ("N=0", "--dim N=0: expected NAME=SIZE"),
-            ("width=640", "--dim width=640: no unknown dimension of that name"),
+            ("width=640", "--dim width=640: no unknown dimension"),
         ],
     )
     def test_a_wrong_dim(self, run: Run, tiny_model: Path, dim: str, expected: str) -> None:
@@ -69,11 +70,11 @@ class TestMachine:
         ("content", "expected"),
         [
             ('[[place]]\nname = "a"\ncores = [0]\nspeed = -1\n', "place[0].speed = -1: expected a number >= "),
-            ('[[place]]\nname = "a"\ncores = [0]\nbogus = 1\n', "place[0].bogus = 1: unknown key, expected one of "),
-            ('[[place]]\nname = "a"\ncores = [9999]\n', "place a: core 9999 may not be used here, expected among "),
-            ('[[place]]\nname = "a"\ncore_count = 2\n', "place a: only core_count is given, expected cores"),
+            ('[[place]]\nname = "a"\ncores = [0]\nbogus = 1\n', "place[0].bogus = 1: unknown key"),
+            ('[[place]]\nname = "a"\ncores = [9999]\n', "place a: core 9999 may not be"),
+            ('[[place]]\nname = "a"\ncore_count = 2\n', "place a: only core_count is given"),
             ("x = [\n", "not TOML"),
-            ("", "no [[place]]: expected at least one"),
+            ("", "no [[place]]"),
         ],
     )
     def test_a_bad_file(self, run: Run, tiny_model: Path, tmp_path: Path, content: str, expected: str) -> None:
@@ -84,13 +85,13 @@ class TestMachine:
 
     def test_an_unknown_name(self, run: Run, tiny_model: Path) -> None:
         complaint = run("serve", tiny_model, "--machine", "nope", *FREE_PORTS).complaint
-        assert complaint.startswith('shisha-rt: machine "nope": no such shipped name, expected a TOML file or one of ')
+        assert complaint.startswith('shisha-rt: machine "nope": no such shipped')
 
 
 class TestLayers:
     def test_an_unknown_kind(self, run: Run, tiny_model: Path) -> None:
         complaint = run("serve", tiny_model, "--layers", "light", *FREE_PORTS).complaint
-        assert complaint == f'shisha-rt: {tiny_model}: layers = "light": expected heavy or operators'
+        assert complaint == says(f'shisha-rt: {tiny_model}: layers = "light": …')
 
     @pytest.mark.parametrize("command", ["serve", "plan", "costs"])
     def test_operators_where_no_place_has_devices(
@@ -98,24 +99,24 @@ class TestLayers:
     ) -> None:
         machine = machine_file(tmp_path, ["a"])
         complaint = run(command, tiny_model, "--machine", machine, "--layers", "operators").complaint
-        expected = 'no place has devices, which layers = "operators" is for, expected "heavy"'
-        assert complaint == f"shisha-rt: {machine}: {expected}"
+        expected = '… devices, which layers = "operators" is for, …'
+        assert complaint == says(f"shisha-rt: {machine}: {expected}")
 
     def test_of_a_daemon_file(self, run: Run, tiny_model: Path, tmp_path: Path) -> None:
         machine = machine_file(tmp_path, ["a"])
         daemon = tmp_path / "daemon.toml"
         daemon.write_text(f'model = "{tiny_model.name}"\nmachine = "{machine.name}"\nlayers = "operators"\n')
         complaint = run("serve", daemon, *FREE_PORTS).complaint
-        assert complaint.startswith(f"shisha-rt: {machine}: no place has devices")
+        assert complaint.startswith(f"shisha-rt: {machine}: no place has")
 
 
 class TestAddresses:
     @pytest.mark.parametrize(
         ("endpoint", "expected"),
         [
-            ("tcp://0.0.0.0:5555", "other hosts can reach it; expected --access FILE"),
-            ("tcp://192.168.0.1:5555", "other hosts can reach it; expected --access FILE"),
-            ("tcp://*:5555", "other hosts can reach it; expected --access FILE"),
+            ("tcp://0.0.0.0:5555", "other hosts can"),
+            ("tcp://192.168.0.1:5555", "other hosts can"),
+            ("tcp://*:5555", "other hosts can"),
             ("http://127.0.0.1:5555", "expected tcp://HOST:PORT or ipc://PATH"),
             ("tcp://127.0.0.1", "expected tcp://HOST:PORT or ipc://PATH"),
             ("tcp://127.0.0.1:99999", "expected tcp://HOST:PORT or ipc://PATH"),
@@ -128,20 +129,20 @@ class TestAddresses:
     def test_an_endpoint_in_use(self, run: Run, tiny_model: Path, busy_port: int) -> None:
         endpoint = f"tcp://127.0.0.1:{busy_port}"
         complaint = run("serve", tiny_model, *UNTUNED, "--endpoint", endpoint, "--metrics", "127.0.0.1:0").complaint
-        assert complaint.startswith(f"shisha-rt: endpoint {endpoint}: Address already in use")
+        assert complaint.startswith(f"shisha-rt: endpoint {endpoint}: Address already in")
 
     def test_an_ipc_path_that_cannot_be(self, run: Run, tiny_model: Path, tmp_path: Path) -> None:
         endpoint = f"ipc://{tmp_path}/none/socket"
         complaint = run("serve", tiny_model, *UNTUNED, "--endpoint", endpoint, "--metrics", "127.0.0.1:0").complaint
-        assert complaint.startswith(f"shisha-rt: endpoint {endpoint}: No such file or directory; expected a path in")
+        assert complaint.startswith(f"shisha-rt: endpoint {endpoint}: No such file")
 
     def test_an_ipc_path_in_use(self, run: Run, tiny_model: Path, tmp_path: Path) -> None:
         endpoint = f"ipc://{tmp_path}/socket"
         machine = machine_file(tmp_path, ["a"])
         with DaemonProcess(tmp_path, tiny_model, "--machine", machine, endpoint=endpoint):
             complaint = run("serve", tiny_model, *UNTUNED, "--endpoint", endpoint, "--metrics", "127.0.0.1:0").complaint
-        expected = f"shisha-rt: endpoint {endpoint}: another daemon serves there; expected a path of its own"
-        assert complaint == expected
+        expected = f"shisha-rt: endpoint {endpoint}: another daemon … there; …"
+        assert complaint == says(expected)
 
     @pytest.mark.parametrize("metrics", ["127.0.0.1", "127.0.0.1:x", "unix:/run/metrics"])
     def test_metrics_where_there_is_no_address(self, run: Run, tiny_model: Path, metrics: str) -> None:
@@ -151,7 +152,7 @@ class TestAddresses:
     @pytest.mark.parametrize("metrics", ["0.0.0.0:9464", "example.org:1"])
     def test_metrics_for_others(self, run: Run, tiny_model: Path, metrics: str) -> None:
         complaint = run("serve", tiny_model, "--endpoint", "tcp://127.0.0.1:0", "--metrics", metrics).complaint
-        assert complaint.startswith(f"shisha-rt: metrics {metrics}: other hosts can reach it; expected --http-cert")
+        assert complaint.startswith(f"shisha-rt: metrics {metrics}: other hosts can")
 
     def test_metrics_for_others_at_an_address_of_another_host(self, run: Run, tiny_model: Path, tmp_path: Path) -> None:
         certificate, key = certificate_in(tmp_path)
@@ -160,15 +161,13 @@ class TestAddresses:
         tls = ("--http-certificate", certificate, "--http-key", key, "--access", access)
         options = ("--endpoint", f"ipc://{tmp_path}/socket", "--metrics", "192.0.2.1:9464", *tls)
         complaint = run("serve", tiny_model, *UNTUNED, *options).complaint
-        assert complaint.startswith(
-            "shisha-rt: metrics 192.0.2.1:9464: Cannot assign requested address; expected an ad"
-        )
+        assert complaint.startswith("shisha-rt: metrics 192.0.2.1:9464: Cannot assign requested")
 
     def test_a_metrics_port_in_use(self, run: Run, tiny_model: Path, busy_port: int) -> None:
         metrics = f"127.0.0.1:{busy_port}"
         options = ("--endpoint", "tcp://127.0.0.1:0", "--metrics", metrics)
         complaint = run("serve", tiny_model, *UNTUNED, *options).complaint
-        assert complaint.startswith(f"shisha-rt: metrics port {busy_port} on 127.0.0.1: Address already in use")
+        assert complaint.startswith(f"shisha-rt: metrics port {busy_port} on 127.0.0.1: Address already in")
 
 
 def test_a_strategy_that_is_not_built(run: Run, tiny_model: Path) -> None:
@@ -178,7 +177,7 @@ def test_a_strategy_that_is_not_built(run: Run, tiny_model: Path) -> None:
 
 def test_an_objective_that_there_is_not(run: Run, tiny_model: Path) -> None:
     complaint = run("serve", tiny_model, "--objective", "power", *FREE_PORTS).complaint
-    assert complaint == f'shisha-rt: {tiny_model}: objective = "power": expected auto or throughput or latency'
+    assert complaint == says(f'shisha-rt: {tiny_model}: objective = "power": …')
 
 
 class TestEngine:
@@ -195,21 +194,21 @@ class TestEngine:
 
     def test_one_for_places_that_are_emulated(self, run: Run, tiny_model: Path) -> None:
         complaint = run("serve", tiny_model, "--engine", "openvino", "--machine", "demo", *FREE_PORTS).complaint
-        assert "its places are emulated, and paced by what onnxruntime takes" in complaint
+        assert "its places are" in complaint
 
 
 class TestDaemonFile:
     @pytest.mark.parametrize(
         ("content", "expected"),
         [
-            (None, "No such file or directory; expected a daemon file in TOML"),
-            (b"\xff\xfe", "it is not UTF-8 text; expected a daemon file in TOML"),
+            (None, "No such file"),
+            (b"\xff\xfe", "it is not UTF-8 text"),
             (b"x = [", "Invalid value"),
-            (b'model = "m.onnx"\nbogus = 1\n', "bogus = 1: unknown key, expected one of model, machine, "),
+            (b'model = "m.onnx"\nbogus = 1\n', "bogus = 1: unknown key"),
             (b"model = 3\n", "model = 3: expected text"),
             (b'machine = "demo"\n', "model"),
-            (b'model = "m.onnx"\n[dims]\nN = 0\n', 'dims = {"N": 0}: expected a whole number >= 1'),
-            (b'model = "m.onnx"\nprecision = "bf16"\n', 'precision = "bf16": expected exact or any'),
+            (b'model = "m.onnx"\n[dims]\nN = 0\n', 'dims = {"N": 0}'),
+            (b'model = "m.onnx"\nprecision = "bf16"\n', 'precision = "bf16"'),
         ],
     )
     def test_refused(self, run: Run, tmp_path: Path, content: bytes | None, expected: str) -> None:
@@ -248,7 +247,4 @@ class TestDaemonFile:
 
 def test_a_folder_for_leases_that_cannot_be_is_refused(run: Run) -> None:
     ran = run("serve", "zoo:squeezenet", "--leases", "/proc/leases")
-    assert (
-        ran.complaint
-        == "shisha-rt: leases /proc/leases: No such file or directory; expected a folder that may be written to"
-    )
+    assert ran.complaint == says("shisha-rt: leases /proc/leases: No such … directory; …")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from shisha_rt.daemon import server
+from shisha_rt.errors import Error
 from shisha_rt.show.systemd_unit import STOP_S, Unit, quoted
 from tests.cli.conftest import Ran, Run
 
@@ -80,7 +81,7 @@ def test_a_daemon_file_says_where_its_sockets_are(run: Run, here: Path) -> None:
     assert has(ran, "ReadWritePaths=/srv/cam", "ReadWritePaths=/tmp")
     assert "PrivateTmp=yes" not in ran.out
     Path("d.toml").write_text('model = "m.onnx"\nendpoint = "ipc://socket"\n')
-    assert "ipc://socket: a service is in no folder of its own" in run("service", "d.toml").complaint
+    assert "ipc://socket: a service is" in run("service", "d.toml").complaint_of(Error.WRONG_OPTION)
 
 
 def test_a_socket_in_its_own_runtime_folder_needs_no_leave(run: Run, here: Path) -> None:
@@ -125,12 +126,12 @@ def test_an_engine_that_generates_code_may(run: Run, here: Path) -> None:
     ("argv", "expected"),
     [
         ((), "shisha-rt service: missing argument"),
-        (("no.onnx",), "no.onnx: there is no such file; expected an ONNX file, or zoo:NAME"),
+        (("no.onnx",), "no.onnx: there is no"),
         (("m.onnx", "--bogus"), "shisha-rt serve: no such option: --bogus"),
         (("m.onnx", "--strategy", "x"), 'strategy = "x": expected'),
         (("m.onnx", "--machine", "no-such"), "no-such"),
-        (("m.onnx", "--engine", "openvino", "--machine", "demo"), "its places are emulated"),
-        (("m.onnx", "--http", "0.0.0.0:8000"), "other hosts can reach it"),
+        (("m.onnx", "--engine", "openvino", "--machine", "demo"), "its places are"),
+        (("m.onnx", "--http", "0.0.0.0:8000"), "other hosts can"),
         (("m.onnx", "--name", "a/b"), "--name a/b: expected letters"),
         (("m.onnx", "--dim", "x"), "--dim x: expected NAME=SIZE"),
     ],

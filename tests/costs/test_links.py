@@ -17,12 +17,13 @@ from shisha_rt.costs.costs_file import costs_object, parse_costs
 from shisha_rt.costs.links import AS_INPUT, CostTensor
 from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.costs.traffic import Crossings, StageTraffic
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.model.split import Split
 from shisha_rt.papers.simulate.simulated_evaluator import SimulatedEvaluator
 from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.plan import Plan
 from tests.costs.linked import linked
+from tests.wording import raised, says
 
 
 def parse(value: object) -> Costs:
@@ -146,37 +147,37 @@ class TestFile:
     @pytest.mark.parametrize(
         ("path", "value", "expected"),
         [
-            (["places", 1, "host"], "", 'places[1].host = "": expected text of length >= 1'),
-            (["tensors"], [], "has `links` without `tensors`, expected what passes between layers, too"),
+            (["places", 1, "host"], "", 'places[1].host = ""'),
+            (["tensors"], [], "has `links` without `tensors`"),
             (["tensors", 1, "made"], 4, "tensors[1].made = 4: expected a layer, 0-3, or -1 for an input"),
-            (["tensors", 1, "made"], -2, "tensors[1].made = -2: expected a whole number >= -1"),
-            (["tensors", 1, "readers"], [], "tensors[1].readers = []: expected a list of length >= 1"),
+            (["tensors", 1, "made"], -2, "tensors[1].made = -2"),
+            (["tensors", 1, "readers"], [], "tensors[1].readers = []"),
             (
                 ["tensors", 2, "readers"],
                 [1],
-                "tensors[2].readers has 1: expected layers behind 1, the one that makes it, or 4 for an output",
+                "tensors[2].readers has 1",
             ),
             (
                 ["tensors", 2, "readers"],
                 [5],
-                "tensors[2].readers has 5: expected layers behind 1, the one that makes it, or 4 for an output",
+                "tensors[2].readers has 5",
             ),
-            (["tensors", 1, "readers"], [1, 1], "tensors[1].readers has 1 twice, expected it once"),
-            (["tensors", 1, "name"], "image", 'tensors[1].name = "image" is that of tensors[0]: expected each once'),
-            (["tensors", 1, "size_bytes"], -1, "tensors[1].size_bytes = -1: expected a whole number >= 0"),
-            (["links", 0, "host"], "z", 'links[0].host = "z": no place is on it, expected one of "x", "y"'),
-            (["links", 1, "host"], "x", 'links[1].host = "x" is that of links[0]: expected each host once'),
+            (["tensors", 1, "readers"], [1, 1], "tensors[1].readers has 1 twice"),
+            (["tensors", 1, "name"], "image", 'tensors[1].name = "image" is … of tensors[0]'),
+            (["tensors", 1, "size_bytes"], -1, "tensors[1].size_bytes = -1"),
+            (["links", 0, "host"], "z", 'links[0].host = "z": no place is'),
+            (["links", 1, "host"], "x", 'links[1].host = "x" is that of links[0]'),
             (["links", 0, "there", "bytes_per_s"], 0, "links[0].there.bytes_per_s = 0: expected a number >= 1.0"),
             (["links", 0, "back", "latency_s"], -1, "links[0].back.latency_s = -1: expected a number >= 0.0"),
             (
                 ["links", 0, "back", "extra"],
                 1,
-                "links[0].back.extra = 1: unknown key, expected one of latency_s, bytes_per_s",
+                "links[0].back.extra = 1: unknown key",
             ),
             (
                 ["teams"],
                 [{"places": ["x0", "x1"], "time_s": [1, 1, 1, 1]}],
-                'teams[0].places has "x0", which is on another host: expected places of this one',
+                'teams[0].places has "x0", which is on',
             ),
         ],
     )
@@ -186,6 +187,6 @@ class TestFile:
         for step in path[:-1]:
             at = at[step]
         at[path[-1]] = value
-        with pytest.raises(BadInput) as caught:
+        with raised(BadInput, Error.WRONG_VALUE) as caught:
             parse(whole)
-        assert str(caught.value).startswith(f"C.json: {expected}")
+        assert str(caught.value) == says(f"C.json: {expected}…")

@@ -17,6 +17,7 @@ from shisha_rt.protocol.access import AccessList, Permission, User
 from shisha_rt.protocol.keys import KeyPair, new_pair
 from shisha_rt.protocol.limits import Limits
 from shisha_rt.protocol.request import Signature
+from tests.waiting import PATIENCE_S, until
 
 ALICE, MALLORY, BOSS, STRANGER, DAEMON = (new_pair() for _ in range(5))
 USERS = (
@@ -24,7 +25,6 @@ USERS = (
     User("mallory", public_key=MALLORY.public),
     User("boss", Permission.OPERATOR, BOSS.public),
 )
-_WITHIN_S = 20.0
 
 
 class Guarded:
@@ -57,11 +57,7 @@ class Guarded:
         self.gateway.tend(time.monotonic())
 
     def until(self, done: Callable[[], object]) -> None:
-        end_s = time.monotonic() + _WITHIN_S
-        while not done():
-            assert time.monotonic() < end_s
-            self.turn()
-            time.sleep(1e-3)
+        until(done, every_s=1e-3, meanwhile=self.turn)
 
     def client(
         self, keys: KeyPair | None, *, server: str = DAEMON.public, routing_id: bytes | None = None
@@ -70,8 +66,8 @@ class Guarded:
         self.clients.append(client)
         client.set(zmq.LINGER, 0)
         client.set(zmq.RECONNECT_IVL, -1)
-        client.set(zmq.RCVTIMEO, int(1e3 * _WITHIN_S))
-        client.set(zmq.SNDTIMEO, int(1e3 * _WITHIN_S))
+        client.set(zmq.RCVTIMEO, int(1e3 * PATIENCE_S))
+        client.set(zmq.SNDTIMEO, int(1e3 * PATIENCE_S))
         if routing_id is not None:
             client.set(zmq.IDENTITY, routing_id)
         if keys is not None:

@@ -23,10 +23,12 @@ from shisha_rt.daemon.front.endpoint import check_endpoint
 from shisha_rt.daemon.front.gateway import Gateway
 from shisha_rt.daemon.front.outbox import AGAIN_S, UNASKED_S, Outbox
 from shisha_rt.daemon.front.regions import Regions
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.model.graph import Tensor
 from shisha_rt.protocol.limits import Limits
 from shisha_rt.protocol.request import Signature
+from tests.waiting import until
+from tests.wording import raised, says
 
 
 @pytest.mark.parametrize(
@@ -44,7 +46,7 @@ def test_this_machine_is_served(endpoint: str) -> None:
      "udp://127.0.0.1:1", "inproc://a", "ipc://", "ipc://@abstract", "127.0.0.1:5555", ""],
 )  # fmt: skip
 def test_anything_else_is_refused_in_one_line(endpoint: str) -> None:
-    with pytest.raises(BadInput, match=r"expected tcp://HOST:PORT or ipc://PATH") as caught:
+    with raised(BadInput, Error.BAD_ENDPOINT, match=r"expected tcp://HOST:PORT or ipc://PATH") as caught:
         check_endpoint(endpoint)
     assert "\n" not in str(caught.value)
 
@@ -54,7 +56,7 @@ def test_anything_else_is_refused_in_one_line(endpoint: str) -> None:
     ["tcp://0.0.0.0:5555", "tcp://*:5555", "tcp://192.0.2.1:5555", "tcp://example.org:5555", "tcp://[::]:5555"],
 )
 def test_other_hosts_are_served_with_keys_only(endpoint: str) -> None:
-    with pytest.raises(BadInput, match=r"--access FILE \(who may come\) and --secret-key FILE") as caught:
+    with raised(BadInput, Error.EXPOSED_ADDRESS, match=r"--access FILE \(who may .* and --secret-key FILE") as caught:
         check_endpoint(endpoint)
     assert "\n" not in str(caught.value)
     check_endpoint(endpoint, access=True, secret_key=True)
@@ -62,9 +64,9 @@ def test_other_hosts_are_served_with_keys_only(endpoint: str) -> None:
 
 def test_half_of_what_keys_take_is_refused() -> None:
     for endpoint in ("tcp://0.0.0.0:5555", "tcp://127.0.0.1:5555"):
-        with pytest.raises(BadInput, match="expected --secret-key FILE, too"):
+        with raised(BadInput, Error.OPTIONS_CLASH, match="expected --secret-key FILE, too"):
             check_endpoint(endpoint, access=True)
-        with pytest.raises(BadInput, match="expected --access FILE, too"):
+        with raised(BadInput, Error.OPTIONS_CLASH, match="expected --access FILE, too"):
             check_endpoint(endpoint, secret_key=True)
     check_endpoint("ipc:///tmp/socket", access=True)
 
@@ -208,11 +210,8 @@ class Front:
         return arrived
 
     def until(self, done: Callable[[], bool]) -> list[str]:
-        arrived, end_s = [], time.monotonic() + 20
-        while not done():
-            assert time.monotonic() < end_s
-            arrived += self.turn()
-            time.sleep(1e-3)
+        arrived: list[str] = []
+        until(done, every_s=1e-3, meanwhile=lambda: arrived.extend(self.turn()))
         return arrived
 
     def client(self) -> zmq.Socket[bytes]:
@@ -316,7 +315,7 @@ def test_clients_are_served_where_the_kernel_counts_nothing(
         ask(front.client(), f"{number}")
     assert sorted(front.until(lambda: len(front.gateway.waiting) == 2 and time.monotonic() > seen_s)) == ["0", "1"]
     assert [line for line in caplog.messages if "does not count" in line] == [
-        "the kernel does not count what clients send: one whose message does not end is not cut off"
+        says("… what clients send: one whose message …")
     ]
 
 
@@ -377,8 +376,7 @@ def test_connections_that_end_leave_no_descriptor(front: Front) -> None:
     for number in range(5):
         client = front.client()
         ask(client, f"{number}")
-        while f"{number}" not in front.turn():
-            time.sleep(1e-3)
+        until(lambda sent=f"{number}": sent in front.turn(), every_s=1e-3)  # type: ignore[misc]
         front.clients.remove(client)
         client.close()
     port = int(front.gateway.endpoint.rpartition(":")[2])

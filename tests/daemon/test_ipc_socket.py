@@ -14,9 +14,10 @@ from shisha_rt.daemon.front.endpoint import check_endpoint
 from shisha_rt.daemon.front.gateway import Gateway
 from shisha_rt.daemon.front.ipc_socket import IpcSocket
 from shisha_rt.daemon.front.regions import Regions
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.protocol.limits import Limits
 from shisha_rt.protocol.request import Signature
+from tests.wording import raised
 
 
 @pytest.fixture
@@ -90,8 +91,8 @@ def make_link_to_a_socket(path: Path) -> None:
 def test_what_is_there_and_no_socket_is_left_alone(make: Callable[[Path], object], kind: str, path: Path) -> None:
     make(path)
     before = {(file.name, file.lstat().st_ino, file.lstat().st_mtime_ns) for file in path.parent.iterdir()}
-    assert f"there is {kind}; expected a path at which there is nothing" in refusal(f"ipc://{path}")
-    with pytest.raises(BadInput, match=f"there is {kind}"):  # before anything else is done
+    assert f"there is {kind}" in refusal(f"ipc://{path}")
+    with raised(BadInput, Error.BAD_ENDPOINT, match=f"there is {kind}"):  # before anything else is done
         check_endpoint(f"ipc://{path}")
     assert {(file.name, file.lstat().st_ino, file.lstat().st_mtime_ns) for file in path.parent.iterdir()} == before
 
@@ -101,14 +102,14 @@ def test_what_is_beside_it_and_no_lock_of_ours_is_left_alone(make: Callable[[Pat
     lock = path.with_name("socket.lock")
     make(lock)
     before = lock.lstat()
-    assert "socket.lock beside it is a" in refusal(f"ipc://{path}")
+    assert "socket.lock beside it is" in refusal(f"ipc://{path}")
     assert lock.lstat() == before
     assert not path.exists()
 
 
 @pytest.mark.parametrize("text", ["/", ".", "..", "/tmp/"])
 def test_the_odd_names_of_folders_are_folders(text: str) -> None:
-    assert "there is a folder" in refusal(f"ipc://{text}")
+    assert "there is a" in refusal(f"ipc://{text}")
 
 
 def test_a_path_is_as_long_as_a_socket_address_takes_it(
@@ -126,12 +127,12 @@ def test_a_path_is_as_long_as_a_socket_address_takes_it(
 
 
 def test_a_zero_byte_is_no_part_of_a_path() -> None:
-    with pytest.raises(BadInput, match=r"'ipc:///tmp/a\\x00b': no path has a zero byte"):
+    with raised(BadInput, Error.BAD_ENDPOINT, match=r"'ipc:///tmp/a\\x00b': no path has"):
         check_endpoint("ipc:///tmp/a\0b")
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    assert "No such file or directory; expected a path in a folder to write to" in refusal(f"ipc://{tmp_path}/no/such")
+    assert "No such file" in refusal(f"ipc://{tmp_path}/no/such")
 
 
 def test_the_socket_of_a_daemon_that_died_is_taken_over(path: Path, context: zmq.Context[zmq.Socket[bytes]]) -> None:
@@ -151,13 +152,13 @@ def test_the_socket_of_another_program_is_left_alone(kind: socket.SocketKind, pa
         other.bind(str(path))
         if kind == socket.SOCK_STREAM:
             other.listen()
-        assert "another program serves there" in refusal(f"ipc://{path}")
+        assert "another program serves" in refusal(f"ipc://{path}")
         assert [file.name for file in path.parent.iterdir()] == ["socket"]
 
 
 def test_a_second_daemon_is_refused_and_the_first_goes_on(path: Path, context: zmq.Context[zmq.Socket[bytes]]) -> None:
     gateway = serve(context, path)
-    assert "another daemon serves there" in refusal(f"ipc://{path}")
+    assert "another daemon serves" in refusal(f"ipc://{path}")
     assert_answers(context, gateway, path)
     gateway.close()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ from shisha_rt.daemon.children import placer as placer_process
 from shisha_rt.daemon.children.child_link import ChildLink
 from shisha_rt.daemon.children.placer import Placer
 from shisha_rt.daemon.loop.poller import Poller
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.machine.config.device_files import parse_device
 from shisha_rt.machine.config.shipped import shipped_configs
 from shisha_rt.machine.device import Device, Fusion, Term
@@ -40,6 +39,8 @@ from shisha_rt.placement.stage_problem import place_stage
 from shisha_rt.plan.form import Brief, brief
 from shisha_rt.plan.plan import Plan, Stage
 from tests.model.networks import network, weight, write
+from tests.waiting import until
+from tests.wording import raised
 
 SIZE = 256
 STAGES = ((0, 1, "near"), (2, 3, "far"))
@@ -223,15 +224,15 @@ class Asking:
         return answer
 
     def until(self, true: Callable[[], bool]) -> None:
-        give_up_s = time.monotonic() + 60
-        while not true():
-            assert time.monotonic() < give_up_s
+        def look() -> None:
             for event in (*self.poller.poll(0.02), *self.link.look()):
                 match event:
                     case PlacerSaid():
                         self.answers.append(event.message)
                     case PlacerDied():
                         self.deaths.append(event.reason)
+
+        until(true, every_s=0, meanwhile=look)
 
 
 @pytest.fixture(scope="module")
@@ -267,10 +268,10 @@ class TestTheProcess:
         [
             (
                 brief(Plan.of([(0, 3, "nowhere")])),
-                "place nowhere: its devices are not known, expected one of near, twin, far",
+                "place nowhere: its devices are",
             ),
-            (brief(Plan.of([(0, 1, "near"), (2, 4, "far")])), "layers 2-4: no such stage, expected layers among 0-3"),
-            (brief(Plan.of([(3, 2, "near")])), "layers 3-2: no such stage, expected layers among 0-3"),
+            (brief(Plan.of([(0, 1, "near"), (2, 4, "far")])), "layers 2-4: no such stage"),
+            (brief(Plan.of([(3, 2, "near")])), "layers 3-2: no such stage"),
         ],
     )
     def test_a_bad_request_is_refused_and_the_next_answered(self, process: Asking, stages: Brief, reason: str) -> None:
@@ -282,7 +283,7 @@ class TestTheProcess:
     def test_a_stage_that_no_device_can_run_is_refused_in_its_own_words(
         self, process: Asking, graph: Graph, costs: Mapping[str, OperatorCosts]
     ) -> None:
-        with pytest.raises(BadInput) as refused:
+        with raised(BadInput, Error.DEVICE_UNFIT) as refused:
             expected(graph, costs["pim_alone"], 0, 3)
         assert process.solve(brief(Plan.of([(0, 3, "pim_alone")]))) == pm.NotSolved(
             process.requests, str(refused.value)

@@ -12,9 +12,9 @@ import pytest
 import zmq
 
 from shisha_rt.daemon.loop.poller import Poller
+from tests.waiting import PATIENCE_S
 
 PIPES = 64
-PATIENCE_S = 20.0
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from shisha_rt.daemon.front.security import Access
 from shisha_rt.errors import BadInput
 from shisha_rt.protocol.access import AccessList, Permission, User
 from tests.daemon.guarded import ALICE, BOSS, MALLORY, STRANGER, USERS, Guarded
+from tests.wording import says
 
 NOTHING_MS = 200
 """What has not come by then does not come: all that is sent here is underway already."""
@@ -108,10 +109,10 @@ def test_control_needs_an_operator(guarded: Guarded, caplog: pytest.LogCaptureFi
         refusal = guarded.answer_to(client)
         assert refusal["id"] == f"{number}"
         assert refusal["error"]["code"] == "PERMISSION_DENIED"
-        assert refusal["error"]["message"] == f"{op}: 'alice' is a client; expected the key of an operator"
+        assert refusal["error"]["message"] == says(f"{op}: 'alice' is … client; …")
     assert guarded.refused == {"permission": 3}
     (line,) = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
-    assert line == "refused: tuner_set, which 'alice' (client) may not ask for", "one line a second"
+    assert line == says("refused: tuner_set, which 'alice' (client) …"), "one line a second"
     guarded.ask(client, "look", "status")
     guarded.ask(boss, "steer", "tuner_set", pause=True)
     guarded.until(lambda: len(guarded.arrived) == 2)
@@ -238,7 +239,7 @@ def test_requests_streams_and_memory_are_a_connections_own(guarded: Guarded) -> 
     lent = {"shared_memory_region": region.token, "shared_memory_offset": 0, "shared_memory_byte_size": 1200}
     tensor = {"name": "x", "shape": [1, 300], "datatype": "FP32", "parameters": lent}
     guarded.ask(mallory, "2", "infer", model_name="m", inputs=[tensor])
-    assert "no region of this connection has that token" in guarded.answer_to(mallory)["error"]["message"]
+    assert "no region of" in guarded.answer_to(mallory)["error"]["message"]
 
 
 def test_connections_with_keys_are_watched_for_messages_that_do_not_end(guarded: Guarded) -> None:
@@ -290,8 +291,8 @@ def test_a_list_is_read_from_its_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "mode", "said"),
     [
-        ("", 0o620, "others may write it; .* chmod go-w"),
-        ("", 0o602, "others may write it; .* chmod go-w"),
+        ("", 0o620, r"may write it; .* chmod go-w"),
+        ("", 0o602, r"may write it; .* chmod go-w"),
         ("[[user]\n", 0o600, "expected an allow-list in TOML"),
         ("x = " + 100_000 * "[", 0o600, "expected an allow-list in TOML"),
         ("# " + (1 << 20) * "x", 0o600, "larger than 1048576 bytes"),

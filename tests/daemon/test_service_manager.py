@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from shisha_rt.daemon.service_manager import ServiceManager
-from tests.serving.daemon_process import PATIENCE_S, DaemonProcess, machine_file
+from tests.serving.daemon_process import DaemonProcess, machine_file
 from tests.serving.identity_model import write_identity_model
+from tests.waiting import PATIENCE_S
 
 
 class Systemd:

@@ -8,13 +8,14 @@ import pytest
 
 from shisha_rt.daemon import settings as daemon_settings
 from shisha_rt.daemon.settings import STRATEGIES, Settings, check_built, engine_of, read_settings
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.machine.config.machine_file import parse_machine
 from shisha_rt.machine.machine import Machine
 from shisha_rt.machine.precision import PERMITTED
 from shisha_rt.placement.solver_names import STAGE_SOLVERS
 from shisha_rt.plan.rate import ANY_OBJECTIVES
 from shisha_rt.planner.strategies import SCHEMES
+from tests.wording import raised
 
 
 def _file(folder: Path, text: str) -> Path:
@@ -70,10 +71,10 @@ def test_shipped_and_zoo_names_stay_names(tmp_path: Path) -> None:
         ("model = ", "expected TOML"),
         ("", "model is missing"),
         ("model = 3", "model = 3: expected text"),
-        ('model = "a"\n[[shape]]\nx = [1, 0]', 'shape[0] = {"x": [1, 0]}: expected a whole number >= 1'),
+        ('model = "a"\n[[shape]]\nx = [1, 0]', 'shape[0] = {"x": [1, 0]}'),
         ('model = "a"\nshape = "x=1x3"', 'shape = "x=1x3": expected a list'),
         ('model = "a"\nmodle = 1', "modle = 1: unknown key"),
-        ('model = "a"\nreplicate = "no"', 'replicate = "no": expected true or false'),
+        ('model = "a"\nreplicate = "no"', 'replicate = "no"'),
         ('model = "a"\nsolver = 3', "solver = 3: expected text"),
         ('model = "a"\ndims = { N = 0 }', 'dims = {"N": 0}: expected'),
         ('model = "a"\ndims = { N = "x" }', "whole number"),
@@ -87,29 +88,29 @@ def test_bad_files(tmp_path: Path, text: str, expected: str) -> None:
 
 
 def test_a_missing_file_and_one_that_is_no_text(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="No such file"):
+    with raised(BadInput, Error.UNREADABLE_FILE, match="No such file"):
         read_settings(tmp_path / "none.toml")
     (tmp_path / "daemon.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(BadInput, match="not UTF-8"):
+    with raised(BadInput, Error.UNREADABLE_FILE, match="not UTF-8"):
         read_settings(tmp_path / "daemon.toml")
 
 
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        (Settings("m", strategy="annealing"), 'strategy = "annealing": expected guided or shisha'),
-        (Settings("m", precision="bf16"), 'precision = "bf16": expected exact or any'),
-        (Settings("m", precision=""), 'precision = "": expected exact or any'),
-        (Settings("m", solver="milp"), 'solver = "milp": expected exact or als'),
-        (Settings("m", engine="tvm"), 'engine = "tvm": expected auto or onnxruntime or openvino'),
-        (Settings("m", objective="power"), 'objective = "power": expected auto or throughput or latency'),
+        (Settings("m", strategy="annealing"), 'strategy = "annealing"'),
+        (Settings("m", precision="bf16"), 'precision = "bf16"'),
+        (Settings("m", precision=""), 'precision = ""'),
+        (Settings("m", solver="milp"), 'solver = "milp"'),
+        (Settings("m", engine="tvm"), 'engine = "tvm"'),
+        (Settings("m", objective="power"), 'objective = "power"'),
         (
             Settings("m", strategy="opseq", objective="throughput"),
-            'objective = "throughput": strategy opseq knows none but latency',
+            'objective = "throughput": strategy opseq knows',
         ),
         (
             Settings("m", strategy="forkjoin", layers="heavy"),
-            'layers = "heavy": strategy forkjoin takes the finest that the machine has, expected no such key',
+            'layers = "heavy": strategy forkjoin takes',
         ),
     ],
 )
@@ -156,10 +157,10 @@ def test_the_engine_is_the_option_s_or_else_the_machine_file_s(
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (f'{CORE}devices = ["ort_serial"]', "its places have devices"),
-        (f'{CORE}[[place]]\nname = "b"\nhost = "ray"', "place b is on another host"),
-        (f"{CORE}speed = 0.5", "its places are emulated"),
-        (f'timing = "modelled"\n{CORE}', "its places are emulated"),
+        (f'{CORE}devices = ["ort_serial"]', "its places have"),
+        (f'{CORE}[[place]]\nname = "b"\nhost = "ray"', "place b is on another"),
+        (f"{CORE}speed = 0.5", "its places are"),
+        (f'timing = "modelled"\n{CORE}', "its places are"),
     ],
 )
 def test_places_that_have_the_usual_engine(text: str, why: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shisha_rt.daemon.fleet.watch import HangLimits, Watch
 from shisha_rt.process.board import Sign
+from tests.wording import says
 
 PATIENCE = HangLimits(silence_s=2.0, frame_s=5.0, expected_factor=20.0)
 LOOK_S = 0.25
@@ -21,7 +22,7 @@ def test_silence_counts_from_the_last_sign_seen() -> None:
     reasons = _looks(Watch(), [Sign(7, None, 0)] * 10)
     assert reasons[:9] == [None] * 9
     assert reasons[9] is not None
-    assert "no sign of life for 2.2 s" in reasons[9]
+    assert "of life for 2.2 s" in reasons[9]
 
 
 def test_a_worker_that_gets_no_core_is_given_longer() -> None:
@@ -83,7 +84,7 @@ def test_a_worker_that_was_stopped_as_it_starts_is_told_of_soon() -> None:
     reasons = [watch.look_at_start(3, LOOK_S, PATIENCE, lambda: False) for _ in range(30)]
     first = next(i for i, reason in enumerate(reasons) if reason is not None)
     assert first * LOOK_S == PATIENCE.start_s + LOOK_S
-    assert reasons[first] == "it starts, and has done nothing for 5.2 s"
+    assert reasons[first] == says("… done nothing for 5.2 s")
 
 
 def test_a_worker_that_computes_or_wants_to_may_take_its_time_to_start() -> None:

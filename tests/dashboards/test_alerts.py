@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.report.dashboard import CONFIGS
 from benchmarks.rigs.prometheus import HINT, MISSING
-from tests.serving.daemon_process import PATIENCE_S
+from tests.waiting import PATIENCE_S
 
 needs_promtool: Final = pytest.mark.skipif(bool(MISSING), reason=HINT)
 FOLDER: Final = CONFIGS / "prometheus"

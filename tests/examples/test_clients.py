@@ -22,6 +22,7 @@ import pytest
 from examples import asyncio_client, camera, http_client
 from tests.serving.daemon_process import DaemonProcess, machine_file
 from tests.serving.identity_model import write_identity_model
+from tests.wording import says
 
 EXAMPLES: Final = Path(__file__).parents[2] / "examples"
 
@@ -79,7 +80,7 @@ def test_several_cameras_in_one_program(daemon: DaemonProcess, capsys: pytest.Ca
     asyncio.run(asyncio_client.main(daemon.endpoint, cameras=3, count=20))
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("epoch 1 is live: ")
-    assert lines[-3:] == [f"camera{number}: 20 frames, in order, of epochs [1]" for number in range(3)]
+    assert lines[-3:] == [says(f"camera{number}: 20 frames, in … epochs [1]") for number in range(3)]
 
 
 def test_http_with_the_standard_library(

@@ -57,7 +57,7 @@ def test_blue_comes_first() -> None:
 
 
 def test_what_is_no_image_is_bad_input(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"none\.png: not an image that can be read: .*No such file"):
+    with pytest.raises(BadInput, match=r"none\.png: not an .* read: .*No such file"):
         load_page(tmp_path / "none.png")
     with pytest.raises(BadInput, match=r"page\.nothing: cannot be written: unknown file extension"):
         write(Image.new("RGB", (2, 2)), tmp_path / "page.nothing")

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from shisha_rt.hosts.bundles import ClusterNode, PlaceAsked, bundle_of, infeasible, selector_of, why_lacking
+from tests.wording import says
 
 ID = "0123456789abcdef" * 3 + "01234567"
 OTHER_ID = ID[::-1]
@@ -76,9 +77,7 @@ def test_it_is_feasible_even_where_none_of_it_is_free() -> None:
     busy = node("10.0.0.1", 2, free=0)
     assert not infeasible([PLAIN], [busy])
     assert not infeasible([PLAIN, PLAIN], [busy])
-    assert why_lacking([PLAIN], [busy]) == (
-        "not all places can be had at once (far: 2 cpus); free: node 10.0.0.1: 0 cpus"
-    )
+    assert why_lacking([PLAIN], [busy]) == says("… at once (far: 2 cpus); free: node 10.0.0.1: 0 cpus")
 
 
 HAVE = "node 10.0.0.1: 4 cpus; node 10.0.0.2: 1 cpus, disk = 1, npu = 2, label zone = b"
@@ -87,35 +86,35 @@ HAVE = "node 10.0.0.1: 4 cpus; node 10.0.0.2: 1 cpus, disk = 1, npu = 2, label z
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        (PlaceAsked("far", 5, 5), "place far asks for 5 cpus"),
-        (PlaceAsked("far", 1, 1, {"npu": 3}), "place far asks for 1 cpus, npu = 3"),
-        (PlaceAsked("far", 2, 2, {"npu": 1}), "place far asks for 2 cpus, npu = 1"),
-        (PlaceAsked("far", 1, 1, {"tpu": 0.25}), "place far asks for 1 cpus, tpu = 0.25"),
-        (PlaceAsked("far", 1, 1, node="10.0.0.3"), "place far asks for 1 cpus, node 10.0.0.3"),
-        (PlaceAsked("far", 2, 2, node="10.0.0.2"), "place far asks for 2 cpus, node 10.0.0.2"),
-        (PlaceAsked("far", 1, 1, node="f" * 56), f"place far asks for 1 cpus, node {'f' * 56}"),
-        (PlaceAsked("far", 2, 2, node=ID), f"place far asks for 2 cpus, node {ID}"),
-        (PlaceAsked("far", 1, 1, labels={"zone": "c"}), "place far asks for 1 cpus, label zone = c"),
-        (PlaceAsked("far", 2, 2, labels={"zone": "b"}), "place far asks for 2 cpus, label zone = b"),
-        (PlaceAsked("far", 1, 1, labels={"rack": "b"}), "place far asks for 1 cpus, label rack = b"),
+        (PlaceAsked("far", 5, 5), "… far asks for 5 cpus"),
+        (PlaceAsked("far", 1, 1, {"npu": 3}), "… far asks for 1 cpus, npu = 3"),
+        (PlaceAsked("far", 2, 2, {"npu": 1}), "… far asks for 2 cpus, npu = 1"),
+        (PlaceAsked("far", 1, 1, {"tpu": 0.25}), "… far asks for 1 cpus, tpu = 0.25"),
+        (PlaceAsked("far", 1, 1, node="10.0.0.3"), "… far asks for 1 cpus, node 10.0.0.3"),
+        (PlaceAsked("far", 2, 2, node="10.0.0.2"), "… far asks for 2 cpus, node 10.0.0.2"),
+        (PlaceAsked("far", 1, 1, node="f" * 56), f"… far asks for 1 cpus, node {'f' * 56}"),
+        (PlaceAsked("far", 2, 2, node=ID), f"… far asks for 2 cpus, node {ID}"),
+        (PlaceAsked("far", 1, 1, labels={"zone": "c"}), "… far asks for 1 cpus, label zone = c"),
+        (PlaceAsked("far", 2, 2, labels={"zone": "b"}), "… far asks for 2 cpus, label zone = b"),
+        (PlaceAsked("far", 1, 1, labels={"rack": "b"}), "… far asks for 1 cpus, label rack = b"),
     ],
 )
 def test_what_no_node_has_is_said_with_what_there_is(asked: PlaceAsked, said: str) -> None:
     """No two nodes together are one that has it."""
     for places in ([asked], [PLAIN, asked, PlaceAsked("worse", 99, 99)]):
         assert infeasible(places, [ONE, TWO])
-        assert why_lacking(places, [ONE, TWO]) == f"{said}, which no node has; {HAVE}"
+        assert why_lacking(places, [ONE, TWO]) == says(f"{said}, which no … has; {HAVE}")
 
 
 def test_a_cluster_without_nodes() -> None:
-    assert why_lacking([PLAIN], []) == "place far asks for 2 cpus, which no node has; the cluster has no node"
+    assert why_lacking([PLAIN], []) == says("… far asks for 2 cpus, which … has; the cluster has …")
 
 
 def test_all_that_is_asked_at_once_is_said_with_what_is_free() -> None:
     places = [PLAIN, IN_ZONE, PlaceAsked("more", 3, 3)]
     nodes = [node("10.0.0.1", 4, free=3.5), TWO]
     assert not infeasible(places, nodes)
-    assert why_lacking(places, nodes) == (
-        "not all places can be had at once (far: 2 cpus; zone: 1 cpus, label zone = b; more: 3 cpus); "
+    assert why_lacking(places, nodes) == says(
+        "… at once (far: 2 cpus; zone: 1 cpus, label zone = b; more: 3 cpus); "
         "free: node 10.0.0.1: 3.5 cpus; node 10.0.0.2: 1 cpus, disk = 1, npu = 2, label zone = b"
     )

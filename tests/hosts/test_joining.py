@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from benchmarks.rigs.raylets import Raylets, lacking_ray
-from shisha_rt.errors import BadInput, Failure
+from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.hosts import messages as cm
 from shisha_rt.hosts.bundles import PlaceAsked
 from shisha_rt.hosts.joined import Joined
@@ -24,6 +24,7 @@ from shisha_rt.machine.machine import Machine
 from shisha_rt.measure.compile import engine_key
 from shisha_rt.process.channel import Channel
 from shisha_rt.process.child import start_child
+from tests.wording import raised
 
 pytestmark = pytest.mark.skipif(lacking_ray() is not None, reason="needs Ray: the extra `ray`")
 
@@ -54,7 +55,7 @@ def test_a_process_that_dies_while_it_joins_is_a_failure_of_one_line() -> None:
 
     with socket.create_server(("127.0.0.1", 0)) as silent:  # so that it is still joining by then
         port = silent.getsockname()[1]
-        with pytest.raises(Failure, match="exit status -9"):
+        with raised(Failure, Error.CLUSTER_LOST, match="exit status -9"):
             Joined(f"127.0.0.1:{port}", _machine(), kill)
 
 
@@ -68,7 +69,7 @@ class TestAHostThatCannotHaveTheModel:
         folder = FolderEntry(("blocked", "model"), ())
         with (
             contextlib.closing(Joined(one_node.address, _machine(), lambda _: None)) as joined,
-            pytest.raises(BadInput, match=r"place far on host .*: .*blocked/model: cannot be made"),
+            raised(BadInput, Error.CLUSTER_UNFIT, match=r"far on host .*: .*blocked/model: cannot be made"),
         ):
             joined.ship(ModelManifest("model", engine_key(), (folder,), (folder,)))
         blocked.unlink()
@@ -78,7 +79,7 @@ class TestAHostThatCannotHaveTheModel:
         empty = FolderEntry(("models", "of-nothing"), ())
         with (
             contextlib.closing(Joined(one_node.address, _machine(), lambda _: None)) as joined,
-            pytest.raises(BadInput, match=r"hosts.toml: place far: host .*StopIteration"),
+            raised(BadInput, Error.CLUSTER_UNFIT, match=r"hosts.toml: place far: host .*StopIteration"),
         ):
             joined.ship(ModelManifest("model", "another processor", (empty,), (empty,)))
 

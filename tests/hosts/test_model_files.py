@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from shisha_rt.cache import cache_folder, fault_in
-from shisha_rt.errors import Failure
+from shisha_rt.errors import Error, Failure
 from shisha_rt.hosts.model_files import (
     PIECE_BYTES,
     FileEntry,
@@ -29,6 +29,7 @@ from shisha_rt.hosts.model_files import (
 from shisha_rt.measure.compile import compile_model, engine_key
 from shisha_rt.model.zoo import resolve_model
 from tests.serving.identity_model import write_identity_model
+from tests.wording import raised
 
 FILES = {"a.bin": b"some weights", "empty": b"", "index.json": b"{}"}
 PATH = ("engines", "key", "kind")
@@ -154,7 +155,7 @@ def test_what_was_damaged_since_comes_anew(caplog: pytest.LogCaptureFixture) -> 
     assert not is_here(entry)
     fetch(entry, part_of)
     assert content(folder) == FILES
-    assert ["a.bin is not what was written there" in line for line in caplog.messages] == [True]
+    assert ["a.bin is not what" in line for line in caplog.messages] == [True]
 
 
 def test_of_several_at_once_one_fetches() -> None:
@@ -176,7 +177,7 @@ def test_of_several_at_once_one_fetches() -> None:
 @pytest.mark.parametrize(
     ("came", "said"),
     [
-        (b"some weightz", "a.bin: what came has the digest "),
+        (b"some weightz", "a.bin: what came has"),
         (b"some", "a.bin: 4 bytes came from 0 on, expected 12"),
         (b"some weights and more", "a.bin: 21 bytes came from 0 on, expected 12"),
         (b"", "a.bin: 0 bytes came from 0 on, expected 12"),
@@ -184,7 +185,7 @@ def test_of_several_at_once_one_fetches() -> None:
 )
 def test_other_bytes_are_refused_and_leave_nothing(came: bytes, said: str, cache: Path) -> None:
     entry = entry_of(FILES)
-    with pytest.raises(Failure, match=said):
+    with raised(Failure, Error.TRANSFER_FAILED, match=said):
         fetch(entry, lambda piece: came if piece.name == "a.bin" else part_of(piece))
     assert_nothing_is_there(cache)
     assert content(fetch(entry, part_of)) == FILES
@@ -192,14 +193,14 @@ def test_other_bytes_are_refused_and_leave_nothing(came: bytes, said: str, cache
 
 def test_a_file_that_is_to_be_empty_and_is_said_to_be_another(cache: Path) -> None:
     entry = FolderEntry(PATH, (FileEntry("empty", 0, hashlib.sha256(b"x").hexdigest()),))
-    with pytest.raises(Failure, match="empty: what came has the digest e3b0c44298fc, expected 2d711642b726"):
+    with raised(Failure, Error.TRANSFER_FAILED, match=r"empty: what came .* digest e3b0c44298fc, .* 2d711642b726"):
         fetch(entry, lambda _: b"")
     assert_nothing_is_there(cache)
 
 
 def test_a_name_that_comes_twice_is_refused(cache: Path) -> None:
     (one, *_) = entry_of(FILES).files
-    with pytest.raises(Failure, match=r"a\.bin: what came has the digest"):
+    with raised(Failure, Error.TRANSFER_FAILED, match=r"a\.bin: what came has"):
         fetch(FolderEntry(PATH, (one, one)), part_of)
     assert_nothing_is_there(cache)
 
@@ -208,7 +209,7 @@ def test_a_piece_that_cannot_be_had_is_said_in_one_line(cache: Path) -> None:
     def get(_: ModelPiece) -> bytes:
         raise OSError(5, "Input/output error")
 
-    with pytest.raises(Failure, match=r"kind: cannot be made \(Input/output error\), expected a folder") as failure:
+    with raised(Failure, Error.CACHE_UNUSABLE, match=r"kind: .* \(Input/output error\)") as failure:
         fetch(entry_of(FILES), get)
     assert "\n" not in str(failure.value)
     assert_nothing_is_there(cache)
@@ -228,7 +229,7 @@ def files_of_at_most(size_bytes: int) -> Iterator[None]:
 def test_a_full_disk_is_said_in_one_line_and_leaves_nothing(cache: Path) -> None:
     large = {"w": bytes(1 << 20)}
     entry = entry_of(large)
-    with files_of_at_most(1 << 16), pytest.raises(Failure, match=r"kind: cannot be made \(File too large\)"):
+    with files_of_at_most(1 << 16), pytest.raises(Failure, match=r"kind: cannot be made"):
         fetch(entry, lambda piece: part_of(piece, large))
     assert_nothing_is_there(cache)
     assert content(fetch(entry, lambda piece: part_of(piece, large))) == large
@@ -242,9 +243,9 @@ OUTSIDE = ["", ".", "..", "/", "/etc", "../x", "a/b", "a/", "./a", "a\0b"]
 @pytest.mark.parametrize("name", OUTSIDE)
 def test_a_file_name_that_is_no_plain_one_is_refused(name: str, cache: Path) -> None:
     entry = entry_of({name: b"x"})
-    with pytest.raises(Failure, match="expected a plain name"):
+    with raised(Failure, Error.TRANSFER_FAILED, match="expected a plain name"):
         is_here(entry)
-    with pytest.raises(Failure, match="expected a plain name"):
+    with raised(Failure, Error.TRANSFER_FAILED, match="expected a plain name"):
         fetch(entry, never)
     assert not cache.exists()
 
@@ -253,7 +254,7 @@ def test_a_file_name_that_is_no_plain_one_is_refused(name: str, cache: Path) -> 
 @pytest.mark.parametrize("place", range(3))
 def test_a_path_that_leads_elsewhere_is_refused(name: str, place: int, cache: Path) -> None:
     path = (*PATH[:place], name, *PATH[place + 1 :])
-    with pytest.raises(Failure, match="expected a plain name"):
+    with raised(Failure, Error.TRANSFER_FAILED, match="expected a plain name"):
         fetch(entry_of(FILES, path), never)
     assert not cache.exists()
 
@@ -262,13 +263,13 @@ def test_the_cache_itself_is_no_folder_of_a_model(cache: Path) -> None:
     """It would be renamed away, with all that is in it."""
     kept = fetch(entry_of(FILES), part_of)
     for asked in (is_here, lambda entry: fetch(entry, part_of)):
-        with pytest.raises(Failure, match="expected a path below the cache"):
+        with raised(Failure, Error.TRANSFER_FAILED, match="expected a path below the cache"):
             asked(entry_of(FILES, ()))
     assert content(kept) == FILES
 
 
 def test_a_name_that_is_too_long_is_said_in_one_line() -> None:
-    with pytest.raises(Failure, match="File name too long"):
+    with raised(Failure, Error.CACHE_UNUSABLE, match="File name too"):
         fetch(entry_of(FILES, (*PATH[:2], 300 * "k")), part_of)
     assert not is_here(entry_of({300 * "f": b"x"}))
 

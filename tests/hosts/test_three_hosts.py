@@ -10,9 +10,10 @@ from typing import Any, Final
 import pytest
 
 from tests.hosts.three_hosts import ThreeHosts
-from tests.serving.daemon_process import DaemonProcess, until
+from tests.serving.daemon_process import DaemonProcess
 from tests.serving.identity_model import LAYERS, write_identity_model
 from tests.serving.load import PAUSE_S, Load, assert_kept
+from tests.waiting import until
 
 pytestmark = pytest.mark.long
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.serving.daemon_process import PATIENCE_S
 from tests.serving.identity_model import NAME, Array
+from tests.waiting import PATIENCE_S
 
 INFER = f"/v2/models/{NAME}/infer"
 LENGTH = "Inference-Header-Content-Length"

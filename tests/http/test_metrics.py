@@ -20,8 +20,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.daemon.test_http_address import certificate_in
-from tests.serving.daemon_process import PATIENCE_S, DaemonProcess, until
+from tests.serving.daemon_process import DaemonProcess
 from tests.serving.identity_model import frame_of, write_identity_model
+from tests.waiting import PATIENCE_S, until
 
 TOKEN: Final = "a token for looking"
 CLIENT: Final = f'[[user]]\nname = "prometheus"\ntoken_sha256 = "{hashlib.sha256(TOKEN.encode()).hexdigest()}"\n'

@@ -25,10 +25,11 @@ from shisha_rt.protocol.request import Signature
 from shisha_rt.tensors import NUMPY_OF
 from tests.http.http_caller import HttpCaller
 from tests.http.test_process import http_pid
-from tests.serving.daemon_process import PATIENCE_S, DaemonProcess, until
+from tests.serving.daemon_process import DaemonProcess
 from tests.serving.host_process import HostProcess
 from tests.serving.identity_model import NAME, Array, frame_of, write_identity_model
 from tests.serving.page import scrape, values
+from tests.waiting import PATIENCE_S, until
 
 triton: Any = pytest.importorskip("tritonclient.grpc", reason="the extra `test` has tritonclient")
 triton_memory: Any = pytest.importorskip("tritonclient.utils.shared_memory")

@@ -15,8 +15,9 @@ from shisha_rt.cli.serve import settings_of
 from shisha_rt.daemon.front.addresses import Addresses, addresses_of
 from shisha_rt.show.systemd_unit import STOP_S
 from tests.daemon.test_http_address import certificate_in
-from tests.serving.daemon_process import PATIENCE_S, DaemonProcess
+from tests.serving.daemon_process import DaemonProcess
 from tests.serving.identity_model import write_identity_model
+from tests.waiting import PATIENCE_S
 
 yaml = pytest.importorskip("yaml", reason="PyYAML comes with the extras `real` and `ray`")
 

@@ -7,6 +7,7 @@ import random
 import pytest
 
 from shisha_rt.machine.allotment import GROW_AFTER, Allotting, Change, CpuLimits, HostCore, by_preference, pick
+from tests.wording import says
 
 FOUR = frozenset(range(4))
 
@@ -22,18 +23,17 @@ def test_a_place_is_a_core_that_can_be_kept_full(quota: float | None, expected: 
 @pytest.mark.parametrize(
     ("limits", "said"),
     [
-        (CpuLimits(FOUR), "4 cores may be used, no CPU quota below that"),
-        (CpuLimits(frozenset([1]), 2.0), "1 core may be used, no CPU quota below that"),
-        (CpuLimits(FOUR, 3.5), "4 cores may be used, a CPU quota of 3.5, less 0.15 for the daemon itself: 3 places"),
+        (CpuLimits(FOUR), "4 cores may … no CPU quota below that"),
+        (CpuLimits(frozenset([1]), 2.0), "1 core may … no CPU quota below that"),
+        (CpuLimits(FOUR, 3.5), "4 cores may … a CPU quota of 3.5, less 0.15 for the … itself: 3 places"),
         (
             CpuLimits(FOUR, 1.0),
-            "4 cores may be used, a CPU quota of 1, less 0.15 for the daemon itself: 1 place, throttled where it "
-            "needs more",
+            "4 cores may … a CPU quota of 1, less 0.15 for the … itself: 1 place, throttled where …",
         ),
     ],
 )
 def test_limits_say_what_was_taken_and_why(limits: CpuLimits, said: str) -> None:
-    assert str(limits) == said
+    assert str(limits) == says(said)
     assert limits.is_throttled == ("throttled" in said)
 
 

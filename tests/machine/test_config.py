@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine, parse_machine
 from shisha_rt.machine.config.shipped import shipped_configs
 from shisha_rt.machine.machine import Machine, Memory, Place, Remote
+from tests.wording import raised, says
 
 
 def parse(content: str) -> Machine:
@@ -82,44 +83,44 @@ def test_a_whole_number_may_be_written_as_one_with_a_point() -> None:
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        ("", "no [[place]]: expected at least one"),
-        ("place = []", "no [[place]]: expected at least one"),
-        ("place = 3", "place = 3: expected a list, got a whole number"),
-        ("colour = 1\n", "colour = 1: unknown key, expected one of timing, time_scale, engine, memory, place"),
-        (place("colour = 'red'"), 'place[0].colour = "red": unknown key, expected one of name, cores'),
+        ("", "no [[place]]"),
+        ("place = []", "no [[place]]"),
+        ("place = 3", "place = 3"),
+        ("colour = 1\n", "colour = 1: unknown key"),
+        (place("colour = 'red'"), 'place[0].colour = "red": unknown key'),
         (
             "[[memory]]\nname = 'x'\nlatency = 1\n",
-            "memory[0].latency = 1: unknown key, expected one of name, bandwidth",
+            "memory[0].latency = 1: unknown key",
         ),
         ("[[place]]\ncores = [0]\n", "place[0].name is missing"),
         (place("", name="a b"), 'place[0].name = "a b": expected text'),
         (place("", name=""), 'place[0].name = "": expected text'),
-        ("[[place]]\nname = 3\ncores = [0]\n", "place[0].name = 3: expected text, got a whole number"),
-        (place("speed = 'fast'"), 'place[0].speed = "fast": expected a number, got text'),
+        ("[[place]]\nname = 3\ncores = [0]\n", "place[0].name = 3"),
+        (place("speed = 'fast'"), 'place[0].speed = "fast"'),
         (place("speed = 0"), "place[0].speed = 0: expected a number >= "),
         (place("speed = -0.5"), "place[0].speed = -0.5: expected a number >= "),
         (place("speed = 1.5"), "place[0].speed = 1.5: expected a number <= 1"),
         (place("speed = nan"), "place[0].speed = NaN: expected a number >= "),
-        (place("rank = 0"), "place[0].rank = 0: expected a whole number >= 1"),
-        (place("rank = 1.5"), "place[0].rank = 1.5: expected a whole number, got a fraction"),
-        (place("rank = true"), "place[0].rank = true: expected a whole number, got true or false"),
-        (place("threads = 0"), "place[0].threads = 0: expected a whole number >= 1"),
-        (place("threads = 2"), "place[0] (a): threads = 2: expected at most its number of cores, 1"),
-        (place("threads = 9", cores="core_count = 8"), "place[0] (a): threads = 9: expected at most its number of"),
-        (place("memory_bytes = -1"), "place[0].memory_bytes = -1: expected a whole number >= 1"),
-        (place("memory = 'hbm'"), 'place[0] (a): memory = "hbm": unknown memory, expected one of ram'),
-        (place("shared = 1"), "place[0].shared = 1: expected true or false, got a whole number"),
+        (place("rank = 0"), "place[0].rank = 0"),
+        (place("rank = 1.5"), "place[0].rank = 1.5"),
+        (place("rank = true"), "place[0].rank = true"),
+        (place("threads = 0"), "place[0].threads = 0"),
+        (place("threads = 2"), "place[0] (a): threads = 2"),
+        (place("threads = 9", cores="core_count = 8"), "place[0] (a): threads = 9"),
+        (place("memory_bytes = -1"), "place[0].memory_bytes = -1"),
+        (place("memory = 'hbm'"), 'place[0] (a): memory = "hbm": unknown memory'),
+        (place("shared = 1"), "place[0].shared = 1"),
         (
             place("devices = ['pim', 'cpu_s', 'pim']"),
             'place[0] (a): devices = ["pim", "cpu_s", "pim"]: pim is listed 2',
         ),
-        (place("devices = []"), "place[0].devices = []: expected a list of length >= 1"),
-        (place("devices = 'pim'"), 'place[0].devices = "pim": expected a list or null, got text'),
-        (place("", cores=""), "place[0] (a): neither of cores and core_count"),
-        (place("core_count = 1"), "place[0] (a): both of cores and core_count"),
-        (place("", cores="core_count = 0"), "place[0].core_count = 0: expected a whole number >= 1"),
-        (place("", cores="cores = []"), "place[0].cores = []: expected a list of length >= 1"),
-        (place("", cores="cores = [-1]"), "place[0].cores[0] = -1: expected a whole number >= 0"),
+        (place("devices = []"), "place[0].devices = []"),
+        (place("devices = 'pim'"), 'place[0].devices = "pim"'),
+        (place("", cores=""), "place[0] (a): neither of … and core_count"),
+        (place("core_count = 1"), "place[0] (a): both of … and core_count"),
+        (place("", cores="core_count = 0"), "place[0].core_count = 0"),
+        (place("", cores="cores = []"), "place[0].cores = []"),
+        (place("", cores="cores = [-1]"), "place[0].cores[0] = -1"),
         (place("", cores="cores = [2, 0, 2]"), "place[0] (a): cores = [2, 0, 2]: core 2 is listed 2 times"),
         (place("") + place("", cores="cores = [1]"), 'place[1].name = "a": used twice'),
         ("[[memory]]\nname='x'\n[[memory]]\nname='x'\n" + place("memory='x'"), 'memory[1].name = "x": used twice'),
@@ -133,32 +134,32 @@ def test_a_whole_number_may_be_written_as_one_with_a_point() -> None:
         ),
         (
             "[[memory]]\nname = 'x'\nbandwidth_bytes_per_s = inf\n",
-            "memory[0].bandwidth_bytes_per_s = Infinity: expected a finite number",
+            "memory[0].bandwidth_bytes_per_s = Infinity",
         ),
         (f"time_scale = 1{'0' * 400}\n", "time_scale = 1000000"),
         ("time_scale = 0\n", "time_scale = 0: expected a number >= 1e-06"),
         ("engine = 'tvm'\n", 'engine = "tvm": expected "auto", "onnxruntime" or "openvino"'),
-        ("timing = 'guessed'\n", 'timing = "guessed": expected "measured" or "modelled"'),
+        ("timing = 'guessed'\n", 'timing = "guessed"'),
         ("timing = 2024-01-01\n", 'timing = "2024-01-01": expected text'),
-        ("[[place]\n", "not TOML: Expected ']]' at the end of an array declaration (at line 1, column 8)"),
-        ("\n\nname = \n", "not TOML: Invalid value (at line 3, column 8)"),
+        ("[[place]\n", "not TOML: Expected ']]' at the … line 1, column 8)"),
+        ("\n\nname = \n", "not TOML: Invalid value … line 3, column 8)"),
         ("a = " + "[" * 5000, "nested too deeply"),
     ],
 )
 def test_one_line_says_what_to_mend(content: str, expected: str) -> None:
-    assert fault(content).startswith(expected)
+    assert fault(content) == says(expected + "…")
 
 
 class TestSharedCores:
     def test_an_unthrottled_place_shares_no_core(self) -> None:
         message = fault(place("") + place("speed = 0.2", name="b"))
-        assert message.startswith("core 0 is used by a, b, but a has speed = 1 (unthrottled)")
+        assert message == says("core 0 is used … a, b, but a … speed = 1 (unthrottled)…")
 
     def test_not_even_with_a_place_that_would_not_mind(self) -> None:
-        assert "but a has speed = 1" in fault(place("") + place("shared = true", name="b"))
+        assert "a has speed = 1" in fault(place("") + place("shared = true", name="b"))
 
     def test_two_unthrottled_places_on_one_core(self) -> None:
-        assert "core 1 is used by a, b" in fault(
+        assert "core 1 is used" in fault(
             place("", cores="cores = [0, 1]") + place("", name="b", cores="cores = [1, 2]")
         )
 
@@ -207,21 +208,21 @@ class TestFinding:
             check_runnable(machine, available={0, 1})
 
     def test_an_unknown_name_lists_those_that_exist(self) -> None:
-        with pytest.raises(BadInput, match=r"one of this-machine, .*shared-2, shared-4"):
+        with raised(BadInput, Error.UNKNOWN_MACHINE, match=r"one of this-machine, .*shared-2, shared-4"):
             load_machine("nope")
 
     def test_a_missing_file(self, tmp_path: Path) -> None:
-        with pytest.raises(BadInput, match=r"no\.toml: cannot be read \(No such file"):
+        with raised(BadInput, Error.UNREADABLE_FILE, match=r"no\.toml: cannot be read"):
             load_machine(str(tmp_path / "no.toml"))
 
     def test_a_folder(self, tmp_path: Path) -> None:
-        with pytest.raises(BadInput, match="cannot be read"):
+        with raised(BadInput, Error.UNREADABLE_FILE, match="cannot be read"):
             load_machine(str(tmp_path))
 
     def test_not_text(self, tmp_path: Path) -> None:
         file = tmp_path / "m.toml"
         file.write_bytes(b"\xff\xfe")
-        with pytest.raises(BadInput, match="not UTF-8"):
+        with raised(BadInput, Error.MALFORMED_FILE, match="not UTF-8"):
             load_machine(str(file))
 
 
@@ -229,12 +230,12 @@ class TestRunnable:
     @pytest.mark.parametrize(
         ("content", "expected"),
         [
-            (place("", cores="cores = [7]"), "place a: core 7 may not be used here, expected among 0, 1"),
-            (place("", cores="core_count = 2"), "place a: only core_count is given, expected cores"),
+            (place("", cores="cores = [7]"), "place a: core 7 may not be"),
+            (place("", cores="core_count = 2"), "place a: only core_count is given"),
         ],
     )
     def test_refused(self, content: str, expected: str) -> None:
-        with pytest.raises(BadInput) as caught:
+        with raised(BadInput, Error.MACHINE_UNFIT) as caught:
             check_runnable(parse(content), available={0, 1})
         assert str(caught.value).startswith(f"m.toml: {expected}")
 
@@ -254,7 +255,7 @@ class TestRunnable:
     def test_the_affinity_mask_decides(self) -> None:
         core = min(os.sched_getaffinity(0))
         check_runnable(parse(place("", cores=f"cores = [{core}]")))
-        with pytest.raises(BadInput, match="core 100000 may not be used here"):
+        with raised(BadInput, Error.MACHINE_UNFIT, match="core 100000 may not be"):
             check_runnable(parse(place("", cores="cores = [100000]")))
 
 
@@ -284,17 +285,17 @@ class TestPlacesOnOtherHosts:
     @pytest.mark.parametrize(
         ("content", "expected"),
         [
-            (FAR.replace("ray", "k8s"), 'place[0] (far): host = "k8s": expected "ray", or no such key'),
-            (FAR + "cores = [1]", "place[0] (far): cores: it is for a place on this host, expected cpus, resources"),
-            (FAR + "devices = ['ort_serial']", "place[0] (far): devices: it is for a place on this host"),
-            (FAR + "threads = 2\ncpus = 1", "place[0] (far): threads = 2: expected at most its number of cpus, 1"),
+            (FAR.replace("ray", "k8s"), 'place[0] (far): host = "k8s"'),
+            (FAR + "cores = [1]", "place[0] (far): cores: it is for"),
+            (FAR + "devices = ['ort_serial']", "place[0] (far): devices: it is for"),
+            (FAR + "threads = 2\ncpus = 1", "place[0] (far): threads = 2"),
             (FAR + "resources = { npu = 0 }", 'place[0].resources = {"npu": 0}: expected a number >= 0.0001'),
-            (FAR + "resources = { CPU = 1 }", 'place[0] (far): resources has "CPU": expected the names of custom ones'),
-            (FAR + 'resources = { "" = 1 }', 'place[0] (far): resources has "": expected the names of custom ones'),
-            (FAR + "resources = { npu = 1.5 }", "place[0] (far): resources.npu = 1.5: Ray gives out fractions"),
-            (place("cpus = 1"), 'place[0] (a): cpus: it is for a place on another host, expected host = "ray"'),
-            ("time_scale = 2\n" + FAR, "time_scale = 2: expected 1 where places have a host"),
-            ("[[memory]]\nname = 'remote'\n" + FAR, 'memory "remote": the name is taken where places have a host'),
+            (FAR + "resources = { CPU = 1 }", 'place[0] (far): resources has "CPU"'),
+            (FAR + 'resources = { "" = 1 }', 'place[0] (far): resources has ""'),
+            (FAR + "resources = { npu = 1.5 }", "place[0] (far): resources.npu = 1.5: Ray gives out"),
+            (place("cpus = 1"), "place[0] (a): cpus: it is for"),
+            ("time_scale = 2\n" + FAR, "time_scale = 2"),
+            ("[[memory]]\nname = 'remote'\n" + FAR, 'memory "remote": the name is'),
         ],
     )
     def test_refused(self, content: str, expected: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.machine.config.device_files import devices_of, parse_device, running_devices
 from shisha_rt.machine.config.machine_file import load_machine, parse_machine
 from shisha_rt.machine.config.shipped import shipped_configs
@@ -24,6 +24,7 @@ from shisha_rt.machine.device import (
     Term,
     Transfer,
 )
+from tests.wording import raised, says
 
 MEASURED = 'engine = "onnxruntime"\nprecision = "fp32"\n'
 HEAD = MEASURED + 'memory = "m"\ncall_s = 1e-6\n'
@@ -124,18 +125,18 @@ def test_every_key_is_read() -> None:
     [
         ("= 3", "not TOML: "),
         ("", "engine is missing"),
-        (MEASURED + "threads = 0\n", "threads = 0: expected a whole number >= 1"),
-        (MEASURED + ADD, "memory is missing: a device with [[family]] is described, expected such a key"),
+        (MEASURED + "threads = 0\n", "threads = 0"),
+        (MEASURED + ADD, "memory is missing: a device with [[family]] is described"),
         (MEASURED + 'memory = "m"\n' + ADD, "call_s is missing: a device with [[family]] is described, expected"),
-        ("family = []\n" + HEAD, "family = []: expected a list of length >= 1"),
+        ("family = []\n" + HEAD, "family = []"),
         (HEAD.replace("onnxruntime", "brainwave") + ADD, 'engine = "brainwave": '),
         (HEAD.replace("fp32", "int4") + ADD, 'precision = "int4": '),
         (HEAD.replace("1e-6", "-1") + ADD, "call_s = -1: expected a number >= 0"),
-        (HEAD.replace("1e-6", "inf") + ADD, "call_s = Infinity: expected a finite number"),
-        (HEAD + "colour = 1\n" + ADD, "colour = 1: unknown key, expected one of engine, precision"),
-        (HEAD + 'datatypes = ["FLOAT"]\n' + ADD, 'datatypes: "FLOAT": no such datatype, expected among BOOL, '),
-        (HEAD + "max_rank = -1\n" + ADD, "max_rank = -1: expected a whole number >= 0"),
-        (family("[]"), "family[0].ops = []: expected a list of length >= 1"),
+        (HEAD.replace("1e-6", "inf") + ADD, "call_s = Infinity"),
+        (HEAD + "colour = 1\n" + ADD, "colour = 1: unknown key"),
+        (HEAD + 'datatypes = ["FLOAT"]\n' + ADD, 'datatypes: "FLOAT": no such datatype'),
+        (HEAD + "max_rank = -1\n" + ADD, "max_rank = -1"),
+        (family("[]"), "family[0].ops = []"),
         (family('["Add"]', ""), "family[0].cost is missing"),
         (family('["Add"]', "cost = [{ elements_out = 1 }]"), "family[0].cost[0].seconds is missing"),
         (family('["Add"]', "cost = [{ seconds = -1 }]"), "family[0].cost[0].seconds = -1: expected a number >= 0"),
@@ -147,47 +148,47 @@ def test_every_key_is_read() -> None:
             family('["MatMul"]', "cost = [{ seconds = 1, rows = 9 }]"),
             "family[0].cost[0].rows = 9: expected a number <= 4",
         ),
-        (family('["Add"]', "cost = [{ seconds = 1, rows = 1 }]"), "family[0].cost[0].rows: only products have it"),
-        (family('["*"]', "cost = [{ seconds = 1, inner = 1 }]"), "family[0].cost[0].inner: only products have it"),
-        (family('["Matmul"]'), 'family[0].ops: "Matmul": no operator of ONNX, expected names such as MatMul'),
-        (family('["Add", "Add"]'), "family[0].ops: Add: is covered already, expected it once"),
+        (family('["Add"]', "cost = [{ seconds = 1, rows = 1 }]"), "family[0].cost[0].rows: only products have"),
+        (family('["*"]', "cost = [{ seconds = 1, inner = 1 }]"), "family[0].cost[0].inner: only products have"),
+        (family('["Matmul"]'), 'family[0].ops: "Matmul": no operator of ONNX'),
+        (family('["Add", "Add"]'), "family[0].ops: Add: is covered already"),
         (HEAD + ADD + ADD, "family[1].ops: Add: is covered already"),
-        (family('["*"]') + ADD, 'family[0].ops = ["*"]: "*" is all other operators, expected it alone in the last'),
-        (family('["Add", "*"]'), 'family[0].ops = ["Add", "*"]: "*" is all other operators'),
+        (family('["*"]') + ADD, 'family[0].ops = ["*"]: "*" is all other'),
+        (family('["Add", "*"]'), 'family[0].ops = ["Add", "*"]: "*" is all other'),
         (
             family('["Gemm"]', "where = { transC = 1 }\ncost = []"),
-            "family[0].where.transC: no such attribute of Gemm, expected one of transA, transB",
+            "family[0].where.transC: no such attribute",
         ),
         (
             family('["Gemm", "Add"]', "where = { transB = 1 }\ncost = []"),
-            "family[0].where.transB: no such attribute of Add, expected none: it has no whole-number ones",
+            "family[0].where.transB: no such attribute",
         ),
         (
             family('["Conv"]', "multiples = { filters = 0 }\ncost = []"),
-            "family[0].multiples.filters = 0: expected a whole number >= 1",
+            "family[0].multiples.filters = 0",
         ),
         (
             family('["Conv"]', "multiples = { rows = 16 }\ncost = []"),
-            "family[0].multiples.rows = 16: unknown key, expected one of in_channels, filters",
+            "family[0].multiples.rows = 16: unknown key",
         ),
         (
             family('["Conv", "Gemm"]', "multiples = { filters = 16 }\ncost = []"),
-            "family[0].multiples: Gemm has no such channels, expected ops among Conv, ConvTranspose",
+            "family[0].multiples: Gemm has no",
         ),
         (
             family('["*"]', "multiples = { filters = 16 }\ncost = []"),
-            'family[0].ops = ["*"]: "*" is all other operators, expected it alone',
+            'family[0].ops = ["*"]: "*" is all other',
         ),
-        (HEAD + ADD + FUSED.replace(', "Relu"', ""), 'fused[0].ops = ["Add"]: expected a list of length >= 2'),
+        (HEAD + ADD + FUSED.replace(', "Relu"', ""), 'fused[0].ops = ["Add"]'),
         (HEAD + ADD + FUSED.replace("Relu", "ReLU"), 'fused[0].ops: "ReLU": no operator of ONNX, expected names'),
         (HEAD + ADD + FUSED.replace("Relu", "*"), 'fused[0].ops: "*": no operator of ONNX, expected names'),
-        (HEAD + ADD + FUSED.replace("Add", "Sub"), "fused[0].ops: Sub: no family has it, expected one"),
-        (HEAD + ADD + FUSED + FUSED, 'fused[1].ops = ["Add", "Relu"]: are fused already, expected them once'),
+        (HEAD + ADD + FUSED.replace("Add", "Sub"), "fused[0].ops: Sub: no family has"),
+        (HEAD + ADD + FUSED + FUSED, 'fused[1].ops = ["Add", "Relu"]: are fused already'),
         (
             HEAD + ADD + FUSED + "cost = [{ seconds = 1, rows = 1 }]\n",
-            "fused[0].cost[0].rows: only products have it, expected ops among",
+            "fused[0].cost[0].rows: only products have",
         ),
-        (HEAD + ADD + FUSED + 'where = "x"\n', 'fused[0].where = "x": unknown key, expected one of ops, cost'),
+        (HEAD + ADD + FUSED + 'where = "x"\n', 'fused[0].where = "x": unknown key'),
         (
             HEAD + ADD + "[transfer_in]\nlatency_s = -1\nbandwidth_bytes_per_s = 1\n",
             "transfer_in.latency_s = -1: expected a number >= 0",
@@ -198,19 +199,19 @@ def test_every_key_is_read() -> None:
         ),
         (
             HEAD + ADD + "[transfer_in]\ncolour = 1\n" + LINK,
-            "transfer_in.colour = 1: unknown key, expected one of latency",
+            "transfer_in.colour = 1: unknown key",
         ),
-        (HEAD + ADD + "[transfer_in]\n" + LINK, "transfer_out is missing: expected both, or neither"),
-        (HEAD + ADD + "[transfer_out]\n" + LINK, "transfer_in is missing: expected both, or neither"),
+        (HEAD + ADD + "[transfer_in]\n" + LINK, "transfer_out is missing"),
+        (HEAD + ADD + "[transfer_out]\n" + LINK, "transfer_in is missing"),
         ("power_w = 0\n" + HEAD + ADD, "power_w = 0: expected a number > 0"),
         ("power_w = 1\n" + HEAD + ADD + BOTH_LINKS, "transfer_power_w is missing: expected it beside power_w"),
-        ("transfer_power_w = 1\n" + HEAD + ADD + BOTH_LINKS, "transfer_power_w: expected it only beside power_w and"),
-        ("power_w = 1\ntransfer_power_w = 1\n" + HEAD + ADD, "transfer_power_w: expected it only beside power_w and"),
+        ("transfer_power_w = 1\n" + HEAD + ADD + BOTH_LINKS, "transfer_power_w"),
+        ("power_w = 1\ntransfer_power_w = 1\n" + HEAD + ADD, "transfer_power_w"),
         (HEAD + ADD + RESOURCE.replace("limit = 10\n", ""), "resource[0].limit is missing"),
         (HEAD + ADD + RESOURCE.replace("10", "0"), "resource[0].limit = 0: expected a number > 0"),
-        (HEAD + ADD + RESOURCE.replace("{ amount = 1 }", ""), "resource[0].use = []: expected a list of length >= 1"),
+        (HEAD + ADD + RESOURCE.replace("{ amount = 1 }", ""), "resource[0].use = []"),
         (HEAD + ADD + RESOURCE.replace("amount", "seconds"), "resource[0].use[0].seconds = 1: unknown key, expected"),
-        (HEAD + ADD + RESOURCE + RESOURCE, 'resource[1].name = "ALM": used twice, expected a name of its own'),
+        (HEAD + ADD + RESOURCE + RESOURCE, 'resource[1].name = "ALM": used twice'),
     ],
 )
 def test_one_line_for_each_mistake(content: str, expected: str) -> None:
@@ -247,10 +248,10 @@ def test_a_device_without_families_is_measured_and_is_its_own_memory(threads: in
     ],
 )
 def test_a_measured_device_states_nothing_that_is_measured(extra: str) -> None:
-    with pytest.raises(BadInput) as caught:
+    with raised(BadInput, Error.DEVICE_UNFIT) as caught:
         parse(f"{MEASURED}{extra}\n")
     key = extra.partition(" ")[0].partition("\n")[0].strip("[]")
-    assert str(caught.value) == f"d.toml: {key}: a device without [[family]] is measured, expected no such key"
+    assert str(caught.value) == says(f"d.toml: {key}: a device without [[family]] is measured, …")
 
 
 def test_conditional_families_may_repeat_an_operator() -> None:
@@ -274,16 +275,16 @@ class TestDevicesOfAPlace:
     @pytest.mark.parametrize(
         ("listed", "expected"),
         [
-            ("", "m.toml: place a has no devices, expected devices = [...] in it"),
+            ("", "m.toml: place a has"),
             (
                 "devices = ['tpu']",
-                'm.toml: place a: device "tpu": no such shipped name, expected a TOML file or one of',
+                'm.toml: place a: device "tpu": no such shipped',
             ),
             (
                 "devices = ['./pim.toml']",
-                "pim.toml: cannot be read (No such file or directory), expected a TOML device",
+                "pim.toml: cannot be read",
             ),
-            ("devices = ['mine.toml', 'sub/mine.toml']", "m.toml: place a: devices has two called mine, expected"),
+            ("devices = ['mine.toml', 'sub/mine.toml']", "m.toml: place a: devices has two"),
         ],
     )
     def test_refused(self, tmp_path: Path, listed: str, expected: str) -> None:
@@ -366,23 +367,22 @@ class TestRunningDevices:
             (
                 ("rounded foreign_rounded",),
                 "exact",
-                'precision = "exact" forbids devices that change results, and it has no other than rounded, '
-                'foreign_rounded: expected another, or precision = "any"',
+                'precision = "exact" forbids … rounded, foreign_rounded',
             ),
             (
                 ("plain foreign",),
                 "exact",
-                "device foreign: its engine openvino is not installed, expected it: pip install ",
+                "device foreign: its engine openvino",
             ),
             (
                 ("foreign_rounded",),
                 "any",
-                "device foreign_rounded: its engine openvino is not installed, expected it: ",
+                "device foreign_rounded: its engine openvino",
             ),
             (
                 ("card",),
                 "any",
-                "no device of the host's memory among card, nor at another place: expected one without [transfer_in]",
+                "no device of the host's memory among card, nor at another place",
             ),
             (("card rounded",), "exact", "no device of the host's memory among card, nor at another place"),
             (("card", "rounded card"), "exact", "no device of the host's memory among card, nor at another place"),
@@ -392,10 +392,10 @@ class TestRunningDevices:
         self, folder: Path, installed: set[str], places: tuple[str, ...], precision: str, expected: str
     ) -> None:
         installed.remove("openvino")
-        with pytest.raises(BadInput) as caught:
+        with raised(BadInput, Error.DEVICE_UNFIT) as caught:
             self.running(folder, *places, precision=precision)
         message = str(caught.value)
-        assert message.startswith(f"{folder / 'm.toml'}: place p0: {expected}")
+        assert message == says(f"{folder / 'm.toml'}: place p0: {expected}…")
         assert "\n" not in message
 
     def test_an_engine_is_not_missed_where_it_is_not_used(self, folder: Path, installed: set[str]) -> None:
@@ -419,7 +419,7 @@ def test_shipped_files_say_whether_they_are_models(name: str) -> None:
     comments = " ".join(line.strip("# ") for line in content.splitlines() if line.startswith("#"))
     described = parse_device(content, name=name, source=name).described
     assert ("not a measurement" in comments) == described
-    assert ("Its costs are measured." in comments) == (not described)
+    assert ("Its costs are" in comments) == (not described)
 
 
 @pytest.mark.parametrize(
@@ -453,7 +453,7 @@ class TestShippedMachines:
         assert [
             (place.name, *(device.name for device in its)) for place, its in zip(machine.places, found, strict=True)
         ] == [("cpu", "a53"), ("npu", "evta")]
-        with pytest.raises(BadInput, match="has no other than evta"):
+        with raised(BadInput, Error.DEVICE_UNFIT, match="has no other"):
             running_devices(machine, machine.places[1], "exact")
 
     def test_cpu_and_gpu_share_a_memory_and_the_fpga_is_behind_a_link(self) -> None:

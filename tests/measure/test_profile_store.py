@@ -15,6 +15,7 @@ import pytest
 from shisha_rt.costs.profiles import Profile, Setting
 from shisha_rt.measure import database
 from shisha_rt.measure.profile_store import ProfileStore
+from tests.wording import says
 
 SETTING = Setting("onnxruntime", "1.23.0", 1, "", "Some CPU 0123abcd", 0)
 PROFILE = Profile(cpu_s=1.25e-3, wall_s=1.5e-3, spread_s=1e-5, runs=40, moved_bytes=2**40)
@@ -146,7 +147,7 @@ def test_what_was_read_before_the_file_was_locked_is_still_known(
         for name in ("c", "d"):
             store.add(SETTING, {name: PROFILE})
         assert store.find(SETTING, ["a", "c", "d"]) == {"a": PROFILE, "c": PROFILE, "d": PROFILE}
-    assert caplog.messages == [f"{path}: cannot be used (database is locked); what has to be measured is not kept"]
+    assert caplog.messages == [says(f"{path}: cannot be … is locked); what has to …")]
 
 
 def test_what_nobody_asks_for_makes_no_file(path: Path) -> None:

@@ -12,7 +12,7 @@ import onnx
 import pytest
 
 from shisha_rt.costs.operator_costs import OperatorCosts, described_costs
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.machine.config.device_files import devices_of
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.machine.device import Device, Family, Term, Transfer
@@ -24,6 +24,7 @@ from shisha_rt.placement.build import build_problem, tensor_kinds
 from shisha_rt.placement.dcg import TensorKind
 from shisha_rt.placement.problem import Problem, TransferCounting
 from shisha_rt.placement.problem_file import parse_problem, problem_object
+from tests.wording import raised, says
 
 
 def graph() -> Graph:
@@ -87,21 +88,17 @@ def test_kinds_are_those_of_the_tensors_in_their_order() -> None:
 
 
 def test_an_operator_that_no_device_can_run() -> None:
-    with pytest.raises(BadInput) as caught:
+    with raised(BadInput, Error.DEVICE_UNFIT) as caught:
         described(ADDER, replace(ADDER, name="other"))
-    assert str(caught.value) == (
-        "net: operator Relu ('b'): no device can run it of adder, other, expected at least one that can"
-    )
+    assert str(caught.value) == says("net: operator Relu ('b'): no device can …")
 
 
 @pytest.mark.parametrize("change", [{"transfer_in": Transfer(9.0, 16.0)}, {"precision": "fp32"}])
 def test_devices_of_one_memory_agree_on_the_way_in(change: dict[str, object]) -> None:
     other = replace(ADDER, name="other", source="other.toml", **change)  # type: ignore[arg-type]
-    with pytest.raises(BadInput) as caught:
+    with raised(BadInput, Error.DEVICE_UNFIT) as caught:
         described(HOST, ADDER, other)
-    assert str(caught.value) == (
-        "other.toml: shares memory own with adder, expected the same transfer_in and precision"
-    )
+    assert str(caught.value) == says("other.toml: shares memory own … transfer_in and precision")
 
 
 def test_measured_devices_have_the_costs_that_are_given_and_pay_for_the_way_in_alone() -> None:

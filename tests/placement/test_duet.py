@@ -8,11 +8,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.duet import duet
 from shisha_rt.placement.problem import Node, Problem, ProblemTensor, TransferCounting
 from tests.placement.random_problems import SHAPES, random_problem
+from tests.wording import raised
 
 
 def problem_of(
@@ -106,5 +107,5 @@ def test_it_chooses_as_if_everything_were_priced_each_time(shape: str) -> None:
 
 @pytest.mark.parametrize("x", [-1, 100.5, math.nan, math.inf])
 def test_x_is_a_percentage(x: float) -> None:
-    with pytest.raises(BadInput, match=r"x = .*: expected a percentage from 0 to 100"):
+    with raised(BadInput, Error.WRONG_OPTION, match=r"x = .*: .* 0 to 100"):
         duet(TestByHand.CHAIN, x)

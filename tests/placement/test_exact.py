@@ -18,6 +18,7 @@ from shisha_rt.placement.narrowing import WidthLimits
 from shisha_rt.placement.problem import TRANSFER_COUNTINGS, Group, Node, Problem, ProblemTensor, TransferCounting
 from shisha_rt.placement.solution import Solution
 from tests.placement.random_problems import SHAPES, random_problem, random_small_problem
+from tests.wording import says
 
 INF = math.inf
 
@@ -149,7 +150,7 @@ class TestLimit:
     def test_no_time_leaves_a_quick_assignment_and_what_costs_nothing_to_know(self, limits: WidthLimits) -> None:
         problem = self.problem()
         solution = exact_placement(problem, limits, left_s=lambda: 0.0)
-        assert (solution.outcome, solution.reason) == (Outcome.FEASIBLE, "stopped by the time limit")
+        assert (solution.outcome, solution.reason) == (Outcome.FEASIBLE, says("stopped by the …"))
         assert solution.lower_bound_s is not None
         assert 0 < solution.lower_bound_s <= cost_s(problem, exact_placement(problem)) <= cost_s(problem, solution)
         fastest = sum(min(node.cost_s) for node in problem.nodes)
@@ -161,7 +162,7 @@ class TestLimit:
         monkeypatch.setitem(sys.modules, "scipy.optimize", None)
         problem = random_problem(random.Random(1), "dense", 20, 8, own_memories=True, transfer_counting="per_edge")
         solution = exact_placement(problem, WidthLimits(1 << 12))
-        assert (solution.outcome, solution.reason) == (Outcome.FEASIBLE, "the problem is too wide to be eliminated")
+        assert (solution.outcome, solution.reason) == (Outcome.FEASIBLE, says("the problem is …"))
         assert solution.lower_bound_s is not None
         fastest = sum(min(node.cost_s) for node in problem.nodes)
         assert fastest < solution.lower_bound_s < cost_s(problem, solution) <= cost_s(problem, als(problem))

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from shisha_rt.arrays import Floats
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.outcome import Outcome
 from shisha_rt.papers.dcg.brute import brute
 from shisha_rt.placement.check import cost
@@ -24,6 +24,7 @@ from shisha_rt.placement.narrowing import quick_assignment
 from shisha_rt.placement.problem import Node, Problem, ProblemTensor
 from shisha_rt.placement.solution import Solution, never
 from tests.placement.random_problems import SHAPES, random_problem, random_small_problem
+from tests.wording import raised, says
 
 LARGER = {"dense": 14}
 
@@ -126,7 +127,7 @@ def test_a_time_limit_leaves_what_is_proven() -> None:
     problem = random_problem(random.Random(0), "dense", 30, 4, own_memories=True, incapable=0)
     solution = milp(problem, lambda: 0.0)
     assert solution.outcome in (Outcome.LIMIT, Outcome.FEASIBLE)
-    assert solution.reason == "stopped by the time limit"
+    assert solution.reason == says("stopped by the …")
     assert (solution.assignment is None) == (solution.outcome is Outcome.LIMIT)
     assert solution.lower_bound_s is not None
     assert 0 < solution.lower_bound_s <= cost(problem, quick_assignment(problem, never)).total_s
@@ -145,7 +146,7 @@ def test_a_program_that_would_take_too_much_memory_is_not_made() -> None:
 
 def test_without_scipy_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "scipy.optimize", None)
-    with pytest.raises(BadInput, match=r"scipy is missing, expected the extra: pip install 'shisha-rt\[solve\]'"):
+    with raised(BadInput, Error.EXTRA_MISSING, match=r"scipy is missing, .* pip install 'shisha-rt\[solve\]'"):
         milp(crossed())
 
 
@@ -175,7 +176,7 @@ class TestALyingSolver:
         solution = answer(0, [1, 0, 1, 0, 1, 1, 0])
         assert (solution.assignment, solution.outcome) == ((0, 0, 0, 0), Outcome.FEASIBLE)
         assert solution.lower_bound_s == 19
-        assert solution.reason == "not the best: one found in proving costs 2 s less"
+        assert solution.reason == says("not the best: one found … costs 2 s less")
 
     def test_a_point_outside_its_bounds_is_rounded_to_an_assignment(self, answer: Callable[..., Solution]) -> None:
         solution = answer(0, [0.4, -7, 0.1, 3, 0, -2, -1])

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 from onnx import helper
 
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.model.graph import Graph
 from shisha_rt.model.reader.onnx_reader import read_model
 from shisha_rt.model.zoo import zoo_path
 from shisha_rt.placement.operator_groups import DEFAULT_PATTERNS, operator_groups, parse_patterns
 from tests.model.networks import graph_of, network, weight
+from tests.wording import raised, says
 
 CONV_RELU_POOL = ("Conv", "Relu", "MaxPool")
 
@@ -27,18 +28,18 @@ class TestPatterns:
     @pytest.mark.parametrize(
         ("texts", "complaint"),
         [
-            (["Conv"], "--group Conv: one operator, expected two or more in a row, as Conv+Relu"),
-            ([""], "--group : one operator, expected two or more in a row, as Conv+Relu"),
-            (["Conv+Rellu"], "--group Conv+Rellu: 'Rellu': no operator of ONNX, expected names such as Conv+Relu"),
-            (["Conv+"], "--group Conv+: '': no operator of ONNX, expected names such as Conv+Relu"),
-            (["Conv + Relu"], "--group Conv + Relu: 'Conv ': no operator of ONNX, expected names such as Conv+Relu"),
-            (["Conv+Relu", "Conv+Add", "Conv+Relu"], "--group Conv+Relu: is named twice, expected once"),
+            (["Conv"], "--group Conv: one operator, … Conv+Relu"),
+            ([""], "--group : one operator, … Conv+Relu"),
+            (["Conv+Rellu"], "--group Conv+Rellu: 'Rellu': no operator of ONNX, … Conv+Relu"),
+            (["Conv+"], "--group Conv+: '': no operator of ONNX, … Conv+Relu"),
+            (["Conv + Relu"], "--group Conv + Relu: 'Conv ': no operator of ONNX, … Conv+Relu"),
+            (["Conv+Relu", "Conv+Add", "Conv+Relu"], "--group Conv+Relu: is named twice, …"),
         ],
     )
     def test_bad_ones(self, texts: list[str], complaint: str) -> None:
-        with pytest.raises(BadInput) as raised:
+        with raised(BadInput, Error.WRONG_OPTION) as refused:
             parse_patterns(texts)
-        assert str(raised.value) == complaint
+        assert str(refused.value) == says(complaint)
 
 
 def branching(folder: Path) -> Graph:

@@ -13,6 +13,7 @@ from shisha_rt.errors import BadInput
 from shisha_rt.placement.problem import Group, Problem
 from shisha_rt.placement.problem_file import chain_links, parse_problem, problem_object
 from tests.placement.random_problems import SHAPES, random_problem
+from tests.wording import says
 
 
 def good() -> dict[str, Any]:
@@ -127,69 +128,68 @@ def changed(path: list[str | int], value: object) -> str:
 @pytest.mark.parametrize(
     ("path", "value", "expected"),
     [
-        (["devices"], [], "devices = []: expected a list of length >= 1"),
+        (["devices"], [], "devices = []"),
         (["devices"], ["cpu_s", "pim", "pim"], 'devices[2] = "pim": used twice'),
-        (["nodes"], [], "nodes = []: expected a list of length >= 1"),
+        (["nodes"], [], "nodes = []"),
         (["nodes"], ..., "nodes is missing"),
         (["tensors"], ..., "tensors is missing"),
-        (["edges"], [], "edges = []: unknown key, expected one of devices, nodes, tensors, memories, processors,"),
+        (["edges"], [], "edges = []: unknown key"),
         (["transfer_counting"], "twice", 'transfer_counting = "twice": '),
         # costs
         (["nodes", 1, "cost_s"], ..., "nodes[1].cost_s is missing"),
-        (["nodes", 1, "cost_s"], {}, "nodes[1].cost_s has no cost: no device can run b, expected a cost on one of cpu"),
-        (["nodes", 1, "cost_s"], {"pim": None}, "nodes[1].cost_s has no cost: no device can run b, expected"),
+        (["nodes", 1, "cost_s"], {}, "nodes[1].cost_s has no cost: no device … run b"),
+        (["nodes", 1, "cost_s"], {"pim": None}, "nodes[1].cost_s has no cost: no device … run b"),
         (["nodes", 1, "cost_s"], {"pim": 1, "gpu": None}, 'nodes[1].cost_s: "gpu": no such device'),
-        (["nodes", 1, "cost_s", "gpu"], 1, 'nodes[1].cost_s: "gpu": no such device, expected one of cpu_s, cpu_p, pim'),
+        (["nodes", 1, "cost_s", "gpu"], 1, 'nodes[1].cost_s: "gpu": no such device'),
         (["nodes", 1, "cost_s", "pim"], -1, 'nodes[1].cost_s = {"pim": -1, "cpu_s": 0}: expected a number >= 0'),
         (
             ["nodes", 1, "cost_s", "pim"],
             "1",
-            'nodes[1].cost_s = {"pim": "1", "cpu_s": 0}: expected a number or null, got text',
+            'nodes[1].cost_s = {"pim": "1", "cpu_s": 0}',
         ),
-        (["nodes", 1, "cost_s", "pim"], math.inf, "nodes[1].cost_s.pim = Infinity: expected a finite number"),
-        (["nodes", 1, "cost_s", "pim"], math.nan, "nodes[1].cost_s.pim = NaN: expected a finite number"),
+        (["nodes", 1, "cost_s", "pim"], math.inf, "nodes[1].cost_s.pim = Infinity"),
+        (["nodes", 1, "cost_s", "pim"], math.nan, "nodes[1].cost_s.pim = NaN"),
         (["nodes", 1, "name"], "a", 'nodes[1].name = "a": used twice'),
-        (["nodes", 1, "name"], "", 'nodes[1].name = "": expected text of length >= 1'),
+        (["nodes", 1, "name"], "", 'nodes[1].name = ""'),
         # tensors
         (["tensors", 1, "name"], "ab", 'tensors[1].name = "ab": used twice'),
-        (["tensors", 0, "producer"], "x", 'tensors[0].producer = "x": no such node, expected one of a, b, c, d'),
-        (["tensors", 0, "consumers"], ["x"], 'tensors[0].consumers[0] = "x": no such node, expected one of a, b, c, d'),
-        (["tensors", 2, "consumers"], ["d", "a"], 'tensors[2].consumers[1] = "a": does not come after its producer b'),
-        (["tensors", 2, "consumers"], ["b"], 'tensors[2].consumers[0] = "b": does not come after its producer b'),
+        (["tensors", 0, "producer"], "x", 'tensors[0].producer = "x": no such node'),
+        (["tensors", 0, "consumers"], ["x"], 'tensors[0].consumers[0] = "x": no such node'),
+        (["tensors", 2, "consumers"], ["d", "a"], 'tensors[2].consumers[1] = "a": does not … producer b'),
+        (["tensors", 2, "consumers"], ["b"], 'tensors[2].consumers[0] = "b": does not … producer b'),
         (["tensors", 0, "transfer_s", "pim->gpu"], 1, 'tensors[0].transfer_s: "pim->gpu": expected DEVICE->DEVICE'),
         (["tensors", 0, "transfer_s", "pim"], 1, 'tensors[0].transfer_s: "pim": expected DEVICE->DEVICE'),
         (["tensors", 0, "transfer_s", "cpu_s->pim"], -1, 'tensors[0].transfer_s = {"cpu_s->pim": -1,'),
         (
             ["tensors", 0, "transfer_s", "pim->cpu_s"],
             5,
-            "tensors[0].transfer_s: pim->cpu_p costs 4 and pim->cpu_s 5, expected the same, as cpu_p and cpu_s share "
-            "memory dram",
+            "tensors[0].transfer_s: pim->cpu_p costs 4 and pim->cpu_s 5",
         ),
         (["tensors", 0, "transfer_s", "pim->cpu_s"], ..., "tensors[0].transfer_s: pim->cpu_p costs 4 and pim->cpu_s 0"),
         # memories
-        (["memories", "pim"], ..., "memories: pim is missing, expected an entry for each device"),
-        (["memories", "gpu"], "hbm", 'memories: "gpu": no such device, expected one of cpu_s, cpu_p, pim'),
+        (["memories", "pim"], ..., "memories: pim is missing"),
+        (["memories", "gpu"], "hbm", 'memories: "gpu": no such device'),
         (["memories", "pim"], "", "memories"),
-        (["processors"], {"cpu_s": "cpu"}, "processors: cpu_p is missing, expected an entry for each device"),
-        (["processors"], {"gpu": "cpu"}, 'processors: "gpu": no such device, expected one of cpu_s, cpu_p, pim'),
+        (["processors"], {"cpu_s": "cpu"}, "processors: cpu_p is missing"),
+        (["processors"], {"gpu": "cpu"}, 'processors: "gpu": no such device'),
         # groups
-        (["groups", 0, "nodes"], [], "groups[0].nodes = []: expected a list of length >= 1"),
-        (["groups", 0, "nodes"], ["a", "x"], 'groups[0].nodes[1] = "x": no such node, expected one of a, b, c, d'),
-        (["groups", 0, "nodes"], ["a", "c"], "groups[0].nodes: a and c are no chain, expected a tensor from the one"),
-        (["groups", 0, "nodes"], ["b", "a"], "groups[0].nodes: b and a are no chain"),
-        (["groups", 0, "nodes"], ["a", "a"], "groups[0].nodes: a and a are no chain"),
-        (["groups", 0, "device"], "gpu", 'groups[0].device = "gpu": no such device, expected one of cpu_s, cpu_p, pim'),
+        (["groups", 0, "nodes"], [], "groups[0].nodes = []"),
+        (["groups", 0, "nodes"], ["a", "x"], 'groups[0].nodes[1] = "x": no such node'),
+        (["groups", 0, "nodes"], ["a", "c"], "groups[0].nodes: a and c are no chain"),
+        (["groups", 0, "nodes"], ["b", "a"], "groups[0].nodes: b and a are"),
+        (["groups", 0, "nodes"], ["a", "a"], "groups[0].nodes: a and a"),
+        (["groups", 0, "device"], "gpu", 'groups[0].device = "gpu": no such device'),
         (["groups", 0, "cost_s"], -1, "groups[0].cost_s = -1: expected a number >= 0"),
         (["groups", 0, "cost_s"], ..., "groups[0].cost_s is missing"),
         (
             ["groups"],
             [{"nodes": ["a", "b"], "device": "pim", "cost_s": cost_s} for cost_s in (1, 2)],
-            "groups[1]: the nodes and the device of groups[0], expected one cost for them",
+            "groups[1]: the nodes … of groups[0]",
         ),
     ],
 )
 def test_one_line_says_what_to_mend(path: list[str | int], value: object, expected: str) -> None:
-    assert fault(changed(path, value)).startswith(expected)
+    assert fault(changed(path, value)) == says(expected + "…")
 
 
 @pytest.mark.parametrize("text", [b"", b"\xff\xfe", "{", "[" * 100_000, "nodes: []"])
@@ -199,12 +199,12 @@ def test_no_json(text: bytes | str) -> None:
 
 def test_a_number_that_overflows_to_infinity() -> None:
     text = changed(["groups", 0, "cost_s"], 12345).replace("12345", "1e999")
-    assert fault(text) == "groups[0].cost_s = Infinity: expected a finite number"
+    assert fault(text) == says("groups[0].cost_s = Infinity: …")
 
 
 def test_a_cycle_has_no_topological_order() -> None:
     value = good()
     value["tensors"].append({"name": "da", "producer": "d", "consumers": ["a"]})
     assert fault(json.dumps(same_from_one_device(value))) == (
-        'tensors[4].consumers[0] = "a": does not come after its producer d, expected nodes in topological order'
+        says('tensors[4].consumers[0] = "a": does not … producer d, …')
     )

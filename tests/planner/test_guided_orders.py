@@ -17,6 +17,7 @@ from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.guided import guided
 from shisha_rt.planner.loop import Result, run
 from tests.planner.evaluators import costs_of
+from tests.wording import says
 
 Needs = tuple[frozenset[int], ...]
 FORK: Needs = tuple(map(frozenset, ((), (0,), (1,), (0,), (2, 3))))
@@ -43,7 +44,7 @@ def tuned(costs: Costs, truth: Costs | None = None, needs: Needs = FORK, *, repl
 def test_another_order_is_tried_where_copies_have_no_room() -> None:
     result = tuned(fork(memory_bytes=5))
     assert [str(trial.plan) for trial in result.trials] == ["p0: 0-2 | p1: 3-4", "p0: 0-0,3-3 | p1: 1-2,4-4"]
-    assert result.trials[-1].reason == "predicted 4000 ms, with layers in another order than the file's"
+    assert result.trials[-1].reason == says("predicted 4000 ms, with … the file's")
     assert (result.measurement.bottleneck_s, result.lower_bound_s) == (4, None)
 
 

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.machine.machine import Place
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import PlanRules
 from shisha_rt.planner.seed import ASSIGNS, Assign, by_rank, seed
+from tests.wording import raised
 
 
 def places(*ranks: int) -> list[Place]:
@@ -107,9 +108,9 @@ class TestBadInput:
             ([1], (), None, None, "no places"),
             ([1, -2], (1,), None, None, "weight of layer 1"),
             ([1, 2], (1, 1), 0, None, "0 stages: expected at least 1"),
-            ([1, 2, 3], (1, 1), 3, None, "3 stages: expected at most 2, the number of places"),
-            ([1, 2], (1, 1, 1), 3, None, "3 stages: expected at most 2, the number of layers"),
-            ([1, 2, 3], (1, 1, 1), 3, {0}, "3 stages: expected at most 2, as the legal cuts allow no more"),
+            ([1, 2, 3], (1, 1), 3, None, r"3 stages: .* 2, the number of"),
+            ([1, 2], (1, 1, 1), 3, None, r"3 stages: .* 2, the number of"),
+            ([1, 2, 3], (1, 1, 1), 3, {0}, r"3 stages: .* 2, as the legal"),
         ],
     )
     def test_refused(
@@ -120,11 +121,11 @@ class TestBadInput:
         legal_cuts: set[int] | None,
         expected: str,
     ) -> None:
-        with pytest.raises(BadInput, match=expected):
+        with raised(BadInput, Error.WRONG_OPTION, match=expected):
             seed(weights, places(*ranks), stage_count=stage_count, legal_cuts=legal_cuts)
 
     def test_random_needs_a_generator(self) -> None:
-        with pytest.raises(BadInput, match="random generator"):
+        with raised(BadInput, Error.WRONG_OPTION, match="random generator"):
             seed([1], places(1), assign="random")
 
 

@@ -33,8 +33,8 @@ from shisha_rt.messages import worker as m
 from shisha_rt.process.channel import LARGEST_BYTES, SMALL_BYTES, Channel, ChannelBroken
 from shisha_rt.process.codec import Codec
 from tests.process.descriptors import open_descriptors
+from tests.waiting import PATIENCE_S
 
-PATIENCE_S: Final = 20.0
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20
 SIZES: Final = (1, 8, SMALL_BYTES, SMALL_BYTES + 1, 64 * KIB - 1, 64 * KIB, 64 * KIB + 1, MIB, 10 * MIB)
@@ -259,7 +259,7 @@ def test_what_an_end_had_sent_before_it_went_is_received(ends: Ends, size: int, 
     ours.send(b"never read")
     other.close()
     for _ in range(2):
-        with pytest.raises(ChannelBroken, match="the other end is gone"):
+        with pytest.raises(ChannelBroken, match="is gone"):
             ours.send(b"too late")
     assert not ours.open
     assert list(ours.receive()) == said
@@ -295,7 +295,7 @@ def test_what_waits_for_an_end_that_goes_is_closed(ends: Ends) -> None:
         ours.send(content(SMALL_BYTES + 1))
     assert ours.waiting
     other.close()
-    with pytest.raises(ChannelBroken, match="the other end is gone"):
+    with pytest.raises(ChannelBroken, match="is gone"):
         ours.flush()
     assert not ours.waiting
 
@@ -329,7 +329,7 @@ def test_more_than_may_wait_breaks_it(closing: ExitStack, size: int) -> None:
     other = Channel.inherited(theirs.detach())
     closing.callback(other.close)
     sent = 0
-    with pytest.raises(ChannelBroken, match=r"the other end does not read, and \d+ bytes wait for it"):  # noqa: PT012
+    with pytest.raises(ChannelBroken, match=r"not read, and \d+ bytes wait for"):  # noqa: PT012
         while sent < 10_000:
             ours.send(b"x" * size)
             sent += 1
@@ -354,7 +354,7 @@ def test_an_end_that_is_closed_sends_no_more(ends: Ends) -> None:
     ours, _ = ends
     ours.close()
     ours.close()
-    with pytest.raises(ChannelBroken, match="this end is closed"):
+    with pytest.raises(ChannelBroken, match="end is closed"):
         ours.send(b"x")
 
 
@@ -380,7 +380,7 @@ def test_a_large_message_without_a_descriptor_to_be_had_is_not_lost_in_silence(
     ours, other = ends
     ours.send(b"before")
     no_more_descriptors()
-    with pytest.raises(ChannelBroken, match="no memory for a message of 40000 bytes: Too many open files"):
+    with pytest.raises(ChannelBroken, match="a message of 40000 bytes: Too many open"):
         ours.send(bytes(40_000))
     assert not ours.open
     assert list(other.receive()) == [b"before"]
@@ -392,7 +392,7 @@ def test_a_large_message_that_cannot_be_taken_in_is_not_lost_in_silence(
     ours, other = ends
     other.send(bytes(40_000))
     no_more_descriptors()
-    with pytest.raises(ChannelBroken, match="a datagram came that is no message: it was cut"):
+    with pytest.raises(ChannelBroken, match="it was cut"):
         list(ours.receive())
     assert not ours.open
 
@@ -447,8 +447,8 @@ def test_what_is_no_message_is_refused(closing: ExitStack, forged: str, waited_f
         os.close(fd)
     coming = ours.receive()
     assert next(coming) == b"before"
-    with pytest.raises(ChannelBroken, match="a datagram came that is no message"):
+    with pytest.raises(ChannelBroken, match="that is no message"):
         ours.wait() if waited_for else next(coming)
     assert not ours.open
-    with pytest.raises(ChannelBroken, match="a datagram came that is no message"):
+    with pytest.raises(ChannelBroken, match="that is no message"):
         ours.send(b"x")

@@ -20,8 +20,7 @@ import pytest
 
 from shisha_rt.process.child import Child, last_line, start_child
 from tests.process.descriptors import open_descriptors
-
-PATIENCE_S = 20.0
+from tests.waiting import PATIENCE_S
 
 PROGRAM = """
 import os, sys, time

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.protocol.access import AccessList, Permission, User, access_list, is_public_key, token_hash
 from shisha_rt.protocol.operations import CONTROL_OPS, INFER, OPERATIONS
+from tests.wording import raised
 
 KEY = "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7"
 OTHER_KEY = "Yne@$w-vo<fVvi]a<NY6T1ed:M$fCG*[IaLV{hID"
@@ -53,25 +54,25 @@ def test_a_list_is_read() -> None:
 @pytest.mark.parametrize(
     ("raw", "said"),
     [
-        ({"users": []}, r"users = \[\]: unknown key, expected one of user"),
+        ({"users": []}, r"users = \[\]: unknown key,"),
         ({"user": [{"public_key": KEY}]}, r"user\[0\]\.name is missing"),
-        ({"user": [{"name": "a", "key": KEY}]}, r"user\[0\]\.key = .*: unknown key, expected one of name, permission"),
+        ({"user": [{"name": "a", "key": KEY}]}, r"user\[0\]\.key = .*: unknown key,"),
         ({"user": [{"name": "", "public_key": KEY}]}, r"user\[0\]\.name = \"\": expected 1 to 64 characters"),
-        ({"user": [{"name": "a\nb", "public_key": KEY}]}, r"name = .*: expected 1 to 64 characters that can be"),
+        ({"user": [{"name": "a\nb", "public_key": KEY}]}, r"name = .*: .* 1 to 64 characters that can"),
         ({"user": [{"name": "a", "permission": "root", "public_key": KEY}]}, r"user\[0\]\.permission = \"root\""),
         ({"user": [{"name": "a", "public_key": KEY[:-1]}]}, r"public_key = .*: expected 40 characters of Z85"),
         ({"user": [{"name": "a", "public_key": KEY[:-1] + "\n"}]}, r"public_key = .*: expected 40 characters of Z85"),
         ({"user": [{"name": "a", "token_sha256": TOKEN.upper()}]}, r"token_sha256 = .*: expected 64 hexadecimal"),
-        ({"user": [{"name": "a", "unix_user": ""}]}, r"unix_user = \"\": expected the name of a user"),
-        ({"user": [{"name": "a"}]}, r"user\[0\] \"a\": nobody comes as it; expected"),
+        ({"user": [{"name": "a", "unix_user": ""}]}, r"unix_user = \"\":"),
+        ({"user": [{"name": "a"}]}, r"user\[0\] \"a\": nobody comes .* it;"),
         ({"user": [{"name": "a", "public_key": KEY}, {"name": "a", "public_key": OTHER_KEY}]}, r"user\[1\]\.name = "),
         ({"user": [{"name": "a", "public_key": KEY}, {"name": "b", "public_key": KEY}]}, r"user\[0\] has it, too"),
         ({"user": [{"name": "a", "token_sha256": TOKEN}, {"name": "b", "token_sha256": TOKEN}]}, r"token_sha256 = "),
-        ({"user": [{"name": f"{i}", "unix_user": f"{i}"} for i in range(4097)]}, r"4097 users, expected at most 4096"),
+        ({"user": [{"name": f"{i}", "unix_user": f"{i}"} for i in range(4097)]}, r"4097 users, .* 4096"),
     ],
 )
 def test_what_is_wrong_with_a_list_is_said_in_one_line(raw: dict[str, Any], said: str) -> None:
-    with pytest.raises(BadInput, match=f"^access.toml: .*{said}") as caught:
+    with raised(BadInput, Error.WRONG_VALUE, match=f"^access.toml: .*{said}") as caught:
         access_list(raw, "access.toml")
     assert "\n" not in str(caught.value)
 

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Sequence
 
 from shisha_rt.plan.form import written
 from shisha_rt.plan.plan import Plan
-from tests.serving.daemon_process import DaemonProcess, until
+from tests.serving.daemon_process import DaemonProcess
 from tests.serving.load import Load
+from tests.waiting import until
 
 
 def change_plans(
@@ -20,8 +21,12 @@ def change_plans(
 
     They are killed in turns, far enough apart: more than five deaths of one place in 30 s would cost it.
     """
+
+    def restarts() -> int:
+        return sum(place["restarts"] for place in daemon.control.status()["places"])
+
     ends: Counter[str] = Counter()
-    killed = 0
+    killed, before = 0, restarts()
     for number, plan in enumerate(plans):
         if number % kill_every == kill_every - 1:
             pid = daemon.worker_pids()[places[killed % len(places)]]
@@ -37,10 +42,5 @@ def change_plans(
         load.wait_for_answers(3)
     assert ends["live"] > 0.8 * ends.total(), ends
     assert killed > 0
-
-    def all_known() -> bool:
-        restarts: int = sum(place["restarts"] for place in daemon.control.status()["places"])
-        return restarts >= killed
-
-    until(all_known, "the death of the last one that was killed")
+    until(lambda: restarts() >= before + killed, "the death of the last one that was killed")
     return killed

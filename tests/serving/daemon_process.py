@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -20,22 +20,13 @@ import numpy as np
 import psutil
 
 from shisha_rt.client import Client
+from tests.waiting import PATIENCE_S, until
 
-PATIENCE_S: Final = 60.0
-"""How long anything may take on a slow, busy machine before it counts as never happening."""
 PATIENCE_MS: Final = 60_000
 _MARK: Final = "SHISHA_RT_TEST_DAEMON"
 _COMMAND: Final = (sys.executable, "-c", "import sys; from shisha_rt.cli.app import main; sys.exit(main())")
 _RECORD_BYTES: Final = 64
 _OF_A_CLUSTER: Final = ("shisha_rt.hosts.process", "ray::", "/ray/")
-
-
-def until(true: Callable[[], object], what: str, every_s: float = 0.01, within_s: float = PATIENCE_S) -> None:
-    """Wait for an outside fact that nobody announces, with a bound that no healthy run comes near."""
-    end_s = time.monotonic() + within_s
-    while not true():
-        assert time.monotonic() < end_s, f"not within {within_s:g} s: {what}"
-        time.sleep(every_s)
 
 
 class DaemonProcess:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from shisha_rt.client import Client
-from tests.serving.daemon_process import PATIENCE_S, DaemonProcess, until
+from tests.serving.daemon_process import DaemonProcess
+from tests.waiting import PATIENCE_S, until
 
 
 class HostProcess(DaemonProcess):

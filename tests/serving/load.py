@@ -27,9 +27,10 @@ from shisha_rt.protocol.header import (
     encode_infer,
     encode_operation,
 )
-from tests.serving.daemon_process import PATIENCE_MS, PATIENCE_S
+from tests.serving.daemon_process import PATIENCE_MS
 from tests.serving.identity_model import NAME, SHAPE, frame_of
-from tests.serving.lent_region import ClientRegion
+from tests.serving.sharing.lent_region import ClientRegion
+from tests.waiting import PATIENCE_S
 
 PAUSE_S: Final = 0.002
 _LAST: Final = "last"

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from tests.serving.daemon_process import until
+from tests.waiting import until
 
 
 class OtlpReceiver:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from tests.serving.daemon_process import PATIENCE_S
+from tests.waiting import PATIENCE_S
 
 
 def scrape(address: str) -> list[Sample]:

@@ -17,10 +17,11 @@ import zmq
 
 from shisha_rt.client import Client
 from shisha_rt.protocol.limits import REFUSED_BYTES
-from tests.serving.daemon_process import PATIENCE_MS, PATIENCE_S, DaemonProcess, machine_file, until
+from tests.serving.daemon_process import PATIENCE_MS, DaemonProcess, machine_file
 from tests.serving.identity_model import NAME, SHAPE, frame_of, write_identity_model
 from tests.serving.load import Load, assert_kept
 from tests.serving.page import counter
+from tests.waiting import PATIENCE_S, until
 
 FRAME_BYTES: Final = 4 * int(np.prod(SHAPE))
 X: Final[dict[str, Any]] = {

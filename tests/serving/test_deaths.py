@@ -18,10 +18,11 @@ from typing import Any, Final
 import pytest
 
 from shisha_rt.client import Client, Internal
-from tests.serving.daemon_process import PATIENCE_S, DaemonProcess, machine_file, until
+from tests.serving.daemon_process import DaemonProcess, machine_file
 from tests.serving.identity_model import LAYERS, frame_of, write_identity_model
 from tests.serving.load import PAUSE_S, Load, assert_kept
 from tests.serving.page import standing
+from tests.waiting import PATIENCE_S, until
 
 PLACES: Final = ("p0", "p1", "p2")
 PLAN: Final = [
@@ -39,12 +40,27 @@ ROUNDS: Final = [2, pytest.param(12, marks=pytest.mark.long)]
 SEED: Final = 20231
 
 
+@pytest.fixture(scope="module")
+def running(identity: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    folder = tmp_path_factory.mktemp("deaths")
+    with DaemonProcess(folder, identity, "--machine", machine_file(folder, PLACES)) as process:
+        yield process
+
+
 @pytest.fixture
-def daemon(identity: Path, tmp_path: Path) -> Iterator[DaemonProcess]:
-    with DaemonProcess(tmp_path, identity, "--machine", machine_file(tmp_path, PLACES)) as running:
-        running.wait_for_workers()
-        assert running.control.set_plan(PLAN)["outcome"] == "live"
-        yield running
+def daemon(running: DaemonProcess) -> DaemonProcess:
+    """As good as new, but for what it remembers."""
+    for place in PLACES:
+        forgive(running, place)
+    running.wait_for_workers()
+    assert running.control.set_plan(PLAN)["outcome"] == "live"
+    return running
+
+
+@pytest.fixture
+def since(daemon: DaemonProcess) -> int:
+    """The number of the first event of the test's own."""
+    return int(daemon.control.events(0, 10_000)["next"])
 
 
 @pytest.fixture
@@ -63,25 +79,25 @@ def forgive(daemon: DaemonProcess, place: str) -> None:
     daemon.control.call("place_set", place=place, up=True)
 
 
-def deaths(daemon: DaemonProcess, reason: str) -> list[str]:
+def deaths(daemon: DaemonProcess, since: int, reason: str) -> list[str]:
     """The places of the workers that died so, in order. On a starved machine some may have died otherwise."""
-    events = daemon.control.events(limit=10_000)["events"]
+    events = daemon.control.events(since, 10_000)["events"]
     return [event["place"] for event in events if event["kind"] == "worker_gone" and reason in event["reason"]]
 
 
-def test_kill_each_worker_at_work(daemon: DaemonProcess, loads: list[Load]) -> None:
-    board = daemon.board(len(PLACES))
+def test_kill_each_worker_at_work(daemon: DaemonProcess, since: int, loads: list[Load]) -> None:
+    board, replayed = daemon.board(len(PLACES)), daemon.control.status()["frames"]["replayed"]
     for place, name in enumerate(PLACES):
         for _ in range(2):
             pid = daemon.wait_for_workers()[name]
             board.wait_until_running(place)
             daemon.kill_worker(pid)
             everything_sent_is_answered(loads)
-    assert deaths(daemon, KILLED) == [name for name in PLACES for _ in range(2)]
-    assert daemon.control.status()["frames"]["replayed"] > 0
+    assert deaths(daemon, since, KILLED) == [name for name in PLACES for _ in range(2)]
+    assert daemon.control.status()["frames"]["replayed"] > replayed
 
 
-def test_stop_each_worker_at_work(daemon: DaemonProcess, loads: list[Load]) -> None:
+def test_stop_each_worker_at_work(daemon: DaemonProcess, since: int, loads: list[Load]) -> None:
     """A stopped worker is not presumed dead: after two seconds of silence it is killed, and only then replaced."""
     board = daemon.board(len(PLACES))
     for place, name in enumerate(PLACES):
@@ -90,7 +106,7 @@ def test_stop_each_worker_at_work(daemon: DaemonProcess, loads: list[Load]) -> N
         os.kill(pid, signal.SIGSTOP)
         daemon.wait_for_deaths(pid)
         everything_sent_is_answered(loads)
-    silent = deaths(daemon, "no sign of life")
+    silent = deaths(daemon, since, "no sign of life")
     assert [name for name in PLACES if name in silent] == list(PLACES)
 
 
@@ -103,7 +119,7 @@ def test_stop_all_workers_at_once(daemon: DaemonProcess, loads: list[Load]) -> N
 
 
 @pytest.mark.parametrize("rounds", ROUNDS)
-def test_kill_workers_at_random_moments(daemon: DaemonProcess, loads: list[Load], rounds: int) -> None:
+def test_kill_workers_at_random_moments(daemon: DaemonProcess, since: int, loads: list[Load], rounds: int) -> None:
     """In the middle of a write to a slot, too: whatever was half written is computed again before anyone reads it."""
     rng = random.Random(SEED)
     kills = 0
@@ -116,7 +132,7 @@ def test_kill_workers_at_random_moments(daemon: DaemonProcess, loads: list[Load]
         for name in names:
             forgive(daemon, name)
         kills += len(names)
-    assert len(deaths(daemon, KILLED)) == kills
+    assert len(deaths(daemon, since, KILLED)) == kills
     print(f"{kills} kills, {sum(load.answered for load in loads)} frames")
 
 
@@ -165,7 +181,7 @@ def test_kill_workers_while_plans_change(daemon: DaemonProcess, loads: list[Load
     print(f"{dict(outcomes)}, {sum(load.answered for load in loads)} frames")
 
 
-def test_a_place_that_keeps_dying_is_given_up(daemon: DaemonProcess, loads: list[Load]) -> None:
+def test_a_place_that_keeps_dying_is_given_up(daemon: DaemonProcess, since: int, loads: list[Load]) -> None:
     killed: set[int] = set()
 
     def given_up() -> bool:
@@ -184,7 +200,7 @@ def test_a_place_that_keeps_dying_is_given_up(daemon: DaemonProcess, loads: list
     assert (place["state"], place["pid"]) == ("out", None)
     assert "SIGKILL" in place["last_error"]
     until(lambda: standing(daemon.metrics)["p1"] == "given_up", "the same on the page of metrics")
-    events = daemon.control.events(limit=10_000)["events"]
+    events = daemon.control.events(since, 10_000)["events"]
     reasons = {event["kind"]: event["reason"] for event in events if event["kind"] in ("place_given_up", "replan")}
     assert "6 deaths" in reasons["place_given_up"]
     assert "SIGKILL" in reasons["place_given_up"]

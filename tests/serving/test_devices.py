@@ -19,12 +19,14 @@ import psutil
 import pytest
 
 from shisha_rt.client import Client, InvalidArgument, NotFound
-from tests.serving.daemon_process import PATIENCE_S, DaemonProcess, serve_command, until
+from tests.serving.daemon_process import DaemonProcess, serve_command
 from tests.serving.identity_model import LAYERS, frame_of, write_identity_model
 from tests.serving.load import Load, assert_kept
 from tests.serving.page import scrape, values
 from tests.serving.placed import described, machine_of, operators, placements, segments, used
 from tests.serving.tuned import await_state, events, tuner
+from tests.waiting import PATIENCE_S, until
+from tests.wording import says
 
 HALVES: Final = [
     {"first": 0, "last": 4, "places": ["left"]},
@@ -104,7 +106,7 @@ def test_status_tells_what_was_predicted_and_what_is_measured(client: Client, da
     for placement, count in zip((left, right), OPERATORS, strict=True):
         assert operators(placement) == count
         assert (placement["solver"], placement["outcome"]) == ("exact", "optimal")
-        assert placement["reason"] == "a plan was proposed"
+        assert placement["reason"] == says("a plan was …")
         assert placement["lower_bound_s"] == pytest.approx(placement["predicted_s"])
         assert sum(s["predicted_s"] for s in placement["segments"]) == pytest.approx(placement["predicted_s"])
         for segment in placement["segments"]:
@@ -130,18 +132,14 @@ def test_a_moved_layer_is_placed_on_the_devices_of_its_new_place_at_once(client:
     assert found["right"]["predicted_s"] == pytest.approx(5 * 300e-6)
 
 
-def test_the_other_solver(identity: Path, machine: Path, tmp_path: Path) -> None:
-    with DaemonProcess(tmp_path, identity, "--machine", machine, "--solver", "als") as daemon:
-        assert (daemon.control.infer(frame_of(1)).output == frame_of(1)).all()
-        assert {placement["solver"] for placement in placements(daemon.control).values()} == {"als"}
-        assert metric(daemon, "shisha_placement_solves_total", "solver")["als"] >= 1
-
-
 # --- what changes ---------------------------------------------------------------------------------------------
 
 
-def test_a_convolution_and_the_relu_behind_it_on_two_places(identity: Path, machine: Path, tmp_path: Path) -> None:
-    with DaemonProcess(tmp_path, identity, "--machine", machine, "--layers", "operators") as daemon:
+def test_a_convolution_and_the_relu_behind_it_on_two_places_by_the_other_solver(
+    identity: Path, machine: Path, tmp_path: Path
+) -> None:
+    options = ("--machine", machine, "--layers", "operators", "--solver", "als")
+    with DaemonProcess(tmp_path, identity, *options) as daemon:
         client = daemon.control
         model = client.status()["model"]
         assert (model["layers"], model["legal_cuts"], model["form"]) == (sum(OPERATORS), sum(OPERATORS) - 1, "as_is")
@@ -154,43 +152,51 @@ def test_a_convolution_and_the_relu_behind_it_on_two_places(identity: Path, mach
             assert operators(placements(client)["right"]) == last + 1
             for number in range(10):
                 assert (client.infer(frame_of(number)).output == frame_of(number)).all()
+        assert {placement["solver"] for placement in placements(client).values()} == {"als"}
+        assert metric(daemon, "shisha_placement_solves_total", "solver")["als"] >= 1
 
 
-def test_a_slowed_device_is_left_and_no_frame_is_lost(identity: Path, machine: Path, tmp_path: Path) -> None:
-    with DaemonProcess(tmp_path, identity, "--machine", machine) as daemon:
-        client = daemon.control
-        assert client.set_plan(HALVES)["outcome"] == "live"
-        before = client.plan()["epoch"]
-        with Load(daemon.endpoint) as load:
-            load.wait_for_answers(50)
-            assert used(client, "left") == {"general", "special"}
-            since = next_event(client)
-            answer = client.call("place_set", place="left", device="special", speed=SLOWED)
-            assert (answer["place"], answer["device"], answer["speed"]) == ("left", "special", SLOWED)
-            until(lambda: used(client, "left") == {"general"}, "a placement without the device")
-            load.wait_for_answers(50)
-            found, after = placements(client), client.plan()["epoch"]
-        assert_kept(load)
-        assert load.epochs == {before, after}
-        assert kinds(client, since) == [
-            "device_speed", "device_ratio", "placement_solved", "plan_preparing", "plan_live",
-        ]  # fmt: skip
-        (ratio,) = events(client, "device_ratio", since)
-        assert (ratio["place"], ratio["device"], ratio["ratio"]) == ("left", "special", pytest.approx(10, rel=1e-3))
-        assert found["left"]["predicted_s"] == pytest.approx(9 * 400e-6)
-        assert "special on left" in found["left"]["reason"]
+def test_a_slowed_device_is_left_and_no_frame_is_lost(client: Client, daemon: DaemonProcess) -> None:
+    before = client.plan()["epoch"]
+    with Load(daemon.endpoint) as load:
+        load.wait_for_answers(50)
+        assert used(client, "left") == {"general", "special"}
+        since = next_event(client)
+        answer = client.call("place_set", place="left", device="special", speed=SLOWED)
+        assert (answer["place"], answer["device"], answer["speed"]) == ("left", "special", SLOWED)
+        until(lambda: used(client, "left") == {"general"}, "a placement without the device")
+        load.wait_for_answers(50)
+        found, after, told = placements(client), client.plan()["epoch"], kinds(client, since)
         shown = metric(daemon, "shisha_device_speed_ratio", "device")
-        assert shown == {"general": 1, "special": SLOWED, "steady": 1}
+        client.call("place_set", place="left", device="special", speed=1)
+        until(lambda: "special" in used(client, "left"), "a placement with the device")
+    assert_kept(load)
+    assert load.epochs == {before, after, client.plan()["epoch"]}
+    assert told == ["device_speed", "device_ratio", "placement_solved", "plan_preparing", "plan_live"]
+    ratio = events(client, "device_ratio", since)[0]
+    assert (ratio["place"], ratio["device"], ratio["ratio"]) == ("left", "special", pytest.approx(10, rel=1e-3))
+    assert found["left"]["predicted_s"] == pytest.approx(9 * 400e-6)
+    assert "special on left" in found["left"]["reason"]
+    assert shown == {"general": 1, "special": SLOWED, "steady": 1}
 
 
-def test_a_tuned_pipeline_has_its_operators_placed_anew_too(identity: Path, machine: Path, tmp_path: Path) -> None:
-    with DaemonProcess(tmp_path, identity, "--machine", machine, "--strategy", "shisha", "--fresh") as daemon:
+@pytest.mark.parametrize("strategy", ["guided", pytest.param("shisha", marks=pytest.mark.long)])
+def test_a_tuned_pipeline_has_its_operators_placed_anew_too(
+    identity: Path, machine: Path, tmp_path: Path, strategy: str
+) -> None:
+    with DaemonProcess(tmp_path, identity, "--machine", machine, "--strategy", strategy, "--fresh") as daemon:
         client = daemon.control
         with Load(daemon.endpoint) as load:
             await_state(client, "watching")
             trials, solved = events(client, "trial"), events(client, "placement_solved")
             assert {trial["plan"] for trial in trials} <= {event["plan"] for event in solved}
             assert "special" in used(client, "left")
+            if strategy == "guided":
+                found = tuner(client)
+                assert found["trials"] >= 1
+                assert found["lower_bound_s"] > 0
+                # A layer of two operators takes 560 us on `left` and 600 us on `right`: each has to have some.
+                assert set(placements(client)) == {"left", "right"}
             client.call("place_set", place="left", device="special", speed=SLOWED)
             until(
                 lambda: "special" not in used(client, "left") and tuner(client)["state"] == "watching",
@@ -199,18 +205,6 @@ def test_a_tuned_pipeline_has_its_operators_placed_anew_too(identity: Path, mach
             )
             load.wait_for_answers(20)
         assert_kept(load)
-
-
-def test_guided_tuning_starts_from_what_placements_cost(identity: Path, machine: Path, tmp_path: Path) -> None:
-    with DaemonProcess(tmp_path, identity, "--machine", machine, "--strategy", "guided", "--fresh") as daemon:
-        with Load(daemon.endpoint) as load:
-            await_state(daemon.control, "watching")
-        assert_kept(load)
-        found = tuner(daemon.control)
-        assert found["trials"] >= 1
-        assert found["lower_bound_s"] > 0
-        # A layer of two operators takes 560 us on `left` and 600 us on `right`: each has to have some.
-        assert set(placements(daemon.control)) == {"left", "right"}
 
 
 def test_workers_that_are_killed_come_back_with_their_placements(client: Client, daemon: DaemonProcess) -> None:
@@ -272,24 +266,25 @@ def test_a_placer_that_is_killed_is_started_again(client: Client, daemon: Daemon
 @pytest.mark.parametrize(
     ("arguments", "error", "complaint"),
     [
-        ({"device": "npu", "speed": 0.5}, NotFound, "'left' has no 'npu'; expected one of general, special"),
-        ({"device": "special", "speed": 1.5}, InvalidArgument, "1.5 is faster than the device"),
+        ({"device": "npu", "speed": 0.5}, NotFound, "'left' has no 'npu';"),
+        ({"device": "special", "speed": 1.5}, InvalidArgument, "1.5 is faster than"),
         ({"device": "special", "speed": 0}, InvalidArgument, "speed"),
         ({"device": "special"}, InvalidArgument, "exactly one of"),
-        ({"device": "special", "down": True}, InvalidArgument, "device with speed only"),
+        ({"device": "special", "down": True}, InvalidArgument, "device with speed"),
     ],
 )
 def test_bad_device_settings_are_refused(
     client: Client, arguments: dict[str, Any], error: type[Exception], complaint: str
 ) -> None:
+    since = next_event(client)
     with pytest.raises(error, match=complaint):
         client.call("place_set", place="left", **arguments)
-    assert events(client, "device_speed") == []
+    assert events(client, "device_speed", since) == []
 
 
 def test_a_place_without_devices_has_none_to_slow(identity: Path, two_places: Path, tmp_path: Path) -> None:
     with DaemonProcess(tmp_path, identity, "--machine", two_places) as daemon:
-        with pytest.raises(NotFound, match="'fast0' has no 'special'; expected none: it has no devices"):
+        with pytest.raises(NotFound, match=r"'fast0' has no 'special'; .* it has no"):
             daemon.control.call("place_set", place="fast0", device="special", speed=0.5)
         status = daemon.control.status()
         assert all(place["devices"] == [] for place in status["places"])
@@ -301,7 +296,7 @@ def test_an_operator_that_no_device_can_run(identity: Path, tmp_path: Path) -> N
     command = serve_command(identity, "--machine", machine)
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
-    assert "operator Relu ('r0'): no device can run it of convs" in done.stderr.strip().splitlines()[-1]
+    assert "operator Relu ('r0'): no device can" in done.stderr.strip().splitlines()[-1]
 
 
 # --- precision ------------------------------------------------------------------------------------------------
@@ -327,6 +322,7 @@ def test_bfloat16_is_applied_where_it_is_permitted(identity: Path, rounding: Pat
             assert (answer != exact).any()
 
 
+@pytest.mark.long
 def test_bfloat16_is_left_out_by_default(identity: Path, rounding: Path, tmp_path: Path) -> None:
     with DaemonProcess(tmp_path, identity, "--machine", rounding) as daemon:
         with Load(daemon.endpoint) as load:

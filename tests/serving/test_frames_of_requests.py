@@ -12,12 +12,15 @@ import numpy.typing as npt
 import pytest
 
 from shisha_rt.client import Client, InvalidArgument, ShishaError
+from shisha_rt.errors import Error
 from shisha_rt.protocol.header import TensorData, TensorHeader, encode_infer
-from tests.serving.daemon_process import PATIENCE_S, DaemonProcess, machine_file
+from tests.serving.daemon_process import DaemonProcess, machine_file
 from tests.serving.identity_model import SHAPE, frame_of, write_identity_model
 from tests.serving.test_bad_requests import connect
+from tests.waiting import PATIENCE_S
 from tests.wild.odd_networks import SERVED
 from tests.wild.test_odd_networks import saved
+from tests.wording import raised
 
 
 @pytest.fixture(scope="module")
@@ -54,14 +57,14 @@ def test_in_a_stream_between_others(daemon: DaemonProcess) -> None:
 
 def test_too_many_and_uneven_ones_are_refused(daemon: DaemonProcess) -> None:
     with Client(daemon.endpoint, timeout_s=PATIENCE_S) as client:
-        with pytest.raises(InvalidArgument, match="33 frames; expected at most 32 in a request"):
+        with raised(InvalidArgument, Error.WRONG_SHAPE, match="33 frames; expected at most 32 in a request"):
             client.infer(frames(33))
-        with pytest.raises(InvalidArgument, match="shape"):
+        with raised(InvalidArgument, Error.WRONG_SHAPE, match="shape"):
             client.infer(frames(2)[:, :, :7])
 
 
 def test_one_of_them_late_is_an_error_that_says_which(daemon: DaemonProcess) -> None:
-    late = pytest.raises(ShishaError, match=r"frame 0 of 3: the frame's deadline has passed, and 2 more failed")
+    late = pytest.raises(ShishaError, match=r"frame 0 of 3: the frame's deadline has .* and 2 more failed")
     with Client(daemon.endpoint, timeout_s=PATIENCE_S) as client, late:
         client.infer(frames(3), deadline_s=0)
 

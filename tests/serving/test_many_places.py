@@ -15,11 +15,12 @@ import pytest
 
 from benchmarks.rigs.steady_load import SteadyLoad
 from shisha_rt.plan.plan import Plan
-from tests.serving.daemon_process import DaemonProcess, machine_file, until
+from tests.serving.daemon_process import DaemonProcess, machine_file
 from tests.serving.identity_model import write_long_identity_model
 from tests.serving.load import PAUSE_S, Load, assert_kept
 from tests.serving.page import scrape
 from tests.serving.tuned import events, tuner
+from tests.waiting import until
 
 PATIENCE_S: Final = 300.0
 """64 workers start in turns."""

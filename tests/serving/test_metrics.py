@@ -9,9 +9,10 @@ from typing import Final
 import pytest
 
 from shisha_rt.client import DeadlineExceeded
-from tests.serving.daemon_process import DaemonProcess, until
+from tests.serving.daemon_process import DaemonProcess
 from tests.serving.identity_model import LAYERS, frame_of
 from tests.serving.page import scrape, value, values
+from tests.waiting import until
 
 FRAMES: Final = 50
 LATE: Final = 3

@@ -21,11 +21,12 @@ from shisha_rt.measure import plan_store
 from shisha_rt.measure.make_ready import make_ready
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
-from tests.serving.daemon_process import DaemonProcess, until
+from tests.serving.daemon_process import DaemonProcess
 from tests.serving.identity_model import LAYERS, frame_of, write_identity_model
 from tests.serving.load import Load, assert_kept
 from tests.serving.page import scrape, value, values
 from tests.serving.tuned import events, tuner
+from tests.waiting import until
 
 QUICK = Plan.of([(0, LAYERS - 1, "fast0")])
 MOST = Plan.of([(0, 5, "fast0"), (6, LAYERS - 1, "slow0")])

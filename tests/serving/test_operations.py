@@ -17,9 +17,10 @@ from shisha_rt.client import (
     InvalidArgument,
     NotFound,
 )
-from tests.serving.daemon_process import PATIENCE_S, DaemonProcess, machine_file, until
+from tests.serving.daemon_process import DaemonProcess, machine_file
 from tests.serving.identity_model import LAYERS, NAME, SHAPE, frame_of
 from tests.serving.load import Load, assert_kept
+from tests.waiting import PATIENCE_S, until
 
 TENSOR = {"datatype": "FP32", "shape": list(SHAPE)}
 TWO_STAGES = [{"first": 0, "last": 3, "places": ["slow0"]}, {"first": 4, "last": LAYERS - 1, "places": ["fast0"]}]

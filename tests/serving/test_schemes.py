@@ -16,11 +16,13 @@ import pytest
 from shisha_rt.cli.app import main
 from shisha_rt.client import Client, FailedPrecondition
 from shisha_rt.planner.strategies import SCHEMES
-from tests.serving.daemon_process import DaemonProcess, until
+from tests.serving.daemon_process import DaemonProcess
 from tests.serving.identity_model import frame_of, write_branching_identity_model
 from tests.serving.load import Load, assert_kept
 from tests.serving.placed import described, machine_of
 from tests.serving.tuned import await_state, events, tuner
+from tests.waiting import until
+from tests.wording import says
 
 # Schedules of partitions are a paper's: what serves by default does not load them.
 pytestmark = pytest.mark.long
@@ -84,7 +86,7 @@ def test_every_scheme_runs_as_it_was_planned(
         trial = next(event for event in events(client, "trial") if event["run"] == began["run"])
         keys = ("first", "last", "layers", "places", "after")
         stages = [{key: stage[key] for key in keys if key in stage} for stage in told["stages"]]
-        assert trial["reason"].startswith(f"{scheme} by the costs told: {told['latency_s'] * 1e3:.4g} ms predicted")
+        assert trial["reason"] == says(f"{scheme} by the … told: {told['latency_s'] * 1e3:.4g} ms predicted…")
         assert client.set_plan(stages)["outcome"] == "live"  # what `plan` prints is what `plan_set` takes
         assert str(trial["plan"]) == events(client, "plan_live")[-1]["plan"]
         for number in range(3):
@@ -93,9 +95,9 @@ def test_every_scheme_runs_as_it_was_planned(
 
 
 def test_what_such_a_daemon_does_not_know(client: Client) -> None:
-    with pytest.raises(FailedPrecondition, match="'guided' is not one that this daemon was started for"):
+    with pytest.raises(FailedPrecondition, match="'guided' is not"):
         client.call("tuner_set", strategy="guided", restart=True)
-    with pytest.raises(FailedPrecondition, match="knows none but 'latency'"):
+    with pytest.raises(FailedPrecondition, match="knows none but"):
         client.call("tuner_set", objective="throughput")
     assert tuner(client)["strategy"] in SCHEMES
 
@@ -115,7 +117,7 @@ def test_a_slowed_accelerator_leads_to_another_schedule(running: DaemonProcess, 
     finally:
         client.call("place_set", place="npu", device="special", speed=1)
     assert events(client, "drift", since)
-    assert any("by the corrected costs" in event["reason"] for event in events(client, "trial", since))
+    assert any("by the corrected" in event["reason"] for event in events(client, "trial", since))
 
 
 def test_an_accelerator_that_dies_is_missed_by_no_frame(running: DaemonProcess, client: Client) -> None:

@@ -23,11 +23,13 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from shisha_rt.client import Client, FailedPrecondition, NotFound, ShishaError, Unavailable, Unimplemented
-from tests.serving.daemon_process import PATIENCE_S, until
+from shisha_rt.errors import Error
 from tests.serving.host_process import HostProcess
 from tests.serving.identity_model import frame_of, write_identity_model
 from tests.serving.load import Load, assert_kept
 from tests.serving.page import scrape
+from tests.waiting import PATIENCE_S, until
+from tests.wording import raised
 
 SHAPE: Final = (1, 4, 8, 8)
 
@@ -115,9 +117,12 @@ def test_clients_are_led_to_their_models_daemon(host: HostProcess) -> None:
         assert one._link.at != other._link.at
         assert one._link.at.startswith("ipc://")
         assert one.status()["pid"] == host.told("identity")["pid"]
-    with host.model("another") as nobody, pytest.raises(NotFound, match="expected 'identity' or 'times'"):
+    with host.model("another") as nobody, raised(NotFound, Error.UNKNOWN_MODEL, match="expected 'identity' or 'times'"):
         nobody.infer(X)
-    with Client(host.endpoint, timeout_s=PATIENCE_S) as unnamed, pytest.raises(NotFound, match="several models"):
+    with (
+        Client(host.endpoint, timeout_s=PATIENCE_S) as unnamed,
+        raised(NotFound, Error.UNKNOWN_MODEL, match="several models"),
+    ):
         unnamed.infer(X)
 
 
@@ -136,7 +141,7 @@ def test_what_is_asked_of_all(host: HostProcess) -> None:
     until(lambda: len(host.control.call("model_statistics")["model_stats"]) == 2, "statistics of both")
     assert host.control.call("status", model_name="times")["status"]["model"]["name"] == "times"
     assert sum(len(place["models"]) for place in host.control.status()["places"]) >= 2
-    with pytest.raises(Unimplemented):
+    with raised(Unimplemented, Error.UNKNOWN_OPERATION):
         host.control.call("nothing_of_the_kind")
     models = {sample.labels["model"] for sample in scrape(host.metrics) if sample.name == "shisha_frames_in_flight"}
     assert models == names
@@ -167,16 +172,16 @@ def test_models_come_and_go(host: HostProcess, models: Path, tmp_path: Path) -> 
         post(host, "/v2/repository/models/three/load", {})
         assert (client.infer(X).output == 3 * X).all()
     host.control.call("model_unload", model_name="three")
-    with pytest.raises(NotFound):
+    with raised(NotFound, Error.UNKNOWN_MODEL):
         host.control.call("model_load", model_name="four")
-    with pytest.raises(FailedPrecondition):
+    with raised(FailedPrecondition, Error.LOAD_FAILED):
         host.control.call("model_load", model_name="four", model=str(models / "none.onnx"))
     elsewhere = write_times(tmp_path, 3.0)  # no folder that its operator has served models from
     (models / "link.onnx").symlink_to(elsewhere)
     for path in (elsewhere, models / "link.onnx"):
-        with pytest.raises(FailedPrecondition, match="lies in no folder"):
+        with raised(FailedPrecondition, Error.LOAD_FAILED, match="lies in no"):
             host.control.call("model_load", model_name="four", model=str(path))
-    with pytest.raises(NotFound):
+    with raised(NotFound, Error.UNKNOWN_MODEL):
         host.control.call("model_unload", model_name="nobody")
 
 
@@ -242,11 +247,11 @@ def test_a_version_computes_what_is_answered_before_it_takes_over(
 
 def test_another_model_is_no_version(host: HostProcess, models: Path) -> None:
     other = write_times(models, 2.0, "other", (1, 4, 4, 4))
-    with pytest.raises(FailedPrecondition, match="other inputs or outputs"):
+    with raised(FailedPrecondition, Error.LOAD_FAILED, match="other inputs or"):
         host.control.call("model_load", model_name="times", model=str(other))
     broken = models / "broken.onnx"
     broken.write_bytes(b"no model")
-    with pytest.raises(FailedPrecondition, match="could not be started"):
+    with raised(FailedPrecondition, Error.LOAD_FAILED, match="not be started"):
         host.control.call("model_load", model_name="times", model=str(broken))
     assert host.told("times")["state"] == "READY"
 

@@ -16,19 +16,20 @@ from shisha_rt.client import Client, Unavailable
 from shisha_rt.errors import Code
 from shisha_rt.model.graph import Tensor
 from shisha_rt.protocol.header import InferParameters, TensorHeader, decode_head, encode_infer, encode_operation
-from tests.serving.daemon_process import PATIENCE_MS, PATIENCE_S, DaemonProcess, leftovers, serve_command, until
+from tests.serving.daemon_process import PATIENCE_MS, DaemonProcess, leftovers, serve_command
 from tests.serving.identity_model import CHANNELS, NAME, SHAPE, frame_of, write_identity_model
 from tests.serving.load import PAUSE_S, Load
+from tests.waiting import PATIENCE_S, until
 
 FRAMES: Final = 100
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
-def test_everything_admitted_is_answered(identity: Path, tmp_path: Path, four_places: Path, number: int) -> None:
+def test_everything_admitted_is_answered(identity: Path, tmp_path: Path, two_places: Path, number: int) -> None:
     """The daemon has said that it has the frames; then it is told to stop, and answers every one of them."""
     socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
     socket.linger = 0
-    with DaemonProcess(tmp_path, identity, "--machine", four_places) as daemon, socket:
+    with DaemonProcess(tmp_path, identity, "--machine", two_places) as daemon, socket:
         socket.connect(daemon.endpoint)
         workers = daemon.wait_for_workers().values()
         daemon.control.metadata()
@@ -83,9 +84,9 @@ def test_who_reads_slowly_has_all_answers_too(tmp_path: Path, two_places: Path) 
         assert daemon.wait() == 0, daemon.stderr()
 
 
-def test_sigterm_under_load(identity: Path, four_places: Path, tmp_path: Path) -> None:
+def test_sigterm_under_load(identity: Path, two_places: Path, tmp_path: Path) -> None:
     """The answers of a connection are results, then refusals, then nothing, in the order of sending."""
-    with DaemonProcess(tmp_path, identity, "--machine", four_places) as daemon:
+    with DaemonProcess(tmp_path, identity, "--machine", two_places) as daemon:
         with Load(daemon.endpoint, 0) as one, Load(daemon.endpoint, 1) as two:
             one.wait_for_answers(100)
             two.wait_for_answers(100)

@@ -35,11 +35,17 @@ def cuttable(wide: Path) -> Cuttable:
     return Cuttable(len(compiled.layers), compiled.legal_cuts, compiled.index.needs, compiled.index.splits)
 
 
+@pytest.fixture(scope="module")
+def running(wide: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    folder = tmp_path_factory.mktemp("splits")
+    with DaemonProcess(folder, wide, "--machine", machine_file(folder, PLACES)) as process:
+        yield process
+
+
 @pytest.fixture
-def daemon(wide: Path, tmp_path: Path) -> Iterator[DaemonProcess]:
-    with DaemonProcess(tmp_path, wide, "--machine", machine_file(tmp_path, PLACES)) as running:
-        running.wait_for_workers()
-        yield running
+def daemon(running: DaemonProcess) -> DaemonProcess:
+    running.wait_for_workers()
+    return running
 
 
 def test_the_plans_drawn_split_along_every_axis_there_is_and_pass_the_gate(cuttable: Cuttable) -> None:

@@ -14,9 +14,10 @@ import pytest
 
 from shisha_rt.client import Answer, Client
 from shisha_rt.errors import Error
-from tests.serving.daemon_process import DaemonProcess, until
+from tests.serving.daemon_process import DaemonProcess
 from tests.serving.identity_model import NAME, SHAPE, frame_of
 from tests.serving.page import scrape, value
+from tests.waiting import until
 
 FRAMES = 100
 

@@ -19,10 +19,11 @@ import pytest
 
 from shisha_rt.client import Client
 from tests.http.http_caller import INFER, LENGTH, HttpCaller
-from tests.serving.daemon_process import PATIENCE_S, DaemonProcess, machine_file, until
+from tests.serving.daemon_process import DaemonProcess, machine_file
 from tests.serving.identity_model import LAYERS, NAME, SHAPE, frame_of, write_identity_model
 from tests.serving.page import scrape, values
 from tests.serving.tuned import events
+from tests.waiting import PATIENCE_S, until
 
 pytest.importorskip("opentelemetry.proto", reason="the extra `otel`")
 from tests.serving.otlp_receiver import OtlpReceiver, assert_whole, attributes

@@ -19,11 +19,13 @@ import pytest
 from shisha_rt.cache import cache_folder
 from shisha_rt.client import Client, FailedPrecondition, InvalidArgument, Unimplemented
 from shisha_rt.measure import plan_store
-from tests.serving.daemon_process import DaemonProcess, until
+from tests.serving.daemon_process import DaemonProcess
 from tests.serving.identity_model import LAYERS
 from tests.serving.load import Load, assert_kept
 from tests.serving.page import scrape, value, values
 from tests.serving.tuned import await_state, await_trials, events, tuned, tuner, verdicts
+from tests.waiting import until
+from tests.wording import says
 
 FIELDS = {
     "state", "strategy", "alpha", "balance", "run", "trials", "trials_total", "moves_total", "trying",
@@ -208,7 +210,7 @@ def test_a_tuner_that_is_stopped_is_ended_and_the_search_goes_on(client: Client,
         until(lambda: len(events(client, "tuner_died")) == before + 1, "its end")
         await_state(client, "watching")
     assert_kept(load)
-    assert events(client, "tuner_died")[before]["reason"].startswith("it hangs: no sign of life for ")
+    assert events(client, "tuner_died")[before]["reason"].startswith("it hangs: no sign of")
 
 
 def tuner_pid(daemon: DaemonProcess) -> int:
@@ -255,8 +257,8 @@ def test_while_another_process_has_the_kept_plans_locked_everything_goes_on(
             assert_kept(load)
     complaints = [line.partition(f"{plans}: ")[2] for line in daemon.stderr().splitlines()]
     assert complaints == [
-        "cannot be used (database is locked); the best plans of earlier runs are not known",
-        "cannot be used (database is locked); the best plan is not kept",
+        says("… used (database is locked); the best plans …"),
+        says("… used (database is locked); the best plan …"),
     ]
 
 
@@ -277,7 +279,7 @@ def test_guided_starts_from_costs_and_knows_how_far_it_is_from_the_best(identity
             await_state(daemon.control, "watching")
         assert_kept(load)
         assert (tuner(daemon.control)["strategy"], tuner(daemon.control)["lower_bound_s"]) == ("shisha", None)
-        with pytest.raises(Unimplemented, match="'annealing' is unknown; expected 'guided' or 'shisha'"):
+        with pytest.raises(Unimplemented, match="'annealing' is unknown;"):
             daemon.control.call("tuner_set", strategy="annealing")
 
 
@@ -292,7 +294,7 @@ def gap_told(daemon: DaemonProcess) -> float:
 
 
 def test_guided_needs_measured_costs(client: Client) -> None:
-    with pytest.raises(FailedPrecondition, match="'guided' needs measured costs"):
+    with pytest.raises(FailedPrecondition, match="'guided' needs measured"):
         client.call("tuner_set", strategy="guided")
 
 

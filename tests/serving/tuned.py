@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from shisha_rt.client import Client
-from tests.serving.daemon_process import DaemonProcess, until
+from tests.serving.daemon_process import DaemonProcess
 from tests.serving.load import Load
+from tests.waiting import until
 
 Events = list[dict[str, Any]]
 

@@ -7,7 +7,7 @@ import os
 import select
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -23,8 +23,7 @@ from shisha_rt.process.channel import Channel
 from shisha_rt.process.child import Child, start_child
 from shisha_rt.process.layout import layouts_of
 from shisha_rt.process.output_room import OUTPUT_BYTES
-
-PATIENCE_S = 30.0
+from tests.waiting import PATIENCE_S
 
 
 class FarPlace:
@@ -153,13 +152,6 @@ def far_places(compiled: Compiled, arena: Arena, count: int = 1) -> Iterator[Seq
             closing.callback(place.close)
             places.append(place)
         yield places
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    end_s = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < end_s
-        time.sleep(0.01)
 
 
 def put_noise(arena: Arena, compiled: Compiled, slot: int, seed: int) -> None:

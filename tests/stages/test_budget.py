@@ -17,10 +17,10 @@ import pytest
 from shisha_rt.process import budgets
 from shisha_rt.process.budgets import Budgets, Reserved
 from stages.emulate.budget import Budget
+from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 BANDWIDTH = 1e9  # a byte takes a nanosecond
-PATIENCE_S = 60.0
 
 _RESERVER = """
 import sys

@@ -16,6 +16,7 @@ from shisha_rt.process.arena import Arena
 from stages.builder import Builder, Built, Finished, FramesCore, Manner, Ordered
 from stages.engines.session import CpuClock
 from stages.kept_stages import KeptStages
+from tests.wording import says
 
 
 class Stage:
@@ -68,9 +69,9 @@ def test_those_with_little_private_memory_stay() -> None:
     kept.add("a", 60)
     kept.add("less than nothing, as frames gave back more meanwhile", -500)
     kept.add("b", 50)
-    assert kept.left() == ["less than nothing, as frames gave back more meanwhile", "b"]
+    assert kept.left() == [says("less than nothing, …"), "b"]
     kept.add("more than all others may have", 101)
-    assert kept.left() == ["less than nothing, as frames gave back more meanwhile", "b"]
+    assert kept.left() == [says("less than nothing, …"), "b"]
 
 
 def test_a_stage_in_use_is_there_however_large_it_is() -> None:

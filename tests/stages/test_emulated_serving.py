@@ -28,9 +28,10 @@ from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.machine.machine import Machine, target_s
 from shisha_rt.measure.make_ready import make_ready
 from shisha_rt.protocol.exceptions import FailedPrecondition, InvalidArgument
-from tests.serving.daemon_process import PATIENCE_S, DaemonProcess, serve_command, until
+from tests.serving.daemon_process import DaemonProcess, serve_command
 from tests.serving.identity_model import frame_of, write_identity_model
 from tests.serving.load import Load, assert_kept
+from tests.waiting import PATIENCE_S, until
 
 BANDWIDTHS = {"hbm": 4e8, "ddr": 1e8}
 
@@ -230,13 +231,13 @@ def test_a_time_scale_too_small_is_found_when_the_real_time_is_known(identity: P
     core = min(os.sched_getaffinity(0))
     machine = write_machine(tmp_path, "time_scale = 1.05", "[[place]]", 'name = "a"', f"cores = [{core}]")
     line = refusal(identity, machine)
-    assert line.startswith(f"{machine}: time_scale = 1.05: place a would have")
+    assert line.startswith(f"{machine}: time_scale = 1.05: place a would")
     assert "expected 1.2 times as much: time_scale = " in line
 
 
 def test_modelled_times_need_stored_costs(identity: Path, emulated: Path) -> None:
     machine = replace(load_machine(str(emulated)), timing="modelled")
-    with pytest.raises(BadInput, match='timing = "modelled": measured costs are needed'):
+    with pytest.raises(BadInput, match='timing = "modelled": measured costs are'):
         Daemon(planned(make_ready(identity, machine), Planning()), Addresses("tcp://127.0.0.1:0"))
 
 

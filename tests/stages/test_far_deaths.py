@@ -25,14 +25,14 @@ from shisha_rt.model.zoo import resolve_model
 from shisha_rt.process.arena import Arena
 from shisha_rt.process.channel import ChannelBroken
 from tests.stages.far_places import (
-    PATIENCE_S,
     FarPlace,
     arena_of,
     children_of,
     far_places,
     put_noise,
-    wait_until,
 )
+from tests.waiting import PATIENCE_S, until
+from tests.wording import says
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def compute(place: FarPlace, arena: Arena, compiled: Compiled, frame: int) -> No
     arena.set_speed(0, 1e-5)
     place.tell(messages.Repace(at_once=False))
     place.tell(messages.Run(place.part(frame, 0), 0))
-    wait_until(lambda: arena.sign(0).paced_until_ns > 0)
+    until(lambda: arena.sign(0).paced_until_ns > 0)
 
 
 @pytest.mark.parametrize("crash", [signal.SIGKILL, signal.SIGSEGV])
@@ -122,7 +122,7 @@ def test_a_far_end_that_never_hears_from_its_relay_ends(compiled: Compiled) -> N
         assert place.far.popen.stderr is not None
         assert select.select([place.far.pidfd], [], [], 2 * PATIENCE_S)[0]
         (line,) = place.far.popen.stderr.read().decode().splitlines()
-        assert line == "the far end of far0: its relay has not come within 30 s"
+        assert line == says("… far end of far0: its relay … within 30 s")
 
 
 @pytest.mark.long
@@ -132,7 +132,7 @@ def test_a_relay_that_says_nothing_is_not_waited_for_for_ever(compiled: Compiled
         os.kill(place.relay.popen.pid, signal.SIGSTOP)
         assert place.far is not None
         assert select.select([place.far.pidfd], [], [], 2 * PATIENCE_S)[0]
-        wait_until(lambda: gone(worker))
+        until(lambda: gone(worker))
 
 
 @pytest.mark.long
@@ -172,4 +172,4 @@ def test_any_of_them_dies_at_any_moment_under_load(compiled: Compiled, victim: s
             }[victim]
         )
         for pid in pids.values():
-            wait_until(lambda pid=pid: gone(pid))  # type: ignore[misc]
+            until(lambda pid=pid: gone(pid))  # type: ignore[misc]

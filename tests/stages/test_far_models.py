@@ -17,7 +17,8 @@ from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.process.arena import Arena
 from shisha_rt.process.lent import create_region
 from tests.model.networks import network, weight
-from tests.stages.far_places import arena_of, far_places, wait_until
+from tests.stages.far_places import arena_of, far_places
+from tests.waiting import until
 
 SIZE = 200
 ROOM_BYTES = 1024  # of 64 positions
@@ -119,7 +120,7 @@ def test_orders_that_every_worker_gets_may_come_before_there_is_a_far_end(wide: 
         place.connect()
         place.prepare((0, 1))
         place.tell(messages.Run(place.part(0, 0), 0))
-        wait_until(lambda: arena.sign(0).paced_until_ns > 0)
+        until(lambda: arena.sign(0).paced_until_ns > 0)
         assert arena.sign(0).frame == 0
         arena.set_speed(0, 1.0)
         place.tell(messages.Repace(at_once=True))

@@ -144,8 +144,7 @@ def test_what_an_engine_saturates_is_not_for_it_and_that_is_said(
     assert profiled.reasons[0] == ""
     first = plain.model.graph.operators[left_out[0]].name
     assert re.fullmatch(
-        rf"some operators are not for device openvino: its results of Conv '{first}' are \d+\.\d% apart from ONNX "
-        r"Runtime's, expected at most 1\.6%(, and so on for \d more)?",
+        rf".* device openvino: .* Conv '{first}' are \d+\.\d% .* 1\.6%(, and so .* for \d more)?",
         profiled.reasons[1],
     )
 

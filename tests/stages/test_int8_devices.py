@@ -16,7 +16,7 @@ from onnx import helper
 
 from benchmarks.partitiontuner.accuracy import capable
 from shisha_rt.cache import fault_in
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.machine.device import Device
 from shisha_rt.measure.compile import compile_model
@@ -39,6 +39,7 @@ from tests.model.networks import graph_of, network, odd_network, weight, write
 from tests.stages.clean_models import Arrays, empty_outputs, evaluated, random_feeds, saved, whole
 from tests.stages.int8_reference import computed_by_hand
 from tests.stages.test_placed import arena_for, inputs_of, model_of, outputs_in, put
+from tests.wording import raised
 
 NPU: Final = Device("npu", "test", "onnxruntime", "npu", "int8")
 CPU: Final = Device("cpu", "test", "onnxruntime", "cpu", "fp32")
@@ -265,8 +266,8 @@ class TestSegments:
     @pytest.mark.parametrize(
         ("model", "said"),
         [
-            (odd_network(), "operator 'Det_1' is Det: expected one of Conv, Relu in int8"),
-            (of_made_weights(), "reads 'k': expected constant weights of float32 in int8"),
+            (odd_network(), r"operator 'Det_1' is Det: .* int8"),
+            (of_made_weights(), r"reads 'k': .* float32 in int8"),
         ],
     )
     def test_what_is_not_computed_in_int8(self, model: onnx.ModelProto, said: str, tmp_path: Path) -> None:
@@ -380,32 +381,32 @@ class TestFramesOfAUsers:
     @pytest.mark.parametrize(
         ("arrays", "said"),
         [
-            ({"y": weight(3, 1, 3, 9, 9)}, "has y: expected an array for each input: x"),
-            ({}, "has nothing: expected an array for each input: x"),
+            ({"y": weight(3, 1, 3, 9, 9)}, r"has y: .* x"),
+            ({}, r"has nothing: .* x"),
             ({"x": weight(1, 3, 9, 9)}, r"x is float32 of \(1, 3, 9, 9\): expected float32 of \(frames, 1, 3, 9, 9\)"),
             ({"x": weight(0, 1, 3, 9, 9)}, r"x is float32 of \(0, 1, 3, 9, 9\)"),
             ({"x": weight(2, 1, 3, 9, 9).astype(np.float64)}, "x is float64"),
-            ({"x": np.full((1, 1, 3, 9, 9), np.nan, np.float32)}, "x has values that are infinite or NaN"),
+            ({"x": np.full((1, 1, 3, 9, 9), np.nan, np.float32)}, r"x has values .* or NaN"),
         ],
     )
     def test_that_do_not_fit(self, compiled: Compiled, arrays: Arrays, said: str, tmp_path: Path) -> None:
         frames = tmp_path / "frames.npz"
         with frames.open("wb") as file:
             np.savez(file, **dict[str, Any](arrays))
-        with pytest.raises(BadInput, match=said):
+        with raised(BadInput, Error.WRONG_FRAMES, match=said):
             make_scales(compiled, frames)
 
     @pytest.mark.parametrize("content", [b"", b"frames", b"PK\x03\x04"])
     def test_that_cannot_be_read(self, compiled: Compiled, content: bytes, tmp_path: Path) -> None:
         frames = tmp_path / "frames.npz"
-        with pytest.raises(BadInput, match=r"frames\.npz: No such file or directory; expected frames"):
+        with raised(BadInput, Error.WRONG_FRAMES, match=r"frames\.npz: No such .* directory;"):
             make_scales(compiled, frames)
         frames.write_bytes(content)
-        with pytest.raises(BadInput, match=r"frames\.npz: it cannot be read; expected frames as numpy\.savez"):
+        with raised(BadInput, Error.WRONG_FRAMES, match=r"frames\.npz: it cannot .* read; .* numpy\.savez"):
             make_scales(compiled, frames)
         np.save(frames.with_suffix(".npy"), weight(3))
         frames.write_bytes(frames.with_suffix(".npy").read_bytes())
-        with pytest.raises(BadInput, match=r"frames\.npz: it cannot be read; expected frames as numpy\.savez"):
+        with raised(BadInput, Error.WRONG_FRAMES, match=r"frames\.npz: it cannot .* read; .* numpy\.savez"):
             make_scales(compiled, frames)
 
     def test_a_model_made_ready_has_its_own(self, compiled: Compiled, tmp_path: Path) -> None:
@@ -421,15 +422,15 @@ class TestFramesOfAUsers:
     @pytest.mark.parametrize(
         ("device", "said"),
         [
-            (DESCRIBED.replace('"Conv"', '"MaxPool", "Conv"'), "ops: MaxPool: expected among Conv, Relu"),
-            (DESCRIBED.replace("Conv", "*"), r"ops: \*: expected among Conv, Relu"),
-            (DESCRIBED + '[[fused]]\nops = ["Conv", "Tanh"]', "ops: Tanh: expected among Conv, Relu"),
+            (DESCRIBED.replace('"Conv"', '"MaxPool", "Conv"'), "ops: MaxPool:"),
+            (DESCRIBED.replace("Conv", "*"), r"ops: \*:"),
+            (DESCRIBED + '[[fused]]\nops = ["Conv", "Tanh"]', "ops: Tanh:"),
             pytest.param(
                 DESCRIBED.replace("onnxruntime", "openvino"),
                 'engine = "openvino": expected "onnxruntime"',
                 marks=pytest.mark.skipif(find_spec("openvino") is None, reason="needs the extra openvino"),
             ),
-            ('engine = "onnxruntime"\nprecision = "int8"', r"no \[\[family\]\]: expected a described device"),
+            ('engine = "onnxruntime"\nprecision = "int8"', r"no \[\[family\]\]:"),
         ],
     )
     def test_a_device_that_cannot_be_of_int8(self, device: str, said: str, tmp_path: Path) -> None:
@@ -437,10 +438,10 @@ class TestFramesOfAUsers:
         (tmp_path / "cpu.toml").write_text(DESCRIBED.replace("int8", "fp32").replace("Conv", "*"))
         machine = tmp_path / "board.toml"
         machine.write_text('[[place]]\nname = "npu"\ncores = [0]\ndevices = ["./npu.toml", "./cpu.toml"]')
-        with pytest.raises(BadInput, match=said + ", as its precision is int8"):
+        with raised(BadInput, Error.DEVICE_UNFIT, match=said + ".* int8"):
             make_ready(write(forked(), tmp_path), load_machine(str(machine)), precision="any")
 
     def test_where_no_device_has_scales(self, tmp_path: Path) -> None:
         frames = tmp_path / "frames.npz"
-        with pytest.raises(BadInput, match="no device of int8 runs: expected no calibration frames"):
+        with raised(BadInput, Error.DEVICE_UNFIT, match="no device of int8 runs:"):
             make_ready(write(forked(), tmp_path), load_machine("this-machine"), calibration=frames)

@@ -10,6 +10,7 @@ import pytest
 from shisha_rt.machine.machine import target_s
 from stages.emulate.pace import MAX_DEBT_S, Pace
 from stages.emulate.place import HEADROOM, Demand, EmulatedPlace
+from tests.wording import says
 
 
 @dataclass
@@ -156,7 +157,7 @@ class TestPlace:
         demand = Demand(0, 0.0004)  # promised in a tenth of what it takes
         reason = place.why_too_short(demand, 0.002, 0.004)
         assert reason is not None
-        assert reason.startswith("time_scale = 2: place slow0 would have 0.5 ms for what takes this host 2 ms")
+        assert reason == says("time_scale = 2: place slow0 would have 0.5 ms for … host 2 ms…")
         needed = float(reason.split("time_scale = ")[2].split()[0])
         assert self._place([0.8], time_scale=needed).why_too_short(demand, 0.002, 0.004) is None
         assert needed == pytest.approx(2 * HEADROOM * 0.002 / 0.0005)

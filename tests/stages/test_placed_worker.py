@@ -32,7 +32,6 @@ from tests.stages.test_placed import (
     HOST,
     OPENVINO,
     PARALLEL,
-    PATIENCE_S,
     SERIAL,
     arena_for,
     model_of,
@@ -40,6 +39,7 @@ from tests.stages.test_placed import (
     put,
     small,
 )
+from tests.waiting import PATIENCE_S
 
 
 def part(epoch: int) -> Descriptor:

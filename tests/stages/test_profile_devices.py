@@ -19,9 +19,9 @@ from shisha_rt.messages.calibration import Progress
 from shisha_rt.messages.device_profiling import DeviceProfilingJob, Profiled
 from shisha_rt.placement.device_profile import Run, device_times, runs_to_profile
 from tests.model.networks import odd_network, write
-from tests.serving.daemon_process import until
 from tests.stages.test_calibrate import at_work
 from tests.stages.test_segments import residual
+from tests.waiting import until
 
 SERIAL = Device("serial", "serial.toml", "onnxruntime", "serial", "fp32", threads=1)
 PARALLEL = Device("parallel", "parallel.toml", "onnxruntime", "parallel", "fp32")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -37,6 +37,7 @@ from tests.stages.test_placed import (
 from tests.stages.test_placed import whole as plainly
 from tests.stages.test_placed_worker import said, worker
 from tests.stages.test_segments import blocked_and_plain, residual, whole
+from tests.waiting import until
 
 CORES = tuple(usable_cores()[:2])
 two_cores = pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
@@ -127,23 +128,13 @@ def test_a_stage_of_two_runs_of_layers(tmp_path: Path, devices: Sequence[Device]
 
 def threads_of(pid: int) -> dict[int, tuple[set[int], int, float]]:
     """Thread -> the cores that it may use, its niceness, the CPU seconds that it has taken."""
-    ids = (int(path.name) for path in Path(f"/proc/{pid}/task").iterdir())
-    return {
-        tid: (
-            os.sched_getaffinity(tid),
-            os.getpriority(os.PRIO_PROCESS, tid),
-            int(Path(f"/proc/{pid}/task/{tid}/schedstat").read_text().split()[0]) / 1e9,
-        )
-        for tid in ids
-    }
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """A worker reads a message when it gets to it."""
-    give_up_s = time.monotonic() + 10
-    while not holds() and time.monotonic() < give_up_s:
-        time.sleep(0.01)
-    assert holds()
+    found = {}
+    for tid in (int(path.name) for path in Path(f"/proc/{pid}/task").iterdir()):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            cores, niceness = os.sched_getaffinity(tid), os.getpriority(os.PRIO_PROCESS, tid)
+            ran_ns = int(Path(f"/proc/{pid}/task/{tid}/schedstat").read_text().split()[0])
+            found[tid] = (cores, niceness, ran_ns / 1e9)
+    return found
 
 
 @two_cores
@@ -184,11 +175,11 @@ def test_a_team_and_one_place_side_by_side(tmp_path: Path, devices: Sequence[Dev
         assert helping() == []
         assert isinstance(talk.ask(of_team(2)), Prepared)
         check(1, 2)
+        until(helping, "a thread of the team's that has its core")
         busy = helping()
-        assert busy
         talk.retire(1)
         check(2)
-        assert max(threads_of(pid)[tid][2] for tid in busy) > 0
+        until(lambda: any(threads_of(pid)[tid][2] > 0 for tid in busy), "work of the other core's")
         again = talk.ask(msgspec.structs.replace(alone, epoch=3))
         assert isinstance(again, Prepared)
         assert again.build_s == 0  # epoch 1 had it; what epoch 2 has is another stage

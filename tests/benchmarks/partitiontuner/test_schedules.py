@@ -68,8 +68,8 @@ def test_the_bound_of_a_chain_is_met() -> None:
 
 
 def test_what_there_is_not_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="--networks: vgg: the paper has not got it, expected some of zfnet512"):
+    with pytest.raises(BadInput, match=r"--networks: vgg: the paper has .* zfnet512"):
         list(cases(["vgg"], tmp_path))
-    with pytest.raises(BadInput, match="--schemes: greedy: no such scheme, expected some of baseline"):
+    with pytest.raises(BadInput, match="--schemes: greedy: no such scheme,"):
         checked_schemes(["greedy"])
     assert checked_schemes(["forkjoin", "baseline"]) == ("baseline", "forkjoin")

@@ -581,7 +581,7 @@ def test_stop_answers_everything_settles_every_plan_and_starts_no_process() -> N
 
 def test_an_unknown_transition_raises_with_its_own_story_and_changes_nothing() -> None:
     story: deque[Transition] = deque(("frame", number, "admit", FramePhase.ACTIVE) for number in (1, 12))
-    with pytest.raises(UnknownTransition, match="frame 1: 'admit' is not possible in ACTIVE") as caught:
+    with pytest.raises(UnknownTransition, match=r"frame 1: 'admit' is .* in ACTIVE") as caught:
         step(FRAME, "frame", 1, FramePhase.ACTIVE, "admit", story)
     assert caught.value.story == (("frame", 1, "admit", FramePhase.ACTIVE),)
     assert len(story) == 2

@@ -10,6 +10,7 @@ from shisha_rt.core.lifecycle.tables import FramePhase
 from shisha_rt.errors import Error
 from shisha_rt.plan.plan import Plan
 from tests.core.lifecycle.driven_lifecycle import ON_B, ONE_STAGE, TWO_STAGES, Daemon, live
+from tests.wording import says
 
 COPIES = Plan.chain([(0, 3, [["a"], ["b"]])])
 
@@ -34,7 +35,7 @@ def test_frames_wait_for_a_place_no_longer_than_for_a_plan_without_it() -> None:
     daemon.feed(ev.Tick(), after_s=wake_s - daemon.now)
     assert daemon.now == pytest.approx(daemon.lifecycle.policy.away_s)
     assert daemon.all(do.PlaceAway) == [do.PlaceAway("b")]
-    assert [one.reason for one in daemon.all(do.Replan)] == ["place b is without a worker for too long"]
+    assert [one.reason for one in daemon.all(do.Replan)] == [says("place b is without a …")]
     assert daemon.lifecycle.available == ("a",)
     daemon.go_live(ONE_STAGE)
     assert daemon.part(frame).epoch == 2
@@ -55,7 +56,7 @@ def test_a_place_is_taken_in_again_when_it_comes() -> None:
     assert daemon.all(do.PlaceBack) == [do.PlaceBack("b")]
     assert daemon.lifecycle.available == ("a", "b")
     daemon.go_live(ON_B)
-    assert reasons(daemon) == ["every worker concerned has it loaded"]
+    assert reasons(daemon) == [says("every worker concerned …")]
 
 
 def test_what_its_last_start_took_three_times_over_is_no_long_absence() -> None:
@@ -90,7 +91,7 @@ def test_a_preparation_does_not_wait_for_a_place_that_is_away() -> None:
     daemon.feed(ev.Tick(), after_s=2.0)
     end = daemon.all(do.Settled)[-1]
     assert (end.ending, end.transient) == (do.Ending.DROPPED, True)
-    assert end.reason == "place b is without a worker for too long"
+    assert end.reason == says("place b is without a …")
 
 
 def test_a_charged_frame_is_not_kept_for_a_place_that_is_away() -> None:
@@ -178,7 +179,7 @@ def test_frames_leave_a_superseded_epoch_in_which_nothing_is_done_any_more() -> 
     assert not daemon.all(do.Kill)
     daemon.feed(ev.Tick(), after_s=0.1)
     (kill,) = daemon.all(do.Kill)
-    assert kill.reason == "epoch 1 is superseded, and nothing of it was done for 10 s"
+    assert kill.reason == says("epoch 1 is superseded, … for 10 s")
     daemon.kill("a", running=stuck[0])
     assert [daemon.part(frame).epoch for frame in stuck] == [2, 2]
     assert daemon.lifecycle.frames.by_number[stuck[0]].deaths == 0, "it was not its fault"
@@ -213,7 +214,7 @@ def test_a_proposal_whose_turn_does_not_come_is_dropped() -> None:
     assert daemon.lifecycle.next_wake_s() == 50.0
     daemon.feed(ev.Tick(), after_s=50.0)
     (end,) = daemon.all(do.Settled)
-    assert (end.proposal, end.ending, end.reason) == (late, do.Ending.DROPPED, "its turn did not come within 50 s")
+    assert (end.proposal, end.ending, end.reason) == (late, do.Ending.DROPPED, says("… not come within 50 s"))
 
 
 def test_a_plan_that_frames_wait_for_is_not_refused_as_clients_have_proposed_many() -> None:
@@ -239,7 +240,7 @@ def test_a_stage_that_ends_its_worker_is_tried_twice_and_not_laid_to_the_place()
         daemon.restart("b")
     daemon.propose(ON_B)
     assert [one.ending for one in daemon.all(do.Settled)] == [*[do.Ending.DROPPED] * 2, do.Ending.REFUSED]
-    assert reasons(daemon)[-1] == "stage 0 on b has ended its worker 2 times in its preparation"
+    assert reasons(daemon)[-1] == says("stage 0 on b has ended … worker 2 times in its …")
     assert daemon.lifecycle.available == ("a", "b")
     daemon.go_live(TWO_STAGES)
     assert daemon.all(do.Settled)[-1].ending is do.Ending.LIVE, "other stages are no worse for it"

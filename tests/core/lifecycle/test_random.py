@@ -5,7 +5,7 @@ A failure prints its seed and the last events. To play one seed alone:
     SHISHA_LIFECYCLE_SEED=1234 pytest tests/core/lifecycle/test_random.py
 
 and to play others than the usual ones, give the first seed: SHISHA_LIFECYCLE_FIRST_SEED=500000. `make test` plays the
-first 1,000, `make test-long` the others.
+first 500, `make test-long` the others.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.core.lifecycle.simulated_world import run
 from tests.drawn import chunks
 
 SEED_COUNT: Final = 10_000
-SHORT: Final = 1000
+SHORT: Final = 500
 CHUNK: Final = 500
 FIRST: Final = int(os.environ.get("SHISHA_LIFECYCLE_FIRST_SEED", "0"))
 ONE: Final = os.environ.get("SHISHA_LIFECYCLE_SEED")

@@ -23,6 +23,7 @@ from shisha_rt.plan.form import brief
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import PlanRules
 from tests.core.tuning.test_placing import AT_ONCE, DEVICES, LEFT, OPERATORS, PLAN, RIGHT
+from tests.wording import says
 
 MACHINE = Machine(
     "m", "m", (Memory("ram"),), tuple(Place(name, (core,), 1, 1, 1.0, 1, "ram") for core, name in enumerate(DEVICES))
@@ -89,14 +90,14 @@ def test_when_a_place_is_lost_nobody_waits_for_the_placer(daemon: Daemon) -> Non
     assert not [end for end in daemon.all(do.Settled) if end.owner is le.Owner.CLIENT]
     daemon.post(ev.PlacerSaid(pm.Solved(2, (LEFT, RIGHT), 0.001)))
     (end,) = [end for end in daemon.all(do.Settled) if end.owner is le.Owner.CLIENT]
-    assert (end.ending, end.reason) == (do.Ending.REFUSED, "place left is down")
+    assert (end.ending, end.reason) == (do.Ending.REFUSED, says("place left is …"))
 
 
 @pytest.mark.parametrize(
     ("right", "fault"),
     [
         (("quick",) * 2, "stage 1 (layers 2-2) places 2 operators, expected 3"),
-        (("quick", "steady", "quick"), "stage 1 (layers 2-2) uses device 'steady', expected one of quick"),
+        (("quick", "steady", "quick"), "stage 1 (layers 2-2) uses device 'steady', …"),
     ],
 )
 def test_an_answer_of_the_placer_that_does_not_fit_is_refused(
@@ -104,7 +105,7 @@ def test_an_answer_of_the_placer_that_does_not_fit_is_refused(
 ) -> None:
     daemon.post(ev.PlacerSaid(pm.Solved(1, (LEFT, pm.StageSolved(right, 2e-3, (2e-3,), None, "feasible")), 0.001)))
     (end,) = daemon.all(do.Settled)
-    assert (end.ending, end.reason) == (do.Ending.REFUSED, fault)
+    assert (end.ending, end.reason) == (do.Ending.REFUSED, says(fault))
     assert daemon.cores.tuning.fault == end
 
 
@@ -113,4 +114,4 @@ def test_a_plan_that_cannot_be_placed_is_refused_with_the_reason(daemon: Daemon)
     daemon.post(ev.PlacerSaid(pm.NotSolved(2, "operator 4 (Erf) runs on no device of right")))
     (end,) = daemon.all(do.Settled)
     assert (end.owner, end.proposal, end.ending) == (le.Owner.CLIENT, 7, do.Ending.REFUSED)
-    assert end.reason == "operator 4 (Erf) runs on no device of right"
+    assert end.reason == says("operator 4 (Erf) runs on …")

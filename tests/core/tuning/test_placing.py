@@ -24,6 +24,7 @@ from shisha_rt.machine.device import Device
 from shisha_rt.model.spans import Span
 from shisha_rt.plan.form import brief
 from shisha_rt.plan.plan import Plan
+from tests.wording import says
 
 PLAN = Plan.of([(0, 1, "left"), (2, 2, "right")])
 STAGES = brief(PLAN)
@@ -181,7 +182,7 @@ def test_the_event_tells_the_segments_of_each_stage(world: World) -> None:
     world.answer(LEFT, RIGHT)
     (event,) = world.events("placement_solved")
     assert (event["plan"], event["solver"], event["seconds"]) == (str(PLAN), "exact", 0.001)
-    assert event["reason"] == "a plan was proposed"
+    assert event["reason"] == says("a plan was …")
     assert event["stages"] == [
         {"place": "left", "cost_s": 3e-3, "segments": "quick 2, steady 1"},
         {"place": "right", "cost_s": 2e-3, "segments": "quick 3"},
@@ -191,7 +192,7 @@ def test_the_event_tells_the_segments_of_each_stage(world: World) -> None:
 def test_a_plan_that_cannot_be_placed_is_refused_with_the_reason(world: World) -> None:
     world.place()
     world.say(pm.NotSolved(1, "operator 4 (Erf) runs on no device of right"))
-    assert world.refused == ["operator 4 (Erf) runs on no device of right"]
+    assert world.refused == [says("operator 4 (Erf) runs on …")]
     assert (world.placed, world.solves) == ([], 0)
 
 
@@ -225,7 +226,7 @@ class TestWhatThePlacerDiesOf:
         world.post(ev.PlacerDied("killed by signal 11"))
         assert (world.requests[3:], world.refused) == ([2, 3], [])
         world.post(ev.PlacerDied("killed by signal 11"))
-        assert world.refused == ["the placer has died of it 2 times: killed by signal 11"]
+        assert world.refused == [says("… died of it 2 times: killed by signal 11")]
         assert world.requests[5:] == [3]
         for _ in range(2):
             world.place()
@@ -250,7 +251,7 @@ class TestWhatThePlacerDiesOf:
         live.look(*QUICK_3_TIMES_SLOWER, times=5)
         assert live.requests == [1, 2, 2]
         (event,) = live.events("placement_refused")
-        assert event["reason"] == "the placer has died of it 2 times: killed by signal 11"
+        assert event["reason"] == says("… died of it 2 times: killed by signal 11")
 
 
 class TestAPlanThatIsAwaited:
@@ -280,7 +281,7 @@ class TestAPlanThatIsAwaited:
         assert awaiting.live is not None
         assert awaiting.live[1].stages[0].placement == ALL_ON_STEADY.devices
         assert awaiting.placing.predicted_s(awaiting.epoch, 0) == ALL_ON_STEADY.cost_s
-        assert awaiting.events("placement_solved")[-1]["reason"].startswith("it was placed at once")
+        assert awaiting.events("placement_solved")[-1]["reason"].startswith("it was placed")
         awaiting.look()
         assert awaiting.requests == [1, 2, 3]
 
@@ -485,7 +486,7 @@ def test_a_refusal_of_the_placer_leaves_the_live_plan_as_it_is(live: World) -> N
     live.say(pm.NotSolved(2, "no device is left"))
     live.look(*QUICK_3_TIMES_SLOWER, times=5)
     assert (len(live.asked), live.proposed) == (2, [])
-    assert [event["reason"] for event in live.events("placement_refused")] == ["no device is left"]
+    assert [event["reason"] for event in live.events("placement_refused")] == [says("no device is …")]
 
 
 def test_a_stage_is_described_with_what_was_predicted_and_measured(world: World) -> None:
@@ -498,7 +499,7 @@ def test_a_stage_is_described_with_what_was_predicted_and_measured(world: World)
     assert [segment["measured_s"] for segment in fresh["segments"]] == [None, None]
     assert world.placing.describe(1, 0, (2.1e-3, 1.1e-3)) == {
         "solver": "exact",
-        "reason": "a plan was proposed",
+        "reason": says("a plan was …"),
         "predicted_s": 3e-3,
         "lower_bound_s": 3e-3,
         "outcome": "optimal",

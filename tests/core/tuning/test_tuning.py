@@ -18,6 +18,7 @@ from shisha_rt.plan.form import brief, unfolded
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from tests.core.tuning.tuned_world import BEST, MACHINE, ONLY_FAST, SEED, WARM_UP, World
+from tests.wording import says
 
 
 @pytest.fixture
@@ -103,7 +104,7 @@ def test_a_plan_that_cannot_go_live_is_a_trial_that_lost() -> None:
     world.serve_until(State.WATCHING)
     assert "cannot_run" in world.verdicts
     lost = next(trial for trial in world.events("trial") if trial["verdict"] == "cannot_run")
-    assert lost["trouble"] == "dropped: fast could not prepare it: no room"
+    assert lost["trouble"] == says("dropped: fast could … it: no room")
     assert lost["throughput_fps"] is None
     assert sum(end.plan == bad for end in world.ends) == ATTEMPTS
     (told,) = (m.measurement for m in world.told if not m.measurement.can_run)
@@ -160,7 +161,7 @@ def test_a_trial_that_another_plan_came_before_is_tried_again(world: World) -> N
     world.step_search()
     world.release()
     dropped, live = world.ends[-2:]
-    assert (dropped.ending, dropped.reason) == (do.Ending.DROPPED, "epoch 2 has gone live meanwhile")
+    assert (dropped.ending, dropped.reason) == (do.Ending.DROPPED, says("epoch 2 has gone live …"))
     assert (live.ending, live.plan) == (do.Ending.LIVE, dropped.plan)
     world.serve_until(State.WATCHING)
     assert "cannot_run" not in world.verdicts
@@ -235,7 +236,7 @@ def test_a_clients_plan_pauses_and_stays(world: World, frames: int) -> None:
     world.serve(frames)
     world.propose(SEED, le.Owner.CLIENT)
     assert (world.tuning.state, world.tuning.choice.automatic) == (State.PAUSED, False)
-    assert world.events("tuning_paused")[-1]["reason"] == "a client sets the plan"
+    assert world.events("tuning_paused")[-1]["reason"] == says("a client sets …")
     world.serve(500)
     world.post(ev.PlaceReturned("slow"))
     assert world.plan == SEED
@@ -371,7 +372,7 @@ def test_a_search_does_not_stand_still_as_an_older_proposal_goes_live(world: Wor
     world.serve(2)  # the new search measures what is live still
     world.release()
     world.serve_until(State.WATCHING)
-    assert world.events("tuning_began")[-1]["reason"] == "another plan has gone live"
+    assert world.events("tuning_began")[-1]["reason"] == says("another plan has …")
 
 
 class TestPlacesThatComeAndGo:
@@ -379,11 +380,11 @@ class TestPlacesThatComeAndGo:
         watching.post(le.PlaceDown("slow"))
         watching.wait(1.0)
         assert watching.plan == ONLY_FAST
-        assert watching.events("tuning_began")[-1]["reason"] == "a new plan of the daemon's own"
+        assert watching.events("tuning_began")[-1]["reason"] == says("… plan of the daemon's own")
         watching.serve_until(State.WATCHING)
         watching.post(le.PlaceUp("slow"))
         watching.post(ev.PlaceReturned("slow"))
-        assert watching.events("replan")[-1]["reason"] == "place slow is up again"
+        assert watching.events("replan")[-1]["reason"] == says("place slow is …")
         watching.serve_until(State.WATCHING)
         assert watching.plan == BEST
 
@@ -417,7 +418,7 @@ class TestPlacesThatComeAndGo:
         world = World(refuse=lambda plan: True)
         assert world.lifecycle.live is None
         assert world.tuning.fault is not None
-        assert world.tuning.fault.reason == "fast could not prepare it: no room"
+        assert world.tuning.fault.reason == says("… not prepare it: no room")
 
 
 def test_a_search_that_lost_its_process_goes_on_from_its_best_plan(world: World) -> None:

@@ -17,8 +17,9 @@ from shisha_rt.protocol.access import Permission, User
 from tests.cli.statuses import FORK, FORK_S, branches, status_of
 from tests.http.page.browser import NEEDS_CHROMIUM, a_page, chromium
 from tests.http.page.told import Told, page_of
-from tests.serving.daemon_process import DaemonProcess, machine_file, until
+from tests.serving.daemon_process import DaemonProcess, machine_file
 from tests.serving.identity_model import LAYERS, write_identity_model
+from tests.waiting import until
 
 pytestmark = [pytest.mark.long, NEEDS_CHROMIUM]
 

@@ -21,6 +21,7 @@ from shisha_rt.http.page.control import MOST_BYTES
 from shisha_rt.http.page.feed import MOST_FEEDS
 from shisha_rt.http.page.files import FOLDER, POLICY
 from shisha_rt.protocol.access import AccessList, Permission, User
+from tests.wording import says
 
 HOST = "127.0.0.1:8000"
 FROM_PAGE = {"Origin": f"http://{HOST}", "Content-Type": "application/json"}
@@ -167,7 +168,7 @@ def test_only_so_many_feeds() -> None:
         status, headers, answer = await browser.ask("GET", "/page/feed")
         assert (status, answer) == (
             503,
-            {"error": "32 pages are open, which is the most; close one", "kind": "too_many_callers"},
+            {"error": says("32 pages are … most; close one"), "kind": "too_many_callers"},
         )
         assert "retry-after" in headers
         assert (await browser.ask("GET", "/page/caller"))[2]["is_full"] is True

@@ -11,6 +11,7 @@ from shisha_rt.machine.allotment import CpuLimits, HostCore
 from shisha_rt.machine.host import this_machine as module
 from shisha_rt.machine.host.leases import CoreLeases
 from shisha_rt.machine.host.this_machine import host_in_words, own_cores, this_limits, this_machine
+from tests.wording import says
 
 FOUR = frozenset(range(4))
 
@@ -60,13 +61,13 @@ def test_teams_are_of_places_that_are_up(tmp_path: Path) -> None:
 
 def test_a_host_in_words() -> None:
     plain = [HostCore(core) for core in range(2)]
-    assert host_in_words(CpuLimits(frozenset([0, 1])), plain, None) == ["2 cores may be used, no CPU quota below that"]
+    assert host_in_words(CpuLimits(frozenset([0, 1])), plain, None) == [says("2 cores may … no CPU quota below that")]
     pairs = [
         HostCore(core, 1 + core % 2, ((0, 2), (1, 3))[core % 2], core // 2, (3e9, 2.2e9)[core % 2]) for core in FOUR
     ]
     assert host_in_words(CpuLimits(FOUR, 2.5), pairs, 3 << 29)[1:] == [
         "at most 1.5 GiB of memory",
-        "threads of one core: 0+2, 1+3",
-        "cores by memory node: 0: 0, 1; 1: 2, 3",
+        says("… of one core: 0+2, 1+3"),
+        says("… by memory node: 0: 0, 1; 1: 2, 3"),
         "cores by GHz at most: 2.2: 1, 3; 3: 0, 2",
     ]

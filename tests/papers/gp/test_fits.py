@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pytest
 
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.papers.gp.fits import (
     CONVOLUTION_TERMS,
     Sample,
@@ -20,6 +20,7 @@ from shisha_rt.papers.gp.fits import (
 )
 from shisha_rt.papers.gp.posynomial import Monomial, Posynomial
 from shisha_rt.papers.gp.problem import FEATURES
+from tests.wording import raised
 
 Value = Callable[[Mapping[str, float]], float]
 
@@ -137,15 +138,15 @@ def test_columns_alike_and_empty_ones_are_borne() -> None:
             "point 9: value = -1, expected a number > 0",
         ),
         ([Sample({"C": 0.0, "N": 2.0}, 1.0)] * 9, "point 0: C = 0, expected a number > 0"),
-        ([Sample({"C": 1.0, "N": math.nan}, 1.0)] * 9, "point 0: N = nan, expected a number > 0"),
-        ([Sample({"C": 1.0, "N": 1.0}, math.inf)] * 9, "point 0: value = inf, expected a number > 0"),
+        ([Sample({"C": 1.0, "N": math.nan}, 1.0)] * 9, "point 0: N = nan"),
+        ([Sample({"C": 1.0, "N": 1.0}, math.inf)] * 9, "point 0: value = inf"),
         ([Sample({"C": 1.0}, 1.0)] * 9, "point 0: N is missing, expected C, N"),
     ],
 )
 def test_refused_in_one_line(samples: list[Sample], expected: str) -> None:
-    with pytest.raises(BadInput) as of_monomial:
+    with raised(BadInput, Error.WRONG_VALUE) as of_monomial:
         fit_monomial(samples, ("C", "N"), seed=0)
-    with pytest.raises(BadInput) as of_posynomial:
+    with raised(BadInput, Error.WRONG_VALUE) as of_posynomial:
         fit_posynomial(samples, [{"C": 1.0}, {"N": 1.0}, {}], seed=0)
     for caught in (of_monomial, of_posynomial):
         assert str(caught.value).startswith(expected)

@@ -10,7 +10,7 @@ from itertools import islice, product
 import numpy as np
 import pytest
 
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.outcome import Outcome
 from shisha_rt.papers.gp.geometric.condensation import condensed, share_costs
 from shisha_rt.papers.gp.geometric.geometric import FULL_NETWORK_K, GeometricSplit, geometric_split
@@ -21,6 +21,7 @@ from shisha_rt.papers.gp.posynomial import Monomial, Posynomial
 from shisha_rt.papers.gp.problem import SplitDevice, SplitLayer, SplitProblem, faults, layer_cost
 from shisha_rt.planner.strategies import Execution
 from tests.drawn import chunks
+from tests.wording import raised, says
 
 COARSE = TighteningRule(step=1 / 8)
 
@@ -173,7 +174,7 @@ def test_shares_that_both_limits_together_leave_no_room_for() -> None:
 def test_fewer_units_than_devices() -> None:
     found = geometric_split(SplitProblem((layer(1),), (device("fpga", 1.0), device("gpu", 7.0))))
     assert found.outcome == Outcome.INFEASIBLE
-    assert found.reason == "layer conv1: 1 units, expected one for each of 2 devices"
+    assert found.reason == says("layer conv1: 1 units, … 2 devices")
 
 
 def test_a_tightening_that_is_stopped_says_so() -> None:
@@ -187,7 +188,7 @@ def test_a_tightening_that_is_stopped_says_so() -> None:
 @pytest.mark.parametrize("module", ["cvxpy", "clarabel"])
 def test_a_missing_solver_is_one_clear_line(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(BadInput, match=rf"geometric: {module} is missing, expected the extra: .*shisha-rt\[solve\]"):
+    with raised(BadInput, Error.EXTRA_MISSING, match=rf"geometric: {module} is missing, .*shisha-rt\[solve\]"):
         geometric_split(SplitProblem((layer(),), (device("fpga", 1.0), device("gpu", 7.0))))
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from shisha_rt.costs.device_costs import operator_cost_s, transfer_cost_s
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.machine.config.device_files import devices_of, parse_device
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.machine.config.shipped import shipped_configs
@@ -18,6 +18,7 @@ from shisha_rt.model.graph import Graph
 from shisha_rt.papers.gp.of_device import split_block, split_device
 from shisha_rt.papers.gp.problem import SplitLayer, SplitProblem, faults, layer_cost
 from tests.model.single_operator import single_operator
+from tests.wording import raised
 
 MACHINE = load_machine("tx2-cyclone")
 CPU, GPU, FPGA = (device for place in MACHINE.places for device in devices_of(MACHINE, place))
@@ -119,19 +120,19 @@ def test_the_board_has_the_shapes_of_the_paper() -> None:
 @pytest.mark.parametrize(
     ("device", "expected"),
     [
-        (shipped("openvino"), "openvino.toml: device openvino is measured, expected a described one"),
-        (shipped("pim"), "pim.toml: no [[family]] has Conv, expected one"),
+        (shipped("openvino"), "openvino.toml: device openvino is"),
+        (shipped("pim"), "pim.toml: no [[family]] has Conv"),
         (replace(CPU, source="d.toml", max_rank=3), "d.toml: max_rank = 3, expected 4 or more"),
         (replace(CPU, source="d.toml", datatypes=frozenset({"FP16"})), "d.toml: datatypes without FP32, expected it"),
-        (shipped("a53"), "a53.toml: power_w is missing: expected it, as energy is power times time"),
+        (shipped("a53"), "a53.toml: power_w is missing"),
         (
             replace(CPU, source="d.toml", families=(Family(frozenset(), (), (Term(1.0, (("bytes_in", 0.5),)),)),)),
-            "d.toml: cost of Conv: bytes_in = 0.5 makes no posynomial of the features, expected 1, 2, 3 or 4",
+            "d.toml: cost of Conv: bytes_in = 0.5 makes no posynomial",
         ),
     ],
 )
 def test_refused_in_one_line(device: Device, expected: str) -> None:
-    with pytest.raises(BadInput) as caught:
+    with raised(BadInput, Error.DEVICE_UNFIT) as caught:
         split_device(device, "latency" if device.name == "pim" else "energy")
     assert str(caught.value).startswith(expected)
     assert "\n" not in str(caught.value)

@@ -18,6 +18,7 @@ from shisha_rt.papers.gp.of_graph import feeds_only, split_layer_of
 from shisha_rt.papers.gp.problem import SplitLayer
 from shisha_rt.planner.strategies import SplitVariable
 from tests.model.networks import network, weight, write
+from tests.wording import says
 
 
 def only_layer(
@@ -70,23 +71,23 @@ def test_features(
             (1, 4, 6, 6),
             (1, 4, 6, 6),
             (4, 4, 1, 1),
-            "ConvTranspose: its costs are not those of a Conv, Gemm or MatMul",
+            "ConvTranspose: its costs … or MatMul",
         ),
         (
             helper.make_node("MatMul", ["x", "w"], ["y"]),
             (2, 3, 9),
             (2, 3, 4),
             (2, 9, 4),
-            "MatMul of 2 matrices at once, expected one",
+            "MatMul of 2 matrices at once",
         ),
         (
             helper.make_node("MatMul", ["x", "x"], ["y"]),
             (9, 9),
             (9, 9),
             (9, 9),
-            "MatMul of two tensors made at run time",
+            "MatMul of two tensors",
         ),
-        (helper.make_node("Relu", ["x"], ["y"]), (9, 9), (9, 9), (9, 9), "no operator in it is heavy"),
+        (helper.make_node("Relu", ["x"], ["y"]), (9, 9), (9, 9), (9, 9), "no operator in"),
     ],
     ids=["groups", "transposed", "many matrices", "attention", "light"],
 )
@@ -95,7 +96,7 @@ def test_what_has_no_features_says_why(
 ) -> None:
     found = only_layer(tmp_path, node, shape, made, *kernel)
     assert isinstance(found, str)
-    assert found.startswith(reason)
+    assert found == says(reason + "…")
 
 
 def test_rows_have_no_blocks(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from shisha_rt.papers.gp.problem import SplitDevice, SplitLayer, SplitProblem
 from shisha_rt.papers.gp.rivals import RivalName, rival_split
 from tests.papers.gp.random_splits import random_split_problem
 from tests.papers.gp.test_fused import random_chain
+from tests.wording import says
 
 MACS = {"H": 1.0, "W": 1.0, "C": 1.0, "k": 2.0, "N": 1.0}
 ROOM = Posynomial((Monomial(1.0, {"C": 1.0, "N": 1.0}),))
@@ -94,8 +95,8 @@ def test_a_rival_without_room_names_the_limit() -> None:
             Outcome.INFEASIBLE,
             "layer b: d has room for 16 (ALM) of 64 in blocks of 16",
         )
-    all_layers = "d: all layers would need 2048 ALM, it has 1500"
-    assert rival_split("communication", unfused(problem)).reason == all_layers
+    all_layers = "d: all layers … need 2048 ALM, it has 1500"
+    assert rival_split("communication", unfused(problem)).reason == says(all_layers)
 
 
 @pytest.mark.parametrize("seed", range(25))

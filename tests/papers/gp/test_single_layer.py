@@ -17,7 +17,7 @@ from tests.drawn import chunks
 from tests.papers.gp.random_splits import block_shares, random_split_problem
 
 
-@pytest.mark.parametrize("seeds", chunks(500, 10, short=40))
+@pytest.mark.parametrize("seeds", chunks(500, 10, short=20))
 def test_it_equals_enumeration(seeds: range) -> None:
     for seed in seeds:
         _compare(random_split_problem(random.Random(seed)))

@@ -25,6 +25,7 @@ from shisha_rt.planner.goal import Goal
 from tests.drawn import chunks
 from tests.papers.order.every_order import Needs, least_of_every_order_s, random_network, with_links
 from tests.planner.evaluators import costs_of
+from tests.wording import says
 
 FORK: Needs = tuple(map(frozenset, ((), (0,), (1,), (0,), (2, 3))))
 """From 0 to 1 and 2, and to 3, and from both to 4."""
@@ -93,9 +94,9 @@ def test_where_only_another_order_has_room() -> None:
 def test_costs_of_cuts_are_of_the_files_order() -> None:
     costs = fork(1, 1, 1, 3, 2)
     assert why_unknown(costs, FORK) is None
-    assert why_unknown(costs, ()) == "it is not known which layer reads what (`tensors`)"
+    assert why_unknown(costs, ()) == says("… layer reads what (`tensors`)")
     dear = replace(costs, transfer_s=np.array([0, 0, 0.5, 0]))
-    assert why_unknown(dear, FORK) == "`transfer_s` says what cuts cost in the file's order only"
+    assert why_unknown(dear, FORK) == says("`transfer_s` says what … the file's order only")
 
 
 def test_needs_follow_from_tensors() -> None:

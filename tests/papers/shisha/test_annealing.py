@@ -11,6 +11,7 @@ import pytest
 from shisha_rt.papers.shisha.annealing import Annealed, Annealing
 from shisha_rt.papers.shisha.arrangement import Space, space_of
 from shisha_rt.plan.measurement import Measurement
+from tests.wording import says
 
 SPACE = space_of(6, ["a", "b"], stage_count=2)
 
@@ -36,10 +37,10 @@ def test_44_temperatures(moves_per_temperature: int, trials: int) -> None:
     # 0.9 ** 43 = 0.0108 is still above 0.01, 0.9 ** 44 is not; the start itself is one trial more.
     history = fed(Annealing(SPACE, random.Random(0), moves_per_temperature=moves_per_temperature), [1.0] * 500)
     assert len(history) - 1 == trials
-    assert history[-1][1] == "the temperature is down to 0.01"
+    assert history[-1][1] == says("… is down to 0.01")
     assert (history[1][1], history[-2][1]) == (
-        "a random move at temperature 1",
-        "a random move at temperature 0.0108",
+        says("… move at temperature 1"),
+        says("… move at temperature 0.0108"),
     )
 
 
@@ -86,4 +87,4 @@ def test_cold_it_hardly_follows_a_worse_move() -> None:
 
 @pytest.mark.parametrize("space", [space_of(1, ["a"], stage_count=1), space_of(3, ["a"], stage_count=1)])
 def test_a_space_of_one_plan(space: Space) -> None:
-    assert fed(Annealing(space, random.Random(0)), [1.0])[-1][1] == "there is no other plan"
+    assert fed(Annealing(space, random.Random(0)), [1.0])[-1][1] == says("there is no …")

@@ -18,6 +18,7 @@ from shisha_rt.plan.plan import Plan
 from shisha_rt.planner.loop import run
 from tests.papers.shisha.enumeration import all_plans
 from tests.planner.evaluators import costs_of
+from tests.wording import says
 
 
 def tried(space: Space) -> list[Plan]:
@@ -27,7 +28,7 @@ def tried(space: Space) -> list[Plan]:
     while True:
         state, found = tuner.step(state, Measurement((1.0,), band=0.0, frames=1, took_s=1.0))
         if isinstance(found, str):
-            assert found == "all plans are tried"
+            assert found == says("all plans are …")
             return plans
         plans.append(found.plan)
 

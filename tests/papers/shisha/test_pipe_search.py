@@ -11,6 +11,7 @@ from shisha_rt.costs.costs import CostPlace
 from shisha_rt.papers.shisha.arrangement import space_of
 from shisha_rt.papers.shisha.pipe_search import PipeSearch, build_s, cut_count, most_even_first, pipe_search
 from shisha_rt.plan.measurement import Measurement
+from tests.wording import says
 
 WEIGHTS = (5, 1, 4, 2, 8, 3)
 PLACES = [CostPlace("slow", 2, None), CostPlace("fast", 1, None), CostPlace("slower", 3, None)]
@@ -22,7 +23,7 @@ def proposed(tuner: PipeSearch) -> list[str]:
     while True:
         state, found = tuner.step(state, Measurement((1.0,), band=0.0, frames=1, took_s=1.0))
         if isinstance(found, str):
-            assert found == "the database is at its end"
+            assert found == says("the database is …")
             return plans
         plans.append(str(found.plan))
 

@@ -14,6 +14,7 @@ from shisha_rt.papers.shisha.search import Limit, Search
 from shisha_rt.planner.loop import run
 from tests.papers.shisha.enumeration import all_plans
 from tests.planner.evaluators import costs_of
+from tests.wording import says
 
 
 def test_it_goes_on_from_worse_plans_and_comes_everywhere() -> None:
@@ -33,4 +34,4 @@ def test_it_goes_on_from_worse_plans_and_comes_everywhere() -> None:
 def test_a_space_of_one_plan(number: int) -> None:
     walk = RandomWalk(space_of(2, ["p0"], stage_count=1), random.Random(number))
     found = run(Search(walk, Limit(trials=9)), CostsEvaluator(costs_of([[1], [1]], ranks=(1,))))
-    assert found.reason == "best of 1 trials; there is no other plan"
+    assert found.reason == says("best of 1 trials; there is no …")

@@ -24,6 +24,7 @@ from shisha_rt.planner.seed import seed
 from shisha_rt.planner.strategies import RIVALS, RivalName
 from tests.papers.shisha.enumeration import all_plans
 from tests.planner.evaluators import ScriptedEvaluator, costs_of
+from tests.wording import says
 
 WEIGHTS = (4, 7, 3, 8, 2, 6)
 LEGAL_CUTS = {0, 1, 3, 4}
@@ -139,7 +140,7 @@ class TestSearch:
 
     def test_the_rival_s_own_end(self) -> None:
         found = self.ran(Limit())
-        assert (str(found.solution), found.reason) == ("b: 0-0", "best of 3 trials; the list is at its end")
+        assert (str(found.solution), found.reason) == ("b: 0-0", says("best of 3 trials; the list is …"))
 
     def test_better_means_beyond_the_band(self) -> None:
         assert str(self.ran(Limit(), band=0.8).solution) == "a: 0-0"

@@ -53,7 +53,7 @@ def shares_of(plan: Plan) -> dict[str, int]:
     return {place: split.shares[split.part] for place, split in splits if not split.joins}
 
 
-@pytest.mark.parametrize("seeds", chunks(1000, 50, short=100))
+@pytest.mark.parametrize("seeds", chunks(1000, 50, short=50))
 def test_no_chain_with_splits_is_faster(seeds: range) -> None:
     for seed in seeds:
         rng = random.Random(seed)

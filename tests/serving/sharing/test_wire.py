@@ -19,9 +19,11 @@ import zmq
 
 from shisha_rt.client import Client
 from shisha_rt.plan.plan import Plan
-from tests.serving.daemon_process import PATIENCE_MS, PATIENCE_S, DaemonProcess, machine_file, until
+from tests.serving.daemon_process import PATIENCE_MS, DaemonProcess, machine_file
 from tests.serving.identity_model import NAME, SHAPE, frame_of
-from tests.serving.lent_region import ClientRegion, Refused, regions_of, talk
+from tests.serving.sharing.lent_region import ClientRegion, Refused, regions_of, talk
+from tests.waiting import PATIENCE_S, until
+from tests.wording import says
 
 FRAME_BYTES: Final = 4 * int(np.prod(SHAPE))
 RAW: Final = {"binary_data_size": FRAME_BYTES}
@@ -151,7 +153,7 @@ def test_a_region_is_its_connections_own(daemon: DaemonProcess, connection: zmq.
             for token in (region.token, "0" * 32, "", region.token[:-1]):
                 infer(stranger, token, region.piece(0, FRAME_BYTES) | {"shared_memory_region": token})
                 assert error(stranger) == (
-                    "INVALID_ARGUMENT", "input 'x': no region of this connection has that token",
+                    "INVALID_ARGUMENT", says("input 'x': no region of …"),
                 )  # fmt: skip
         infer(connection, "mine still", region.piece(0, FRAME_BYTES))
         assert "error" not in answer(connection)[0]

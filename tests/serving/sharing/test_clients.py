@@ -17,11 +17,14 @@ import pytest
 from onnx import helper
 
 from shisha_rt.client import Answer, Array, AsyncClient, Client, DeadlineExceeded, ShishaError, Timeout, Unavailable
+from shisha_rt.errors import Error
 from shisha_rt.plan.plan import Plan
 from shisha_rt.protocol.frame_tensors import LEAST_LENT_BYTES
 from tests.model.networks import network
-from tests.serving.daemon_process import PATIENCE_S, DaemonProcess, machine_file, until
+from tests.serving.daemon_process import DaemonProcess, machine_file
 from tests.serving.identity_model import CHANNELS, frame_of, write_identity_model
+from tests.waiting import PATIENCE_S, until
+from tests.wording import raised
 
 SIZE: Final = 32
 SHAPE: Final = (1, CHANNELS, SIZE, SIZE)
@@ -146,7 +149,7 @@ def test_arrays_outlive_their_client(daemon: DaemonProcess) -> None:
     with Client(daemon.endpoint, timeout_s=PATIENCE_S) as another:
         assert is_frame(another.infer(mine), 4)
     assert is_frame(answer, 3)
-    with pytest.raises(Unavailable, match="closed"):
+    with raised(Unavailable, Error.CONNECTION_LOST, match="closed"):
         next(stream)
 
 

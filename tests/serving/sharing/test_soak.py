@@ -15,12 +15,13 @@ import pytest
 
 from shisha_rt.measure.compile import compile_model
 from tests.serving.changed_plans import change_plans
-from tests.serving.daemon_process import PATIENCE_S, DaemonProcess, machine_file, until
+from tests.serving.daemon_process import DaemonProcess, machine_file
 from tests.serving.identity_model import write_branching_identity_model
-from tests.serving.lent_region import regions_of
 from tests.serving.load import Load, assert_kept
 from tests.serving.page import counter
 from tests.serving.random_plans import Cuttable
+from tests.serving.sharing.lent_region import regions_of
+from tests.waiting import PATIENCE_S, until
 
 PLACES = ("a", "b", "c", "d")
 SIZE = 36
@@ -34,7 +35,7 @@ class DoomedClients(threading.Thread):
         super().__init__(daemon=True)
         self.killed = 0
         self.faults: list[int] = []
-        self._command = [sys.executable, "-m", "tests.serving.doomed_client", endpoint, str(SIZE)]
+        self._command = [sys.executable, "-m", "tests.serving.sharing.doomed_client", endpoint, str(SIZE)]
         self._rng = random.Random(seed)
         self._ending = threading.Event()
 

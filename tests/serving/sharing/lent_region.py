@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from tests.serving.daemon_process import PATIENCE_S
+from tests.waiting import PATIENCE_S
 
 _LONGEST: Final = 4096
 

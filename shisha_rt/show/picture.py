@@ -15,6 +15,7 @@ from string import ascii_lowercase
 from typing import Final
 
 from shisha_rt.model.spans import Span
+from shisha_rt.plan.engine import DEFAULT_ENGINE
 from shisha_rt.plan.plan import Stage, Team
 
 _NARROWEST: Final = 26
@@ -83,8 +84,13 @@ def work_in_words(work: Sequence[Span]) -> str:
 
 
 def stage_in_words(stage: Stage) -> str:
-    """`layers 3-5, 9`, `layer 3 (16/64 channels)`, `layers 3-9 (joins 2)`."""
-    work, split = work_in_words(stage.work), stage.split
+    """`layers 3-5, 9`, `layer 3 (16/64 channels)`, `layers 3-9 (joins 2)`, `layers 0-25, openvino`, `layers 0-25 by 8`.
+
+    The last: up to so many frames share a run.
+    """
+    together = f" by {stage.batch}" if stage.batch > 1 else ""
+    engine = f", {stage.engine}" if stage.engine != DEFAULT_ENGINE else ""
+    work, split = f"{work_in_words(stage.work)}{together}{engine}", stage.split
     if split is None:
         return work
     if split.joins:

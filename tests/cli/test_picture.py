@@ -6,8 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from shisha_rt.plan.plan import Team
-from shisha_rt.show.picture import Box, after_in_words, draw, marks, ribbon, span, teams_in_words, work_in_words
+from shisha_rt.plan.plan import Stage, Team
+from shisha_rt.show.picture import (
+    Box,
+    after_in_words,
+    draw,
+    marks,
+    ribbon,
+    span,
+    stage_in_words,
+    teams_in_words,
+    work_in_words,
+)
 
 BOXES = [Box("fast0", "layers 0-11", "1.00 ms", 0.5), Box("slow0", "layer 12", "2.00 ms", 1.0, is_slowest=True)]
 
@@ -44,6 +54,13 @@ def test_long_names_are_cut() -> None:
     assert {len(line) for line in lines} == {30}
     assert "…" in lines[0]
     assert lines[1].endswith("x… │")
+
+
+def test_a_stage_says_its_engine_and_how_many_frames_share_a_run() -> None:
+    stage = Stage(((0, 25),), (("a",), ("b",)))
+    assert stage_in_words(stage) == "layers 0-25"
+    assert stage_in_words(replace(stage, batch=8)) == "layers 0-25 by 8"
+    assert stage_in_words(replace(stage, engine="openvino")) == "layers 0-25, openvino"
 
 
 def test_no_stages_no_picture() -> None:

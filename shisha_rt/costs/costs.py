@@ -16,6 +16,7 @@ import numpy as np
 
 from shisha_rt.arrays import Floats
 from shisha_rt.costs.links import CostTensor, HostLink, Links
+from shisha_rt.costs.room import held_bytes
 from shisha_rt.costs.split_costs import SplitCosts
 from shisha_rt.costs.traffic import Crossings
 
@@ -42,6 +43,11 @@ class CostPlace:
     rank: int
     memory_bytes: int | None
     host: str | None = None
+
+    @property
+    def room_bytes(self) -> float:
+        """Bytes that it has room for; inf without a limit."""
+        return math.inf if self.memory_bytes is None else self.memory_bytes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -141,8 +147,9 @@ def stage_service_s(costs: Costs, first: int, last: int, place: int) -> float:
 
 
 def stage_bytes(costs: Costs, first: int, last: int) -> int:
-    """The memory a stage needs: all its weights, and the most that is live at one of its layers."""
-    return costs.weight_bytes(first, last) + costs.live_bytes(first, last)
+    """The memory that a stage of layers `first` to `last` (inclusive) needs."""
+    layers = costs.layers[first : last + 1]
+    return held_bytes((layer.weight_bytes for layer in layers), (layer.live_bytes for layer in layers))
 
 
 def why_infeasible(costs: Costs, first: int, last: int, place: int) -> str | None:
@@ -153,6 +160,6 @@ def why_infeasible(costs: Costs, first: int, last: int, place: int) -> str | Non
         layer = first + int(cannot[0])
         return f"{target.name} cannot run layer {layer} ({costs.layers[layer].name})"
     need_bytes = stage_bytes(costs, first, last)
-    if target.memory_bytes is not None and need_bytes > target.memory_bytes:
+    if need_bytes > target.room_bytes:
         return f"layers {first}-{last} need {need_bytes} bytes, and {target.name} has {target.memory_bytes}"
     return None

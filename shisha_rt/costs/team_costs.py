@@ -20,6 +20,7 @@ import numpy as np
 from shisha_rt.arrays import Floats
 from shisha_rt.costs.alike import kinds_of
 from shisha_rt.costs.costs import Costs
+from shisha_rt.costs.room import held_bytes
 from shisha_rt.costs.split_costs import shard_bytes
 from shisha_rt.model.spans import Span
 from shisha_rt.model.split import Split
@@ -170,17 +171,17 @@ class TeamCosts:
         need_bytes = {
             same_stages: self._need_bytes(plan, same_stages) for same_stages in set(map(tuple, stages_of.values()))
         }
-        full = set()
-        for lead, indices in stages_of.items():
-            memory_bytes = self.costs.places[self.costs.place_index(lead)].memory_bytes
-            if memory_bytes is not None and need_bytes[tuple(indices)] > memory_bytes:
-                full.add(lead)
-        return full
+        place_of = self.costs.place_index
+        return {
+            lead
+            for lead, indices in stages_of.items()
+            if need_bytes[tuple(indices)] > self.costs.places[place_of(lead)].room_bytes
+        }
 
     def _need_bytes(self, plan: Plan, indices: tuple[int, ...]) -> int:
         stages = [plan.stages[index] for index in indices]
-        live_bytes = max(self.costs.live_bytes(first, last) for stage in stages for first, last in stage.work)
-        return sum(map(self._weight_bytes, stages)) + live_bytes
+        live_bytes = (self.costs.live_bytes(first, last) for stage in stages for first, last in stage.work)
+        return held_bytes(map(self._weight_bytes, stages), live_bytes)
 
     def _weight_bytes(self, stage: Stage) -> int:
         whole = sum(self.costs.weight_bytes(first, last) for first, last in stage.work)

@@ -32,6 +32,7 @@ from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.kinds import StageCosts, stage_costs
 from shisha_rt.planner.need import Need, need, need_cells
 from shisha_rt.planner.over_hosts import over_hosts, with_parts_of_links
+from shisha_rt.planner.price_bound import bottleneck_bound_s, speeds
 from shisha_rt.planner.quickest import latency_cells, periods_s, quickest, tight_stages
 from shisha_rt.planner.solution import PlanSolution
 
@@ -146,7 +147,7 @@ def _with_fewer_cuts(model: StageCosts) -> StageCosts:
 def _with_fewer_places(model: StageCosts, goal: Goal) -> Chains:
     """Without some of those of which there are most, the slowest first, until their states are few."""
     fewer = [len(kind.places) for kind in model.kinds]
-    speeds = _prices(_place_seconds(model, goal))
+    per_s = speeds(_place_seconds(model, goal))
     while True:
         # Without the kinds that are left out: arrays have an axis for each, and there may be more than numpy allows.
         kept = [kind for kind, count in enumerate(fewer) if count]
@@ -156,7 +157,7 @@ def _with_fewer_places(model: StageCosts, goal: Goal) -> Chains:
             space = chains(small, goal, counts)
             if space is not None and (_cells(space, goal.objective) <= goal.most_cells or sum(counts) == 1):
                 return space
-        kind = max(range(len(fewer)), key=lambda kind: (fewer[kind], -speeds[kind]))
+        kind = max(range(len(fewer)), key=lambda kind: (fewer[kind], -per_s[kind]))
         fewer[kind] -= max(1, fewer[kind] // 8)
 
 
@@ -249,40 +250,23 @@ def _least_latency(space: Chains, widest: Need, goal: Goal) -> _Found:
 
 
 def _bound_s(model: StageCosts, goal: Goal) -> float:
-    """No chain is below this: for latency, with any number of places.
-
-    For throughput: if a second on each place has a price, all places are worth at most their prices times a frame's
-    seconds, and at least what all groups take where each is cheapest. A place's price is its speed.
-    """
+    """No chain is below this: for latency, with any number of places."""
     if goal.objective == "latency":
         quickest_s = seconds_of(model, team_kinds(model, goal)).alone_s.min(axis=0)
         to_s = np.zeros(len(quickest_s))
         for end in range(1, len(to_s)):
             to_s[end] = (to_s[:end] + quickest_s[:end, end]).min()
         return float(to_s[-1]) * _ROUNDED_DOWN
-    place_s = _place_seconds(model, goal)
-    prices = _prices(place_s)
-    priced = np.where(np.isfinite(place_s), place_s, 0.0) * prices[:, None]
-    work = np.where(np.isfinite(place_s), priced, math.inf).min(axis=0).sum()
-    worth = float(sum(price * len(kind.places) for price, kind in zip(prices, model.kinds, strict=True)))
-    return float(work / worth) * _ROUNDED_DOWN if worth and math.isfinite(work) else 0.0
+    return bottleneck_bound_s(_place_seconds(model, goal), [len(kind.places) for kind in model.kinds])
 
 
 def _place_seconds(model: StageCosts, goal: Goal) -> Floats:
-    """(kinds, groups): the least that a frame takes of a kind's places, in the best teams; inf: they cannot run it."""
+    """(groups, kinds): the least that a frame takes of a kind's places, in the best teams; inf: they cannot run it."""
     teams = team_kinds(model, goal)
     predicted = team_costs(model.costs)
     names = [model.costs.places[kind.places[0]].name for kind in model.kinds]
-    least_s = np.full((len(model.kinds), model.groups), np.inf)
+    least_s = np.full((model.groups, len(model.kinds)), np.inf)
     for kind, size in teams:
         taken_s = size * np.add.reduceat(predicted.time_s[predicted.kind_of[names[kind]], size], model.starts[:-1])
-        np.fmin(least_s[kind], taken_s, out=least_s[kind])
+        np.fmin(least_s[:, kind], taken_s, out=least_s[:, kind])
     return least_s
-
-
-def _prices(place_s: Floats) -> Floats:
-    """(kinds,): one over the mean of what groups take that can be run; 0 where that says nothing."""
-    able = np.isfinite(place_s)
-    total_s = np.where(able, place_s, 0.0).sum(axis=1)
-    prices: Floats = np.divide(able.sum(axis=1), total_s, out=np.zeros(len(total_s)), where=total_s > 0)
-    return prices

@@ -29,13 +29,13 @@ from shisha_rt.planner.column_generation import wide_plan, wider
 from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.kinds import KindedStage, StageCosts, stage_costs
 from shisha_rt.planner.latency import low_latency
+from shisha_rt.planner.price_bound import bottleneck_bound_s, speeds
 from shisha_rt.planner.reach import Counts, Lattice, cell_count, lattice, reach
 from shisha_rt.planner.solution import PlanSolution
 
 _MOST_SEARCHED: Final = 500
 """Places on other hosts, with copies: of more, a plan is not sought among some and then spread over the rest."""
 _QUICK_CELLS: Final = 1 << 16
-_ROUNDED_DOWN: Final = 1 - 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def _plain_plan(costs: Costs, goal: Goal) -> PlanSolution:
     hopeless = _hopeless(model)
     if hopeless is not None:
         return without_plan(Outcome.INFEASIBLE, hopeless)
-    lower_s = _relaxed_s(model, most)
+    lower_s = bottleneck_bound_s(_group_s(model), [len(kind.places) for kind in model.kinds], most)
     fewer = _fewer(model, counts, most, min(goal.most_cells, _QUICK_CELLS))
     stages = None if fewer == counts else _early_plan(model, fewer, most, lower_s, should_stop)
     if cells > goal.most_cells:
@@ -148,10 +148,10 @@ def _early_plan(
 
 def _fewer(model: StageCosts, counts: Counts, most: int, most_cells: int) -> Counts:
     """Half of those of which there are most, the slowest first, until there are at most so many states of them."""
-    speeds = _speeds(model)
+    per_s = speeds(_group_s(model))
     fewer = list(counts)
     while cell_count(fewer, min(most, sum(fewer))) > most_cells:
-        kind = max(range(len(fewer)), key=lambda kind: (fewer[kind], -speeds[kind]))
+        kind = max(range(len(fewer)), key=lambda kind: (fewer[kind], -per_s[kind]))
         fewer[kind] //= 2
     return tuple(fewer)
 
@@ -186,30 +186,6 @@ def _hopeless(model: StageCosts) -> str | None:
             which = f"layer {start}" if end - start == 1 else f"layers {start}-{end - 1}, which no legal cut parts"
             return f"no place can run {which}: {'; '.join(map(str, whys))}"
     return None
-
-
-def _relaxed_s(model: StageCosts, most: int) -> float:
-    """No plan of up to `most` stages has a smaller bottleneck.
-
-    Some stage has the group that takes longest where it is quickest. And if a second on each place has a price, a
-    pipeline with bottleneck B is worth at most B times the `most` highest prices, and at least what all groups take
-    where each is cheapest. A place's price is its speed.
-    """
-    time_s, prices = _group_s(model), _speeds(model)
-    quickest_s = time_s.min(axis=1).max()
-    work = np.where(np.isfinite(time_s), time_s, 0.0) * prices
-    work = np.where(np.isfinite(time_s), work, np.inf).min(axis=1).sum()
-    sold = np.sort(np.repeat(prices, [len(kind.places) for kind in model.kinds]))[-most:].sum()
-    return float(max(quickest_s, work / sold if sold else 0.0)) * _ROUNDED_DOWN
-
-
-def _speeds(model: StageCosts) -> Floats:
-    """(kinds,): one over the mean time of the groups that the places can run; 0 where that says nothing."""
-    time_s = _group_s(model)
-    able = np.isfinite(time_s)
-    sum_s = np.where(able, time_s, 0.0).sum(axis=0)
-    speeds: Floats = np.divide(able.sum(axis=0), sum_s, out=np.zeros(len(sum_s)), where=sum_s > 0)
-    return speeds
 
 
 def _group_s(model: StageCosts) -> Floats:

@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -23,6 +21,7 @@ import numpy as np
 from shisha_rt.arrays import Floats, Ints
 from shisha_rt.costs.alike import kinds_of
 from shisha_rt.costs.costs import Costs, stage_service_s
+from shisha_rt.costs.room import held_up_to
 from shisha_rt.model.spans import starts_of
 from shisha_rt.plan.plan import Plan
 
@@ -130,12 +129,10 @@ def stage_costs(costs: Costs) -> StageCosts:
 def _kinds(costs: Costs, starts: Sequence[int]) -> Iterator[Kind]:
     at = np.array(starts)
     kinds = kinds_of(costs)
-    capacities = {costs.places[first].memory_bytes for first, *_ in kinds}
-    fitting = {memory_bytes: _fitting(costs, starts, memory_bytes) for memory_bytes in capacities}
-    for places in kinds:
+    fitting = _fitting(costs, at, np.array([costs.places[first].room_bytes for first, *_ in kinds]))
+    for places, fits in zip(kinds, fitting, strict=True):
         time_s = costs.time_s[:, places[0]]
         prefix_s = np.concatenate([[0.0], np.nancumsum(time_s)])[at]
-        fits = fitting[costs.places[places[0]].memory_bytes]
         yield Kind(places, prefix_s, np.minimum(_runnable(time_s, at), fits), fits)
 
 
@@ -146,34 +143,15 @@ def _runnable(time_s: Floats, starts: Ints) -> Ints:
     return np.searchsorted(starts, next_cannot, side="right") - 1
 
 
-def _fitting(costs: Costs, starts: Sequence[int], memory_bytes: int | None) -> Ints:
-    """(positions,): how far a stage that begins there fits: all its weights, and the most that is live at a layer.
-
-    Both ends only move forwards. `peaks` has the groups whose live bytes no later group of the stage exceeds.
-    """
+def _fitting(costs: Costs, starts: Ints, room_bytes: Floats) -> Ints:
+    """(kinds, positions): how far a stage that begins there fits into the room of a place of each kind."""
     groups = len(starts) - 1
-    if memory_bytes is None:
-        return np.full(groups + 1, groups)
-    layers = [costs.layers[first:end] for first, end in pairwise(starts)]
-    weight_bytes = [sum(layer.weight_bytes for layer in group) for group in layers]
-    live_bytes = [max(layer.live_bytes for layer in group) for group in layers]
-    fitting = np.arange(groups + 1)
-    peaks: deque[int] = deque()
-    end, held_bytes = 0, 0
+    fitting = np.full((len(room_bytes), groups + 1), groups)
+    if np.isinf(room_bytes).all():
+        return fitting
+    weight_bytes = np.add.reduceat([float(layer.weight_bytes) for layer in costs.layers], starts[:-1])
+    live_bytes = np.maximum.reduceat([float(layer.live_bytes) for layer in costs.layers], starts[:-1])
     for begin in range(groups):
-        if end < begin:
-            end, held_bytes = begin, 0
-        while peaks and peaks[0] < begin:
-            peaks.popleft()
-        while end < groups:
-            peak_bytes = max(live_bytes[end], live_bytes[peaks[0]] if peaks else 0)
-            if held_bytes + weight_bytes[end] + peak_bytes > memory_bytes:
-                break
-            while peaks and live_bytes[peaks[-1]] <= live_bytes[end]:
-                peaks.pop()
-            peaks.append(end)
-            held_bytes += weight_bytes[end]
-            end += 1
-        fitting[begin] = end
-        held_bytes -= weight_bytes[begin]
+        held = held_up_to(np.cumsum(weight_bytes[begin:]), live_bytes[begin:])
+        fitting[:, begin] = begin + np.searchsorted(held, room_bytes, side="right")
     return fitting

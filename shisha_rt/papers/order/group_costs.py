@@ -6,7 +6,6 @@ follows from which tensors are made and read within it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,9 +13,10 @@ import numpy as np
 
 from shisha_rt.arrays import Floats, Ints
 from shisha_rt.costs.alike import kinds_of
-from shisha_rt.costs.costs import Costs
+from shisha_rt.costs.costs import Costs, CostTeam
 from shisha_rt.costs.link_speed import OneWay
 from shisha_rt.costs.links import AS_INPUT, CostTensor, HostLink
+from shisha_rt.costs.room import held_within
 from shisha_rt.model.spans import Span
 from shisha_rt.papers.order.downsets import Downset
 
@@ -39,14 +39,14 @@ class GroupTraffic:
 class GroupCosts:
     """`time_s`: (groups, kinds) seconds, inf where places of a kind cannot run it.
 
-    `memory_bytes` (kinds,): inf where there is no limit. `places` (kinds,): names, as listed. `links` (kinds,): None
+    `room_bytes` (kinds,): inf where there is no limit. `places` (kinds,): names, as listed. `links` (kinds,): None
     for this host; `hosts`: of each place that has a link.
     """
 
     time_s: Floats
     weight_bytes: Floats
     live_bytes: Floats
-    memory_bytes: Floats
+    room_bytes: Floats
     places: tuple[tuple[str, ...], ...]
     links: tuple[HostLink | None, ...]
     hosts: tuple[str, ...]
@@ -55,6 +55,15 @@ class GroupCosts:
     @property
     def counts(self) -> tuple[int, ...]:
         return tuple(map(len, self.places))
+
+    def least_s(self, teams: Sequence[CostTeam], spans: Sequence[Span]) -> Floats:
+        """(groups, kinds): the least seconds of a kind's places that a frame takes, in the best of its teams."""
+        least_s = self.time_s.copy()
+        for team in teams:
+            kind = next(kind for kind, names in enumerate(self.places) if team.places[0] in names)
+            team_s = len(team.places) * np.add.reduceat(team.time_s, [first for first, _ in spans])
+            np.fmin(least_s[:, kind], team_s, out=least_s[:, kind])
+        return least_s
 
     @property
     def shares_links(self) -> bool:
@@ -68,13 +77,12 @@ def group_costs(costs: Costs, spans: Sequence[Span]) -> GroupCosts:
     starts = [first for first, _ in spans]
     time_s = np.add.reduceat(costs.time_s[:, [kind[0] for kind in kinds]], starts, axis=0)
     places = tuple(tuple(costs.places[at].name for at in kind) for kind in kinds)
-    limits = [costs.places[kind[0]].memory_bytes for kind in kinds]
     links = tuple(costs.link_of.get(place[0]) for place in places)
     return GroupCosts(
         np.where(np.isnan(time_s), np.inf, time_s),
         np.add.reduceat([float(layer.weight_bytes) for layer in costs.layers], starts),
         np.maximum.reduceat([float(layer.live_bytes) for layer in costs.layers], starts),
-        np.array([math.inf if limit is None else limit for limit in limits]),
+        np.array([costs.places[kind[0]].room_bytes for kind in kinds]),
         places,
         links,
         tuple(link.host for link in costs.link_of.values()),
@@ -112,7 +120,7 @@ class Downsets:
         self._member = member
         self._done_s = member @ np.where(able, costs.time_s, 0.0)
         self._unable = member @ (~able).astype(np.float64)
-        self._limited = bool(np.isfinite(costs.memory_bytes).any())
+        self._limited = bool(np.isfinite(costs.room_bytes).any())
         self._linked = any(costs.links)
         traffic = costs.traffic
         self._made = member @ traffic.made
@@ -136,9 +144,7 @@ class Downsets:
         able = self._unable[ends] == self._unable[begin]
         if self._limited:
             inside = self._member[ends] - self._member[begin]
-            live_bytes = (inside * costs.live_bytes).max(axis=1, initial=0.0)
-            need_bytes = inside @ costs.weight_bytes + live_bytes
-            able &= need_bytes[:, None] <= costs.memory_bytes
+            able &= held_within(inside, costs.weight_bytes, costs.live_bytes)[:, None] <= costs.room_bytes
         if self._linked:
             reads = (self._read[ends] > self._read[begin]) * np.minimum(1, self._made[begin] + traffic.is_input)
             there_bytes = reads @ traffic.size_bytes

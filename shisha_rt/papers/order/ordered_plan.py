@@ -21,7 +21,6 @@ from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.model.spans import groups_of
 from shisha_rt.papers.order.best_cuts import BestCuts, best_cuts
-from shisha_rt.papers.order.bound import least_bottleneck_s, least_shared_s
 from shisha_rt.papers.order.downsets import (
     Downset,
     GroupNeeds,
@@ -38,6 +37,7 @@ from shisha_rt.papers.order.reordered import in_file_layers, layers_in, reordere
 from shisha_rt.plan.plan import Plan
 from shisha_rt.planner.exact import exact_plan
 from shisha_rt.planner.goal import Goal
+from shisha_rt.planner.price_bound import bottleneck_bound_s
 
 MOST_DOWNSETS: Final = 1500
 MOST_WORK: Final = 3e7
@@ -85,7 +85,8 @@ def ordered_plan(
     """
     search = _search(costs, needs, goal, limits)
     groups, spans = search.groups, search.network.spans
-    least_s = least_shared_s(groups, costs, spans) if goal.replicate else least_bottleneck_s(groups, search.most_stages)
+    place_s = groups.least_s(costs.teams, spans) if goal.replicate else groups.time_s
+    least_s = bottleneck_bound_s(place_s, groups.counts, None if goal.replicate else search.most_stages)
     best = OrderedPlan(None, file_s, min(least_s, file_s))
     if best.is_proven:
         return best

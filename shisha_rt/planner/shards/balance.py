@@ -15,6 +15,7 @@ import numpy as np
 
 from shisha_rt.arrays import Bools, Floats, Ints
 from shisha_rt.costs.costs import Costs
+from shisha_rt.costs.room import held_up_to
 from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.plan.plan import Plan, Team
 from shisha_rt.planner.shards.pieces import Piece, is_inside, shared
@@ -107,13 +108,13 @@ class _Room:
         )
         unable = _sums(np.isnan(time_s).astype(np.float64))
         able = np.triu(np.ones_like(totals, dtype=bool), 1) & (unable[:, None] == unable)
-        memory_bytes = costs.places[costs.place_index(lead)].memory_bytes
-        if memory_bytes is not None:
-            able &= self._bytes(costs) <= memory_bytes
+        room_bytes = costs.places[costs.place_index(lead)].room_bytes
+        if math.isfinite(room_bytes):
+            able &= self._bytes(costs) <= room_bytes
         return np.where(able, totals, np.inf)
 
     def _bytes(self, costs: Costs) -> Floats:
-        """(positions, positions): the weights of a stage, and the most that is live; rows have all of their layers'."""
+        """(positions, positions): bytes that a stage holds; shards of rows have all of their layers' weights."""
         whole = np.array([*(costs.weight_bytes(piece.first, piece.last) for piece in self.pieces), 0.0])
         rows = np.array([*(piece.way is not None and piece.way.axis == "rows" for piece in self.pieces), False])
         sums = _sums(whole[:-1] * [piece.share for piece in self.pieces])
@@ -125,10 +126,11 @@ class _Room:
             entry=np.zeros(len(whole)),
             sums=sums,
         )
-        live = np.array([costs.live_bytes(piece.first, piece.last) for piece in self.pieces])
-        most = np.zeros_like(held)
-        most[:-1, 1:] = np.maximum.accumulate(np.triu(np.tile(live, (len(live), 1))), axis=1)
-        return np.asarray(np.rint(held) + most)
+        held = np.rint(held)
+        live = np.array([float(costs.live_bytes(piece.first, piece.last)) for piece in self.pieces])
+        for begin in range(len(live)):
+            held[begin, begin + 1 :] = held_up_to(held[begin, begin + 1 :], live[begin:])
+        return held
 
     def _add_up(self, *, head: Floats, tail: Floats, between: Floats, entry: Floats, sums: Floats) -> Floats:
         """(positions, positions): of a shard from a begin, whole layers that are entered, a shard up to an end.

@@ -167,7 +167,7 @@ def _fastest(costs: Costs, whole: PlanSolution, goal: Goal) -> PlanSolution:
 def _has_room(costs: Costs, way: Splittable) -> bool:
     """Whether some place has the memory for its layers, whole."""
     needed = stage_bytes(costs, way.first, way.last)
-    return any(place.memory_bytes is None or needed <= place.memory_bytes for place in costs.places)
+    return any(needed <= place.room_bytes for place in costs.places)
 
 
 def _seconds(pair: tuple[Balanced, Sequence[Teams]]) -> float:
@@ -196,11 +196,11 @@ def _counts(costs: Costs, whole_s: float) -> dict[Splittable, int]:
 def _ways(costs: Costs, seconds: Sequence[float]) -> list[Splittable]:
     """One for each run of layers, none of which overlap: short runs first, and axes that leave the least to join."""
     axes = ("channels", "columns", "groups", "rows", "inputs")
-    most_bytes = [math.inf if place.memory_bytes is None else place.memory_bytes for place in costs.places]
+    most_bytes = max(place.room_bytes for place in costs.places)
 
     def rank(way: Splittable) -> tuple[int, bool, bool, int]:
         held = costs.weight_bytes(way.first, way.last)
-        return way.last - way.first, way.axis == "rows" and held > max(most_bytes), way.summed, axes.index(way.axis)
+        return way.last - way.first, way.axis == "rows" and held > most_bytes, way.summed, axes.index(way.axis)
 
     splittables: list[Splittable] = []
     for way in sorted(costs.splits.ways, key=rank):

@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 
 from shisha_rt.costs.costs import Costs
+from shisha_rt.costs.room import held_bytes
 from shisha_rt.costs.split_costs import shard_bytes
 from shisha_rt.costs.team_costs import TeamCosts, team_costs
 from shisha_rt.model.split import MOST_SUMMED, Split, Splittable
@@ -65,8 +66,8 @@ def _starts(costs: Costs, way: Splittable) -> Iterator[tuple[int, ...]]:
     span_live = costs.live_bytes(way.first, way.last)
     for index, place in enumerate(costs.places[:_MOST_STARTS]):
         if place.memory_bytes is not None and len(costs.places) > 1:
-            room = max(0, place.memory_bytes - span_live) / max(1, span_bytes)
-            most = min(int(_FULLEST * room * way.units) // way.block * way.block, way.units - way.block)
+            part = max(0, place.memory_bytes - span_live) / max(1, span_bytes)
+            most = min(int(_FULLEST * part * way.units) // way.block * way.block, way.units - way.block)
             others, last = divmod(way.units - most, len(costs.places) - 1)
             shares = [others] * (len(costs.places) - 1)
             shares[0] += last
@@ -75,8 +76,8 @@ def _starts(costs: Costs, way: Splittable) -> Iterator[tuple[int, ...]]:
 
 def _by_room(costs: Costs, way: Splittable) -> tuple[int, ...]:
     """(places,): units in proportion to memory; equal where none is limited."""
-    room = np.array([math.nan if place.memory_bytes is None else place.memory_bytes for place in costs.places], float)
-    room = np.where(np.isnan(room), np.nanmax(room) if not np.isnan(room).all() else 1.0, room)
+    room = np.array([place.room_bytes for place in costs.places])
+    room = np.where(np.isinf(room), max(room[np.isfinite(room)], default=1.0), room)
     ends = np.rint(np.concatenate([[0], np.cumsum(room)]) / room.sum() * way.units).astype(int)
     return tuple(int(share) for share in np.diff(ends))
 
@@ -124,9 +125,8 @@ def _shares(predicted: TeamCosts, way: Splittable, rest: Plan, block: int) -> tu
         ]
         busy_s = math.fsum(predicted.span_s((place.name,), *run) + float(costs.entry_s[run[0]]) for run in runs)
         layers = [costs.layers[layer] for first, last in runs for layer in range(first, last + 1)]
-        used = sum(layer.weight_bytes for layer in layers)
-        room = math.inf if place.memory_bytes is None else place.memory_bytes - used
-        room -= max([span_live, *(layer.live_bytes for layer in layers)])
+        live_bytes = (layer.live_bytes for layer in layers)
+        room = place.room_bytes - held_bytes((layer.weight_bytes for layer in layers), (span_live, *live_bytes))
         for lane, more in zip(lanes, (0, odd), strict=True):
             row = []
             for units in range(more, way.units + 1, block):

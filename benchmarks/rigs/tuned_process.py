@@ -36,8 +36,8 @@ class Metered(Cores):
         super().__init__(cores.lifecycle, cores.tuning, cores.placing)
         self._meter = hear
 
-    def handle(self, event: CoreEvent, now_s: float) -> list[Outward]:
-        outward = super().handle(event, now_s)
+    def handle(self, event: CoreEvent, now_s: float, cause: str = "") -> list[Outward]:
+        outward = super().handle(event, now_s, cause)
         if isinstance(event, PartTaken):
             self._meter(event, now_s)
         return outward

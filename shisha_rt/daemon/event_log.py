@@ -8,12 +8,15 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
+from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any, Final
 
 import msgspec
 
-from shisha_rt.core.event_log import Record
+from shisha_rt.core.event_log import PlanDropped, PlanLive, PlanPreparing, PlanRefused, Record
+from shisha_rt.core.lifecycle.events import PlanProposed
+from shisha_rt.core.lifecycle.instructions import Ending, EpochStarted, Settled
 
 log = logging.getLogger("shisha_rt")
 
@@ -56,3 +59,24 @@ class EventLog:
                 break
             page.append(event)
         return {"events": page, "next": start + len(page)}
+
+
+_ENDED: Final[Mapping[Ending, Callable[..., Record]]] = {
+    Ending.LIVE: PlanLive,
+    Ending.REFUSED: PlanRefused,
+    Ending.DROPPED: PlanDropped,
+}
+
+
+def started_record(started: EpochStarted) -> Record:
+    """A proposed plan has got its epoch."""
+    return PlanPreparing(epoch=started.epoch, plan=str(started.plan), **_origin(started.proposed))
+
+
+def ended_record(end: Settled) -> Record:
+    """A proposal has ended."""
+    return _ENDED[end.ending](epoch=end.epoch, plan=str(end.plan), reason=end.reason, **_origin(end.proposed))
+
+
+def _origin(proposed: PlanProposed) -> dict[str, str]:
+    return {"proposal": f"{proposed.owner.value} {proposed.proposal}", "proposed_on": proposed.cause}

@@ -23,14 +23,13 @@ from shisha_rt.core.tuning.profiler_messages import NotProfiled
 from shisha_rt.daemon.children.children import Children
 from shisha_rt.daemon.children.shadow_link import ShadowLink
 from shisha_rt.daemon.counting import Counting
-from shisha_rt.daemon.event_log import EventLog
+from shisha_rt.daemon.event_log import EventLog, ended_record, started_record
 from shisha_rt.daemon.fleet.supervisor import Supervisor
 from shisha_rt.daemon.fleet.telemetry import Telemetry
 from shisha_rt.daemon.front.regions import Regions
 from shisha_rt.daemon.front.requests import AnswerTo, Requests, Ticket
 from shisha_rt.daemon.metrics import Metrics
 from shisha_rt.daemon.own_frames import OwnFrames
-from shisha_rt.daemon.proposals import Proposals
 from shisha_rt.daemon.releases import Releases
 from shisha_rt.daemon.sweep import Sweep
 from shisha_rt.daemon.tracing import Tracing
@@ -80,7 +79,7 @@ class Shell:
         self.requests = Requests(arena, regions)
         self.journal = EventLog()
         self.telemetry = Telemetry(self.counting, scale=timing.scale, shapes=len(indexes))
-        self.proposals = Proposals()
+        self._clients_plans = 0
         self.own_frames = OwnFrames(self, indexes)
         self.releases = releases
         self.shadow = shadow
@@ -149,11 +148,7 @@ class Shell:
             do.PlaceBack: lambda i: self.write(records.PlaceIsBack(place=i.place)),
             do.PlaceReleased: self._planless,
             do.GivenUp: lambda i: self.write(records.PlaceGivenUp(place=i.place, reason=i.reason)),
-            ev.PlanProposed: lambda i: self.proposals.note(i, self._cause),
-            ev.PlanPlaced: _nothing,
-            ev.PlanNotPlaced: _nothing,
-            ev.Lead: _nothing,
-            ev.LetGo: _nothing,
+            **dict.fromkeys((ev.PlanProposed, ev.PlanPlaced, ev.PlanNotPlaced, ev.Lead, ev.LetGo), _nothing),
             td.Write: lambda i: self.write(i.record),
             td.TellTuner: lambda i: children.tell_tuner(i.message),
             td.TellPlacer: lambda i: children.tell_placer(i.message),
@@ -173,7 +168,7 @@ class Shell:
         try:
             while True:
                 self._cause = cause
-                for instruction in self.cores.handle(event, time.monotonic()):
+                for instruction in self.cores.handle(event, time.monotonic(), cause):
                     carry_out[type(instruction)](instruction)
                 if not self._events:
                     return
@@ -206,9 +201,9 @@ class Shell:
 
     def propose(self, plan: Plan, cause: str, settled: Callable[[do.Settled], None]) -> None:
         """A client's plan; `settled` is called once, when it is live, refused or dropped."""
-        event = self.proposals.of_client(plan, settled)
-        self.proposals.note(event, cause)
-        self.post(event, cause)
+        self._clients_plans += 1
+        proposed = ev.PlanProposed(ev.Owner.CLIENT, self._clients_plans, plan, ticket=settled, cause=cause)
+        self.post(proposed, cause)
 
     def repace(self, place: str) -> None:
         """The place's speed has changed, or it is down or up: its worker may be waiting for a frame to be due."""
@@ -444,11 +439,13 @@ class Shell:
 
     def _settled(self, end: do.Settled) -> None:
         self.counting.settled(end.ending.value)
-        self.write(self.proposals.settled(end))
+        if end.owner is ev.Owner.CLIENT:
+            end.proposed.ticket(end)
+        self.write(ended_record(end))
 
     def _epoch_started(self, started: do.EpochStarted) -> None:
         self.sweep.keep(started.plan)
-        self.write(self.proposals.started(started))
+        self.write(started_record(started))
 
     def _epoch_ended(self, ended: do.EpochEnded) -> None:
         """Slots need no room any more for what only the ended plan's stages passed."""

@@ -1,7 +1,8 @@
 """The plans' part of the lifecycle (rule R2): proposals in, one prepared at a time, at most two live.
 
-Every plan passes one gate, whoever made it: `verify`, as it is proposed, and again when its operators are placed.
+Every plan passes one gate, whoever made it: `verify`, once, and its operators' devices when they have been chosen.
 Proposals take their turns in the order in which they came, but none waits for one whose operators are not placed yet.
+They are listed here and nowhere else: what its proposer wants to know again travels with a proposal, as its ticket.
 Each ends once (`Settled`), and one of the daemon's own holds only for the epoch under which it was made: what was
 searched, placed or chosen for another plan is out of date.
 
@@ -75,7 +76,7 @@ class Epochs:
         return next(reversed(self.live.values()), None)
 
     @property
-    def settled(self) -> bool:
+    def at_rest(self) -> bool:
         """One plan is live, over available places, and no other is proposed, being prepared, or being retired."""
         newest = self.newest
         if newest is None or len(self.live) > 1 or self.preparing is not None or self.proposals:
@@ -142,9 +143,10 @@ class Epochs:
         proposal = self._unplaced(event.owner, event.proposal)
         if proposal is None:
             return
-        rules, plan = self.rules, event.plan
+        plan = event.plan
         crashing = self._crashing(event.owner, plan)
-        faults = rules.problems(plan) or rules.placement_problems(plan) or list(crashing.values())
+        changed = [] if plan == proposal.plan else ["other stages were placed than are proposed"]
+        faults = changed or self.rules.placement_problems(plan) or list(crashing.values())
         if faults:
             self.proposals.remove(proposal)
             self._refuse(proposal.event, _told(faults), next(iter(crashing), None))
@@ -180,22 +182,7 @@ class Epochs:
         )
 
     def _refuse(self, event: ev.PlanProposed, reason: str, failed_stage: int | None = None) -> None:
-        self._settle(event, event.plan, None, Ending.REFUSED, reason, failed_stage=failed_stage)
-
-    def _settle(
-        self,
-        event: ev.PlanProposed,
-        plan: Plan,
-        epoch: int | None,
-        ending: Ending,
-        reason: str,
-        *,
-        bad_machine: str | None = None,
-        transient: bool = False,
-        failed_stage: int | None = None,
-    ) -> None:
-        said = reason, bad_machine, transient, failed_stage
-        self._emit(do.Settled(event.owner, event.proposal, plan, epoch, ending, *said))
+        self._emit(do.Settled(event, event.plan, None, Ending.REFUSED, reason, failed_stage=failed_stage))
 
     def advance(self, now: float) -> None:
         """Drop a preparation that lost a place, begin the next if no old epoch lingers, ask for a plan if needed."""
@@ -209,9 +196,9 @@ class Epochs:
             newest = self.newest.number if self.newest is not None else None
             if event.owner is not ev.Owner.CLIENT and event.under != newest:
                 reason = f"epoch {newest} has gone live meanwhile"
-                self._settle(event, proposal.plan, None, Ending.DROPPED, reason, transient=True)
+                self._emit(do.Settled(event, proposal.plan, None, Ending.DROPPED, reason, transient=True))
             elif missing := self._missing(proposal.plan):
-                self._settle(event, proposal.plan, None, Ending.REFUSED, missing, transient=True)
+                self._emit(do.Settled(event, proposal.plan, None, Ending.REFUSED, missing, transient=True))
             else:
                 self._begin(event, proposal.plan, now)
         self._ask_for_plan(now)
@@ -223,7 +210,7 @@ class Epochs:
         batches = tuple(stage.batch for stage in batched.stages)
         epoch = Epoch(next(self._numbers), plan, proposal, batches, prepare_until_s=now + self._policy.prepare_s)
         self.preparing = epoch
-        self._emit(do.EpochStarted(proposal.owner, proposal.proposal, epoch.number, plan))
+        self._emit(do.EpochStarted(proposal, epoch.number, plan))
         for name in plan.leads:
             worker = self._places.serving.get(name)
             if worker is not None:
@@ -283,7 +270,7 @@ class Epochs:
         self.live[epoch.number] = epoch
         self.preparing = None
         reason = "every worker concerned has it loaded"
-        self._settle(epoch.proposal, epoch.plan, epoch.number, Ending.LIVE, reason)
+        self._emit(do.Settled(epoch.proposal, epoch.plan, epoch.number, Ending.LIVE, reason))
 
     # --- comparing two ----------------------------------------------------------------------------------------
 
@@ -350,7 +337,7 @@ class Epochs:
             self.proposals.remove(proposal)
             late = "its turn did not come" if proposal.placed else "its operators were not placed"
             reason = f"{late} within {self._policy.prepare_s:g} s"
-            self._settle(proposal.event, proposal.plan, None, Ending.DROPPED, reason, transient=True)
+            self._emit(do.Settled(proposal.event, proposal.plan, None, Ending.DROPPED, reason, transient=True))
         if self.preparing is not None and self.preparing.prepare_until_s <= now:
             self._drop(f"not prepared within {self._policy.prepare_s:g} s")
         for worker in self._loading.late(now):
@@ -391,16 +378,8 @@ class Epochs:
         self.preparing = None
         self._step(epoch, "drop")
         self._unload(epoch)
-        self._settle(
-            epoch.proposal,
-            epoch.plan,
-            epoch.number,
-            Ending.DROPPED,
-            reason,
-            bad_machine=bad_machine,
-            transient=transient,
-            failed_stage=failed_stage,
-        )
+        how = Ending.DROPPED, reason, bad_machine, transient, failed_stage
+        self._emit(do.Settled(epoch.proposal, epoch.plan, epoch.number, *how))
         self._emit(do.EpochEnded(epoch.number, epoch.plan))
 
     def _unload(self, epoch: Epoch) -> None:
@@ -430,7 +409,7 @@ class Epochs:
             self._drop("the daemon stopped", transient=True)
         while self.proposals:
             proposal = self.proposals.popleft()
-            self._settle(proposal.event, proposal.plan, None, Ending.DROPPED, "the daemon stopped")
+            self._emit(do.Settled(proposal.event, proposal.plan, None, Ending.DROPPED, "the daemon stopped"))
 
     def _needs_plan(self) -> bool:
         """One that waits for its placement, perhaps for long, may be the first, but stands in for none that is lost."""

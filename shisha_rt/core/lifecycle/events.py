@@ -18,7 +18,8 @@ DEFAULT_PRIORITY: Final = 5
 """Of a frame that has none of its own."""
 
 Ticket: TypeAlias = Any
-"""What the shell keeps of a frame in flight: the lifecycle carries it from its arrival to its answer, unread."""
+"""What whoever sends a frame or proposes a plan keeps of it: the lifecycle carries it from there to the answer or the
+end, unread. So its own tables, of frames and of proposals, are the only ones."""
 
 
 class Beside(NamedTuple):
@@ -138,6 +139,7 @@ class Owner(StrEnum):
 @dataclass(frozen=True, slots=True)
 class PlanProposed:
     """`proposal` is its owner's own number for it. A plan that has its operators placed already is not placed again.
+    `cause`: the stimulus that it was proposed on, for the event log.
 
     `under`: the epoch that was live when it was made (None: none was). If another is when its turn comes, a plan of
     the daemon's own is out of date, and dropped; a client's holds whatever is live.
@@ -151,11 +153,13 @@ class PlanProposed:
     plan: Plan
     under: int | None = None
     beside: bool = False
+    ticket: Ticket = None
+    cause: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanPlaced:
-    """A proposed plan, with the devices of its operators."""
+    """A proposed plan, with the devices of its operators, and otherwise unchanged."""
 
     owner: Owner
     proposal: int

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from shisha_rt.core.lifecycle.events import Descriptor, Owner, Ticket
+from shisha_rt.core.lifecycle.events import Descriptor, Owner, PlanProposed, Ticket
 from shisha_rt.errors import Error
 from shisha_rt.plan.plan import Plan, Team
 
@@ -144,15 +144,15 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """How a proposal ended. `epoch` is None if it never got a number.
+    """How a proposal ended. `plan` has the devices of its operators, if they have been chosen; `epoch` is None if it
+    never got a number.
 
     `bad_machine`: what the machine file promises and this host cannot keep, if that was it. `transient`: it says
     nothing of the plan, which may well go live another time. `failed_stage`: the stage (index) that an engine could not
     build, if that was it.
     """
 
-    owner: Owner
-    proposal: int
+    proposed: PlanProposed
     plan: Plan
     epoch: int | None
     ending: Ending
@@ -161,13 +161,20 @@ class Settled:
     transient: bool = False
     failed_stage: int | None = None
 
+    @property
+    def owner(self) -> Owner:
+        return self.proposed.owner
+
+    @property
+    def proposal(self) -> int:
+        return self.proposed.proposal
+
 
 @dataclass(frozen=True, slots=True)
 class EpochStarted:
     """`epoch` is being prepared."""
 
-    owner: Owner
-    proposal: int
+    proposed: PlanProposed
     epoch: int
     plan: Plan
 

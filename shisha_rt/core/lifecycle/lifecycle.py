@@ -138,6 +138,13 @@ class Lifecycle:
         return None if self.epochs.beside is None else self.epochs.beside.number
 
     @property
+    def proposals(self) -> list[ev.PlanProposed]:
+        """All that have not ended, the one in preparation first: here and nowhere else."""
+        preparing = self.epochs.preparing
+        first = [] if preparing is None else [preparing.proposal]
+        return [*first, *(queued.event for queued in self.epochs.proposals)]
+
+    @property
     def available(self) -> tuple[str, ...]:
         """The places that a plan may use, in the machine's order."""
         return self.places.available
@@ -173,4 +180,4 @@ class Lifecycle:
             self.places.release(self.epochs.places_planned())
         # Nearly all of a daemon's life: every worker up, one plan, nothing pending. Frames cannot change that, so
         # while only they come and go, the passes above would find nothing (a third of the daemon's time per frame).
-        self._calm = self.epochs.settled and self.places.settled and not self.frames.stranded
+        self._calm = self.epochs.at_rest and self.places.at_rest and not self.frames.stranded

@@ -78,7 +78,7 @@ class Places:
         return "away" if name in self.away else place.phase.name.lower()
 
     @property
-    def settled(self) -> bool:
+    def at_rest(self) -> bool:
         """Every place is up, its worker with no order to die and nothing to load, or is down and has no process."""
         if self.leaving or len(self.serving) + len(self.down) != len(self.by_name) or not self.down <= self.out:
             return False

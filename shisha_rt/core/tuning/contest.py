@@ -17,15 +17,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from shisha_rt.core import event_log
-from shisha_rt.core.lifecycle.events import Lead, LetGo, Owner
+from shisha_rt.core.lifecycle.events import Lead, LetGo, Owner, PlanProposed
 from shisha_rt.core.lifecycle.instructions import Ending, Settled
 from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning.candidates import Candidate, candidates
 from shisha_rt.core.tuning.choice import Choice
 from shisha_rt.core.tuning.duel import Duel, DuelResult, Verdict
 from shisha_rt.core.tuning.outbox import TuningOutbox
-from shisha_rt.core.tuning.pending_proposals import PendingProposals, Purpose
-from shisha_rt.core.tuning.state import Serving
+from shisha_rt.core.tuning.state import Intent, Purpose, Serving
 from shisha_rt.costs.engine_trials import EnginesTried, usable
 from shisha_rt.plan.engine import DEFAULT_ENGINE, StageEngine
 from shisha_rt.plan.form import written
@@ -87,7 +86,6 @@ class Contests:
         serving: Serving,
         choice: Choice,
         outbox: TuningOutbox,
-        proposals: PendingProposals,
         *,
         layer_count: int,
         engines: Sequence[StageEngine],
@@ -101,7 +99,6 @@ class Contests:
         self._serving = serving
         self._choice = choice
         self._outbox = outbox
-        self._proposals = proposals
         self._layer_count = layer_count
         self._engines = tuple(engines)
         self._warm_up = warm_up
@@ -233,7 +230,10 @@ class Contests:
         contest = self.running
         assert contest is not None
         contest.duel, contest.challenger = None, contest.left.popleft()
-        self._proposals.propose(Owner.TUNER, contest.challenger.plan, Purpose.COMPARE, 0, under=under, beside=True)
+        number, plan = self._outbox.next_number(), contest.challenger.plan
+        self._outbox.decide(
+            PlanProposed(Owner.TUNER, number, plan, under, beside=True, ticket=Intent(Purpose.COMPARE, run=0))
+        )
 
     def settled(self, end: Settled) -> bool:
         """A challenger is live, or cannot be; True where nothing is left to try."""

@@ -7,7 +7,8 @@ through random interleavings, who hears what is decided here, and not by callbac
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from shisha_rt.core.lifecycle import events as le
 from shisha_rt.core.lifecycle import instructions as do
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
 CoreEvent: TypeAlias = le.Event | ev.TuningEvent | ev.PlacingEvent
 Outward: TypeAlias = do.Instruction | Decision
 _Handle: TypeAlias = Callable[[Any, float], Sequence[Outward]]
+
+_FOR_OTHERS: Final = frozenset((do.Settled, do.Replan, do.PlaceBack, do.PlaceOperators))
+"""What the lifecycle says to tuning and placing."""
+_FOR_THE_LIFECYCLE: Final = frozenset((le.PlanProposed, le.PlanPlaced, le.PlanNotPlaced, le.Lead, le.LetGo))
+"""What they say to it."""
 
 
 class Cores:
@@ -50,31 +56,20 @@ class Cores:
             ev.MachineChanged: to_all,
             **dict.fromkeys((ev.PlacerSaid, ev.PlacerDied, ev.Look), placers),
         }
-        ours = (
-            do.Settled,
-            do.Replan,
-            do.PlaceBack,
-            do.PlaceOperators,
-            le.PlanProposed,
-            le.PlanPlaced,
-            le.PlanNotPlaced,
-            le.Lead,
-            le.LetGo,
-        )
-        self._for_us: frozenset[type] = frozenset(ours)
         self._handle_frames: Callable[[Any, float], list[Any]] = lifecycle.handle
 
-    def handle(self, event: CoreEvent, now_s: float) -> list[Outward]:
+    def handle(self, event: CoreEvent, now_s: float, cause: str = "") -> list[Outward]:
         """Apply one event and all that follows from it; the rest is to be carried out in its order, before the next.
 
-        What was proposed and how proposals ended is among it, too: clients wait for that, and the journal has it.
+        `cause`: what came to the daemon, so that this happened; proposals are marked with it. What was proposed and how
+        proposals ended is among it, too: clients wait for that, and the event log has it.
         """
-        outward = self._hear(event, now_s)
-        if self._for_us.isdisjoint(map(type, outward)):  # of frames alone, nearly always
+        outward = self._hear(event, now_s, cause)
+        if _FOR_OTHERS.isdisjoint(map(type, outward)):  # of frames alone, nearly always
             return outward
         for said in outward:  # it grows
-            if type(said) in self._for_us:
-                outward += self._hear(said, now_s)
+            if type(said) in _FOR_OTHERS:
+                outward += self._hear(said, now_s, cause)
         return outward
 
     @property
@@ -87,8 +82,15 @@ class Cores:
         """Whether anybody wants to hear of each frame that is computed."""
         return self.tuning.wants_answers
 
-    def _hear(self, event: Any, now_s: float) -> list[Outward]:
+    def _hear(self, event: Any, now_s: float, cause: str) -> list[Outward]:
+        """What tuning and placing say to the lifecycle, it hears at once: so its proposals are always all there are."""
         heard_by = self._heard_by.get(type(event))
         if heard_by is None:
             return self._handle_frames(event, now_s)
-        return [said for handle in heard_by for said in handle(event, now_s)]
+        outward: list[Outward] = []
+        for said in [said for handle in heard_by for said in handle(event, now_s)]:
+            kind = type(said)
+            outward.append(replace(said, cause=cause) if isinstance(said, le.PlanProposed) else said)
+            if kind in _FOR_THE_LIFECYCLE:
+                outward += self._handle_frames(outward[-1], now_s)
+        return outward

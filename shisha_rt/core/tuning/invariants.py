@@ -6,8 +6,6 @@ the lifecycle alone its own invariants say.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from shisha_rt.core.lifecycle.events import Owner
 from shisha_rt.core.lifecycle.lifecycle import Lifecycle
 from shisha_rt.core.tuning.cores import Cores
@@ -23,8 +21,6 @@ _MEASURES = frozenset({State.TUNING, State.WATCHING, State.COMPARING})
 def check_cores(cores: Cores) -> None:
     """Raise AssertionError, saying what is wrong, if a promise of planning is broken."""
     lifecycle, tuning = cores.lifecycle, cores.tuning
-    ours = {name for name in _proposed(lifecycle) if name[0] in (Owner.TUNER, Owner.DAEMON)}
-    assert ours == set(tuning.proposals.names), f"the lifecycle has {ours}, tuning awaits {set(tuning.proposals.names)}"
     _check_turns(lifecycle)
     _check_state(lifecycle, tuning)
     if tuning.state is State.TUNING:
@@ -32,15 +28,6 @@ def check_cores(cores: Cores) -> None:
     _check_what_stays(lifecycle, tuning)
     if cores.placing is not None:
         _check_placing(lifecycle, cores.placing)
-
-
-def _proposed(lifecycle: Lifecycle) -> Iterator[tuple[Owner, int]]:
-    """Every proposal that is not settled."""
-    epochs = lifecycle.epochs
-    for proposal in epochs.proposals:
-        yield proposal.event.owner, proposal.event.proposal
-    if epochs.preparing is not None:
-        yield epochs.preparing.proposal.owner, epochs.preparing.proposal.proposal
 
 
 def _check_turns(lifecycle: Lifecycle) -> None:
@@ -69,7 +56,7 @@ def _check_trial(lifecycle: Lifecycle, tuning: Tuning) -> None:
     if search.trying is None:
         assert tuning.measuring.epoch is None, f"nothing is tried, and epoch {tuning.measuring.epoch} is measured"
         return
-    awaited = search.proposal is not None and (Owner.TUNER, search.proposal) in tuning.proposals.names
+    awaited = (Owner.TUNER, search.proposal) in {(one.owner, one.proposal) for one in lifecycle.proposals}
     assert awaited != (tuning.measuring.epoch is not None), (
         f"the trial {search.trying} is awaited: {awaited}, or measured"
     )
@@ -100,6 +87,6 @@ def _check_placing(lifecycle: Lifecycle, placing: Placing) -> None:
     unplaced = sorted((o.event.owner, o.event.proposal) for o in lifecycle.epochs.proposals if not o.placed)
     assert with_placer == unplaced, f"the placer has {with_placer}, {unplaced} wait for their devices"
     anew = [request for request, place in placing.asked.items() if place is None]
-    anew += [number for owner, number in _proposed(lifecycle) if owner is Owner.PLACER]
+    anew += [proposed.proposal for proposed in lifecycle.proposals if proposed.owner is Owner.PLACER]
     expected = [] if placing.replacing is None else [placing.replacing]
     assert anew == expected, f"the live plan is placed anew as {anew}, should be {expected}"

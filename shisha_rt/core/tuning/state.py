@@ -1,10 +1,13 @@
-"""What planning asks of the lifecycle, and what the tuner can be doing."""
+"""What planning asks of the lifecycle, what it proposes plans for, and what the tuner can be doing."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Protocol
 
+from shisha_rt.core.lifecycle.events import PlanProposed
 from shisha_rt.plan.plan import Plan
 
 
@@ -31,12 +34,41 @@ class Serving(Protocol):
         """The epoch that is compared with the live one."""
         ...
 
+    @property
+    def proposals(self) -> Collection[PlanProposed]:
+        """All that have not ended, whoever made them."""
+        ...
+
 
 class Searching(Protocol):
     """What placing may ask of tuning: not to be disturbed."""
 
     @property
     def searching(self) -> bool: ...
+
+
+ATTEMPTS: Final = 3
+"""To make a plan live, before it counts as one that cannot run."""
+
+
+class Purpose(Enum):
+    """What tuning proposes a plan for."""
+
+    TRIAL = "to be measured"
+    STAY = "the best of a search, to stay"
+    PAUSE = "the best of a search that was paused"
+    SERVE = "a plan of the daemon's own"
+    SWITCH = "the best for another objective, as the load asks"
+    COMPARE = "to be compared with the one that serves"
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """The ticket of tuning's proposals: what for, by which search, and the attempts left, this one included."""
+
+    purpose: Purpose
+    run: int
+    attempts: int = 1
 
 
 class Profiles(Enum):

@@ -21,7 +21,7 @@ from enum import Enum
 from typing import Any, Final
 
 from shisha_rt.core import event_log
-from shisha_rt.core.lifecycle.events import Owner
+from shisha_rt.core.lifecycle.events import Owner, PlanProposed
 from shisha_rt.core.lifecycle.instructions import Ending, PlaceBack, Replan, Settled
 from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning import tuner_messages as tm
@@ -33,10 +33,9 @@ from shisha_rt.core.tuning.instructions import CountTrial, Decision, Keep, TellT
 from shisha_rt.core.tuning.measuring import Measuring
 from shisha_rt.core.tuning.objective_switching import ObjectiveSwitching
 from shisha_rt.core.tuning.outbox import TuningOutbox
-from shisha_rt.core.tuning.pending_proposals import ATTEMPTS, PendingProposals, Purpose
 from shisha_rt.core.tuning.profiler_messages import EnginesCompared, ModelProfiled
 from shisha_rt.core.tuning.run import SearchOptions, SearchRun, beginning, never_ran, walk_order
-from shisha_rt.core.tuning.state import WAITING, Profiles, Serving, State
+from shisha_rt.core.tuning.state import ATTEMPTS, WAITING, Intent, Profiles, Purpose, Serving, State
 from shisha_rt.core.tuning.telling import (
     began_record,
     drift_in_words,
@@ -72,8 +71,7 @@ class _Then(Enum):
 class Tuning:
     """Follows the tuner's process and watches what is live; without `options` the daemon has no tuner.
 
-    `baseline`: what the watched plan was found to take. `proposals`: those that are not settled yet. `spare_bytes`:
-    memory for weights of engines' own.
+    `baseline`: what the watched plan was found to take. `spare_bytes`: memory for weights of engines' own.
     """
 
     def __init__(
@@ -95,13 +93,11 @@ class Tuning:
         self.following = ObjectiveSwitching(serving, choice)
         self._serving = serving
         self._outbox = TuningOutbox()
-        self.proposals = PendingProposals(serving, self._outbox)
         self.measuring = Measuring(serving, choice, warm_up)
         self.contests = Contests(
             serving,
             choice,
             self._outbox,
-            self.proposals,
             layer_count=choice.layer_count,
             engines=choice.engines,
             warm_up=warm_up,
@@ -123,31 +119,33 @@ class Tuning:
 
     def _settled(self, end: Settled) -> None:
         """Any proposal, whoever made it: if its plan is live, what was being measured is no longer what runs."""
-        pending = self.proposals.settled(end)
-        if pending is not None and pending.purpose is Purpose.SWITCH and self._switched(end):
+        intent = end.proposed.ticket
+        if not isinstance(intent, Intent):
+            intent = None
+        if intent is not None and intent.purpose is Purpose.SWITCH and self._switched(end):
             return
         if end.ending is Ending.LIVE:
             self._plan_live(end.owner)
-        if pending is None:
+        if intent is None:
             return
-        current, clients_is_live = pending.run == self.search.number, self.choice.is_clients(self._serving.live)
-        match pending.purpose:
-            case Purpose.SERVE if end.ending is Ending.DROPPED and pending.attempts > 1 and not clients_is_live:
-                self._plan_wanted(Replan(end.reason), pending.attempts - 1)
+        current, clients_is_live = intent.run == self.search.number, self.choice.is_clients(self._serving.live)
+        match intent.purpose:
+            case Purpose.SERVE if end.ending is Ending.DROPPED and intent.attempts > 1 and not clients_is_live:
+                self._plan_wanted(Replan(end.reason), intent.attempts - 1)
             case Purpose.SERVE:
                 self._serves(end)
             case Purpose.COMPARE:
                 if self.contests.settled(end):
                     self._compared()
             case Purpose.TRIAL if current and self.state is State.TUNING:
-                self._trial_settled(end, pending.attempts)
+                self._trial_settled(end, intent.attempts)
             case Purpose.STAY if self._then is _Then.RETURN and end.ending is not Ending.LIVE:
                 self._search(f"the best plan could not go live: {end.reason}")
             case Purpose.STAY if current and self.state is State.SETTLING:
                 self._stay_settled(end)
             case Purpose.TRIAL | Purpose.PAUSE | Purpose.SWITCH if self.state is State.PAUSED and self.choice.automatic:
                 if end.ending is not Ending.REFUSED:
-                    self._leave_best(ATTEMPTS if end.ending is Ending.LIVE else pending.attempts - 1)
+                    self._leave_best(ATTEMPTS if end.ending is Ending.LIVE else intent.attempts - 1)
 
     def _plan_live(self, owner: Owner) -> None:
         measuring = self.measuring.epoch is not None
@@ -193,11 +191,19 @@ class Tuning:
 
     def _place_returned(self, returned: ev.PlaceReturned | PlaceBack) -> None:
         """A client's plan stays as it is, unless one without the place is on its way already."""
-        if self.proposals.any(Purpose.SERVE) or not self.choice.is_clients(self._serving.live):
+        if self._has_proposed(Purpose.SERVE) or not self.choice.is_clients(self._serving.live):
             self._plan_wanted(Replan(f"place {returned.place} is up again"), ATTEMPTS)
 
     def _propose(self, owner: Owner, plan: Plan, purpose: Purpose, attempts: int = 1) -> int:
-        return self.proposals.propose(owner, plan, purpose, self.search.number, attempts)
+        live, number = self._serving.live, self._outbox.next_number()
+        under, intent = None if live is None else live[0], Intent(purpose, self.search.number, attempts)
+        self._outbox.decide(PlanProposed(owner, number, plan, under, ticket=intent))
+        return number
+
+    def _has_proposed(self, *purposes: Purpose) -> bool:
+        """Whether a plan of tuning's is on its way, for one of these purposes."""
+        intents = (proposed.ticket for proposed in self._serving.proposals)
+        return any(isinstance(intent, Intent) and intent.purpose in purposes for intent in intents)
 
     # --- beginning and ending a search ------------------------------------------------------------------------
 
@@ -246,7 +252,7 @@ class Tuning:
     def _leave_best(self, attempts: int) -> None:
         """A paused search leaves its best plan live, also if a trial that was on its way goes live after that."""
         best, live = self.search.found, self._serving.live
-        on_its_way = self.proposals.any(Purpose.PAUSE)
+        on_its_way = self._has_proposed(Purpose.PAUSE)
         on_its_way |= self.search.objective != self.choice.objective  # the plan that is best at the new one
         if best is None or live is None or best[0] == live[1] or on_its_way or not attempts:
             return
@@ -357,7 +363,7 @@ class Tuning:
         elif live[1] == best.plan:
             self.search = self.following.search_of(self.choice.objective, best, self.search)
             self._watch(best.measurement)
-        elif not self.proposals.any(Purpose.STAY):
+        elif not self._has_proposed(Purpose.STAY):
             self._propose(Owner.TUNER, best.plan, Purpose.STAY)
 
     def _after_contest(self) -> None:
@@ -569,7 +575,7 @@ class Tuning:
             self._contest_went_on(ended=self.contests.look())
         elif self.state is State.COMPARING:
             self._after_contest()
-        free = self.state is State.WATCHING and self.choice.automatic and not self.proposals.names
+        free = self.state is State.WATCHING and self.choice.automatic and not self._has_proposed(*Purpose)
         wish = self.following.look(counted, self._outbox.now_s, free=free)
         self._flowing = self._flowing + 1 if self.following.frames_came else 0
         if wish is not None and wish.best is not None:

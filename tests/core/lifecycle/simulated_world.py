@@ -500,7 +500,7 @@ class World:
         assert started.epoch > max(self.epochs, default=0), f"epoch {started.epoch} is not new"
         preparing = [number for number, state in self.epochs.items() if state == "preparing"]
         assert not preparing, f"epochs {preparing} and {started.epoch} are prepared at once"
-        proposed = self.unsettled[started.proposal]
+        proposed = self.unsettled[started.proposed.proposal]
         lives = [number for number, state in self.epochs.items() if state == "live"]
         holds = proposed.owner is ev.Owner.CLIENT or proposed.under == self._led
         assert holds, f"{proposed} is out of date: epochs {lives} are live"

@@ -26,8 +26,7 @@ from shisha_rt.core.tuning import tuner_messages as tm
 from shisha_rt.core.tuning.best import BestPlan, key_of
 from shisha_rt.core.tuning.cores import CoreEvent, Outward
 from shisha_rt.core.tuning.instructions import CountTrial, Keep, TellPlacer, TellTuner, Write
-from shisha_rt.core.tuning.pending_proposals import ATTEMPTS
-from shisha_rt.core.tuning.state import Profiles
+from shisha_rt.core.tuning.state import ATTEMPTS, Profiles
 from shisha_rt.machine.machine import Machine
 from shisha_rt.plan.form import unfolded
 from shisha_rt.plan.measurement import Measurement

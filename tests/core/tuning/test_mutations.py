@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from shisha_rt.core.lifecycle.epochs import Epochs
-from shisha_rt.core.lifecycle.events import Owner
+from shisha_rt.core.lifecycle.events import Owner, PlanProposed
 from shisha_rt.core.lifecycle.instructions import PlaceOperators
 from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning import placer_messages as pm
@@ -118,6 +118,7 @@ class NeverChanging(NamedTuple):
     available: tuple[str, ...]
     changing: bool = False
     beside: int | None = None
+    proposals: tuple[PlanProposed, ...] = ()
 
 
 class MeasuresAnyFrame(Tuning):

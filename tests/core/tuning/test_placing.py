@@ -74,6 +74,7 @@ class World:
         self.live: tuple[int, Plan] | None = None
         self.changing = False
         self.beside = None
+        self.proposals: tuple[PlanProposed, ...] = ()
         self.available: tuple[str, ...] = ("left", "right")
         self.placing = Placing(self, self, "exact", AT_ONCE)
         self._proposals = 0
@@ -129,7 +130,7 @@ class World:
 
     def go_live(self, plan: Plan, owner: Owner = Owner.TUNER, proposal: int = 1) -> None:
         self.live = self.epoch + 1, plan
-        self.post(Settled(owner, proposal, plan, self.epoch, Ending.LIVE, ""))
+        self.post(Settled(PlanProposed(owner, proposal, plan), plan, self.epoch, Ending.LIVE, ""))
 
     def look(self, *segments_s: tuple[float, ...], times: int = 1) -> None:
         """So many looks, before each of which every stage has run enough frames that took so long."""
@@ -145,7 +146,7 @@ class World:
         if ending is Ending.LIVE:
             self.go_live(made.plan, made.owner, made.proposal)
         else:
-            self.post(Settled(made.owner, made.proposal, made.plan, None, ending, "a worker died"))
+            self.post(Settled(made, made.plan, None, ending, "a worker died"))
 
     def events(self, kind: str) -> list[dict[str, Any]]:
         return [event for event in self.records if event["kind"] == kind]
@@ -238,7 +239,7 @@ class TestWhatThePlacerDiesOf:
         for _ in range(2):
             world.place()
         world.post(ev.PlacerDied("killed by signal 11"))
-        world.post(Settled(Owner.TUNER, 1, PLAN, None, Ending.DROPPED, "not placed in time"))
+        world.post(Settled(PlanProposed(Owner.TUNER, 1, PLAN), PLAN, None, Ending.DROPPED, "not placed in time"))
         world.post(ev.PlacerDied("killed by signal 11"))
         assert (world.refused, world.requests[4:]) == ([], [2])
         world.post(ev.PlacerDied("killed by signal 11"))

@@ -13,7 +13,7 @@ from shisha_rt.core.lifecycle.lifecycle import Lifecycle
 from shisha_rt.core.lifecycle.policy import Policy
 from shisha_rt.core.tuning.best import BestPlans
 from shisha_rt.core.tuning.candidates import MOST_MEASURED_BATCH
-from shisha_rt.core.tuning.choice import Choice
+from shisha_rt.core.tuning.choice import Basis, Choice
 from shisha_rt.core.tuning.cores import Cores
 from shisha_rt.core.tuning.run import SearchOptions
 from shisha_rt.core.tuning.state import Profiles
@@ -36,48 +36,23 @@ _PART_OF_MEMORY: Final = 0.5
 def first_cores(prepared: PreparedModel) -> Cores:
     """The three pure cores."""
     ready, planning = prepared.ready, prepared.planning
-    machine, rules = ready.machine, ready.rules
-    engines = _candidate_engines(planning, machine, rules)
-    rules = replace(rules, most_batch=planning.batch or (_most_measured_batch(rules) if engines else 1))
+    engines = _candidate_engines(planning, ready.machine, ready.rules)
+    most_batch = planning.batch or (_most_measured_batch(ready.rules) if engines else 1)
+    rules = replace(ready.rules, most_batch=most_batch)
     # Two runs for each worker, and slack at both ends: admission and answers never hold one up.
-    slots = 2 * len(machine.places) + 2
+    slots = 2 * len(ready.machine.places) + 2
     policy = replace(
-        _policy(ready.compiled, slots * rules.most_batch),
+        _policy(ready.compiled, slots * most_batch),
         batch=planning.batch or 1,
         batch_delay_s=planning.batch_delay_s,
         target_s=planning.target_s,
     )
-    lifecycle = Lifecycle(rules, slots, policy, down=machine.spare)
-    begins_anew = planning.fresh or planning.strategy == "seed"
-    kept = {} if begins_anew else plan_store.load_plans(plans_file(), ready.compiled.key)
-    unknown = Profiles.COMING if planning.strategy == "guided" else Profiles.UNWANTED
-    weights = [layer.weight for layer in ready.compiled.layers]
-    choice = Choice(
-        machine,
-        rules,
-        weights,
-        BestPlans(kept),
-        prepared.by_costs,
-        objective=planning.objective,
-        replicate=planning.replicate,
-        profiles=unknown if prepared.costs is None else Profiles.KNOWN,
-    )
-    choice.target_s = planning.target_s
-    choice.of_client, choice.scheme, choice.partial = planning.plan, planning.scheme, ready.partial
-    choice.engines = engines
-    choice.engine = DEFAULT_ENGINE if planning.engine == "auto" else planning.engine
+    lifecycle = Lifecycle(rules, slots, policy, down=ready.machine.spare)
     options = None
     if planning.strategy != "seed":
         options = SearchOptions(planning.strategy, DEFAULT_ALPHA, DEFAULT_BALANCE)
-    tuning = Tuning(
-        lifecycle,
-        choice,
-        options,
-        warm_up=len(ready.compiled.each) * slots + 2,
-        spare_bytes=_PART_OF_MEMORY * psutil.virtual_memory().available,
-    )
-    tuning.contests.tried = prepared.engines
-    tuning.contests.awaited = choice.tries_engines and prepared.engines is None
+    warm_up = len(ready.compiled.each) * slots + 2
+    tuning = Tuning(lifecycle, _choice(prepared, rules, engines), options, warm_up)
     placing = None
     if rules.devices:
         from shisha_rt.core.tuning.greedy_placement import GreedyPlacement  # most daemons place no operators
@@ -86,6 +61,30 @@ def first_cores(prepared: PreparedModel) -> Cores:
         at_once = GreedyPlacement(ready.operator_costs, ready.compiled.index.operators_of)
         placing = Placing(lifecycle, tuning, planning.solver, at_once)
     return Cores(lifecycle, tuning, placing)
+
+
+def _choice(prepared: PreparedModel, rules: PlanRules, engines: tuple[StageEngine, ...]) -> Choice:
+    """With the best plans that earlier runs have left, unless they are not to count."""
+    ready, planning = prepared.ready, prepared.planning
+    begins_anew = planning.fresh or planning.strategy == "seed"
+    kept = {} if begins_anew else plan_store.load_plans(plans_file(), ready.compiled.key)
+    unknown = Profiles.COMING if planning.strategy == "guided" else Profiles.UNWANTED
+    basis = Basis(
+        planning.objective,
+        planning.replicate,
+        planning.scheme,
+        planning.plan,
+        DEFAULT_ENGINE if planning.engine == "auto" else planning.engine,
+        engines,
+        prepared.engines,
+        spare_bytes=_PART_OF_MEMORY * psutil.virtual_memory().available,
+        partial=ready.partial,
+        target_s=planning.target_s,
+        profiles=unknown if prepared.costs is None else Profiles.KNOWN,
+        by_costs=prepared.by_costs,
+    )
+    weights = [layer.weight for layer in ready.compiled.layers]
+    return Choice(ready.machine, rules, weights, BestPlans(kept), basis)
 
 
 def _candidate_engines(planning: Planning, machine: Machine, rules: PlanRules) -> tuple[StageEngine, ...]:

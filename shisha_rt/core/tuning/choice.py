@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
-from types import MappingProxyType
-from typing import Final
+from dataclasses import dataclass, field, replace
 
 from shisha_rt.core.tuning.best import BestPlan, BestPlans
 from shisha_rt.core.tuning.profiler_messages import ModelProfiled, NotProfiled
 from shisha_rt.core.tuning.state import Profiles
 from shisha_rt.core.tuning.tuner_messages import PlaceNow
+from shisha_rt.costs.engine_trials import EnginesTried
 from shisha_rt.machine.machine import Machine, Place
 from shisha_rt.plan.engine import DEFAULT_ENGINE, StageEngine
 from shisha_rt.plan.form import unfolded
@@ -27,19 +26,38 @@ from shisha_rt.plan.verify import PlanRules
 from shisha_rt.planner.seed import seed
 from shisha_rt.planner.strategies import SchemeName
 
-_NONE: Final[Mapping[Objective, Plan]] = MappingProxyType({})
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What choices go by when the daemon begins: what its user has asked for, and what is known by then.
+
+    `objective`: what plans are chosen for. `replicate`: they may have copies and teams. `scheme`: of partitions, by
+    which plans are made; the best plan of one is none of another's. `plan`: the one that a client has set, if any.
+    `engine`: what computes the plans that are chosen here, where a user has named one; `engines`: those on which the
+    whole network may be tried, `tried`: what is known of them, and `spare_bytes`: memory for weights of their own.
+    `target_s`: within which frames are to be answered.
+    `partial`: places that cannot run every layer; without costs nothing is put there, unless no other is left.
+    `profiles`: whether costs are known; `by_costs`: the best plans by them, for all places of the machine.
+    """
+
+    objective: AnyObjective = "throughput"
+    replicate: bool = False
+    scheme: SchemeName | None = None
+    plan: Plan | None = None
+    engine: StageEngine = DEFAULT_ENGINE
+    engines: tuple[StageEngine, ...] = ()
+    tried: EnginesTried | None = None
+    spare_bytes: float = math.inf
+    target_s: float = math.inf
+    partial: frozenset[str] = frozenset()
+    profiles: Profiles = Profiles.UNWANTED
+    by_costs: Mapping[Objective, Plan] = field(default_factory=dict)
 
 
 class Choice:
-    """`filed`: the machine as its file has it. `by_costs`: the best plans by stored costs, for all of its places.
-
-    `weights` is (layers,), Eq. 1. `of_client`: the plan that a client has set; None: the daemon replaces its own as it
-    sees fit. `objective`: what plans are chosen for; of `auto`, the one that serves as the load is: throughput, until
-    the best plans for both are known. `replicate`: they may have copies and teams. `scheme`: of
-    partitions, by which plans are made; the best plan of one is none of another's. `partial`: places that cannot run
-    every layer; without costs nothing is put there, unless no other is left. `profiles`: whether costs are known.
-    `target_s`: within which frames are to be answered. `engine`: what computes the plans that are chosen here, where a
-    user has named one; `engines`: those on which the whole network may be tried.
+    """`filed`: the machine as its file has it. `weights` is (layers,), Eq. 1. `of_client`: the plan that a client has
+    set; None: the daemon replaces its own as it sees fit. `objective`: of `auto`, the one that serves as the load is:
+    throughput, until the best plans for both are known. The rest is as in `Basis`.
     """
 
     def __init__(
@@ -48,33 +66,26 @@ class Choice:
         rules: PlanRules,
         weights: Sequence[float],
         best_plans: BestPlans,
-        by_costs: Mapping[Objective, Plan] = _NONE,
-        *,
-        objective: AnyObjective = "throughput",
-        replicate: bool = False,
-        profiles: Profiles = Profiles.UNWANTED,
+        basis: Basis = Basis(),
     ) -> None:
-        self.filed = filed
-        self.machine = filed
-        self.of_client: Plan | None = None
-        self.scheme: SchemeName | None = None
-        self.partial: frozenset[str] = frozenset()
-        self.target_s = math.inf
-        self.engine: StageEngine = DEFAULT_ENGINE
-        self.engines: tuple[StageEngine, ...] = ()
+        self.filed = self.machine = filed
+        self.of_client = basis.plan
+        self.scheme = basis.scheme
+        self.engines, self.tried, self.spare_bytes = basis.engines, basis.tried, basis.spare_bytes
+        self.replicate = basis.replicate
+        self.target_s = basis.target_s
+        self.profiles = basis.profiles
+        self.by_costs = dict(basis.by_costs)
         self.auto = False
-        self.replicate = replicate
-        self.profiles = profiles
+        self.objective: Objective = "throughput"
+        self._engine = basis.engine
+        self._partial = basis.partial
         self._rules = rules
         self._weights = weights
         self._best_plans = best_plans
-        self.objective: Objective = "throughput"
-        self.aim_at(objective)
-        if self.auto and all(
-            self.best([place.name for place in filed.usual], known_objective) for known_objective in OBJECTIVES
-        ):
+        self.aim_at(basis.objective)
+        if self.auto and all(self.best([place.name for place in filed.usual], aim) for aim in OBJECTIVES):
             self.objective = "latency"  # nothing has come yet
-        self.by_costs = dict(by_costs)
         self._by_weights: tuple[tuple[Place, ...], Plan | None] | None = None
 
     @property
@@ -147,7 +158,7 @@ class Choice:
         for best in (self.best(available), self._best_plans.of(self.machine, self._aim(self.objective, self.scheme))):
             if best is not None and self.fits(best.plan, available) and not self._rules.problems(best.plan):
                 return best.plan
-        if self.engine != DEFAULT_ENGINE:
+        if self._engine != DEFAULT_ENGINE:
             return self._copies(available)
         by_costs = self.by_costs.get(self.objective)
         if by_costs is not None and self.machine == self.filed and set(by_costs.places) <= set(available):
@@ -179,7 +190,7 @@ class Choice:
         if not self.replicate:
             places = [min(places, key=lambda place: place.rank)]
         teams = tuple((place.name,) for place in places)
-        return Plan((Stage(((0, len(self._weights) - 1),), teams, engine=self.engine),))
+        return Plan((Stage(((0, len(self._weights) - 1),), teams, engine=self._engine),))
 
     def _with_room(self, places: tuple[Place, ...]) -> Plan | None:
         """Found once for the same places: it takes long, and is asked for again as long as no plan can serve."""
@@ -196,7 +207,7 @@ class Choice:
     def _whole(self, available: Collection[str]) -> list[Place]:
         """The available places that can run every layer; all that are available where there is none."""
         places = [place for place in self.machine.places if place.name in available]
-        return [place for place in places if place.name not in self.partial] or places
+        return [place for place in places if place.name not in self._partial] or places
 
     def fits(self, plan: Plan, available: Collection[str]) -> bool:
         """Whether a plan is on available places alone, and no team of several has one whose speed has been changed.

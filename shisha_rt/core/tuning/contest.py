@@ -25,7 +25,7 @@ from shisha_rt.core.tuning.choice import Choice
 from shisha_rt.core.tuning.duel import Duel, DuelResult, Verdict
 from shisha_rt.core.tuning.outbox import TuningOutbox
 from shisha_rt.core.tuning.state import Intent, Purpose, Serving
-from shisha_rt.costs.engine_trials import EnginesTried, usable
+from shisha_rt.costs.engine_trials import usable
 from shisha_rt.plan.engine import DEFAULT_ENGINE, StageEngine
 from shisha_rt.plan.form import written
 from shisha_rt.plan.plan import Plan
@@ -76,33 +76,22 @@ class Contest:
 
 
 class Contests:
-    """`engines`: those that may be chosen here. `tried`: what is known of them; with `awaited` that is still to come.
-
-    `warm_up`: answers of a plan that has just gone live. `spare_bytes`: memory for weights of engines' own.
-    """
+    """`awaited`: what is known of engines is still to come. `warm_up`: answers of a plan that has just gone live."""
 
     def __init__(
         self,
         serving: Serving,
         choice: Choice,
         outbox: TuningOutbox,
-        *,
-        layer_count: int,
-        engines: Sequence[StageEngine],
         warm_up: int,
-        spare_bytes: float = math.inf,
     ) -> None:
-        self.tried: EnginesTried | None = None
-        self.awaited = False
+        self.awaited = choice.tries_engines and choice.tried is None
         self.running: Contest | None = None
         self.winners: dict[tuple[Objective, tuple[str, ...]], Winner] = {}
         self._serving = serving
         self._choice = choice
         self._outbox = outbox
-        self._layer_count = layer_count
-        self._engines = tuple(engines)
         self._warm_up = warm_up
-        self._spare_bytes = spare_bytes
         self._unanswered = 0  # answers that did not have the load that is due
         self._since_s = math.inf
         self._waited = self._alone = 0
@@ -113,21 +102,22 @@ class Contests:
     @property
     def is_wanted(self) -> bool:
         """Whether candidates are to be tried, as soon as they are known and their load comes."""
-        return bool(self._engines) and self._choice.automatic and (self.awaited or bool(self.due))
+        return bool(self._choice.engines) and self._choice.automatic and (self.awaited or bool(self.due))
 
     # --- what is due ------------------------------------------------------------------------------------------
 
     @property
     def engines(self) -> tuple[StageEngine, ...]:
         """Those that may be chosen, by what is known of them."""
-        known = (DEFAULT_ENGINE,) if self.tried is None else usable(self.tried)
-        return tuple(engine for engine in self._engines if engine != "openvino" or engine in known)
+        tried = self._choice.tried
+        known = (DEFAULT_ENGINE,) if tried is None else usable(tried)
+        return tuple(engine for engine in self._choice.engines if engine != "openvino" or engine in known)
 
     @property
     def due(self) -> tuple[Objective, ...]:
         """Objectives for which candidates are to be tried now, the one that serves first."""
         choice, over = self._choice, self._serving.available
-        if not self._engines or self.awaited or not over or not choice.automatic:
+        if not choice.engines or self.awaited or not over or not choice.automatic:
             return ()
         wanted = [choice.objective, *(OBJECTIVES if choice.auto else ())]
         return tuple(
@@ -195,12 +185,12 @@ class Contests:
         found = candidates(
             choice.machine,
             over,
-            self._layer_count,
+            choice.layer_count,
             objective,
             self.engines,
-            self.tried,
+            choice.tried,
             further=choice.by_costs.get(objective),
-            spare_bytes=self._spare_bytes,
+            spare_bytes=choice.spare_bytes,
             most_batch=choice.most_batch,
             target_s=choice.target_s,
         )

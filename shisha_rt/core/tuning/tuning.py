@@ -71,18 +71,10 @@ class _Then(Enum):
 class Tuning:
     """Follows the tuner's process and watches what is live; without `options` the daemon has no tuner.
 
-    `baseline`: what the watched plan was found to take. `spare_bytes`: memory for weights of engines' own.
+    `baseline`: what the watched plan was found to take.
     """
 
-    def __init__(
-        self,
-        serving: Serving,
-        choice: Choice,
-        options: SearchOptions | None,
-        warm_up: int,
-        *,
-        spare_bytes: float = math.inf,
-    ) -> None:
+    def __init__(self, serving: Serving, choice: Choice, options: SearchOptions | None, warm_up: int) -> None:
         self.choice = choice
         self.options = options
         self.state = State.OFF
@@ -94,15 +86,7 @@ class Tuning:
         self._serving = serving
         self._outbox = TuningOutbox()
         self.measuring = Measuring(serving, choice, warm_up)
-        self.contests = Contests(
-            serving,
-            choice,
-            self._outbox,
-            layer_count=choice.layer_count,
-            engines=choice.engines,
-            warm_up=warm_up,
-            spare_bytes=spare_bytes,
-        )
+        self.contests = Contests(serving, choice, self._outbox, warm_up)
         self._then: _Then | None = None
         self._rival: BestPlan | None = None
         self._searched: set[tuple[Objective, tuple[str, ...]]] = set()
@@ -424,7 +408,7 @@ class Tuning:
             self._begin("what layers take, or links to other hosts, has been measured again")
 
     def _engines_tried(self, tried: EnginesTried) -> None:
-        self.contests.tried, self.contests.awaited = tried, False
+        self.choice.tried, self.contests.awaited = tried, False
         self._outbox.write(engines_record(tried))
 
     # --- what the tuner says ----------------------------------------------------------------------------------

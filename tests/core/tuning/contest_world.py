@@ -23,7 +23,7 @@ from shisha_rt.core.lifecycle.policy import Policy
 from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning import instructions as td
 from shisha_rt.core.tuning.best import BestPlan, BestPlans
-from shisha_rt.core.tuning.choice import Choice
+from shisha_rt.core.tuning.choice import Basis, Choice
 from shisha_rt.core.tuning.cores import CoreEvent, Cores
 from shisha_rt.core.tuning.invariants import check_cores
 from shisha_rt.core.tuning.run import SearchOptions
@@ -104,20 +104,15 @@ class World:
         machine = machine_of(names)
         rules = PlanRules(LAYERS, names, kinds=dict.fromkeys(names, 1), engines=STAGE_ENGINES, most_batch=most_batch)
         self.lifecycle = Lifecycle(rules, 2 * len(names) + 2, Policy())
-        profiles = Profiles.COMING
         choice = Choice(
             machine,
             rules,
             [1.0] * LAYERS,
             BestPlans(kept or {}),
-            objective=objective,
-            replicate=True,
-            profiles=profiles,
+            Basis(objective, replicate=True, engines=STAGE_ENGINES, tried=tried, profiles=Profiles.COMING),
         )
         options = SearchOptions("guided", alpha=10, balance="nlfep")
-        choice.engines = STAGE_ENGINES
         self.tuning = Tuning(self.lifecycle, choice, options, WARM_UP)
-        self.tuning.contests.tried = tried
         self.cores = Cores(self.lifecycle, self.tuning, None)
         self.post(le.Tick())
 

@@ -28,7 +28,7 @@ from shisha_rt.core.tuning import placing as placing_module
 from shisha_rt.core.tuning import tuning as tuning_module
 from shisha_rt.core.tuning import window as window_module
 from shisha_rt.core.tuning.best import BestPlan, BestPlans, key_of
-from shisha_rt.core.tuning.choice import Choice
+from shisha_rt.core.tuning.choice import Basis, Choice
 from shisha_rt.core.tuning.cores import CoreEvent, Cores, Outward
 from shisha_rt.core.tuning.greedy_placement import GreedyPlacement
 from shisha_rt.core.tuning.instructions import TellPlacer, TellTuner
@@ -87,9 +87,11 @@ class World:
             rules,
             (1.0,) * LAYERS,
             BestPlans(kept),
-            {} if by_costs is None else {"throughput": by_costs},
-            objective="auto" if self.auto else "throughput",
-            profiles=Profiles.COMING if self.unprofiled else Profiles.KNOWN,
+            Basis(
+                "auto" if self.auto else "throughput",
+                profiles=Profiles.COMING if self.unprofiled else Profiles.KNOWN,
+                by_costs={} if by_costs is None else {"throughput": by_costs},
+            ),
         )
         strategy = "guided" if self.unprofiled else "shisha"
         tunes = rng.random() < 0.9 or self.unprofiled

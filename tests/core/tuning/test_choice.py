@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from shisha_rt.core.tuning.best import BestPlan, BestPlans, key_of
-from shisha_rt.core.tuning.choice import Choice
+from shisha_rt.core.tuning.choice import Basis, Choice
 from shisha_rt.core.tuning.profiler_messages import ModelProfiled
 from shisha_rt.core.tuning.state import Profiles
 from shisha_rt.core.tuning.tuner_messages import PlaceNow, StoredCosts
@@ -29,14 +31,14 @@ BY_COSTS = Plan.of([(0, 6, "fast"), (7, 7, "slow")])
 BOTH = ("fast", "slow")
 
 
-def choice(kept: Plan | None = None, by_costs: Plan | None = None) -> Choice:
+def choice(kept: Plan | None = None, by_costs: Plan | None = None, **basis: Any) -> Choice:
     plans = {} if kept is None else {key_of(MACHINE): best(kept)}
     return Choice(
         MACHINE,
         PlanRules(8, BOTH, frozenset(range(7))),
         [1.0] * 8,
         BestPlans(plans),
-        {} if by_costs is None else {"throughput": by_costs},
+        Basis(by_costs={} if by_costs is None else {"throughput": by_costs}, **basis),
     )
 
 
@@ -63,7 +65,7 @@ def test_before_costs_are_known_each_place_has_the_whole_model(profiles: Profile
 
 def test_a_model_for_which_a_place_has_no_room_is_parted_before_costs_are_known() -> None:
     room = PlanRules(8, BOTH, weight_bytes=(1,) * 8, live_bytes=(0,) * 8, memory_bytes={"slow": 4})
-    chosen = Choice(MACHINE, room, [1.0] * 8, BestPlans({}), replicate=True, profiles=Profiles.COMING)
+    chosen = Choice(MACHINE, room, [1.0] * 8, BestPlans({}), Basis(replicate=True, profiles=Profiles.COMING))
     assert chosen.plan(BOTH) == SEED
 
 
@@ -125,7 +127,7 @@ def test_what_was_found_for_another_speed_is_not_chosen_until_it_is_back() -> No
 def test_a_best_plan_with_copies_is_not_one_for_plain_chains() -> None:
     copies = best(Plan.chain([(0, 7, (("fast",), ("slow",)))]))
     rules = PlanRules(8, BOTH, frozenset(range(7)))
-    chosen = Choice(MACHINE, rules, [1.0] * 8, BestPlans({}), replicate=True)
+    chosen = Choice(MACHINE, rules, [1.0] * 8, BestPlans({}), Basis(replicate=True))
     key = chosen.keep(copies, BOTH, "throughput")
     assert chosen.plan(BOTH) == copies.plan
     plain = Choice(MACHINE, rules, [1.0] * 8, BestPlans({key: copies}))
@@ -149,7 +151,7 @@ def test_a_best_plan_of_one_scheme_is_none_of_anothers() -> None:
 def test_without_costs_nothing_is_put_where_not_every_layer_runs() -> None:
     chosen = choice()
     assert chosen.plan(BOTH) == SEED
-    chosen.partial = frozenset({"fast"})
+    chosen = choice(partial=frozenset({"fast"}))
     assert chosen.plan(BOTH) == Plan.of([(0, 7, "slow")])
     assert chosen.plan(("fast",)) == Plan.of([(0, 7, "fast")])
 

@@ -192,7 +192,6 @@ def test_under_plans_without_runs_of_several_frames_as_few_slots_are_used_as_eve
 
 def test_engines_that_are_told_later_are_waited_for() -> None:
     world = World(OPENVINO_FASTER, tried=None)
-    world.tuning.contests.awaited = True
     world.serve(5)
     assert (world.lives, world.tuning.wants_load) == ([copies()], None)
     world.post(ev.ProfilerSaid(EnginesCompared(TRIED)))

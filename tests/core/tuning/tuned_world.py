@@ -21,7 +21,7 @@ from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning import instructions as td
 from shisha_rt.core.tuning import tuner_messages as tm
 from shisha_rt.core.tuning.best import BestPlan, BestPlans
-from shisha_rt.core.tuning.choice import Choice
+from shisha_rt.core.tuning.choice import Basis, Choice
 from shisha_rt.core.tuning.cores import CoreEvent, Cores
 from shisha_rt.core.tuning.run import SearchOptions
 from shisha_rt.core.tuning.state import State
@@ -77,7 +77,7 @@ class World:
         self.search: tuple[ShishaTuner, Any] | None = None
         rules = PlanRules(8, ("fast", "slow"))
         self.lifecycle = Lifecycle(rules, 6, Policy())
-        choice = Choice(MACHINE, rules, [1.0] * 8, BestPlans(kept or {}), objective=objective)
+        choice = Choice(MACHINE, rules, [1.0] * 8, BestPlans(kept or {}), Basis(objective))
         self.tuning = Tuning(self.lifecycle, choice, SearchOptions("shisha", alpha=10, balance="nlfep"), WARM_UP)
         self.cores = Cores(self.lifecycle, self.tuning, None)
         self.wait(0.0)

@@ -9,9 +9,9 @@ from functools import partial
 from statistics import median
 
 from shisha_rt.placement.problem import Problem
-from shisha_rt.placement.solution import Solution
+from shisha_rt.placement.solution import PlacementSolution
 
-Solver = Callable[[Problem], Solution]
+Solver = Callable[[Problem], PlacementSolution]
 
 
 def median_s(repeats: int, call: Callable[[], object]) -> float:

@@ -23,7 +23,7 @@ from shisha_rt.model.graph import Graph
 from shisha_rt.papers.partitiontuner.partition_problem import whole_problem
 from shisha_rt.papers.partitiontuner.schemes import opseq, typeseq
 from shisha_rt.placement.problem import Problem
-from shisha_rt.placement.solution import Solution
+from shisha_rt.placement.solution import PlacementSolution
 from shisha_rt.planner.strategies import SchemeName
 
 GROUPED: Final = "resnext50"
@@ -148,7 +148,7 @@ def _npu_fitted(devices: tuple[Device, Device], cells: Sequence[_Cell], numbers:
 def _npu_cells(devices: tuple[Device, Device], graphs: Mapping[str, Graph], numbers: Numbers) -> list[_Cell]:
     board = with_numbers(devices, numbers)
     found = []
-    solvers: Mapping[SchemeName, Callable[[Problem], Solution]] = {"typeseq": typeseq, "opseq": opseq}
+    solvers: Mapping[SchemeName, Callable[[Problem], PlacementSolution]] = {"typeseq": typeseq, "opseq": opseq}
     for scheme, solve in solvers.items():
         for network in FITTED[scheme]:
             assignment = solve(whole_problem(board_costs(graphs[network], board))).assignment

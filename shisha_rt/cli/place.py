@@ -22,7 +22,7 @@ from shisha_rt.placement.duet import DEFAULT_X
 from shisha_rt.placement.problem import Problem
 from shisha_rt.placement.problem_file import parse_problem
 from shisha_rt.placement.schedule_form import schedule_object
-from shisha_rt.placement.solution import Solution
+from shisha_rt.placement.solution import PlacementSolution
 from shisha_rt.placement.solver_names import SolverName
 from shisha_rt.planner.strategies import Execution, SplitMethod, SplitObjective, SplitVariable
 from shisha_rt.studies import study
@@ -262,7 +262,7 @@ class _Asked:
 @dataclass(frozen=True, slots=True)
 class _Found:
     asked: _Asked
-    solution: Solution
+    solution: PlacementSolution
     solve_time_s: float
 
     @property

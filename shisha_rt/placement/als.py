@@ -20,16 +20,16 @@ from collections.abc import Iterator, Sequence
 from operator import add
 from typing import Protocol
 
-from shisha_rt.outcome import Outcome
+from shisha_rt.outcome import HEURISTIC, STOPPED, Outcome, ShouldStop, never
 from shisha_rt.placement.paths import START, Paths
 from shisha_rt.placement.problem import Problem, ProblemTensor
-from shisha_rt.placement.solution import HEURISTIC, STOPPED, ShouldStop, Solution, never
+from shisha_rt.placement.solution import PlacementSolution
 
 Rows = Sequence[Sequence[float]]
 """(devices, memories) seconds: what a tensor costs to bring into each memory, by the device where a path stands."""
 
 
-def als(problem: Problem, should_stop: ShouldStop = never) -> Solution:
+def als(problem: Problem, should_stop: ShouldStop = never) -> PlacementSolution:
     """Eq. 2 with T summed along the stored path, as `transfer_counting` has it.
 
     Optimal on a chain without groups, else feasible. `statistics["recurrence_s"]` is f at the end. None (LIMIT) if
@@ -39,7 +39,7 @@ def als(problem: Problem, should_stop: ShouldStop = never) -> Solution:
     return _solve(problem, paths, _AlongPath(problem, paths), should_stop)
 
 
-def als_literal(problem: Problem, should_stop: ShouldStop = never) -> Solution:
+def als_literal(problem: Problem, should_stop: ShouldStop = never) -> PlacementSolution:
     """Eq. 2 as printed; `statistics["recurrence_s"]` is what it takes its assignment to cost."""
     return _solve(problem, Paths(), _FromPrevious(problem), should_stop)
 
@@ -57,13 +57,13 @@ class _Transfers(Protocol):
         """The node has read its tensors; the paths `kept` (devices,) now end with it."""
 
 
-def _solve(problem: Problem, paths: Paths, transfers: _Transfers, should_stop: ShouldStop) -> Solution:
+def _solve(problem: Problem, paths: Paths, transfers: _Transfers, should_stop: ShouldStop) -> PlacementSolution:
     memory_of = problem.memory_of
     kept = [START] * len(problem.devices)
     best_s = [0.0] * len(problem.devices)  # f of Eq. 2
     for index, node in enumerate(problem.nodes):
         if should_stop():
-            return Solution(None, Outcome.LIMIT, reason=STOPPED)
+            return PlacementSolution(None, Outcome.LIMIT, reason=STOPPED)
         arrival_s = [best_s] * len(problem.memories)  # (memories, devices): by where the path stood before
         for rows in transfers.due_s(index, kept):
             columns = zip(*rows, strict=True)
@@ -77,8 +77,8 @@ def _solve(problem: Problem, paths: Paths, transfers: _Transfers, should_stop: S
     statistics = {"recurrence_s": total_s}
     assignment = paths.devices(kept[best_s.index(total_s)])
     if _is_plain_chain(problem):
-        return Solution(assignment, Outcome.OPTIMAL, total_s, statistics)
-    return Solution(assignment, Outcome.FEASIBLE, None, statistics, HEURISTIC)
+        return PlacementSolution(assignment, Outcome.OPTIMAL, total_s, statistics=statistics)
+    return PlacementSolution(assignment, Outcome.FEASIBLE, None, HEURISTIC, statistics)
 
 
 def _is_plain_chain(problem: Problem) -> bool:

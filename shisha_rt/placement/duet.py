@@ -14,16 +14,16 @@ from __future__ import annotations
 from typing import Final
 
 from shisha_rt.errors import BadInput, Error
-from shisha_rt.outcome import Outcome
+from shisha_rt.outcome import HEURISTIC, Outcome
 from shisha_rt.placement.alone import fastest_alone
 from shisha_rt.placement.problem import Problem
-from shisha_rt.placement.solution import HEURISTIC, Solution
+from shisha_rt.placement.solution import PlacementSolution
 
 DEFAULT_X: Final = 50.0
 """The share that the paper's Figure 9 compares with."""
 
 
-def duet(problem: Problem, x: float = DEFAULT_X) -> Solution:
+def duet(problem: Problem, x: float = DEFAULT_X) -> PlacementSolution:
     """DUET with the first `x` percent of the nodes chosen again; 0, 25 and 50 in the paper.
 
     Of equal devices the one listed first; a node moves only for a gain. Raises BadInput unless x is from 0 to 100.
@@ -33,7 +33,7 @@ def duet(problem: Problem, x: float = DEFAULT_X) -> Solution:
     state = _Present(problem)
     for node in range(int(len(problem.nodes) * x / 100)):
         state.choose_again(node)
-    return Solution(tuple(state.assignment), Outcome.FEASIBLE, reason=HEURISTIC)
+    return PlacementSolution(tuple(state.assignment), Outcome.FEASIBLE, reason=HEURISTIC)
 
 
 class _Present:

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from shisha_rt.outcome import ShouldStop, never
 
 Table = NDArray[np.float64]
 Scope = tuple[int, ...]
@@ -126,7 +128,7 @@ def minimise(
     sizes: Sequence[int],
     factors: Sequence[Factor],
     order: Order,
-    should_stop: Callable[[], bool] = lambda: False,
+    should_stop: ShouldStop = never,
 ) -> Least | None:
     """The least sum of the factors. `order` is over the variables of their scopes.
 

@@ -14,14 +14,14 @@ import math
 from typing import Final
 
 from shisha_rt.errors import BadInput
-from shisha_rt.outcome import Outcome
+from shisha_rt.outcome import STOPPED, LeftSeconds, Outcome, forever, within
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.elimination import minimise
 from shisha_rt.placement.milp import column_count, least_by_program
 from shisha_rt.placement.narrowing import Narrowed, WidthLimits, bounded, narrowed, quick_assignment
 from shisha_rt.placement.network import cost_network
 from shisha_rt.placement.problem import Problem
-from shisha_rt.placement.solution import STOPPED, LeftSeconds, Solution, forever, within
+from shisha_rt.placement.solution import PlacementSolution
 
 _MOST_COLUMNS: Final = 1 << 16
 """Of a program for HiGHS: beyond that it finds nothing in its time."""
@@ -32,7 +32,9 @@ _OF_THE_TIME: Final = 0.9
 _TOO_WIDE: Final = "the problem is too wide to be eliminated"
 
 
-def exact_placement(problem: Problem, limits: WidthLimits | None = None, left_s: LeftSeconds = forever) -> Solution:
+def exact_placement(
+    problem: Problem, limits: WidthLimits | None = None, left_s: LeftSeconds = forever
+) -> PlacementSolution:
     """A placement of least cost, and proven to be; where that is beyond `limits` or the time left, a good one.
 
     That is looked at many times a second, but while HiGHS runs, which keeps to what is left. `statistics["over_limit"]`
@@ -50,12 +52,12 @@ def exact_placement(problem: Problem, limits: WidthLimits | None = None, left_s:
             assignment = network.devices(least.values)
             # The checker adds the same costs in another order; that can only lower the bound, by a rounding.
             bound_s = min(least.total, cost(problem, assignment).total_s)
-            return Solution(assignment, Outcome.OPTIMAL, bound_s, statistics)
+            return PlacementSolution(assignment, Outcome.OPTIMAL, bound_s, statistics=statistics)
     narrow = _narrowed(problem, limits, left_s)
     if narrow.is_settled:
-        return Solution(narrow.assignment, Outcome.OPTIMAL, narrow.lower_bound_s, statistics)
+        return PlacementSolution(narrow.assignment, Outcome.OPTIMAL, narrow.lower_bound_s, statistics=statistics)
     reason = STOPPED if should_stop() else _TOO_WIDE
-    return Solution(narrow.assignment, Outcome.FEASIBLE, narrow.lower_bound_s, statistics, reason)
+    return PlacementSolution(narrow.assignment, Outcome.FEASIBLE, narrow.lower_bound_s, reason, statistics)
 
 
 def _narrowed(problem: Problem, limits: WidthLimits, left_s: LeftSeconds) -> Narrowed:

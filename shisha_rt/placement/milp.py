@@ -25,7 +25,7 @@ import numpy as np
 
 from shisha_rt.arrays import Floats
 from shisha_rt.errors import BadInput, Error
-from shisha_rt.outcome import Outcome
+from shisha_rt.outcome import STOPPED, LeftSeconds, Outcome, forever, within
 from shisha_rt.placement.alone import fastest_alone, feasible
 from shisha_rt.placement.narrowing import (
     PROVEN,
@@ -37,7 +37,7 @@ from shisha_rt.placement.narrowing import (
     quick_assignment,
 )
 from shisha_rt.placement.problem import Problem
-from shisha_rt.placement.solution import STOPPED, LeftSeconds, Solution, forever, within
+from shisha_rt.placement.solution import PlacementSolution
 
 _MOST_COLUMNS: Final = 1 << 17
 """Half a gigabyte."""
@@ -48,7 +48,7 @@ _ROUNDED_UP: Final = 1 + 1e-6
 """No column of the best assignment known is left out."""
 
 
-def milp(problem: Problem, left_s: LeftSeconds = forever, limits: WidthLimits | None = None) -> Solution:
+def milp(problem: Problem, left_s: LeftSeconds = forever, limits: WidthLimits | None = None) -> PlacementSolution:
     """What HiGHS finds in the seconds that are left, which may be nothing (LIMIT); optimal if `narrowing` proves it.
 
     Raises BadInput if scipy is not installed.
@@ -58,22 +58,22 @@ def milp(problem: Problem, left_s: LeftSeconds = forever, limits: WidthLimits | 
     columns = column_count(start.left)
     if columns > _MOST_COLUMNS:
         reason = f"a program of {columns} columns, and {_MOST_COLUMNS} are the most"
-        return Solution(None, Outcome.LIMIT, start.lower_bound_s, reason=reason)
+        return PlacementSolution(None, Outcome.LIMIT, start.lower_bound_s, reason=reason)
     assignment = least_by_program(start, lambda: _OF_THE_TIME * left_s())
     statistics = {"columns": float(columns)}
     if assignment is None:
         reason = STOPPED if should_stop() else "HiGHS has found nothing"
-        return Solution(None, Outcome.LIMIT, start.lower_bound_s, statistics, reason)
+        return PlacementSolution(None, Outcome.LIMIT, start.lower_bound_s, reason, statistics)
     answer = bounded(problem, assignment)
     narrow = narrowed(answer, limits or WidthLimits(), left_s)
     bound_s = min(narrow.lower_bound_s, answer.cost_s)
     if answer.cost_s <= bound_s * (1 + PROVEN):
-        return Solution(answer.assignment, Outcome.OPTIMAL, bound_s, statistics)
+        return PlacementSolution(answer.assignment, Outcome.OPTIMAL, bound_s, statistics=statistics)
     if narrow.cost_s < answer.cost_s:
         reason = f"not the best: one found in proving costs {answer.cost_s - narrow.cost_s:.3g} s less"
     else:
         reason = STOPPED if should_stop() else "HiGHS's word is no proof, and apart from it there is none"
-    return Solution(answer.assignment, Outcome.FEASIBLE, bound_s, statistics, reason)
+    return PlacementSolution(answer.assignment, Outcome.FEASIBLE, bound_s, reason, statistics)
 
 
 def column_count(problem: Problem) -> int:

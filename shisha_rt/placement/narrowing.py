@@ -19,6 +19,7 @@ from typing import Final
 import numpy as np
 
 from shisha_rt.arrays import Bools, Floats
+from shisha_rt.outcome import LeftSeconds, ShouldStop, within
 from shisha_rt.placement.alone import fastest_alone, feasible
 from shisha_rt.placement.als import als
 from shisha_rt.placement.check import cost
@@ -27,7 +28,7 @@ from shisha_rt.placement.elimination import Order, elimination_order, minimise
 from shisha_rt.placement.network import CostNetwork, cost_network
 from shisha_rt.placement.problem import Assignment, Problem
 from shisha_rt.placement.relaxation import relaxed
-from shisha_rt.placement.solution import LeftSeconds, ShouldStop, Solution, within
+from shisha_rt.placement.solution import PlacementSolution
 
 PROVEN: Final = 1e-9
 """Relative: an assignment no further above a bound is the best. What sums of costs lose by rounding is far less."""
@@ -113,7 +114,10 @@ def _quick(problem: Problem, should_stop: ShouldStop) -> Iterator[tuple[int, ...
             device if device in devices else other for devices, other in zip(problem.devices_of, fastest, strict=True)
         ]
         yield feasible(problem, together, fastest)
-    solvers: Sequence[Callable[[], Solution]] = (lambda: als(problem, should_stop), lambda: duet(problem, 100.0))
+    solvers: Sequence[Callable[[], PlacementSolution]] = (
+        lambda: als(problem, should_stop),
+        lambda: duet(problem, 100.0),
+    )
     for solver in solvers:
         assignment = None if should_stop() else solver().assignment
         if assignment is not None:

@@ -12,12 +12,13 @@ to cost just that. So entries stay small, and what is lost by rounding is known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
 
+from shisha_rt.outcome import ShouldStop, never
 from shisha_rt.placement.elimination import Factor, Scope, Table
 
 _MOST_SWEEPS: Final = 100
@@ -43,7 +44,7 @@ def relaxed(
     factors: Sequence[Factor],
     sequence: Sequence[int],
     known: float,
-    should_stop: Callable[[], bool] = lambda: False,
+    should_stop: ShouldStop = never,
 ) -> Relaxed:
     """`factors` are not negative, `sequence` the variables as they follow each other, `known` what some choice costs.
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from shisha_rt.outcome import LeftSeconds, forever, within
 from shisha_rt.placement.als import als, als_literal
 from shisha_rt.placement.duet import DEFAULT_X, duet
 from shisha_rt.placement.exact import exact_placement
 from shisha_rt.placement.milp import milp
 from shisha_rt.placement.problem import Problem
-from shisha_rt.placement.solution import LeftSeconds, Solution, forever, within
+from shisha_rt.placement.solution import PlacementSolution
 from shisha_rt.placement.solver_names import SolverName
 from shisha_rt.studies import study
 
@@ -31,7 +32,7 @@ class SolverOptions:
     left_s: LeftSeconds = forever
 
 
-_SOLVERS: Final[Mapping[SolverName, Callable[[Problem, SolverOptions], Solution]]] = MappingProxyType(
+_SOLVERS: Final[Mapping[SolverName, Callable[[Problem, SolverOptions], PlacementSolution]]] = MappingProxyType(
     {
         "als": lambda problem, options: als(problem, within(options.left_s)),
         "als_literal": lambda problem, options: als_literal(problem, within(options.left_s)),
@@ -49,6 +50,6 @@ _SOLVERS: Final[Mapping[SolverName, Callable[[Problem, SolverOptions], Solution]
 )
 
 
-def solve(name: SolverName, problem: Problem, options: SolverOptions | None = None) -> Solution:
+def solve(name: SolverName, problem: Problem, options: SolverOptions | None = None) -> PlacementSolution:
     """Solve with the named solver. Raises BadInput for options that do not fit."""
     return _SOLVERS[name](problem, options or SolverOptions())

@@ -28,7 +28,7 @@ from shisha_rt.placement.host import host_of
 from shisha_rt.placement.problem import Problem, ProblemTensor
 from shisha_rt.placement.segment_times import segment_times_s
 from shisha_rt.placement.segments import segments
-from shisha_rt.placement.solution import Solution
+from shisha_rt.placement.solution import PlacementSolution
 from shisha_rt.placement.solver_names import StageSolver
 from shisha_rt.placement.solvers import solve
 
@@ -98,7 +98,7 @@ def place_stage(
     )
 
 
-def _on_the_one(graph: Graph, problem: Problem) -> Solution:
+def _on_the_one(graph: Graph, problem: Problem) -> PlacementSolution:
     """There is nothing to decide; raises BadInput where operators need the same one for groups of theirs."""
     device, host = range(len(problem.devices))
     assignment = (host, *[device] * (len(problem.nodes) - 2), host)
@@ -110,10 +110,10 @@ def _on_the_one(graph: Graph, problem: Problem) -> Solution:
             "expected another device",
             Error.DEVICE_UNFIT,
         )
-    return Solution(assignment, Outcome.OPTIMAL, cost_s)
+    return PlacementSolution(assignment, Outcome.OPTIMAL, cost_s)
 
 
-def _worth_several(problem: Problem, solution: Solution, margin: float) -> Solution:
+def _worth_several(problem: Problem, solution: PlacementSolution, margin: float) -> PlacementSolution:
     """The solution; in its place the best single device, unless that takes more than 1 + `margin` times as long."""
     *devices, host = range(len(problem.devices))
     operator_count = len(problem.nodes) - 2
@@ -123,9 +123,7 @@ def _worth_several(problem: Problem, solution: Solution, margin: float) -> Solut
     single_s, solution_s = cost(problem, single).total_s, cost(problem, solution.assignment).total_s
     if single_s > (1 + margin) * solution_s:
         return solution
-    return replace(
-        solution, assignment=single, outcome=solution.outcome if single_s <= solution_s else Outcome.FEASIBLE
-    )
+    return replace(solution, answer=single, outcome=solution.outcome if single_s <= solution_s else Outcome.FEASIBLE)
 
 
 def _with_host(costs: OperatorCosts) -> OperatorCosts:

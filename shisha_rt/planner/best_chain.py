@@ -76,7 +76,7 @@ def _better(costs: Costs, plan_solution: PlanSolution, other: Plan) -> PlanSolut
     proven = _is_proven(plan_solution.lower_bound_s, other_s)
     return replace(
         plan_solution,
-        plan=other,
+        answer=other,
         outcome=Outcome.OPTIMAL if proven else Outcome.FEASIBLE,
         lower_bound_s=other_s if proven else plan_solution.lower_bound_s,
         latency_proven=False,
@@ -114,8 +114,8 @@ def _best_chain(costs: Costs, goal: Goal) -> PlanSolution:
         plan,
         Outcome.OPTIMAL if proven else Outcome.FEASIBLE,
         value_s if proven else lower_s,
-        proven and searched.least,
         statistics=statistics,
+        latency_proven=proven and searched.least,
         space=space.space,
         is_partial=space is not whole,
     )

@@ -14,7 +14,7 @@ With links to other hosts a longer stage may take less, and that recursion does 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
@@ -23,7 +23,7 @@ import numpy as np
 
 from shisha_rt.arrays import Floats
 from shisha_rt.costs.costs import Costs, why_infeasible
-from shisha_rt.outcome import Outcome
+from shisha_rt.outcome import Outcome, ShouldStop
 from shisha_rt.planner.best_chain import best_chain
 from shisha_rt.planner.column_generation import wide_plan, wider
 from shisha_rt.planner.goal import Goal
@@ -124,11 +124,12 @@ def _of_low_latency(
         latency = low_latency(model, table, goal.latency_states, goal.should_stop)
         stages, latency_proven = latency.stages, latency.is_least
         statistics = statistics | {"latency_states": latency.states, "latency_bound_s": latency.bound_s}
-    return PlanSolution(model.plan(stages), Outcome.OPTIMAL, bracket.lower_s, latency_proven, statistics=statistics)
+    plan = model.plan(stages)
+    return PlanSolution(plan, Outcome.OPTIMAL, bracket.lower_s, statistics=statistics, latency_proven=latency_proven)
 
 
 def _early_plan(
-    model: StageCosts, fewer: Counts, most: int, lower_s: float, should_stop: Callable[[], bool]
+    model: StageCosts, fewer: Counts, most: int, lower_s: float, should_stop: ShouldStop
 ) -> Sequence[KindedStage] | None:
     """The best plan with so few of the places that it is found at once.
 
@@ -156,7 +157,7 @@ def _fewer(model: StageCosts, counts: Counts, most: int, most_cells: int) -> Cou
     return tuple(fewer)
 
 
-def _narrowed(model: StageCosts, states: Lattice, bracket: _Bracket, should_stop: Callable[[], bool]) -> _Bracket:
+def _narrowed(model: StageCosts, states: Lattice, bracket: _Bracket, should_stop: ShouldStop) -> _Bracket:
     """The bracket, closed; or as narrow as it was when `should_stop` said so."""
     lower_s, upper_s, stages = bracket.lower_s, bracket.upper_s, bracket.stages
     probes = bracket.probes

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from shisha_rt.outcome import ShouldStop, never
 from shisha_rt.plan.rate import Objective
 
 DEFAULT_LATENCY_STATES: Final = 1000
 MOST_CELLS: Final = 1 << 28
 """Of one or two bytes each, mostly."""
-
-
-def _never() -> bool:
-    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +31,7 @@ class Goal:
     most_stages: int | None = None
     latency_states: int = DEFAULT_LATENCY_STATES
     most_cells: int = MOST_CELLS
-    should_stop: Callable[[], bool] = _never
+    should_stop: ShouldStop = never
 
     def __post_init__(self) -> None:
         if self.most_stages is not None and self.most_stages < 1:

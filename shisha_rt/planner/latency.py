@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, pairwise
 from typing import Final, NamedTuple
@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from shisha_rt.arrays import Floats, Ints
+from shisha_rt.outcome import ShouldStop
 from shisha_rt.planner.kinds import KindedStage, StageCosts
 from shisha_rt.planner.reach import Counts, Reach
 
@@ -77,7 +78,7 @@ class _Relaxed(NamedTuple):
     bound_s: float
 
 
-def low_latency(model: StageCosts, table: Reach, most_states: int, should_stop: Callable[[], bool]) -> Latency:
+def low_latency(model: StageCosts, table: Reach, most_states: int, should_stop: ShouldStop) -> Latency:
     """A plan within R_k of `table`, which is whole and was worked out to its end."""
     ending = _endings(model, table.stages)
     starts = np.array(list(table.furthest_states()))
@@ -173,7 +174,7 @@ def _best_first(
     relaxed: _Relaxed,
     best: _Tail,
     most_states: int,
-    should_stop: Callable[[], bool],
+    should_stop: ShouldStop,
 ) -> Latency:
     """States (used, end) by the least that a plan through them may take, until that is no less than the best plan."""
     prices, to_s = relaxed.prices, relaxed.to_s

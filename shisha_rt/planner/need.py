@@ -14,7 +14,7 @@ Where stages are limited, there is such a table for each number of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shisha_rt.arrays import Bools, Ints
+from shisha_rt.outcome import ShouldStop
 from shisha_rt.planner.chains import TOLERANCE, Chains, SharedStage
 
 Numbers = npt.NDArray[np.int32]
@@ -83,7 +84,7 @@ def need_cells(chains: Chains) -> int:
     return tables * (chains.model.groups + 1) * math.prod(count + 1 for count in chains.counts[:-1])
 
 
-def need(chains: Chains, bound_s: float, should_stop: Callable[[], bool]) -> Need | None:
+def need(chains: Chains, bound_s: float, should_stop: ShouldStop) -> Need | None:
     """The recursion under a bound. None if `should_stop`, which is asked at each position, says so."""
     shares, positions = chains.shares, chains.model.groups + 1
     fits = np.isfinite(chains.period_s) if math.isinf(bound_s) else chains.period_s <= bound_s * (1 + TOLERANCE)

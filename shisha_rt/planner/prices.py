@@ -10,7 +10,6 @@ generation: Gilmore and Gomory, 1961). Whatever the simplex method rounds, the b
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -18,14 +17,13 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from shisha_rt.arrays import Floats
+from shisha_rt.outcome import ShouldStop
 from shisha_rt.planner.linear import maximize
 from shisha_rt.planner.place_classes import Wide
 
 NEAR: Final = 1e-4
 """Relative: how near the bound is brought to the program's value."""
 _MOST_COLUMNS: Final = 400
-
-Stop = Callable[[], bool]
 
 Cuts = tuple[int, ...]
 """Positions, from 0 to the end of the network."""
@@ -46,7 +44,7 @@ class Bounded:
     routes: tuple[Route, ...]
 
 
-def bound(wide: Wide, most_stages: int | None, should_stop: Stop) -> Bounded | None:
+def bound(wide: Wide, most_stages: int | None, should_stop: ShouldStop) -> Bounded | None:
     """Bound the frames a second of all chains by pricing places; None if no chain has room for the network."""
     limit = np.array([*(float(place_class.count) for place_class in wide.classes), *wide.links.tolist()])
     classes = len(wide.classes)

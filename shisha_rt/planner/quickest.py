@@ -11,13 +11,14 @@ a latency that is already met can have. The others are few.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from shisha_rt.arrays import Bools, Floats, Ints
+from shisha_rt.outcome import ShouldStop
 from shisha_rt.planner.chains import TOLERANCE, Chains, SharedStage
 
 _NONE: Final = 1 << 30
@@ -48,7 +49,7 @@ def latency_cells(chains: Chains) -> int:
     return tables * (chains.model.groups + 1) * math.prod(count + 1 for count in chains.counts)
 
 
-def quickest(chains: Chains, bound_s: float, most_latency_s: float, should_stop: Callable[[], bool]) -> Quickest | None:
+def quickest(chains: Chains, bound_s: float, most_latency_s: float, should_stop: ShouldStop) -> Quickest | None:
     """A chain of the least latency, which is at most `most_latency_s`. None if `should_stop` says so."""
     options = _options(chains, bound_s, most_latency_s)
     table = np.full((chains.model.groups + 1, *(count + 1 for count in chains.counts)), math.inf)

@@ -12,7 +12,7 @@ hold 0, which leads to nothing. Hence positions are stored plus 1.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shisha_rt.arrays import Ints
+from shisha_rt.outcome import ShouldStop
 from shisha_rt.planner.kinds import KindedStage
 
 Positions = npt.NDArray[Any]
@@ -147,7 +148,7 @@ class Reach:
         raise ValueError(f"{used} do not get to {end}")
 
 
-def reach(lattice: Lattice, stages: Ints, should_stop: Callable[[], bool], *, to_the_end: bool = False) -> Reach | None:
+def reach(lattice: Lattice, stages: Ints, should_stop: ShouldStop, *, to_the_end: bool = False) -> Reach | None:
     """The recursion over R_k `stages`, (kinds, positions): until a state is whole, or `to_the_end` of the lattice.
 
     None if `should_stop`, which is asked at each step, says so.

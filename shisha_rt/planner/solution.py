@@ -1,34 +1,31 @@
-"""What the exact planner says: a plan, and what is proven of it."""
+"""What planners by costs return: a plan, and what is proven of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
-from shisha_rt.outcome import Outcome
+from shisha_rt.outcome import Solution
 from shisha_rt.plan.plan import Plan
 
 PLAIN_CHAINS: Final = "chains of stages, each on a place of its own"
 
 
 @dataclass(frozen=True, slots=True)
-class PlanSolution:
-    """`plan` is None if there is none or none was found, and `reason` says why.
+class PlanSolution(Solution[Plan]):
+    """The answer is the `plan`.
 
     `space`, in words: the plans among which this one was sought. None of them is below `lower_bound_s` in what was to
     be small, be it bottleneck or latency. `latency_proven`: no plan of the space with this one's bottleneck, which is
     then the smallest, has a lower latency (up to a relative error of 1e-12); where latency was to be small, none has a
     lower one at all. `is_partial`: it was sought with some of the places or cuts only, as there are too many.
-    `statistics`: what it took, which depends on the space; kinds of places, cells of the recursion and probes (bounds
-    tried) always.
+    `statistics` depend on the space; kinds of places, cells of the recursion and probes (bounds tried) always.
     """
 
-    plan: Plan | None
-    outcome: Outcome
-    lower_bound_s: float | None = None
     latency_proven: bool = False
-    reason: str | None = None
-    statistics: Mapping[str, float] = field(default_factory=dict)
     space: str = PLAIN_CHAINS
     is_partial: bool = False
+
+    @property
+    def plan(self) -> Plan | None:
+        return self.answer

@@ -11,11 +11,11 @@ from shisha_rt.placement.check import cost, groups_in_use
 from shisha_rt.placement.moves import Move, moves
 from shisha_rt.placement.problem import Assignment, Problem
 from shisha_rt.placement.schedule import Schedule
-from shisha_rt.placement.solution import Solution
+from shisha_rt.placement.solution import PlacementSolution
 from shisha_rt.show.picture import milliseconds
 
 
-def print_report(title: str, problem: Problem, solution: Solution, solver: str, solve_time_s: float) -> None:
+def print_report(title: str, problem: Problem, solution: PlacementSolution, solver: str, solve_time_s: float) -> None:
     """Print a report to standard output; the solution has an assignment."""
     from rich.console import Console
 
@@ -68,7 +68,7 @@ def _count(moves_there: Sequence[Move]) -> str:
     return f"{len(moves_there)} transfer{'s' * (len(moves_there) != 1)}"
 
 
-def _proven(cost_s: float, solution: Solution) -> str:
+def _proven(cost_s: float, solution: PlacementSolution) -> str:
     bound_s, why = solution.lower_bound_s, "" if solution.reason is None else f" ({solution.reason})"
     if bound_s is None:
         return f"{solution.outcome}: no lower bound is proven{why}"

@@ -15,7 +15,7 @@ import pytest
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.extras import pip_install
 from shisha_rt.outcome import Outcome
-from shisha_rt.placement.solution import Solution
+from shisha_rt.placement.solution import PlacementSolution
 from shisha_rt.placement.solver_names import SolverName
 from tests.cli.conftest import Run
 from tests.placement.figure_1 import figure_1_object
@@ -98,7 +98,7 @@ class TestTheObject:
     def test_a_limit_prints_its_object_and_fails(
         self, run: Run, problem_file: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        stopped = Solution(None, Outcome.LIMIT, lower_bound_s=1.0, reason="stopped by the time limit")
+        stopped = PlacementSolution(None, Outcome.LIMIT, lower_bound_s=1.0, reason="stopped by the time limit")
         monkeypatch.setattr("shisha_rt.placement.solvers.solve", lambda *_: stopped)
         ran = run("place", problem_file, "--solver", "brute", "--json")
         assert ran.status == 1

@@ -15,13 +15,13 @@ from shisha_rt.outcome import Outcome
 from shisha_rt.placement.als import als, als_literal
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.problem import Group, Node, Problem, ProblemTensor, TransferCounting
-from shisha_rt.placement.solution import Solution
+from shisha_rt.placement.solution import PlacementSolution
 from tests.placement.strategies import problems
 
 INF: Final = math.inf
 BOTH_READINGS: Final = (als, als_literal)
 
-Solver = Callable[[Problem], Solution]
+Solver = Callable[[Problem], PlacementSolution]
 
 
 def problem_of(
@@ -49,7 +49,7 @@ def optimum_s(problem: Problem) -> float:
     return min(cost(problem, assignment).total_s for assignment in product(*(node.capable for node in problem.nodes)))
 
 
-def cost_s(problem: Problem, solution: Solution) -> float:
+def cost_s(problem: Problem, solution: PlacementSolution) -> float:
     assert solution.assignment is not None
     return cost(problem, solution.assignment).total_s
 
@@ -115,7 +115,9 @@ class TestOutcome:
         assert solution.assignment == solve(self.CHAIN).assignment
 
     def test_one_operator(self, solve: Solver) -> None:
-        assert solve(problem_of([(INF, 2)], [])) == Solution((1,), Outcome.OPTIMAL, 2, {"recurrence_s": 2})
+        assert solve(problem_of([(INF, 2)], [])) == PlacementSolution(
+            (1,), Outcome.OPTIMAL, 2, statistics={"recurrence_s": 2}
+        )
 
 
 @settings(deadline=None)

@@ -16,14 +16,14 @@ from shisha_rt.placement.check import cost
 from shisha_rt.placement.exact import exact_placement
 from shisha_rt.placement.narrowing import WidthLimits
 from shisha_rt.placement.problem import TRANSFER_COUNTINGS, Group, Node, Problem, ProblemTensor, TransferCounting
-from shisha_rt.placement.solution import Solution
+from shisha_rt.placement.solution import PlacementSolution
 from tests.placement.random_problems import SHAPES, random_problem, random_small_problem
 from tests.wording import says
 
 INF = math.inf
 
 
-def cost_s(problem: Problem, solution: Solution) -> float:
+def cost_s(problem: Problem, solution: PlacementSolution) -> float:
     assert solution.assignment is not None
     return cost(problem, solution.assignment).total_s
 

@@ -15,21 +15,21 @@ import pytest
 
 from shisha_rt.arrays import Floats
 from shisha_rt.errors import BadInput, Error
-from shisha_rt.outcome import Outcome
+from shisha_rt.outcome import Outcome, never
 from shisha_rt.papers.dcg.brute import brute
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.exact import exact_placement
 from shisha_rt.placement.milp import milp
 from shisha_rt.placement.narrowing import quick_assignment
 from shisha_rt.placement.problem import Node, Problem, ProblemTensor
-from shisha_rt.placement.solution import Solution, never
+from shisha_rt.placement.solution import PlacementSolution
 from tests.placement.random_problems import SHAPES, random_problem, random_small_problem
 from tests.wording import raised, says
 
 LARGER = {"dense": 14}
 
 
-def cost_s(problem: Problem, solution: Solution) -> float:
+def cost_s(problem: Problem, solution: PlacementSolution) -> float:
     assert solution.assignment is not None
     return cost(problem, solution.assignment).total_s
 
@@ -154,8 +154,8 @@ class TestALyingSolver:
     PROBLEM = crossed()
 
     @pytest.fixture
-    def answer(self, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, list[float] | None], Solution]:
-        def solve(status: int, place: list[float] | None) -> Solution:
+    def answer(self, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, list[float] | None], PlacementSolution]:
+        def solve(status: int, place: list[float] | None) -> PlacementSolution:
             def lie(cost: Floats, **_: Any) -> SimpleNamespace:
                 x = None if place is None else np.array(place + [0.0] * (len(cost) - len(place)))
                 return SimpleNamespace(status=status, x=x, mip_dual_bound=0.0)
@@ -167,23 +167,25 @@ class TestALyingSolver:
 
     # Columns: n0 and n1 on either device, n2 on the first (the other is too dear), n3 on either; then moves.
 
-    def test_the_best(self, answer: Callable[..., Solution]) -> None:
+    def test_the_best(self, answer: Callable[..., PlacementSolution]) -> None:
         solution = answer(0, [0, 1, 0, 1, 1, 0, 1])
         assert (solution.assignment, solution.outcome, solution.lower_bound_s) == ((1, 1, 0, 1), Outcome.OPTIMAL, 19)
         assert type(solution.lower_bound_s) is float  # for JSON
 
-    def test_a_worse_point_is_not_optimal_whatever_it_says(self, answer: Callable[..., Solution]) -> None:
+    def test_a_worse_point_is_not_optimal_whatever_it_says(self, answer: Callable[..., PlacementSolution]) -> None:
         solution = answer(0, [1, 0, 1, 0, 1, 1, 0])
         assert (solution.assignment, solution.outcome) == ((0, 0, 0, 0), Outcome.FEASIBLE)
         assert solution.lower_bound_s == 19
         assert solution.reason == says("not the best: one found … costs 2 s less")
 
-    def test_a_point_outside_its_bounds_is_rounded_to_an_assignment(self, answer: Callable[..., Solution]) -> None:
+    def test_a_point_outside_its_bounds_is_rounded_to_an_assignment(
+        self, answer: Callable[..., PlacementSolution]
+    ) -> None:
         solution = answer(0, [0.4, -7, 0.1, 3, 0, -2, -1])
         assert (solution.assignment, solution.outcome) == ((0, 1, 0, 1), Outcome.FEASIBLE)
 
     @pytest.mark.parametrize("status", [1, 2, 4])
-    def test_infeasible_is_never_true(self, answer: Callable[..., Solution], status: int) -> None:
+    def test_infeasible_is_never_true(self, answer: Callable[..., PlacementSolution], status: int) -> None:
         solution = answer(status, None)
         assert (solution.assignment, solution.outcome) == (None, Outcome.LIMIT)
         assert solution.lower_bound_s == pytest.approx(6)

@@ -7,12 +7,12 @@ import random
 
 import pytest
 
+from shisha_rt.outcome import forever, never
 from shisha_rt.papers.dcg.brute import brute
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.exact import exact_placement
 from shisha_rt.placement.narrowing import WidthLimits, bounded, narrowed, quick_assignment
 from shisha_rt.placement.problem import Group, Node, Problem, ProblemTensor
-from shisha_rt.placement.solution import forever, never
 from tests.placement.random_problems import SHAPES, random_assignment, random_problem, random_small_problem
 
 NARROW = WidthLimits(entries=1, held=1)

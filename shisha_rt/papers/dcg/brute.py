@@ -14,10 +14,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shisha_rt.outcome import Outcome
+from shisha_rt.outcome import STOPPED, Outcome, ShouldStop, never
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.problem import Group, Problem, ProblemTensor
-from shisha_rt.placement.solution import STOPPED, ShouldStop, Solution, never
+from shisha_rt.placement.solution import PlacementSolution
 
 LIMIT_ASSIGNMENTS: Final = 2**24
 """128 MiB of costs; 15 nodes on three devices are within it."""
@@ -25,18 +25,20 @@ LIMIT_ASSIGNMENTS: Final = 2**24
 Term = NDArray[np.float64]
 
 
-def brute(problem: Problem, limit_assignments: int = LIMIT_ASSIGNMENTS, should_stop: ShouldStop = never) -> Solution:
+def brute(
+    problem: Problem, limit_assignments: int = LIMIT_ASSIGNMENTS, should_stop: ShouldStop = never
+) -> PlacementSolution:
     """The cheapest of all assignments; none (LIMIT) where there are more than `limit_assignments`, or on a stop."""
     if assignment_count(problem) > limit_assignments:
-        return Solution(None, Outcome.LIMIT, reason=f"more than {limit_assignments} assignments to try")
+        return PlacementSolution(None, Outcome.LIMIT, reason=f"more than {limit_assignments} assignments to try")
     cost_s = _summed_s(problem, should_stop)
     if cost_s is None:
-        return Solution(None, Outcome.LIMIT, reason=STOPPED)
+        return PlacementSolution(None, Outcome.LIMIT, reason=STOPPED)
     best = int(cost_s.argmin())
     assignment = assignment_at(problem, best)
     # The checker adds the same costs in another order; that can only lower the bound, by a rounding.
     bound_s = min(float(cost_s[best]), cost(problem, assignment).total_s)
-    return Solution(assignment, Outcome.OPTIMAL, bound_s, {"assignments": float(len(cost_s))})
+    return PlacementSolution(assignment, Outcome.OPTIMAL, bound_s, statistics={"assignments": float(len(cost_s))})
 
 
 def assignment_count(problem: Problem) -> int:

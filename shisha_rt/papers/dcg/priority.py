@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 from shisha_rt.checked import shown
 from shisha_rt.errors import BadInput, Error
-from shisha_rt.outcome import Outcome
+from shisha_rt.outcome import HEURISTIC, Outcome
 from shisha_rt.placement.problem import Problem
-from shisha_rt.placement.solution import HEURISTIC, Solution
+from shisha_rt.placement.solution import PlacementSolution
 
 
-def priority(problem: Problem, order: Sequence[str] = ()) -> Solution:
+def priority(problem: Problem, order: Sequence[str] = ()) -> PlacementSolution:
     """Place by `order`, names of devices; those that it leaves out come last, as the problem lists them.
 
     Raises BadInput for a device that is unknown or named twice.
@@ -27,7 +27,7 @@ def priority(problem: Problem, order: Sequence[str] = ()) -> Solution:
     assignment = tuple(
         next(device for device in ranked if device in capable) for capable in (node.capable for node in problem.nodes)
     )
-    return Solution(assignment, Outcome.FEASIBLE, reason=HEURISTIC)
+    return PlacementSolution(assignment, Outcome.FEASIBLE, reason=HEURISTIC)
 
 
 def _index(problem: Problem, name: str) -> int:

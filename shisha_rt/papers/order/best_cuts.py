@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from shisha_rt.arrays import Floats, Ints
+from shisha_rt.outcome import ShouldStop
 from shisha_rt.papers.order.downsets import Downset
 from shisha_rt.papers.order.group_costs import Downsets, GroupCosts
 
-Stop = Callable[[], bool]
 Counts = tuple[int, ...]
 """(kinds,): places that may be used."""
 
@@ -44,7 +44,7 @@ def best_cuts(
     below_s: float,
     most_stages: int,
     most_work: float,
-    should_stop: Stop,
+    should_stop: ShouldStop,
 ) -> BestCuts | None:
     """A chain of less than `below_s`. `downsets`: the smaller first, the empty one to the whole.
 
@@ -99,7 +99,7 @@ class _Stages:
 
 
 def _stages(
-    costs: GroupCosts, downsets: Sequence[Downset], below_s: float, most: float, should_stop: Stop
+    costs: GroupCosts, downsets: Sequence[Downset], below_s: float, most: float, should_stop: ShouldStop
 ) -> list[_Stages] | None:
     """(kinds,). None: `should_stop`, or there are more than `most`."""
     known = Downsets(costs, downsets)

@@ -21,7 +21,7 @@ from typing import Final
 import numpy as np
 
 from shisha_rt.arrays import Floats
-from shisha_rt.outcome import Outcome
+from shisha_rt.outcome import STOPPED, LeftSeconds, Outcome, ShouldStop, forever, within
 from shisha_rt.placement.alone import fastest_alone, feasible
 from shisha_rt.placement.branches import Items, Level, nodes_of, structure
 from shisha_rt.placement.check import cost
@@ -29,7 +29,7 @@ from shisha_rt.placement.exact import exact_placement
 from shisha_rt.placement.narrowing import PROVEN, least_node_s
 from shisha_rt.placement.problem import Group, Problem
 from shisha_rt.placement.schedule import schedule_of
-from shisha_rt.placement.solution import STOPPED, LeftSeconds, ShouldStop, Solution, forever, within
+from shisha_rt.placement.solution import PlacementSolution
 
 _MOST_CHOICES: Final = 256
 """Kept of a level's."""
@@ -37,7 +37,7 @@ _OF_THE_TIME: Final = 0.5
 """For the least sum, and of the rest for the bound; what is then left is for moving branches."""
 
 
-def forkjoin(problem: Problem, left_s: LeftSeconds = forever) -> Solution:
+def forkjoin(problem: Problem, left_s: LeftSeconds = forever) -> PlacementSolution:
     """A schedule of least makespan where that can be proven, else a good one; `lower_bound_s` is of the makespan."""
     should_stop = within(left_s)
     items = structure(problem)
@@ -52,9 +52,9 @@ def forkjoin(problem: Problem, left_s: LeftSeconds = forever) -> Solution:
     schedule = schedule_of(problem, best, items)
     bound_s = min(least.bound_s, schedule.makespan_s)
     if schedule.makespan_s <= bound_s * (1 + PROVEN):
-        return Solution(best, Outcome.OPTIMAL, bound_s, schedule=schedule, bounds="makespan")
+        return PlacementSolution(best, Outcome.OPTIMAL, bound_s, schedule=schedule, bounds="makespan")
     reason = STOPPED if should_stop() else "the bound leaves out what touches several branches, or choices of very many"
-    return Solution(best, Outcome.FEASIBLE, bound_s, reason=reason, schedule=schedule, bounds="makespan")
+    return PlacementSolution(best, Outcome.FEASIBLE, bound_s, reason=reason, schedule=schedule, bounds="makespan")
 
 
 def _part(left_s: LeftSeconds) -> LeftSeconds:

@@ -15,9 +15,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from shisha_rt.outcome import LeftSeconds, forever
 from shisha_rt.papers.partitiontuner.partition_plan import foretold, partition_stage
 from shisha_rt.papers.partitiontuner.processors import INPUT, ProcessorCosts
-from shisha_rt.placement.solution import LeftSeconds, forever
 from shisha_rt.plan.plan import Plan
 
 

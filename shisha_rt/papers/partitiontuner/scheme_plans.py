@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from shisha_rt.outcome import LeftSeconds, forever
 from shisha_rt.papers.partitiontuner.forkjoin import forkjoin
 from shisha_rt.papers.partitiontuner.listed import listed
 from shisha_rt.papers.partitiontuner.partition_plan import (
@@ -28,7 +29,6 @@ from shisha_rt.placement.branches import branches
 from shisha_rt.placement.narrowing import least_node_s
 from shisha_rt.placement.problem import Problem
 from shisha_rt.placement.schedule import schedule_of
-from shisha_rt.placement.solution import LeftSeconds, forever
 from shisha_rt.plan.plan import Plan
 from shisha_rt.planner.strategies import SchemeName
 

@@ -12,29 +12,29 @@ from typing import Final
 
 from shisha_rt.checked import shown
 from shisha_rt.errors import BadInput, Error
-from shisha_rt.outcome import Outcome
+from shisha_rt.outcome import HEURISTIC, LeftSeconds, Outcome, forever
 from shisha_rt.placement.alone import fastest_alone, feasible
 from shisha_rt.placement.branches import branches
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.exact import exact_placement
 from shisha_rt.placement.problem import Problem
 from shisha_rt.placement.schedule import schedule_of
-from shisha_rt.placement.solution import HEURISTIC, LeftSeconds, Solution, forever
+from shisha_rt.placement.solution import PlacementSolution
 
 _CONV: Final = "Conv"
 _RELU: Final = "Relu"
 
 
-def baseline(problem: Problem) -> Solution:
+def baseline(problem: Problem) -> PlacementSolution:
     """All nodes on one device, the one that is cheapest; infeasible where none can run them all."""
     single = [(device,) * len(problem.nodes) for device in range(len(problem.devices))]
     best = min(single, key=lambda assignment: cost(problem, assignment).total_s)
     if cost(problem, best).total_s == math.inf:
-        return Solution(None, Outcome.INFEASIBLE, reason="no device can run every node")
-    return Solution(best, Outcome.FEASIBLE, reason=HEURISTIC)
+        return PlacementSolution(None, Outcome.INFEASIBLE, reason="no device can run every node")
+    return PlacementSolution(best, Outcome.FEASIBLE, reason=HEURISTIC)
 
 
-def typeseq(problem: Problem, accelerator: str | None = None) -> Solution:
+def typeseq(problem: Problem, accelerator: str | None = None) -> PlacementSolution:
     """TypeSeq: Convs that the accelerator can run alone go there, with the Relus after them.
 
     The accelerator is the last device, unless named.
@@ -54,15 +54,15 @@ def typeseq(problem: Problem, accelerator: str | None = None) -> Solution:
             able = node.op == _RELU and follows and there in problem.devices_of[index]
         if able:
             chosen[index] = there
-    return Solution(feasible(problem, chosen, others), Outcome.FEASIBLE, reason=HEURISTIC)
+    return PlacementSolution(feasible(problem, chosen, others), Outcome.FEASIBLE, reason=HEURISTIC)
 
 
-def opseq(problem: Problem) -> Solution:
+def opseq(problem: Problem) -> PlacementSolution:
     """OpSeq: each node on the device that takes least for the node alone; of equal devices the first."""
-    return Solution(fastest_alone(problem), Outcome.FEASIBLE, reason=HEURISTIC)
+    return PlacementSolution(fastest_alone(problem), Outcome.FEASIBLE, reason=HEURISTIC)
 
 
-def partitiontuner(problem: Problem, left_s: LeftSeconds = forever) -> Solution:
+def partitiontuner(problem: Problem, left_s: LeftSeconds = forever) -> PlacementSolution:
     """The least sum, then overlap: outcome and bound are those of the sum; the schedule has what overlaps.
 
     The backend finder's dynamic programming over operators and groups is that of `exact`, which counts transfers too

@@ -88,7 +88,7 @@ def split_plan(
     # What is proven of plans without splits is not proven of others.
     return replace(
         whole,
-        plan=best if alone_s(predicted, best, handover_s) < without_s else whole.plan,
+        answer=best if alone_s(predicted, best, handover_s) < without_s else whole.plan,
         outcome=Outcome.FEASIBLE,
         lower_bound_s=None,
         latency_proven=False,
@@ -157,7 +157,7 @@ def _fastest(costs: Costs, whole: PlanSolution, goal: Goal) -> PlanSolution:
     proven = bound_s is not None and bound_s >= plan_s * (1 - _GAIN)
     return replace(
         chain,
-        plan=plan,
+        answer=plan,
         outcome=Outcome.OPTIMAL if proven else Outcome.FEASIBLE,
         lower_bound_s=plan_s if proven else bound_s,
         space=space,

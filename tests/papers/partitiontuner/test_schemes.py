@@ -11,7 +11,7 @@ from shisha_rt.outcome import Outcome
 from shisha_rt.papers.partitiontuner.schemes import baseline, opseq, partitiontuner, typeseq
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.problem import Group, Node, Problem, ProblemTensor
-from shisha_rt.placement.solution import Solution
+from shisha_rt.placement.solution import PlacementSolution
 from tests.placement.figure_1 import figure_1
 from tests.wording import raised, says
 
@@ -42,7 +42,7 @@ class TestFigure1:
         ],
         ids=["baseline", "typeseq", "opseq", "partitiontuner"],
     )
-    def test_in_sequence(self, solution: Solution, on_npu: list[str], seconds: float) -> None:
+    def test_in_sequence(self, solution: PlacementSolution, on_npu: list[str], seconds: float) -> None:
         assert solution.assignment is not None
         there = [node.name for node, device in zip(PAPER.nodes, solution.assignment, strict=True) if device == 1]
         assert (there, cost(PAPER, solution.assignment).total_s) == (on_npu, seconds)

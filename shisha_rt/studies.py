@@ -29,7 +29,7 @@ HOMES: Final[Mapping[str, str]] = MappingProxyType(
         "schedule_partitions": "partitiontuner.plan_partitions",
         "side_by_side": "partitiontuner.side_by_side",
         "scheme_plan": "partitiontuner.scheme_plans",
-        "searched": "shisha.rivals",
+        "rival_tuner": "shisha.rivals",
     }
 )
 """Of each function or class, the module in `papers/`."""

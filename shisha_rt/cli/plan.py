@@ -22,20 +22,20 @@ from shisha_rt.model.layer_kinds import LayerKind
 from shisha_rt.outcome import Outcome
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import OBJECTIVES, as_objective
+from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.loop import Result, run
 from shisha_rt.planner.seed import Assign, seed
 from shisha_rt.planner.strategies import (
     DEFAULT_ALPHA,
     LIMITED,
     PARTITIONS,
-    RIVALS,
     SCHEMES,
     WITH_COPIES,
     WITHOUT_COSTS,
     Balance,
     StrategyName,
 )
-from shisha_rt.planner.tune import DEFAULT_HEURISTIC, shisha
+from shisha_rt.planner.tune import DEFAULT_HEURISTIC
 from shisha_rt.show.plan_answer import KnownSeconds, PlanAim, PlanAnswer, PlanProblem
 from shisha_rt.studies import study
 
@@ -205,18 +205,17 @@ def _planned(asked: PlanOptions, aim: PlanAim) -> PlanAnswer:
     )
     # A place counts as one stage, whatever it has a share of: there may be more of them than layers.
     most_stages = asked.stages if asked.split else len(chosen.stages)
-    tuned = None
-    if asked.strategy == "shisha":
-        tuned = _tuned(problem, chosen, asked.balance, asked.alpha)
-    elif asked.strategy in RIVALS:
-        tuned = study("searched")(asked.strategy, problem.costs, chosen, rng, asked.time_limit)
-    elif asked.strategy == "guided":
-        tuned = _guided(problem, most_stages, aim)
-    without_trials = asked.strategy in ("exact", "guided") and tuned is None
-    if without_trials:
-        answer = _solved(problem, len(chosen.stages), most_stages, until_s, aim)
+    goal = Goal(aim.replicate, aim.objective, most_stages, should_stop=lambda: time.monotonic() >= until_s)
+    start: Plan | None = chosen
+    if asked.strategy == "guided":  # from the exact plan, which the costs confirm
+        assert problem.costs is not None  # only the seed does without
+        start = _exact(problem.costs, goal).plan
+    if asked.strategy == "seed":
+        answer = _assess(problem, chosen, None, aim)
+    elif asked.strategy == "exact" or start is None:
+        answer = _solved(problem, len(chosen.stages), goal, aim)
     else:
-        answer = _assess(problem, chosen, tuned, aim)
+        answer = _assess(problem, chosen, _tuned(asked, problem, start, goal, rng), aim)
     return with_order(answer, asked.order, asked.strategy, most_stages, until_s)
 
 
@@ -343,51 +342,38 @@ def _problem_of_costs(asked: PlanOptions) -> PlanProblem:
     return PlanProblem([layer.weight for layer in costs.layers], costs.places, costs.legal_cuts, costs, needs)
 
 
-def _tuned(problem: PlanProblem, start: Plan, balance: Balance | None, alpha: int | None) -> Result:
-    """Shisha's walk over the costs."""
+def _tuned(asked: PlanOptions, problem: PlanProblem, start: Plan, goal: Goal, rng: random.Random) -> Result:
+    """A search by trials, which the costs measure."""
     from shisha_rt.costs.costs_evaluator import CostsEvaluator
+    from shisha_rt.planner.tuners import SearchTask, tuner_of
 
     assert problem.costs is not None  # only the seed does without
-    tuner = shisha(
+    task = SearchTask(
         start,
         problem.places,
-        alpha=alpha or DEFAULT_ALPHA,
-        balance=balance or DEFAULT_HEURISTIC.balance,
+        goal,
+        problem.costs,
         legal_cuts=problem.legal_cuts,
+        alpha=asked.alpha or DEFAULT_ALPHA,
+        balance=asked.balance or DEFAULT_HEURISTIC.balance,
+        rng=rng,
+        trial_time_s=asked.time_limit,
     )
-    return run(tuner, CostsEvaluator(problem.costs))
+    return run(tuner_of(asked.strategy, task), CostsEvaluator(problem.costs), objective=goal.objective)
 
 
-def _guided(problem: PlanProblem, most_stages: int | None, aim: PlanAim) -> Result | None:
-    """From the exact plan, which the costs confirm; None where there is no plan to start from."""
-    from shisha_rt.costs.costs_evaluator import CostsEvaluator
-    from shisha_rt.planner.goal import Goal
-    from shisha_rt.planner.guided import guided
-
-    assert problem.costs is not None  # only the seed does without
-    start = _exact(problem.costs, most_stages, aim).plan
-    if start is None:
-        return None
-    tuner = guided(problem.costs, start, Goal(aim.replicate, aim.objective, most_stages))
-    return run(tuner, CostsEvaluator(problem.costs), objective=aim.objective)
-
-
-def _exact(costs: Costs, most_stages: int | None, aim: PlanAim, until_s: float = math.inf) -> PlanSolution:
-    """The best plan without splits, and with those that `costs` know of; until then, of the monotonic clock."""
+def _exact(costs: Costs, goal: Goal) -> PlanSolution:
+    """The best plan without splits, and with those that `costs` know of."""
     from shisha_rt.planner.exact import exact_plan
-    from shisha_rt.planner.goal import Goal
     from shisha_rt.planner.shards.split_plan import split_plan
 
-    goal = Goal(aim.replicate, aim.objective, most_stages, should_stop=lambda: time.monotonic() >= until_s)
     return split_plan(costs, exact_plan(costs, goal), goal)
 
 
-def _solved(
-    problem: PlanProblem, stage_count: int, most_stages: int | None, until_s: float, aim: PlanAim
-) -> PlanAnswer:
+def _solved(problem: PlanProblem, stage_count: int, goal: Goal, aim: PlanAim) -> PlanAnswer:
     """The best plan under the costs. The time is the planner's own, as it tries nothing."""
     assert problem.costs is not None  # only the seed does without
-    solution = _exact(problem.costs, most_stages, aim, until_s)
+    solution = _exact(problem.costs, goal)
     chosen = solution.plan or Plan(())
     team_s, faults = _team_seconds(problem, chosen) if chosen.stages else ([], [])
     assert not faults, faults  # a planner's bug, never the user's

@@ -13,13 +13,11 @@ from shisha_rt.costs.layer_costs import LayerCosts
 from shisha_rt.costs.split_costs import SHARD_S, PricedSplit, ShardTime, SplitCosts
 from shisha_rt.machine.machine import Machine
 from shisha_rt.model.split import Splittable
-from shisha_rt.outcome import Outcome
 from shisha_rt.placement.placed_costs import PlacedCosts
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import OBJECTIVES, Objective
-from shisha_rt.planner.exact import exact_plan
 from shisha_rt.planner.goal import Goal
-from shisha_rt.planner.shards.split_plan import split_plan
+from shisha_rt.planner.shards.split_plan import plan_that_fits
 
 _PLANNING_S: Final = 2.0
 
@@ -59,7 +57,4 @@ def plans_by_costs(
 def _plan_by_costs(costs: Costs, replicate: bool, objective: Objective) -> Plan | None:
     until_s = time.monotonic() + _PLANNING_S
     goal = Goal(replicate, objective, should_stop=lambda: time.monotonic() >= until_s)
-    plan_solution = exact_plan(costs, goal)
-    if plan_solution.outcome is Outcome.INFEASIBLE:
-        plan_solution = split_plan(costs, plan_solution, goal)
-    return plan_solution.plan
+    return plan_that_fits(costs, goal).plan

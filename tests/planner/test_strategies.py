@@ -1,4 +1,4 @@
-"""The rivals by name: what each is given, and what is refused."""
+"""Strategies by name: what each is given, what is refused, and that all find a plan that can run."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ from shisha_rt.errors import BadInput
 from shisha_rt.papers.shisha.arrangement import Space, space_of
 from shisha_rt.papers.shisha.rivals import rival
 from shisha_rt.papers.shisha.search import Limit, Search
+from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.verify import PlanRules
 from shisha_rt.planner.loop import run
 from shisha_rt.planner.seed import seed
 from shisha_rt.planner.strategies import RIVALS, RivalName
+from shisha_rt.planner.tuners import STRATEGIES, SearchTask, tuner_of
 from tests.planner.evaluators import costs_of
 
 
@@ -24,6 +27,25 @@ def made(name: RivalName, space: Space, limit: Limit) -> Search[Any]:
     places = [CostPlace(place, 1, None) for place in space.places]
     start = seed(weights, places, stage_count=space.stage_count)
     return rival(name, space, weights=weights, places=places, seed=start, rng=random.Random(0), limit=limit)
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_each_finds_a_plan_that_passes_the_gate(name: str) -> None:
+    costs = costs_of([[1, 2], [2, 4], [1, 3], [1, 2]], ranks=(1, 2), illegal_cuts=[1])
+    start = Plan.of([(0, 0, "p1"), (1, 3, "p0")])
+    task = SearchTask(start, costs.places, costs=costs, legal_cuts=costs.legal_cuts, trial_time_s=100.0)
+    found = run(tuner_of(name, task), CostsEvaluator(costs))
+    assert PlanRules(4, ("p0", "p1"), costs.legal_cuts).problems(found.solution) == []
+    assert found.measurement.can_run
+    assert found.measurement.bottleneck_s <= CostsEvaluator(costs).measurement_of(start).bottleneck_s
+
+
+def test_all_but_the_walk_go_by_costs() -> None:
+    task = SearchTask(Plan.of([(0, 0, "p1"), (1, 3, "p0")]), costs_of([[1, 2]] * 4, ranks=(1, 2)).places)
+    tuner_of("shisha", task)
+    for name in STRATEGIES.keys() - {"shisha"}:
+        with pytest.raises(ValueError, match="costs"):
+            tuner_of(name, task)
 
 
 SMALL = space_of(4, ["p0", "p1"], stage_count=2)

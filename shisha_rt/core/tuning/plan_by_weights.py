@@ -14,12 +14,10 @@ import numpy as np
 from shisha_rt.costs.costs import CostLayer, CostPlace, Costs
 from shisha_rt.costs.split_costs import SplitCosts
 from shisha_rt.machine.machine import Place
-from shisha_rt.outcome import Outcome
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import PlanRules
-from shisha_rt.planner.exact import exact_plan
 from shisha_rt.planner.goal import Goal
-from shisha_rt.planner.shards.split_plan import split_plan
+from shisha_rt.planner.shards.split_plan import plan_that_fits
 
 _MOST_CELLS: Final = 1 << 14
 """Small, as the plan may be wanted while a daemon serves."""
@@ -31,10 +29,8 @@ def plan_by_weights(rules: PlanRules, weights: Sequence[float], places: Sequence
     None if the model has no room there, whole or split. `weights` is (layers,).
     """
     costs = _costs(rules, weights, places)
-    plan_solution = exact_plan(costs, Goal(latency_states=0, most_cells=_MOST_CELLS))
-    if plan_solution.outcome is Outcome.INFEASIBLE:
-        plan_solution = split_plan(costs, plan_solution, Goal(most_cells=_MOST_CELLS))
-    return None if plan_solution.plan is None or rules.problems(plan_solution.plan) else plan_solution.plan
+    plan = plan_that_fits(costs, Goal(latency_states=0, most_cells=_MOST_CELLS)).plan
+    return None if plan is None or rules.problems(plan) else plan
 
 
 def _costs(rules: PlanRules, weights: Sequence[float], places: Sequence[Place]) -> Costs:

@@ -19,10 +19,9 @@ from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.form import brief, unfolded
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.planner.goal import Goal
-from shisha_rt.planner.guided import guided
 from shisha_rt.planner.loop import Tuner, run
 from shisha_rt.planner.strategies import Balance
-from shisha_rt.planner.tune import shisha
+from shisha_rt.planner.tuners import SearchTask, tuner_of
 from shisha_rt.process.channel import Channel
 from shisha_rt.process.parent import line_to_parent
 from shisha_rt.studies import study
@@ -103,18 +102,20 @@ def _search(begin: tm.Begin, stored: _Stored | None, channel: Channel) -> tm.Fin
 def _tuner_of(begin: tm.Begin, stored: _Stored | None) -> Tuner[Any]:
     if isinstance(stored, tm.StoredProcessors):  # the daemon schedules partitions, by some scheme
         return cast(Tuner[Any], study("scheme_tuner")(stored, begin))
-    if begin.strategy == "guided":
-        assert stored is not None  # else the daemon has no such strategy
-        costs, start = _costs_now(stored.costs, begin.places), unfolded(begin.start)
-        return guided(costs, start, Goal(replicate=begin.replicate, objective=begin.objective), needs=stored.needs)
-    return shisha(
+    goes_by_costs = begin.strategy != "shisha"
+    assert stored is not None or not goes_by_costs  # else the daemon has no such strategy
+    task = SearchTask(
         unfolded(begin.start),
         begin.places,
-        alpha=begin.alpha,
-        balance=cast(Balance, begin.balance),
-        legal_cuts=begin.legal_cuts,
-        order=begin.order,
+        Goal(replicate=begin.replicate, objective=begin.objective),
+        _costs_now(stored.costs, begin.places) if stored is not None and goes_by_costs else None,
+        () if stored is None else stored.needs,
+        begin.legal_cuts,
+        begin.order,
+        begin.alpha,
+        cast(Balance, begin.balance),
     )
+    return tuner_of(begin.strategy, task)
 
 
 def _costs_now(stored: Costs, places: Sequence[tm.PlaceNow]) -> Costs:

@@ -8,8 +8,6 @@ from dataclasses import replace
 from typing import Any, Final
 
 from shisha_rt.costs.alike import kinds_of
-from shisha_rt.costs.costs import Costs
-from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.papers.shisha.annealing import Annealing
 from shisha_rt.papers.shisha.arrangement import Space, space_of
@@ -19,9 +17,9 @@ from shisha_rt.papers.shisha.pipe_search import build_s, pipe_search
 from shisha_rt.papers.shisha.random_walk import RandomWalk
 from shisha_rt.papers.shisha.search import Limit, Search
 from shisha_rt.plan.plan import Plan
-from shisha_rt.planner.loop import Result, run
 from shisha_rt.planner.seed import Ranked
 from shisha_rt.planner.strategies import RivalName
+from shisha_rt.planner.tuners import SearchTask
 
 RANDOM_WALK_TRIALS: Final = 1000
 """Without a limit, as it never ends by itself."""
@@ -67,17 +65,18 @@ def rival(
             return Search(pipe_search(space, weights, places), limit, setup_s=build_s(space))
 
 
-def searched(name: RivalName, costs: Costs, seed: Plan, rng: random.Random, trial_time_s: float | None) -> Result:
-    """A rival's search over the costs of layers, in plans of at most as many stages as the seed."""
+def rival_tuner(name: RivalName, task: SearchTask) -> Search[Any]:
+    """A rival's search over the costs of layers, in plans of at most as many stages as the start."""
+    costs = task.known_costs
     weights = [layer.weight for layer in costs.layers]
     space = space_of(
         len(weights),
         [place.name for place in costs.places],
-        stage_count=len(seed.stages),
+        stage_count=len(task.start.stages),
         legal_cuts=costs.legal_cuts,
         kinds=kinds_of(costs),
     )
-    limit = Limit(trial_time_s=trial_time_s)
-    tuner = rival(name, space, weights=weights, places=costs.places, seed=seed, rng=rng, limit=limit)
+    limit = Limit(trial_time_s=task.trial_time_s)
+    tuner = rival(name, space, weights=weights, places=costs.places, seed=task.start, rng=task.rng, limit=limit)
     # What a database took to build on the paper's machine is no time of the user's.
-    return run(replace(tuner, setup_s=0.0), CostsEvaluator(costs))
+    return replace(tuner, setup_s=0.0)

@@ -96,6 +96,12 @@ def split_plan(
     )
 
 
+def plan_that_fits(costs: Costs, goal: Goal) -> PlanSolution:
+    """The best plan without splits; with them, where no other can run."""
+    whole = exact_plan(costs, goal)
+    return split_plan(costs, whole, goal) if whole.outcome is Outcome.INFEASIBLE else whole
+
+
 def _is_group(costs: Costs, way: Splittable) -> bool:
     """Whether no cut parts its layers."""
     return bool(np.isnan(costs.transfer_s[way.first : way.last]).all())

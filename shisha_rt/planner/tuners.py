@@ -1,0 +1,83 @@
+"""The strategies that tune by trials, all behind one call: a record of what is searched, and the strategy's name.
+
+What they share with planners that try nothing, such as `exact`, is the problem (`Costs`), the `Goal` and the gate.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
+
+from shisha_rt.costs.costs import Costs
+from shisha_rt.plan.plan import Plan
+from shisha_rt.planner.goal import Goal
+from shisha_rt.planner.guided import guided
+from shisha_rt.planner.loop import Tuner
+from shisha_rt.planner.seed import Ranked
+from shisha_rt.planner.strategies import DEFAULT_ALPHA, DEFAULT_BALANCE, RIVALS, Balance
+from shisha_rt.planner.tune import shisha
+from shisha_rt.studies import study
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SearchTask:
+    """What is searched from `start`, a plan that `verify.py` passes. Each strategy reads its own of it.
+
+    `costs` of layers: all but Shisha's walk go by them; `needs` (layers,): see `guided`. `legal_cuts`, `order`, `alpha`
+    and `balance`: see `shisha`. `rng` and `trial_time_s`, a limit: of Shisha's rivals, which take plans of at most as
+    many stages as `start`.
+    """
+
+    start: Plan
+    places: Sequence[Ranked]
+    goal: Goal = field(default_factory=Goal)
+    costs: Costs | None = None
+    needs: tuple[frozenset[int], ...] = ()
+    legal_cuts: Collection[int] | None = None
+    order: Sequence[str] | None = None
+    alpha: int = DEFAULT_ALPHA
+    balance: Balance = DEFAULT_BALANCE
+    rng: random.Random = field(default_factory=lambda: random.Random(0))
+    trial_time_s: float | None = None
+
+    @property
+    def known_costs(self) -> Costs:
+        """The costs. Raises ValueError where there are none."""
+        if self.costs is None:
+            raise ValueError("a search that goes by costs: expected what layers cost")
+        return self.costs
+
+
+Strategy: TypeAlias = Callable[[SearchTask], Tuner[Any]]
+
+
+def _shisha(task: SearchTask) -> Tuner[Any]:
+    return shisha(
+        task.start,
+        task.places,
+        alpha=task.alpha,
+        balance=task.balance,
+        legal_cuts=task.legal_cuts,
+        order=task.order,
+    )
+
+
+def _guided(task: SearchTask) -> Tuner[Any]:
+    return guided(task.known_costs, task.start, task.goal, needs=task.needs)
+
+
+def _rival(name: str) -> Strategy:
+    return lambda task: study("rival_tuner")(name, task)  # type: ignore[no-any-return]
+
+
+STRATEGIES: Final[Mapping[str, Strategy]] = MappingProxyType(
+    {"shisha": _shisha, "guided": _guided, **{name: _rival(name) for name in RIVALS}}
+)
+
+
+def tuner_of(strategy: str, task: SearchTask) -> Tuner[Any]:
+    """The tuner of a strategy (one of `STRATEGIES`). Raises BadInput for options that do not fit."""
+    return STRATEGIES[strategy](task)

@@ -54,7 +54,7 @@ def compare(asked: CompareOptions) -> None:
       shisha-rt compare model.onnx --dim batch=1 --rounds 5 --json
       shisha-rt compare zoo:text_detector --png compared.png
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    from shisha_rt.cli.drive.compared import compare_model
+    from shisha_rt.cli.drive.compared import Comparison
     from shisha_rt.cli.drive.reach import plainly
     from shisha_rt.machine.config.machine_file import check_runnable, load_machine
     from shisha_rt.model.zoo import resolve_model
@@ -72,7 +72,8 @@ def compare(asked: CompareOptions) -> None:
         for text in texts or ():
             arguments += [name, text]
     with plainly():
-        sides = compare_model(asked.model, path, cores, arguments, asked.seconds, asked.rounds, asked.tune, progress)
+        asked_for = Comparison(asked.model, path, cores, arguments, asked.seconds, asked.rounds, asked.tune)
+        sides = asked_for.measure(progress)
     compared = Compared(asked.model, tuple(cores), tuple(sides))
     print(json.dumps(compared.as_object()) if asked.as_json else compared.in_words())
     if asked.png is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from shisha_rt.cli.layers import share_bar, short
+from shisha_rt.cli.layers import layer_table, share_bar, short
 from shisha_rt.cli.options import Dims, Json, Layers, MachineFile, Model, Shapes, parse_sizes, progress, takes
 
 if TYPE_CHECKING:
@@ -76,9 +76,7 @@ def costs(asked: CostsOptions) -> None:
 
 
 def _print_table(ready: ModelOnMachine, costs_known: Costs) -> None:
-    from rich.box import SIMPLE_HEAD
     from rich.console import Console
-    from rich.table import Table
 
     from shisha_rt.costs.alike import kinds_of
     from shisha_rt.model.spans import moved_bytes
@@ -87,22 +85,14 @@ def _print_table(ready: ModelOnMachine, costs_known: Costs) -> None:
     columns = kinds_of(costs_known)
     fastest = min(columns, key=lambda places: costs_known.places[places[0]].rank)[0]
     shown_s = costs_known.time_s[:, fastest]
-    table = Table(
-        title=f"{compiled.model.name} on {machine.name}: {len(compiled.layers)} layers",
-        title_justify="left",
-        box=SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        show_footer=True,
-    )
+    table = layer_table(f"{compiled.model.name} on {machine.name}: {len(compiled.layers)} layers")
     table.add_column("#", justify="right")
     table.add_column("name", "total", overflow="ellipsis", no_wrap=True, min_width=5)
-    for places in columns:
-        header = "\n".join(_label(machine, place) for place in places)
-        total_s = float(costs_known.time_s[:, places[0]].sum())
-        table.add_column(f"{header}\nms", f"{total_s * 1e3:.4g}", justify="right", no_wrap=True)
-    for team in costs_known.teams:
-        header = "\n+".join(team.places)
-        table.add_column(f"{header}\nms", f"{float(team.time_s.sum()) * 1e3:.4g}", justify="right", no_wrap=True)
+    labels = ["\n".join(_label(machine, place) for place in places) for places in columns]
+    of_places = [(label, costs_known.time_s[:, places[0]]) for label, places in zip(labels, columns, strict=True)]
+    of_teams = [("\n+".join(team.places), team.time_s) for team in costs_known.teams]
+    for header, time_s in (*of_places, *of_teams):
+        table.add_column(f"{header}\nms", f"{float(time_s.sum()) * 1e3:.4g}", justify="right", no_wrap=True)
     table.add_column("share", no_wrap=True)
     table.add_column("moved", justify="right", no_wrap=True)
     table.add_column("op/B", justify="right", no_wrap=True)
@@ -111,8 +101,7 @@ def _print_table(ready: ModelOnMachine, costs_known: Costs) -> None:
         table.add_row(
             str(layer.index),
             layer.name,
-            *(f"{costs_known.time_s[layer.index, places[0]] * 1e3:.4g}" for places in columns),
-            *(f"{team.time_s[layer.index] * 1e3:.4g}" for team in costs_known.teams),
+            *(f"{time_s[layer.index] * 1e3:.4g}" for _, time_s in (*of_places, *of_teams)),
             share_bar(float(shown_s[layer.index]), float(shown_s.sum()), float(shown_s.max())),
             short(size_bytes, "B"),
             f"{_OPERATIONS_PER_MAC * layer.macs / size_bytes:.3g}" if size_bytes else "",

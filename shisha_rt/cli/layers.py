@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final
 from shisha_rt.cli.options import Dims, Json, Layers, Model, Shapes, parse_sizes, progress
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from shisha_rt.model.index import Form
     from shisha_rt.model.layers import Layer
 
@@ -75,9 +77,7 @@ def form_in_words(form: Form) -> str:
 
 
 def _print_table(model: str, layers_read: Sequence[Layer]) -> None:
-    from rich.box import SIMPLE_HEAD
     from rich.console import Console
-    from rich.table import Table
 
     from shisha_rt.show.lines import shortened
 
@@ -101,13 +101,7 @@ def _print_table(model: str, layers_read: Sequence[Layer]) -> None:
     widths = [max(map(len, column)) for column in zip(heads, feet, *numbers, strict=True)]
     console = Console(highlight=False)
     name_width, op_width = _text_widths(layers_read, console.width - sum(widths))
-    table = Table(
-        title=f"{model}: {len(layers_read)} layers",
-        title_justify="left",
-        box=SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        show_footer=True,
-    )
+    table = layer_table(f"{model}: {len(layers_read)} layers")
     for head, foot, width in zip(heads, feet, widths, strict=True):
         table.add_column(head, foot, justify="left" if head == "share" else "right", no_wrap=True, min_width=width)
         if head == "#":
@@ -116,6 +110,14 @@ def _print_table(model: str, layers_read: Sequence[Layer]) -> None:
     for layer, (index, *others) in zip(layers_read, numbers, strict=True):
         table.add_row(index, shortened(layer.name, name_width), shortened(layer.op, op_width), *others)
     console.print(table)
+
+
+def layer_table(title: str) -> Table:
+    """A table with a line for each layer, and totals at its foot."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    return Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_footer=True)
 
 
 def _text_widths(layers_read: Sequence[Layer], room: int) -> tuple[int, int]:

@@ -53,6 +53,22 @@ def prepare(asked: Preparation, tell: Callable[[str], None], joined: Joined | No
     """
     settings, machine = asked.settings, asked.machine
     engine = engine_of(settings, machine)
+    ready = _model_made_ready(asked, joined, tell)
+    engines = _engines(ready, engine, tell)
+    planning = _planning(asked, engine, ready, tell)
+    stored = None
+    if machine.timing == "modelled":
+        stored = layer_costs(ready, tell)
+    elif settings.strategy == "guided":
+        stored = known_layer_costs(ready)
+    prepared = replace(planned(ready, planning, stored), engines=engines, version=settings.version)
+    if joined is None:
+        return prepared
+    return replace(prepared, by_costs={**prepared.by_costs, **plans_for_others(prepared)})
+
+
+def _model_made_ready(asked: Preparation, joined: Joined | None, tell: Callable[[str], None]) -> ModelOnMachine:
+    settings, machine = asked.settings, asked.machine
     ready = make_ready(
         resolve_model(settings.model, tell),
         machine,
@@ -65,11 +81,15 @@ def prepare(asked: Preparation, tell: Callable[[str], None], joined: Joined | No
     )
     if settings.name is not None:
         ready = replace(ready, compiled=ready.compiled.named(settings.name))
-    if joined is not None:
-        from shisha_rt.hosts.ready_there import ready_there
+    if joined is None:
+        return ready
+    from shisha_rt.hosts.ready_there import ready_there
 
-        ready = ready_there(ready, joined, costs=settings.strategy != "seed" or machine.timing == "modelled")
-    engines = _engines(ready, engine, tell)
+    return ready_there(ready, joined, costs=settings.strategy != "seed" or machine.timing == "modelled")
+
+
+def _planning(asked: Preparation, engine: AnyEngine, ready: ModelOnMachine, tell: Callable[[str], None]) -> Planning:
+    settings = asked.settings
     planning = Planning(
         settings.strategy,
         settings.solver,
@@ -85,15 +105,7 @@ def prepare(asked: Preparation, tell: Callable[[str], None], joined: Joined | No
         planning = replace(planning, processors=study("processor_costs")(ready, tell, settings.groups).costs)
     if settings.plan is not None:
         planning = replace(planning, plan=read_plan(Path(settings.plan), ready))
-    stored = None
-    if machine.timing == "modelled":
-        stored = layer_costs(ready, tell)
-    elif settings.strategy == "guided":
-        stored = known_layer_costs(ready)
-    prepared = replace(planned(ready, planning, stored), engines=engines, version=settings.version)
-    if joined is None:
-        return prepared
-    return replace(prepared, by_costs={**prepared.by_costs, **plans_for_others(prepared)})
+    return planning
 
 
 def _engines(ready: ModelOnMachine, engine: AnyEngine, tell: Callable[[str], None]) -> EnginesTried | None:

@@ -28,7 +28,7 @@ from shisha_rt.model.graph import ModelGraph
 from shisha_rt.model.index import FORM_COST, INDEX_VERSION, Form
 from shisha_rt.model.input_sizes import ANY_SIZES, InputSizes
 from shisha_rt.model.layer_kinds import LayerKind
-from shisha_rt.model.layers import group_layers
+from shisha_rt.model.layers import Layer, group_layers
 from shisha_rt.model.plain_index import plain_index
 from shisha_rt.model.reader import index_file
 from shisha_rt.model.reader.onnx_reader import Model, read_model, read_saved
@@ -76,9 +76,7 @@ def compile_model(
     def make_ready(model_folder: Path) -> None:
         def build(target: Path) -> None:
             if plain:
-                index = with_splits(plain_index(model.graph, layers), model.graph, layers)
-                followed = follow_batch(model.graph, integers_of(model.proto.graph))
-                index_file.write_index(with_batches(index, model.graph, followed), target)
+                _write_plain_index(model, layers, target)
             else:
                 tell(f"optimising {model.name} (once; kept for the next start)")
                 _first_that_runs(model.name, model_folder, target)
@@ -88,6 +86,12 @@ def compile_model(
     model_folder = publish(models / model.key, save)
     make_ready(model_folder)
     return Compiled(model, layers, index_file.read_index(engine_folder), model_folder, engine_folder)
+
+
+def _write_plain_index(model: Model, layers: tuple[Layer, ...], target: Path) -> None:
+    index = with_splits(plain_index(model.graph, layers), model.graph, layers)
+    followed = follow_batch(model.graph, integers_of(model.proto.graph))
+    index_file.write_index(with_batches(index, model.graph, followed), target)
 
 
 def _saved(name: str, folder: Path) -> Model | None:

@@ -44,6 +44,20 @@ def _check_calibration(of_int8: Sequence[Device], calibration: Path | None, mach
         )
 
 
+def _check_devices(machine: Machine, kind: LayerKind, *, has_devices: bool) -> None:
+    """Raises BadInput for layers that only places with devices have, and for devices beside places of other hosts."""
+    if kind != "heavy" and not has_devices:
+        raise BadInput(
+            f'{machine.source}: no place has devices, which layers = "{kind}" is for, expected "heavy"',
+            Error.DEVICE_UNFIT,
+        )
+    if has_devices and machine.remote:
+        name = machine.remote[0].name
+        raise BadInput(
+            f"{machine.source}: place {name} is on another host: expected no devices on others, yet", Error.DEVICE_UNFIT
+        )
+
+
 def _check_several_shapes(machine: Machine, *, has_devices: bool) -> None:
     """Raises BadInput where what a frame takes is told by a formula or by bytes, which are another in each shape."""
     limited = any(memory.bandwidth_bytes_per_s is not None for memory in machine.memories)
@@ -94,16 +108,7 @@ def make_ready(
     """
     devices = _running(machine, precision)
     has_devices = any(devices.values())
-    if kind != "heavy" and not has_devices:
-        raise BadInput(
-            f'{machine.source}: no place has devices, which layers = "{kind}" is for, expected "heavy"',
-            Error.DEVICE_UNFIT,
-        )
-    if has_devices and machine.remote:
-        name = machine.remote[0].name
-        raise BadInput(
-            f"{machine.source}: place {name} is on another host: expected no devices on others, yet", Error.DEVICE_UNFIT
-        )
+    _check_devices(machine, kind, has_devices=has_devices)
     if len(sizes) > 1:
         _check_several_shapes(machine, has_devices=has_devices)
         return ModelOnMachine(compile_shapes(path, sizes, on_progress), machine, {}, teams)

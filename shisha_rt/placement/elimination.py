@@ -48,26 +48,8 @@ def elimination_order(sizes: Sequence[int], scopes: Sequence[Scope], limit_entri
 
     `sizes` is (variables,) values. Variables of one value are in no scope. O(variables log variables) at bounded width.
     """
-    adjacent: list[set[int]] = [set() for _ in sizes]
-    for scope in scopes:
-        for variable in scope:
-            adjacent[variable].update(scope)
-    for variable, others in enumerate(adjacent):
-        others.discard(variable)
-
-    most_neighbours = limit_entries.bit_length()  # beyond it 2 values each are too many already
-
-    def entries(variable: int) -> float:
-        others = adjacent[variable]
-        if len(others) > most_neighbours:
-            return math.inf
-        return sizes[variable] * math.prod([sizes[other] for other in others])
-
-    def urgency(variable: int) -> float:
-        count = len(adjacent[variable])
-        return count if count <= 2 else entries(variable)  # which are 16 or more
-
-    urgencies = [urgency(variable) for variable in range(len(sizes))]
+    left = _Left(sizes, scopes, limit_entries)
+    urgencies = [left.urgency(variable) for variable in range(len(sizes))]
     heap = [(value, variable) for variable, value in enumerate(urgencies)]
     heapq.heapify(heap)
     variables: list[int] = []
@@ -77,25 +59,56 @@ def elimination_order(sizes: Sequence[int], scopes: Sequence[Scope], limit_entri
         value, variable = heapq.heappop(heap)
         if value != urgencies[variable]:
             continue  # its neighbours changed after this was pushed
-        joined = entries(variable)
+        joined = left.entries(variable)
         total += joined
         if total > limit_entries:
             return None
         largest, kept = max(largest, joined), kept + joined / sizes[variable]
         urgencies[variable] = -1.0
-        others = adjacent[variable]
         variables.append(variable)
-        neighbours.append(tuple(others))
-        for other in others:
-            around = adjacent[other]
-            around |= others
-            around -= {other, variable}
-            now = urgency(other)
+        neighbours.append(left.eliminate(variable))
+        for other in neighbours[-1]:
+            now = left.urgency(other)
             if now != urgencies[other]:
                 urgencies[other] = now
                 heapq.heappush(heap, (now, other))
     held = int(2 * largest + kept)  # a sum of two tables, and all best values
     return Order(tuple(variables), tuple(neighbours), int(total), held, max(map(len, neighbours), default=0))
+
+
+class _Left:
+    """The variables that are not eliminated yet, and which of them stand in a table together."""
+
+    def __init__(self, sizes: Sequence[int], scopes: Sequence[Scope], limit_entries: int) -> None:
+        self._sizes = sizes
+        self._most_neighbours = limit_entries.bit_length()  # beyond it 2 values each are too many already
+        self._adjacent: list[set[int]] = [set() for _ in sizes]
+        for scope in scopes:
+            for variable in scope:
+                self._adjacent[variable].update(scope)
+        for variable, others in enumerate(self._adjacent):
+            others.discard(variable)
+
+    def entries(self, variable: int) -> float:
+        """Entries of the table that joins all that a variable is in."""
+        others = self._adjacent[variable]
+        if len(others) > self._most_neighbours:
+            return math.inf
+        return self._sizes[variable] * math.prod([self._sizes[other] for other in others])
+
+    def urgency(self, variable: int) -> float:
+        """The least is eliminated first."""
+        count = len(self._adjacent[variable])
+        return count if count <= 2 else self.entries(variable)  # which are 16 or more
+
+    def eliminate(self, variable: int) -> Scope:
+        """Leave a variable out: its neighbours, which are returned, stand in a table together from then on."""
+        others = self._adjacent[variable]
+        for other in others:
+            around = self._adjacent[other]
+            around |= others
+            around -= {other, variable}
+        return tuple(others)
 
 
 class Least(NamedTuple):

@@ -67,14 +67,7 @@ def measure_window(
     if not windows or min(counts) < MIN_FRAMES:
         raise ValueError(f"windows of {counts} frames: expected at least {MIN_FRAMES} each")
     plain = plan.is_plain
-    by_team = [
-        [] if pooled_stage and plain else _by_team(frames, len(stage.teams))
-        for frames, stage, pooled_stage in zip(windows, plan.stages, alike, strict=True)
-    ]
-    pooled = [  # one window for all of a stage's teams, or one for each
-        [_Sorted(np.asarray(frames[1]))] if pooled_stage else of_team
-        for frames, of_team, pooled_stage in zip(windows, by_team, alike, strict=True)
-    ]
+    by_team, pooled = _sorted_windows(plan, windows, alike)
     times_s = [
         tuple(window.median_s for window in ran) * (len(stage.teams) if pooled_stage else 1)
         for ran, stage, pooled_stage in zip(pooled, plan.stages, alike, strict=True)
@@ -110,6 +103,22 @@ def _middle(ascending: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     last = ascending.shape[-1] - 1
     middle: npt.NDArray[np.float64] = (ascending[..., last // 2] + ascending[..., last - last // 2]) / 2
     return middle
+
+
+def _sorted_windows(
+    plan: Plan, windows: Sequence[StageFrames], alike: Sequence[bool]
+) -> tuple[list[list[_Sorted]], list[list[_Sorted]]]:
+    """(stages, teams) windows, empty where a plain plan needs none; and (stages,) one for all teams that are alike."""
+    plain = plan.is_plain
+    by_team = [
+        [] if pooled_stage and plain else _by_team(frames, len(stage.teams))
+        for frames, stage, pooled_stage in zip(windows, plan.stages, alike, strict=True)
+    ]
+    pooled = [
+        [_Sorted(np.asarray(frames[1]))] if pooled_stage else of_team
+        for frames, of_team, pooled_stage in zip(windows, by_team, alike, strict=True)
+    ]
+    return by_team, pooled
 
 
 def _by_team(frames: StageFrames, teams: int) -> list[_Sorted]:

@@ -114,25 +114,19 @@ def learnt(
     )
     of_group, of_kind = beliefs[: len(groups)], dict(zip(team_s, beliefs[len(groups) :], strict=True))
     by_place = {place: belief for group, belief in zip(groups, of_group, strict=True) for place in group}
+    places, names = range(len(told_costs.places)), [place.name for place in told_costs.places]
     teams = [
-        (
-            CostTeam(
-                tuple(told_costs.places[place].name for place in group[:size]), _mean_s(belief, team_s[kind, size])
-            ),
-            belief,
-        )
+        (CostTeam(tuple(names[place] for place in group[:size]), _mean_s(belief, team_s[kind, size])), belief)
         for group in groups
         for (kind, size), belief in of_kind.items()
-        if kind == by_costs.kind_of[told_costs.places[group[0]].name] and size <= len(group)
+        if kind == by_costs.kind_of[names[group[0]]] and size <= len(group)
     ]
     costs = replace(
         told_costs,
-        time_s=np.stack([_mean_s(by_place[at], time_s[:, at]) for at in range(len(told_costs.places))], axis=1),
+        time_s=np.stack([_mean_s(by_place[at], time_s[:, at]) for at in places], axis=1),
         teams=tuple(team for team, _ in teams),
     )
-    return Learnt(
-        costs, [by_place[at] for at in range(len(told_costs.places))], [belief for _, belief in teams], crowded
-    )
+    return Learnt(costs, [by_place[at] for at in places], [belief for _, belief in teams], crowded)
 
 
 def _mean_s(belief: Belief, told_s: Floats) -> Floats:

@@ -83,9 +83,8 @@ def profile(job: DeviceProfilingJob, tell: Callable[[Progress], None]) -> Profil
 
     try:
         fill(arena, index)
-        if any(map(depends_on_engine, model.graph.operators)) and any(
-            device.engine != "onnxruntime" for device in job.devices
-        ):
+        has_others = any(device.engine != "onnxruntime" for device in job.devices)
+        if has_others and any(map(depends_on_engine, model.graph.operators)):
             unfit = _unfit(model, placed, layers, job)
             if any(unfit):
                 return _without(unfit, job.devices)

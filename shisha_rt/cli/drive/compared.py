@@ -68,55 +68,67 @@ class _Side(Protocol):
     def latency_s(self, seconds: float) -> float: ...
 
 
-def compare_model(
-    model: str,
-    path: Path,
-    cores: Sequence[int],
-    arguments: Sequence[str],
-    seconds: float,
-    rounds: int,
-    tune_s: float,
-    say: Callable[[str], None],
-) -> list[MeasuredSide]:
-    """The daemon first, then the engines. `arguments`: those of `serve` beside the model. Raises Failure."""
-    say = _once(say)
-    with contextlib.ExitStack() as closing:
-        say("starting a daemon")
-        child = closing.enter_context(child_daemon(model, *arguments))
-        client = closing.enter_context(Client(child.endpoint))
-        inputs = model_inputs(client.call("model_metadata"))
-        daemon = _Daemon(client, random_frames(inputs, _FRAMES, 0))
-        daemon.tune(tune_s, say)
-        sides: dict[str, _Side] = {DAEMON: daemon}
-        reasons: dict[str, str] = {}
-        for engine, name in ENGINES.items():
-            if engine.startswith(_OPENVINO) and importlib.util.find_spec(_OPENVINO) is None:
-                reasons[name] = "not installed (the extra openvino)"
-                continue
-            say(f"starting {name}")
-            try:
-                sides[name] = closing.enter_context(_engine(engine, path, inputs, cores))
-            except Failure as error:
-                reasons[name] = str(error)
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """`model`, as `serve` takes it, and its file; `arguments`: those of `serve` beside it. `cores`: of the engines.
+
+    `rounds` of two windows, the longer of `seconds`, after the daemon has had `tune_s` to tune itself.
+    """
+
+    model: str
+    path: Path
+    cores: Sequence[int]
+    arguments: Sequence[str]
+    seconds: float
+    rounds: int
+    tune_s: float
+
+    def measure(self, say: Callable[[str], None]) -> list[MeasuredSide]:
+        """The daemon first, then the engines. Raises Failure."""
+        say = _once(say)
+        with contextlib.ExitStack() as closing:
+            say("starting a daemon")
+            child = closing.enter_context(child_daemon(self.model, *self.arguments))
+            client = closing.enter_context(Client(child.endpoint))
+            inputs = model_inputs(client.call("model_metadata"))
+            daemon = _Daemon(client, random_frames(inputs, _FRAMES, 0))
+            daemon.tune(self.tune_s, say)
+            sides: dict[str, _Side] = {DAEMON: daemon}
+            reasons: dict[str, str] = {}
+            for engine, name in ENGINES.items():
+                if engine.startswith(_OPENVINO) and importlib.util.find_spec(_OPENVINO) is None:
+                    reasons[name] = "not installed (the extra openvino)"
+                    continue
+                say(f"starting {name}")
+                try:
+                    sides[name] = closing.enter_context(_engine(engine, self.path, inputs, self.cores))
+                except Failure as error:
+                    reasons[name] = str(error)
+            measured = self._in_turns(sides, reasons, say)
+            return [replace(measured[0], plan=daemon.plan(), tuner=daemon.tuner()["state"]), *measured[1:]]
+
+    def _in_turns(
+        self, sides: Mapping[str, _Side], reasons: dict[str, str], say: Callable[[str], None]
+    ) -> list[MeasuredSide]:
+        """`reasons` why some sides cannot be measured, to which more may be added."""
         rates_fps: dict[str, list[float]] = {name: [] for name in sides}
         latencies_s: dict[str, list[float]] = {name: [] for name in sides}
-        for number in range(rounds):
+        for number in range(self.rounds):
             for name, side in sides.items():
                 if name in reasons:
                     continue
-                say(f"round {number + 1} of {rounds}: {name}")
+                say(f"round {number + 1} of {self.rounds}: {name}")
                 try:
-                    rates_fps[name].append(side.rate_fps(seconds))
-                    latencies_s[name].append(side.latency_s(seconds * _LATENCY_SHARE))
+                    rates_fps[name].append(side.rate_fps(self.seconds))
+                    latencies_s[name].append(side.latency_s(self.seconds * _LATENCY_SHARE))
                 except Failure as error:
                     reasons[name] = str(error)
-        measured = [
+        return [
             MeasuredSide(name, reason=reasons[name])
             if name in reasons
             else MeasuredSide(name, tuple(rates_fps[name]), tuple(latencies_s[name]))
             for name in (DAEMON, *ENGINES.values())
         ]
-        return [replace(measured[0], plan=daemon.plan(), tuner=daemon.tuner()["state"]), *measured[1:]]
 
 
 def _once(say: Callable[[str], None]) -> Callable[[str], None]:

@@ -61,19 +61,9 @@ class PublicSocket:
         self.limits = limits
         self.security = security
         self._ipc = IpcSocket(endpoint) if endpoint.startswith("ipc://") else None
-        self.socket = context.socket(zmq.ROUTER)
         queued = queued_messages(limits.max_message_bytes)
-        # No heartbeats of our own: on this machine the kernel says who has gone, and libzmq (4.3.5) aborts the process
-        # when one is due on a connection that was lost while its queue was full.
-        for option, value in (
-            (zmq.LINGER, 0),
-            (zmq.ROUTER_MANDATORY, 1),
-            (zmq.MAXMSGSIZE, limits.max_message_bytes + REFUSED_BYTES),
-            (zmq.RCVHWM, queued),
-            (zmq.SNDHWM, queued_messages(limits.max_answer_bytes)),
-            (zmq.IPV6, "[" in endpoint),
-        ):
-            self.socket.setsockopt(option, value)
+        self.socket = _router(context, limits, queued)
+        self.socket.setsockopt(zmq.IPV6, "[" in endpoint)
         # Those that wait, and one that is coming, if only to be refused; framing is small beside the header's bytes.
         allowed_bytes = (queued + 1) * (limits.max_message_bytes + limits.max_header_bytes) + REFUSED_BYTES
         cut_off = partial(count, "shisha_connections_cut")
@@ -174,3 +164,21 @@ class PublicSocket:
 def queued_messages(message_bytes: int) -> int:
     """How many messages of that size ZeroMQ may hold for one peer: few, if they are large."""
     return max(2, min(_QUEUED_MESSAGES, _QUEUED_BYTES // max(1, message_bytes)))
+
+
+def _router(context: zmq.Context[zmq.Socket[bytes]], limits: Limits, queued: int) -> zmq.Socket[bytes]:
+    """A socket that reads up to `queued` messages ahead.
+
+    No heartbeats of our own: on this machine the kernel says who has gone, and libzmq (4.3.5) aborts the process when
+    one is due on a connection that was lost while its queue was full.
+    """
+    socket = context.socket(zmq.ROUTER)
+    for option, value in (
+        (zmq.LINGER, 0),
+        (zmq.ROUTER_MANDATORY, 1),
+        (zmq.MAXMSGSIZE, limits.max_message_bytes + REFUSED_BYTES),
+        (zmq.RCVHWM, queued),
+        (zmq.SNDHWM, queued_messages(limits.max_answer_bytes)),
+    ):
+        socket.setsockopt(option, value)
+    return socket

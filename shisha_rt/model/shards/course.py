@@ -282,18 +282,12 @@ def _refusal(graph: Graph, operator: Operator, axis: Axis) -> str:
         return "has no columns: a convolution has channels, inputs, groups and rows"
     if axis in ("channels", "inputs") and groups > 1:
         return f"has {groups} groups: they are what can be shared"
-    if axis == "groups":
-        if groups == 1:
-            return "has one group"
-        made = tensor_of(graph, operator.outputs[0]).shape[1]
-        if operator.domain == NCHWC and (made // groups) % BLOCK and made // groups > 1:
-            return f"has groups of {made // groups} channels, no multiple of the block of {BLOCK}"
+    if axis == "groups" and (why := _why_no_groups(graph, operator, groups)):
+        return why
     if axis == "inputs":
         if operator.texts.get("activation", "") not in ("", *ACTIVATIONS):
             return f"has {operator.texts['activation']} fused into it, which is not known to follow a sum"
-        if reads_plain(graph, operator):
-            return "reads fewer channels than a block"
-        return ""
+        return "reads fewer channels than a block" if reads_plain(graph, operator) else ""
     state = _first_state(graph, operator, axis)[0]
     made_shape = tensor_of(graph, operator.outputs[0]).shape
     if not 0 <= state[0] < len(made_shape):
@@ -302,6 +296,16 @@ def _refusal(graph: Graph, operator: Operator, axis: Axis) -> str:
     wanted = Slice(state[0], 0, min(made_shape[state[0]], state[1] * blocks))
     if needs_of(graph, operator, wanted) is None:
         return f"cannot make some of its {_UNITS[axis]} alone"
+    return ""
+
+
+def _why_no_groups(graph: Graph, operator: Operator, groups: int) -> str:
+    """Why its groups cannot be shared; '' where they can."""
+    if groups == 1:
+        return "has one group"
+    of_group = tensor_of(graph, operator.outputs[0]).shape[1] // groups
+    if operator.domain == NCHWC and of_group % BLOCK and of_group > 1:
+        return f"has groups of {of_group} channels, no multiple of the block of {BLOCK}"
     return ""
 
 

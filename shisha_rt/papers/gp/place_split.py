@@ -57,28 +57,21 @@ def _split_model(
     devices, where = _devices(machine, place)
     its_devices = tuple(split_device(device, wanted.objective) for device in devices)
     read = read_model(resolve_model(model, progress), sizes)
-    layers = group_layers(read.graph)
     block = split_block(devices, wanted.variable)
-    split_layers = [split_layer_of(read.graph, layer, wanted.variable, block) for layer in layers]
-    able = [
-        layer for layer, split_layer in zip(layers, split_layers, strict=True) if isinstance(split_layer, SplitLayer)
-    ]
-    problem = SplitProblem(
-        tuple(split_layer for split_layer in split_layers if isinstance(split_layer, SplitLayer)),
-        its_devices,
-        wanted.objective,
-        wanted.execution,
-    )
+    layers = [(layer, split_layer_of(read.graph, layer, wanted.variable, block)) for layer in group_layers(read.graph)]
+    able = [(layer, split_layer) for layer, split_layer in layers if isinstance(split_layer, SplitLayer)]
+    split_layers = tuple(split_layer for _, split_layer in able)
+    problem = SplitProblem(split_layers, its_devices, wanted.objective, wanted.execution)
     chain = Chain(problem, tuple(map(device_legs, devices)))
     started = perf_counter()
-    split = split_in_parts(wanted.method, chain, _starts(read.graph, able))
+    split = split_in_parts(wanted.method, chain, _starts(read.graph, [layer for layer, _ in able]))
     solve_time_s = perf_counter() - started
     shares = iter([None] * len(able) if split.steps is None else layer_shares(chain, split.steps))
     rows = [
         SplitRow(layer.index, layer.name, reason=split_layer)
         if isinstance(split_layer, str)
         else SplitRow(layer.index, layer.name, split_layer.units, next(shares))
-        for layer, split_layer in zip(layers, split_layers, strict=True)
+        for layer, split_layer in layers
     ]
     if not able:
         split = NetworkSplit(None, Outcome.INFEASIBLE, reason="it has no layer that can be split")

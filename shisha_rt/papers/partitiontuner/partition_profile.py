@@ -85,8 +85,8 @@ def profile_partitions(
     measured = tuple(device for device in devices if not device.described)
     if not measured:
         return PartitionProfile(costs, 0, 0, 0, 0.0)
-    singles: list[_Partition] = [(operator,) for operator in range(len(graph.operators))]
-    partitions = [*singles, *operator_groups(graph, patterns)]
+    partitions: list[_Partition] = [(operator,) for operator in range(len(graph.operators))]
+    partitions += operator_groups(graph, patterns)
     ids = operator_ids(graph, proto_of(compiled))
     id_of = {partition: partition_id(ids, partition) for partition in partitions}
     first_of = {partition_key: partition for partition, partition_key in reversed(id_of.items())}
@@ -100,11 +100,10 @@ def profile_partitions(
             kept.measure(missing)
             measured_here.append((len(missing), time.monotonic() - start_s))
 
-        known = known_or_measured(
-            lambda: kept.known(first_of),
-            lambda known: {key: first for key, first in first_of.items() if key not in known},
-            measure_all,
-        )
+        def missing_of(known: Mapping[str, object]) -> dict[str, _Partition]:
+            return {key: first for key, first in first_of.items() if key not in known}
+
+        known = known_or_measured(lambda: kept.known(first_of), missing_of, measure_all)
     new, seconds = measured_here[0] if measured_here else (0, 0.0)
     columns = [devices.index(device) for device in measured]
     times_s = {partition: known[partition_key] for partition, partition_key in id_of.items()}

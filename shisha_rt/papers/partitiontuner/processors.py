@@ -188,12 +188,7 @@ def costs_of_devices(
             tuple(float(column.time_s[node, 0]) / speed for column, speed in zip(columns, speeds, strict=True))
             for node in range(len(graph.operators))
         ),
-        groups=tuple(
-            GroupCost(group.operators, place, group.time_s / speed)
-            for place, (column, speed) in enumerate(zip(columns, speeds, strict=True))
-            for group in column.groups
-            if is_run(group.operators)
-        ),
+        groups=tuple(_groups_of(columns, speeds)),
         passed=tuple(_passed_of(graph, devices, hosts, speeds, parted_s)),
         handover_s=handover_s,
         alone=tuple(
@@ -202,6 +197,14 @@ def costs_of_devices(
             if alone is not None and name in alone
         ),
     )
+
+
+def _groups_of(columns: Sequence[OperatorCosts], speeds: Sequence[float]) -> Iterator[GroupCost]:
+    """Yield the groups of each place that are a run of operators."""
+    for place, (column, speed) in enumerate(zip(columns, speeds, strict=True)):
+        for group in column.groups:
+            if is_run(group.operators):
+                yield GroupCost(group.operators, place, group.time_s / speed)
 
 
 def _check_one_device_each(machine: Machine, costs: Mapping[str, OperatorCosts]) -> None:

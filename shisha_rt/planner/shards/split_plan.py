@@ -15,7 +15,7 @@ them without splits. What is proven then holds for this host alone, and is not s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -71,24 +71,30 @@ def split_plan(
         return whole
     if goal.objective == "throughput" or whole.plan is None:
         fastest = _fastest(costs, whole, goal)
-        if costs.far and fastest.plan is not None:
-            if fastest.plan is whole.plan:
-                return whole
-            fastest = replace(fastest, outcome=Outcome.FEASIBLE, lower_bound_s=None)
-        if goal.objective == "throughput" or fastest.plan is None:
+        if fastest.plan is None:
             return fastest
-        return replace(fastest, outcome=Outcome.FEASIBLE, lower_bound_s=None)
+        if costs.far and fastest.plan is whole.plan:
+            return whole
+        # What is proven holds for this host's places alone, and for throughput.
+        proven = goal.objective == "throughput" and not costs.far
+        return fastest if proven else replace(fastest, outcome=Outcome.FEASIBLE, lower_bound_s=None)
+    return _of_least_latency(costs, whole, whole.plan, goal, handover_s)
+
+
+def _of_least_latency(
+    costs: Costs, whole: PlanSolution, whole_plan: Plan, goal: Goal, handover_s: float
+) -> PlanSolution:
     predicted = team_costs(costs)
-    starts = list(_on_single_places(predicted, whole.plan))
+    starts = list(_on_single_places(predicted, whole_plan))
     plans = [quickest_split(predicted, start, handover_s) for start in starts]
     split = [plan for plan in plans if plan.splits and len(plan.places) <= (goal.most_stages or len(costs.places))]
     # Chains of one latency may have stages to spare, whose hand-overs are no reason to split.
-    without_s = min(alone_s(predicted, plan, handover_s) for plan in (whole.plan, *starts))
-    best = min(split, key=lambda plan: alone_s(predicted, plan, handover_s), default=whole.plan)
+    without_s = min(alone_s(predicted, plan, handover_s) for plan in (whole_plan, *starts))
+    best = min(split, key=lambda plan: alone_s(predicted, plan, handover_s), default=whole_plan)
     # What is proven of plans without splits is not proven of others.
     return replace(
         whole,
-        answer=best if alone_s(predicted, best, handover_s) < without_s else whole.plan,
+        answer=best if alone_s(predicted, best, handover_s) < without_s else whole_plan,
         outcome=Outcome.FEASIBLE,
         lower_bound_s=None,
         latency_proven=False,
@@ -135,14 +141,10 @@ def _fastest(costs: Costs, whole: PlanSolution, goal: Goal) -> PlanSolution:
     if not counts or chain.plan is None:
         return whole
     plain = not goal.replicate and (goal.most_stages is None or goal.most_stages >= len(costs.places))
-    plans = [unrefined(pieces, chain.plan)]
-    orders = [tuple(stage.teams for stage in chain.plan.stages)]
-    if plain:
-        orders += _orders(costs)
-    alike = [order for order in orders if all(len({len(team) for team in teams}) == 1 for teams in order)]
-    best = min(((balanced(costs, pieces, order), order) for order in alike), key=_seconds, default=None)
-    if best is not None and best[0].chain is not None:
-        plans += [unrefined(pieces, best[0].chain), *_finely(costs, unrefined(pieces, best[0].chain), best[1])]
+    plans = [
+        unrefined(pieces, chain.plan),
+        *_balanced_plans(costs, pieces, chain.plan, _orders(costs) if plain else ()),
+    ]
     besides: list[Plan] = []
     if math.isinf(whole_s) and plain:
         too_heavy = (way for way in counts if not _has_room(costs, way))
@@ -168,6 +170,19 @@ def _fastest(costs: Costs, whole: PlanSolution, goal: Goal) -> PlanSolution:
         lower_bound_s=plan_s if proven else bound_s,
         space=space,
     )
+
+
+def _balanced_plans(
+    costs: Costs, pieces: Sequence[Piece], chain: Plan, more_orders: Iterable[tuple[Teams, ...]]
+) -> Iterator[Plan]:
+    """Yield the best with the teams in the chain's order or in one of the others: in pieces, and in single blocks."""
+    orders = [tuple(stage.teams for stage in chain.stages), *more_orders]
+    alike = [order for order in orders if all(len({len(team) for team in teams}) == 1 for teams in order)]
+    best = min(((balanced(costs, pieces, order), order) for order in alike), key=_seconds, default=None)
+    if best is not None and best[0].chain is not None:
+        plan = unrefined(pieces, best[0].chain)
+        yield plan
+        yield from _finely(costs, plan, best[1])
 
 
 def _has_room(costs: Costs, way: Splittable) -> bool:

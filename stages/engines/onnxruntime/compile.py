@@ -81,19 +81,9 @@ def compile_into(model_folder: Path, target: Path, form: Form) -> None:
         node_layers = change_in_each_layer(graph, optimised.graph, map_nodes(graph, layers, optimised.graph))
         (target / MODEL_FILE).write_bytes(optimised.SerializeToString())
         specs = _specs(optimised, graph, str(target), whole)
-        nodes: list[NodeEnds] = [(reads(node), node.output) for node in optimised.graph.node]
-        legal_cuts, crossing = without_open(distinct_cuts(node_layers), _passing(nodes, node_layers, specs))
-        index = ModelIndex(
-            engine=engine,
-            form=form,
-            layer_count=len(layers),
-            legal_cuts=legal_cuts,
-            node_layers=node_layers,
-            inputs=tuple(map(spec_of, graph.inputs)),
-            outputs=tuple(map(spec_of, graph.outputs)),
-            crossing=crossing,
-            input_readers=input_readers((tensor.name for tensor in graph.inputs), nodes, node_layers),
-            output_makers=output_makers((tensor.name for tensor in graph.outputs), nodes, node_layers),
+        inputs, outputs = (tuple(map(spec_of, ends)) for ends in (graph.inputs, graph.outputs))
+        index = _with_cuts(
+            ModelIndex(engine, form, len(layers), (), node_layers, inputs, outputs, ()), optimised, specs
         )
     tensors = {name: spec_of(tensor) for name, tensor in graph.tensors.items()}
     if form not in _AS_READ:
@@ -108,6 +98,20 @@ def compile_into(model_folder: Path, target: Path, form: Form) -> None:
     index_file.write_index(index, target)
     free_batch(optimised.graph, followed.reshaped, {name: spec.shape for name, spec in tensors.items()})
     write_parts(take_apart(optimised, index), target)
+
+
+def _with_cuts(index: ModelIndex, optimised: onnx.ModelProto, specs: Mapping[str, TensorSpec]) -> ModelIndex:
+    """The index of an engine's own form of the network, with what its nodes hand on to other layers."""
+    nodes: list[NodeEnds] = [(reads(node), node.output) for node in optimised.graph.node]
+    node_layers = index.node_layers
+    legal_cuts, crossing = without_open(distinct_cuts(node_layers), _passing(nodes, node_layers, specs))
+    return structs.replace(
+        index,
+        legal_cuts=legal_cuts,
+        crossing=crossing,
+        input_readers=input_readers((spec.name for spec in index.inputs), nodes, node_layers),
+        output_makers=output_makers((spec.name for spec in index.outputs), nodes, node_layers),
+    )
 
 
 def _whole_numbers(file: Path, graph: Graph) -> dict[str, int]:

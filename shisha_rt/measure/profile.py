@@ -216,16 +216,6 @@ def profile_of(time: SpanTime, others_ratio: float = 0.0) -> Profile:
     return Profile(*times_s, time.spread_s, time.runs, time.moved_bytes, others_ratio)
 
 
-def _calibrate(compiled: Compiled, place_class: PlaceClass, spans: Sequence[Span], tell: Tell) -> Calibrated:
-    return measure(
-        f"the layers of {compiled.model.name}",
-        "stages.jobs.calibrate",
-        job_of(compiled, place_class, spans),
-        Calibrated,
-        tell,
-    )
-
-
 def job_of(compiled: Compiled, place_class: PlaceClass, spans: Sequence[Span]) -> CalibrationJob:
     """What is asked of a calibration."""
     return place_class.job(

@@ -152,9 +152,9 @@ def _fastest(costs: Costs, whole: PlanSolution, goal: Goal) -> PlanSolution:
     able = filter(_can_be_summed(costs), (*plans, *besides))
     plan = min(able, key=lambda plan: _period_s(costs, plan), default=None)
     plan_s = _period_s(costs, plan)
-    longest_s = _longest_s(fine, pieces, counts)
-    factor = min(1.0, costs.splits.factor)
-    bound_s = None if chain.lower_bound_s is None else max(0.0, factor * chain.lower_bound_s - longest_s)
+    bound_s = None
+    if chain.lower_bound_s is not None:
+        bound_s = max(0.0, min(1.0, costs.splits.factor) * chain.lower_bound_s - _longest_s(fine, pieces, counts))
     space = f"{chain.space}, layers {_listed(counts)} split in any shares"
     if plan_s >= (1 - _GAIN) * whole_s:
         plan, plan_s = whole.plan, whole_s

@@ -37,6 +37,7 @@ from shisha_rt.process.parent import belong_to
 from stages.built_stage import BuiltStage
 from stages.emulate.place import EmulatedPlace, Started
 from stages.engines.onnxruntime.segment import OptimisedModel, OptimisedSegment, SegmentOfMany
+from stages.engines.session import Threads
 from stages.executor import Executor, Ran, WholeStage, one_line
 
 _CopyLent: TypeAlias = Callable[[Sequence[LentPiece], Mapping[int, int], Arena, int, int], None]
@@ -251,6 +252,11 @@ class Worker:
             time.sleep(_HEARTBEAT_S)
 
 
+def _threads_of(order: messages.Prepare, own: int) -> Threads:
+    """Those of a team of several places, or as many as the place has of its `own`."""
+    return Threads(order.threads or own, order.cores, spin=order.engine == "onnxruntime-spin")
+
+
 _BuildStage: TypeAlias = Callable[[messages.Prepare], BuiltStage]
 
 
@@ -269,21 +275,20 @@ def _stage_builder(
     ]
 
     def as_compiled(order: messages.Prepare) -> BuiltStage:
-        threads = order.threads or config.threads
+        threads = _threads_of(order, config.threads)
         if order.engine == "openvino":
-            return _on_openvino(config, indexes, shapes, threads, order.cores, allowed)
+            return _on_openvino(config, indexes, shapes, threads, allowed)
         if order.split is None:
-            spin = order.engine == "onnxruntime-spin"
-            segments = [shape.segment(order.work, threads, order.cores, spin=spin) for shape in shapes]
+            segments = [shape.segment(order.work, threads) for shape in shapes]
             single = WholeStage(segments)
             if order.batch == 1:
                 return single
-            many = [shape.segment_of_many(order.work, threads, order.cores, spin=spin) for shape in shapes]
+            many = [shape.segment_of_many(order.work, threads) for shape in shapes]
             return _batched(order.batch, single, shapes, segments, many)
         from stages.engines.onnxruntime.split_segment import split_segment
 
         folder = Path(config.engine_folders[0])
-        return split_segment(folder, indexes[0], order.work, Split(*order.split), threads, order.cores)
+        return split_segment(folder, indexes[0], order.work, Split(*order.split), threads)
 
     return as_compiled
 
@@ -292,8 +297,7 @@ def _on_openvino(
     config: WorkerConfig,
     indexes: Sequence[ModelIndex],
     shapes: Sequence[OptimisedModel],
-    threads: int,
-    cores: Sequence[int],
+    threads: Threads,
     allowed: Collection[int],
 ) -> BuiltStage:
     """The whole network on OpenVINO, held against ONNX Runtime first; raises ValueError where it computes otherwise."""
@@ -302,8 +306,8 @@ def _on_openvino(
     load_for_all_of(allowed)
     segments, difference = [], 0.0
     for layout, (folder, index, shape) in enumerate(zip(config.model_folders, indexes, shapes, strict=True)):
-        usual = shape.segment(((0, index.layer_count - 1),), threads=1)
-        segment = WholeOnOpenVino(Path(folder), index, layout, threads, cores, usual.weight_bytes)
+        usual = shape.segment(((0, index.layer_count - 1),))
+        segment = WholeOnOpenVino(Path(folder), index, layout, threads, usual.weight_bytes)
         difference = max(difference, segment.apart_from(usual))
         segments.append(segment)
     return WholeStage(segments, difference)
@@ -346,7 +350,7 @@ def _builder_on_devices(config: WorkerConfig, index: ModelIndex, arena: Arena) -
         """For runs of as many frames as there may be: each further size would have weights of its own."""
         from stages.built.batched import BatchedStage, Together
 
-        many = placed.of_frames(order.batch).stage(order.work, order.placement, order.threads, order.cores)
+        many = placed.of_frames(order.batch).stage(order.work, order.placement, _threads_of(order, config.threads))
         specs = {spec.name: spec for spec in index.tensors}
         inputs, outputs = ([specs[name] for name in names] for names in (single.inputs, single.outputs))
         together = Together(inputs, outputs, index.batch_axes, {order.batch: many}, single.compute)
@@ -354,10 +358,10 @@ def _builder_on_devices(config: WorkerConfig, index: ModelIndex, arena: Arena) -
 
     def build(order: messages.Prepare) -> BuiltStage:
         if order.split is None:
-            stage = placed.stage(order.work, order.placement, order.threads, order.cores)
+            stage = placed.stage(order.work, order.placement, _threads_of(order, config.threads))
             return stage if order.batch == 1 else batched(order, stage)
         split = Split(*order.split)
-        return placed.split_stage(order.work, split, order.placement[0], order.threads, order.cores)
+        return placed.split_stage(order.work, split, order.placement[0], _threads_of(order, config.threads))
 
     return build
 

@@ -129,7 +129,7 @@ def _whole(compiled: Compiled, inputs: Sequence[Outputs]) -> list[Outputs]:
     """What the whole optimised graph answers, run without daemon or worker."""
     folder = compiled.engine_folder
     session = ort.InferenceSession(
-        str(folder / MODEL_FILE), as_built_options(1, str(folder)), providers=["CPUExecutionProvider"]
+        str(folder / MODEL_FILE), as_built_options(str(folder)), providers=["CPUExecutionProvider"]
     )
     names = [tensor.name for tensor in compiled.model.graph.outputs]
     return [dict(zip(names, session.run(names, frame), strict=True)) for frame in inputs]

@@ -57,7 +57,7 @@ def _bound(model: CleanModel, device: Device) -> Bound:
         [generator.standard_normal(tensor.shape).astype(NUMPY_OF[tensor.datatype]) for tensor in tensors]
         for tensors in (model.graph.inputs, model.graph.outputs)
     ]
-    return build_session(model, whole, device, 1).bind(*arrays)
+    return build_session(model, whole, device).bind(*arrays)
 
 
 def _measured(run: Bound) -> dict[str, float | None]:

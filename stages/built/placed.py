@@ -40,7 +40,7 @@ from stages.built.differences import relative_difference
 from stages.built.shard_stage import ShardStage
 from stages.built.split_model import SplitStageModel
 from stages.engines.device_session import build_session
-from stages.engines.session import Array, Bound, CpuClock, Session
+from stages.engines.session import Array, Bound, CpuClock, Session, Threads
 
 EXACT: Final = Device("(exact)", "", "onnxruntime", memory="(exact)", precision="fp32")
 _MOST_STEPS: Final = 4
@@ -74,12 +74,10 @@ class PlacedModel:
         """The same for so many frames at once (see `CleanModel.of_frames`)."""
         return PlacedModel(self._model.of_frames(count), self._index, self._devices, self._threads, self._device_speed)
 
-    def stage(
-        self, work: Sequence[Span], placement: Sequence[str], threads: int = 0, cores: Sequence[int] = ()
-    ) -> PlacedStage:
+    def stage(self, work: Sequence[Span], placement: Sequence[str], team: Threads | None = None) -> PlacedStage:
         """Build one or more runs of layers; `placement` names the device of each of their operators.
 
-        `threads` and `cores` are a team's; none: the place's own. Its segments are those of each run, one after the
+        `team`: its threads; None: the place's own. Its segments are those of each run, one after the
         other. Raises ValueError for a placement that does not fit, and whatever an engine raises.
         """
         graph = self._model.graph
@@ -94,9 +92,8 @@ class PlacedModel:
             for part in segments(graph, first, list(islice(devices, count)))
         ]
         times_s = segment_times_s(graph, fastest, self._formulas)
-        threads = threads or self._threads
         parts = [
-            self._part(self._model, segment_found, time_s, threads, cores)
+            self._part(self._model, segment_found, time_s, team)
             for segment_found, time_s in zip(fastest, times_s, strict=True)
         ]
         weight_bytes = sum(map(self._model.weight_bytes, fastest))
@@ -106,32 +103,31 @@ class PlacedModel:
             stage.difference = _difference(self._model, stage, exact)
         return stage
 
-    def split_stage(
-        self, work: Sequence[Span], split: Split, device: str, threads: int = 0, cores: Sequence[int] = ()
-    ) -> ShardStage:
+    def split_stage(self, work: Sequence[Span], split: Split, device: str, team: Threads | None = None) -> ShardStage:
         """A shard, or a join with the layers behind it, on one device; the rest as for `stage`."""
         split_model = SplitStageModel(self._model, self._index, split, work, block=0)
         graph, whole = split_model.model.graph, split_model.segment(device)
         (time_s,) = segment_times_s(graph, (whole,), described_costs(graph, self._devices))
-        part = self._part(split_model.model, whole, time_s, threads or self._threads, cores)
+        part = self._part(split_model.model, whole, time_s, team)
         stage = PlacedStage(graph, [part], split_model.model.weight_bytes(whole), self._device_speed)
         if not part.device.exact:
-            exact = _Part(whole, build_session(split_model.model, whole, EXACT, threads=1), EXACT, 0, 1, 0.0)
+            exact = _Part(whole, build_session(split_model.model, whole, EXACT), EXACT, 0, 1, 0.0)
             stage.difference = _difference(split_model.model, stage, PlacedStage(graph, [exact], 0, self._device_speed))
         return ShardStage(stage, split_model.reads, split_model.makes, block=0)
 
     def _exact(self, first: int, last: int) -> _Part:
         whole = segment(self._model.graph, first, last, EXACT.name)
-        return _Part(whole, build_session(self._model, whole, EXACT, threads=1), EXACT, 0, 1, 0.0)
+        return _Part(whole, build_session(self._model, whole, EXACT), EXACT, 0, 1, 0.0)
 
-    def _part(self, model: CleanModel, segment: Segment, formula_s: float, threads: int, cores: Sequence[int]) -> _Part:
+    def _part(self, model: CleanModel, segment: Segment, formula_s: float, team: Threads | None) -> _Part:
         index = next(index for index, device in enumerate(self._devices) if device.name == segment.device)
         device = self._devices[index]
         if device.described and math.isinf(formula_s):
             raise ValueError(f"device {device.name} cannot run operators {segment.first} to {segment.last}")
-        threads = device.threads_on(threads)
-        session = build_session(model, segment, device, threads, cores)
-        return _Part(segment, session, device, index, threads, formula_s)
+        threads = team or Threads(self._threads)
+        threads = threads._replace(count=device.threads_on(threads.count))
+        session = build_session(model, segment, device, threads)
+        return _Part(segment, session, device, index, threads.count, formula_s)
 
 
 @dataclass(frozen=True, slots=True)

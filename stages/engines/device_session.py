@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import onnx
 
@@ -13,21 +13,18 @@ from shisha_rt.placement.segments import Segment
 from stages.built.clean_model import CleanModel
 from stages.engines.onnxruntime.session import ort_session, session_model
 from stages.engines.openvino.session import load_openvino, openvino_session
-from stages.engines.session import Session
+from stages.engines.session import ONE_THREAD, Session, Threads
 
 
-def build_session(
-    model: CleanModel, segment: Segment, device: Device, threads: int, cores: Sequence[int] = ()
-) -> Session:
-    """The segment on `threads` threads, of which one is the caller's; `cores` are for all of them, the caller's first.
+def build_session(model: CleanModel, segment: Segment, device: Device, threads: Threads = ONE_THREAD) -> Session:
+    """The segment on these threads, which inherit the niceness of who builds and first runs it.
 
-    Without `cores` they run where the process may. Threads inherit the niceness of who builds and first runs it.
     Raises Failure where the device's engine is not installed, and ValueError for an operator that is not computed in
     its precision.
     """
     if _is_openvino(device):
-        return openvino_session(model, segment, device.precision, threads, cores)
-    return ort_session(model, segment, device.precision, threads, cores)
+        return openvino_session(model, segment, device.precision, threads)
+    return ort_session(model, segment, device.precision, threads)
 
 
 def device_model(model: CleanModel, segment: Segment, device: Device) -> onnx.ModelProto:

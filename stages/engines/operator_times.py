@@ -7,24 +7,23 @@ are to be trusted; the segment's true time is measured without it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from shisha_rt.machine.device import Device
 from shisha_rt.placement.segments import Segment
 from stages.built.clean_model import CleanModel
 from stages.engines.onnxruntime.profiler import ort_operator_times
 from stages.engines.openvino.profiler import openvino_operator_times
-from stages.engines.session import Array
+from stages.engines.session import Array, Threads
 
 
 def operator_times(
     model: CleanModel,
     segment: Segment,
     device: Device,
-    threads: int,
+    threads: Threads,
     feeds: Mapping[str, Array],
     rounds: int,
-    cores: Sequence[int] = (),
 ) -> tuple[float, ...]:
     """Seconds of each operator of the segment by the engine's own profiler, a mean over `rounds` runs.
 
@@ -34,7 +33,7 @@ def operator_times(
     if device.described:
         raise ValueError(f"device {device.name!r} is described; expected one whose costs are measured")
     if device.engine == "openvino":
-        return openvino_operator_times(model, segment, device.precision, threads, feeds, rounds)
+        return openvino_operator_times(model, segment, device.precision, threads.count, feeds, rounds)
     if device.precision != "fp32":
         raise ValueError(f"device {device.name!r}: ONNX Runtime only emulates {device.precision}; expected fp32")
-    return ort_operator_times(model, segment, threads, feeds, rounds, cores)
+    return ort_operator_times(model, segment, threads, feeds, rounds)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy.typing as npt
 
@@ -11,6 +11,27 @@ Array = npt.NDArray[Any]
 Bound = Callable[[], None]
 CpuClock = Callable[[], float]
 """CPU seconds of the engine's threads until now."""
+
+
+class Threads(NamedTuple):
+    """What an engine computes with: `count` threads, of which one is the caller's.
+
+    `cores` are for all of them, the caller's first; none: the others run wherever the process may when they are made.
+    They inherit the niceness of who makes them. `spin`: they wait for the next piece of work for a while before they
+    sleep, as ONNX Runtime's can.
+    """
+
+    count: int = 1
+    cores: Sequence[int] = ()
+    spin: bool = False
+
+    @property
+    def others_cores(self) -> Sequence[int]:
+        """Those of all threads but the caller's; none: not said."""
+        return self.cores[1:] if self.count == len(self.cores) else self.cores
+
+
+ONE_THREAD: Final = Threads()
 
 
 class Session(Protocol):

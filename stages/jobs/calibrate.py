@@ -36,7 +36,7 @@ from shisha_rt.process.arena import Arena
 from shisha_rt.process.layout import layout_of
 from stages.engines.device_session import load_engines
 from stages.engines.onnxruntime.segment import OptimisedModel
-from stages.engines.session import CpuClock
+from stages.engines.session import CpuClock, Threads
 from stages.jobs.neighbour import neighbours
 
 _SLOT: Final = 0
@@ -69,8 +69,8 @@ def calibrate(job: CalibrationJob, tell: Callable[[Progress], None]) -> Calibrat
         fill(arena, index)
         model = OptimisedModel(Path(job.engine_folder), index)
         _run_through(model, index, arena)
-        cores = job.cores if job.lead else ()
-        segments = [model.segment((span,), job.threads, cores) for span in job.spans]
+        threads = Threads(job.threads, job.cores if job.lead else ())
+        segments = [model.segment((span,), threads) for span in job.spans]
         # With one thread the engine computes in ours; more are its own, and nothing else runs in this process.
         cpu_clock = time.thread_time if job.threads == 1 else time.process_time
         timers = [Timer(partial(segment.run, arena, _SLOT), segment.frame_bytes, cpu_clock) for segment in segments]
@@ -172,7 +172,7 @@ def fill(arena: Arena, index: ModelIndex) -> None:
 def _run_through(model: OptimisedModel, index: ModelIndex, arena: Arena) -> None:
     """Run the model once cut wherever it can be: then every tensor that a span reads holds what it would in service."""
     for group in groups_of(index.layer_count, index.legal_cuts):
-        model.segment((group,), threads=1).run(arena, _SLOT)
+        model.segment((group,)).run(arena, _SLOT)
 
 
 def _interquartile_range(values: Sequence[float]) -> float:

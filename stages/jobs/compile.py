@@ -39,7 +39,7 @@ def try_out(folder: Path) -> None:
         middle = index.legal_cuts[len(index.legal_cuts) // 2 :][:1]
         for cuts in ((), middle):
             for run in groups_of(index.layer_count, cuts):
-                model.segment((run,), threads=1).run(arena, _SLOT)
+                model.segment((run,)).run(arena, _SLOT)
     finally:
         arena.close()
 

@@ -74,7 +74,7 @@ def _optimised(folder: Path) -> Callable[[], None]:
     """The whole of the compiled graph."""
     index = index_file.read_index(folder)
     arena = Arena.create(layout_of(index), slot_count=1, place_count=1)
-    whole = OptimisedModel(folder, index).segment(((0, index.layer_count - 1),), threads=1)
+    whole = OptimisedModel(folder, index).segment(((0, index.layer_count - 1),))
     return lambda: whole.run(arena, _SLOT)
 
 
@@ -82,7 +82,7 @@ def _clean(folder: Path) -> Callable[[], None]:
     """The whole of the cleaned model, on the engine that every host has."""
     model = CleanModel(folder)
     whole = segment(model.graph, 0, len(model.graph.operators) - 1, device="")
-    session = ort_session(model, whole, "fp32", threads=1)
+    session = ort_session(model, whole, "fp32")
     return session.bind(_zeros(model.graph, session.input_names), _zeros(model.graph, session.output_names))
 
 

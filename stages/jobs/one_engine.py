@@ -25,6 +25,7 @@ from stages.built.batched import BatchedStage, Together
 from stages.engines.onnxruntime.segment import OptimisedModel, OptimisedSegment
 from stages.engines.openvino.session import load_openvino
 from stages.engines.openvino.whole import WholeOnOpenVino
+from stages.engines.session import Threads
 from stages.executor import WholeStage
 from stages.jobs.calibrate import threads_waited_s
 
@@ -111,19 +112,19 @@ class _Shape:
         self._slots = range(asked.batch)
         self._arena = Arena.create(layout_of(index), slot_count=asked.batch, place_count=1)
         self._outputs = [spec.name for spec in made_outputs(index) if not spec.open_axes]
-        cores = asked.cores if asked.lead else ()
+        threads = Threads(asked.threads, asked.cores if asked.lead else ())
         whole: OptimisedSegment | WholeOnOpenVino
         self._many: BatchedStage | None = None
         if asked.engine == DEFAULT_ENGINE:
             work, model = ((0, index.layer_count - 1),), OptimisedModel(engine_folder, index)
-            whole = model.segment(work, asked.threads, cores)
+            whole = model.segment(work, threads)
             if asked.batch > 1:
-                many = model.segment_of_many(work, asked.threads, cores)
+                many = model.segment_of_many(work, threads)
                 sizes = {asked.batch: many}
                 together = Together(many.inputs, many.outputs, index.batch_axes, sizes, whole.compute)
                 self._many = BatchedStage(WholeStage([whole]), [together])
         else:
-            whole = WholeOnOpenVino(model_folder, index, 0, asked.threads, cores, weight_bytes=0)
+            whole = WholeOnOpenVino(model_folder, index, 0, threads, weight_bytes=0)
         whole.bind(self._arena, _SLOT)
         self.run = partial(whole.run, self._arena, _SLOT)
         self._warm = False

@@ -45,6 +45,7 @@ from stages.built.clean_model import CleanModel
 from stages.built.placed import PlacedModel, PlacedStage, most_apart
 from stages.engines.device_session import build_session
 from stages.engines.operator_times import operator_times
+from stages.engines.session import Threads
 from stages.jobs.calibrate import fill, run_rounds, say, stand
 from stages.jobs.neighbour import neighbours
 
@@ -75,11 +76,11 @@ def profile(job: DeviceProfilingJob, tell: Callable[[Progress], None]) -> Profil
     placed = PlacedModel(model, index, job.devices, job.threads, device_speed=lambda _: 1.0)
     arena = Arena.create(layout_of(index), slot_count=1, place_count=1)
     whole = ((0, index.layer_count - 1),)
-    cores = job.cores if job.lead else ()
+    team = Threads(job.threads, job.cores if job.lead else ())
 
     def built(runs: Iterable[Sequence[int]]) -> list[_Timer]:
         placements = ([job.devices[device].name for device in run] for run in runs)
-        return [_Timer(placed.stage(whole, placement, job.threads, cores), arena) for placement in placements]
+        return [_Timer(placed.stage(whole, placement, team), arena) for placement in placements]
 
     try:
         fill(arena, index)
@@ -178,7 +179,7 @@ def _runs(model: CleanModel, operator: Segment, device: Device) -> bool:
         for names in (operator.inputs, operator.outputs)
     )
     try:
-        build_session(model, operator, device, threads=1).bind(inputs, outputs)()
+        build_session(model, operator, device).bind(inputs, outputs)()
     except Failure:  # of the engine, whatever it is to run
         raise
     except Exception:  # an engine's own kinds
@@ -210,14 +211,14 @@ class _Timer:
 def _watched(model: CleanModel, run: Run, device: Device, job: DeviceProfilingJob) -> Run:
     """The run, with what the engine's profiler saw of the operators on `device`."""
     generator = np.random.default_rng(0)
-    threads, cores = device.threads_on(job.threads), job.cores if job.lead else ()
+    threads = Threads(device.threads_on(job.threads), job.cores if job.lead else ())
 
     def operators_s(part: SegmentTime) -> tuple[float, ...]:
         cut = segment(model.graph, part.first, part.last, part.device)
         tensors = [model.graph.tensors[name] for name in cut.inputs]
         feeds = {tensor.name: noise(tensor.shape, tensor.datatype, generator) for tensor in tensors}
         turns = range(_WATCHED_TIMES)
-        means_s = [operator_times(model, cut, device, threads, feeds, job.min_rounds, cores) for _ in turns]
+        means_s = [operator_times(model, cut, device, threads, feeds, job.min_rounds) for _ in turns]
         return tuple(map(statistics.median, zip(*means_s, strict=True)))
 
     return tuple(replace(part, operators_s=operators_s(part)) if part.device == device.name else part for part in run)

@@ -33,7 +33,7 @@ from stages.built.clean_model import CleanModel
 from stages.built.differences import relative_difference
 from stages.built.placed import EXACT, most_apart
 from stages.engines.device_session import build_session
-from stages.engines.session import Array
+from stages.engines.session import Array, Threads
 from stages.jobs.calibrate import Timer, run_rounds, say, stand
 from stages.jobs.neighbour import neighbours
 
@@ -104,9 +104,9 @@ class _Partition:
         graph = self.model.graph
         if not all(device.takes(tensor.datatype) for tensor in (*graph.tensors.values(), *graph.constants.values())):
             return None
-        threads, cores = device.threads_on(job.threads), job.cores if job.lead else ()
+        threads = Threads(device.threads_on(job.threads), job.cores if job.lead else ())
         try:
-            compute = build_session(self.model, self.whole, device, threads, cores).bind(inputs, outputs)
+            compute = build_session(self.model, self.whole, device, threads).bind(inputs, outputs)
             compute()
         except (Failure, MemoryError):  # of the engine or of this process, whatever it is to run
             raise
@@ -114,7 +114,7 @@ class _Partition:
             return None
         if device.exact and device.engine != EXACT.engine and any(map(depends_on_engine, graph.operators)):
             expected = [np.empty_like(array) for array in outputs]
-            build_session(self.model, self.whole, EXACT, threads=1).bind(inputs, expected)()
+            build_session(self.model, self.whole, EXACT).bind(inputs, expected)()
             datatypes = [tensor.datatype for tensor in graph.outputs]
             for made, right, datatype in zip(outputs, expected, datatypes, strict=True):
                 if relative_difference(made, right) > most_apart([datatype]):

@@ -120,7 +120,7 @@ def answer(folder: Path, works: list[list[Span]], x: Array) -> dict[str, Array]:
     try:
         arena.view(0, layout.regions[index.inputs[0].name])[...] = x
         for work in works:
-            model.segment(work, threads=1).run(arena, 0)
+            model.segment(work).run(arena, 0)
         return {spec.name: arena.view(0, layout.regions[spec.name]).copy() for spec in index.outputs}
     finally:
         arena.close()

@@ -92,7 +92,7 @@ def _frame(compiled: Compiled, seed: int) -> Array:
 
 
 def _run_whole(compiled: Compiled, frame: Array) -> dict[str, Array]:
-    options = as_built_options(1, str(compiled.engine_folder))
+    options = as_built_options(str(compiled.engine_folder))
     return _run(compiled.engine_folder / MODEL_FILE, options, frame)
 
 

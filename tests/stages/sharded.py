@@ -107,7 +107,7 @@ def optimised(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
 
 def optimised_file(path: Path, folder: Path) -> onnx.ModelProto:
     """The same of a model in a file."""
-    options = base_options(1)
+    options = base_options()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
     options.optimized_model_filepath = str(folder / "optimised.onnx")
     options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "optimised.bin")
@@ -118,7 +118,7 @@ def optimised_file(path: Path, folder: Path) -> onnx.ModelProto:
 
 def _run(model: onnx.ModelProto, folder: Path, feeds: Mapping[str, Array]) -> Arrays:
     session = ort.InferenceSession(
-        model.SerializeToString(), as_built_options(1, str(folder)), providers=["CPUExecutionProvider"]
+        model.SerializeToString(), as_built_options(str(folder)), providers=["CPUExecutionProvider"]
     )
     names = [value.name for value in session.get_outputs()]
     given = {value.name: feeds[value.name] for value in session.get_inputs()}

@@ -48,7 +48,7 @@ CPU: Final = Device("cpu", "test", "onnxruntime", "cpu", "fp32")
 def run_whole(model: CleanModel, feeds: Arrays) -> Arrays:
     """The graph's outputs."""
     outputs = empty_outputs(model, whole(model))
-    build_session(model, whole(model), NPU, 1).bind([*feeds.values()], [*outputs.values()])()
+    build_session(model, whole(model), NPU).bind([*feeds.values()], [*outputs.values()])()
     return outputs
 
 
@@ -235,7 +235,7 @@ class TestSegments:
             for last in range(first, count):
                 part = segment(model.graph, first, last, NPU.name)
                 made = empty_outputs(model, part)
-                build_session(model, part, NPU, 1).bind([expected[name] for name in part.inputs], [*made.values()])()
+                build_session(model, part, NPU).bind([expected[name] for name in part.inputs], [*made.values()])()
                 for name, value in made.items():
                     assert value.tobytes() == expected[name].tobytes()
                     assert value.std() > 0
@@ -247,8 +247,8 @@ class TestSegments:
         feeds = random_feeds(model, whole(model))
         conv, relu = segment(model.graph, 0, 0, "npu"), segment(model.graph, 1, 1, "cpu")
         made, found = empty_outputs(model, conv), empty_outputs(model, relu)
-        build_session(model, conv, NPU, 1).bind([feeds["x"]], [made["a"]])()
-        build_session(model, relu, CPU, 1).bind([made["a"]], [found["y"]])()
+        build_session(model, conv, NPU).bind([feeds["x"]], [made["a"]])()
+        build_session(model, relu, CPU).bind([made["a"]], [found["y"]])()
         assert found["y"].tobytes() == run_whole(model, feeds)["y"].tobytes()
         assert (made["a"] < 0).any()
 
@@ -273,12 +273,12 @@ class TestSegments:
     def test_what_is_not_computed_in_int8(self, model: onnx.ModelProto, said: str, tmp_path: Path) -> None:
         found = scaled(model, tmp_path)
         with pytest.raises(ValueError, match=said):
-            build_session(found, whole(found), NPU, 1)
+            build_session(found, whole(found), NPU)
 
     def test_a_model_whose_scales_have_not_been_found(self, tmp_path: Path) -> None:
         model = saved(forked(), tmp_path)
         with pytest.raises(ValueError, match="tensor 'x' has no scale"):
-            build_session(model, whole(model), NPU, 1)
+            build_session(model, whole(model), NPU)
 
 
 class TestScales:

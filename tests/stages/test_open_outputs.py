@@ -49,7 +49,7 @@ def taken(arena: Arena, slot: int, name: str) -> npt.NDArray[np.generic]:
 @pytest.mark.parametrize("works", [[((0, 1),)], [((0, 0),), ((1, 1),)]])
 def test_each_frame_has_its_own_shapes(folder: Path, arena: Arena, works: list[tuple[tuple[int, int], ...]]) -> None:
     model = OptimisedModel(folder, INDEX)
-    segments = [model.segment(work, threads=1) for work in works]
+    segments = [model.segment(work) for work in works]
     for segment in segments:
         segment.warm()
     for number, found in enumerate((3, 0, 64, 17, 1, 64, 0)):
@@ -65,7 +65,7 @@ def test_each_frame_has_its_own_shapes(folder: Path, arena: Arena, works: list[t
 
 
 def test_one_that_is_too_large_costs_nobody_else(folder: Path, arena: Arena) -> None:
-    segment = OptimisedModel(folder, INDEX).segment(((0, 1),), threads=1)
+    segment = OptimisedModel(folder, INDEX).segment(((0, 1),))
     before = frame(64)
     arena.view(1, arena.layout.regions["x"])[...] = before
     segment.run(arena, 1)

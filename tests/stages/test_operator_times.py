@@ -15,6 +15,7 @@ from shisha_rt.model.zoo import zoo_path
 from shisha_rt.placement.segments import segment
 from stages.built.clean_model import CleanModel
 from stages.engines.operator_times import operator_times
+from stages.engines.session import Threads
 from tests.model.networks import network, weight
 from tests.stages.clean_models import random_feeds, saved, saved_file
 
@@ -58,7 +59,7 @@ def times(
     feeds = random_feeds(model, part)
     least = [math.inf] * (last - first + 1)
     for number in range(1, MOST_PROFILES + 1):
-        profile = operator_times(model, part, device, threads, feeds, ROUNDS)
+        profile = operator_times(model, part, device, Threads(threads), feeds, ROUNDS)
         least = [min(times_s) for times_s in zip(least, profile, strict=True)]
         if number >= 2 and (heaviest is None or least[heaviest] == max(least)):
             break

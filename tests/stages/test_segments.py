@@ -120,7 +120,7 @@ def branches(folder: Path, channels: int = 8) -> Path:
 
 def whole(compiled: Compiled, inputs: Arrays) -> Arrays:
     folder = compiled.engine_folder
-    session = ort.InferenceSession(str(folder / MODEL_FILE), as_built_options(1, str(folder)))
+    session = ort.InferenceSession(str(folder / MODEL_FILE), as_built_options(str(folder)))
     names = [spec.name for spec in compiled.index.outputs]
     return dict(zip(names, session.run(names, inputs), strict=True))
 
@@ -133,7 +133,7 @@ def _in_stages(compiled: Compiled, inputs: Arrays, stages: Sequence[Sequence[Spa
     for name, value in inputs.items():
         arena.view(0, layout.regions[name])[...] = value
     for work in stages:
-        model.segment(work, threads=1).run(arena, slot=0)
+        model.segment(work).run(arena, slot=0)
     found = {spec.name: arena.view(0, layout.regions[spec.name]).copy() for spec in compiled.index.outputs}
     arena.close()
     return found
@@ -250,7 +250,7 @@ def test_stages_of_several_runs_of_zoo_models(name: str) -> None:
 def test_a_tensor_whose_room_is_another_size_is_refused(tmp_path: Path) -> None:
     compiled, other = compile_model(residual(tmp_path)), compile_model(early_output(tmp_path))
     arena = Arena.create(layout_of(other.index), slot_count=1, place_count=1)
-    segment = OptimisedModel(compiled.engine_folder, compiled.index).segment(((0, 3),), threads=1)
+    segment = OptimisedModel(compiled.engine_folder, compiled.index).segment(((0, 3),))
     with pytest.raises((ValueError, KeyError)):
         segment.run(arena, slot=0)
     arena.close()

@@ -22,6 +22,7 @@ from stages.engines.bfloat16 import rounded
 from stages.engines.device_session import build_session
 from stages.engines.evaluate import evaluate
 from stages.engines.openvino import session as openvino_session
+from stages.engines.session import Threads
 from tests.model.networks import Array, network, weight
 from tests.processor import openvino_computes_bf16
 from tests.stages.clean_models import (
@@ -62,7 +63,7 @@ def run_placed(model: CleanModel, placement: Sequence[Device], feeds: Arrays, th
     devices = {device.name: device for device in placement}
     values = dict(feeds)
     for part in segments(model.graph, 0, [device.name for device in placement]):
-        session = build_session(model, part, devices[part.device], threads)
+        session = build_session(model, part, devices[part.device], Threads(threads))
         assert (session.input_names, session.output_names) == (part.inputs, part.outputs)
         values |= empty_outputs(model, part)
         session.bind([values[name] for name in part.inputs], [values[name] for name in part.outputs])()
@@ -116,7 +117,7 @@ class TestBinding:
             shape = model.graph.tensors[name].shape
             room[name] = slot[offset : offset + int(np.prod(shape))].reshape(shape)
             offset += room[name].size + 64 - room[name].size % 64 + 64
-        run = build_session(model, cut, device, 1).bind(
+        run = build_session(model, cut, device).bind(
             [room[name] for name in cut.inputs], [room[name] for name in cut.outputs]
         )
         tolerance = 1e-4 if device.exact else 0.05
@@ -138,7 +139,7 @@ class TestBinding:
         require(device)
         model = saved(branching(), tmp_path)
         cut = whole(model)
-        session = build_session(model, cut, device, 1)
+        session = build_session(model, cut, device)
         found = []
         for seed in (1, 2):
             feeds, outputs = random_feeds(model, cut, seed), empty_outputs(model, cut)
@@ -156,7 +157,7 @@ class TestBinding:
     def test_arrays_that_do_not_fit_are_refused(self, device: Device, tmp_path: Path) -> None:
         model = saved(branching(), tmp_path)
         cut = segment(model.graph, 1, 1, "a")
-        session = build_session(model, cut, device, 1)
+        session = build_session(model, cut, device)
         right = np.zeros((1, 8, 12, 12), np.float32)
         for wrong in (right[0], right.astype(np.float64), right.transpose(0, 1, 3, 2), np.zeros((1, 8, 12, 13), "f")):
             with pytest.raises(ValueError, match="tensor 'a' is FP32"):
@@ -171,7 +172,7 @@ class TestBinding:
         model = saved(mixed(), tmp_path)
         cut = whole(model)
         feeds, outputs = random_feeds(model, cut), empty_outputs(model, cut)
-        build_session(model, cut, device, 1).bind(list(feeds.values()), list(outputs.values()))()
+        build_session(model, cut, device).bind(list(feeds.values()), list(outputs.values()))()
         datatypes = {tensor.name: tensor.datatype for tensor in model.graph.outputs}
         assert datatypes == {"total": "FP32", "above": "BOOL", "next": "INT64", "none": "FP32"}
         for name, expected in evaluated(model, cut, feeds).items():
@@ -300,7 +301,7 @@ class TestBfloat16:
         model = saved_file(zoo_path("squeezenet"), tmp_path)
         cut = segment(model.graph, 0, len(model.graph.operators) - 2, "a")  # without the Softmax
         feeds, outputs = random_feeds(model, cut), empty_outputs(model, cut)
-        build_session(model, cut, device, 1).bind(list(feeds.values()), list(outputs.values()))()
+        build_session(model, cut, device).bind(list(feeds.values()), list(outputs.values()))()
         for name, expected in evaluated(model, cut, feeds).items():
             difference = np.abs(outputs[name] - expected)
             assert 1e-4 < difference.max() / np.abs(expected).max() < 0.1
@@ -332,4 +333,4 @@ def test_an_engine_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, tmp_pa
     openvino_session._core.cache_clear()
     model = saved(branching(), tmp_path)
     with pytest.raises(Failure, match=r"expected the extra: pip install 'shisha-rt\[openvino\]'"):
-        build_session(model, whole(model), OPENVINO, 1)
+        build_session(model, whole(model), OPENVINO)

@@ -109,16 +109,16 @@ def in_shards(compiled: Compiled, arena: Arena, inputs: Arrays, split: Splittabl
     for name, value in inputs.items():
         arena.view(1, regions[name])[...] = value
     if split.first:
-        model.segment([(0, split.first - 1)], threads=1).run(arena, 1)
+        model.segment([(0, split.first - 1)]).run(arena, 1)
     span = split.first, split.last
     for part in reversed(range(len(shares))):
         its = Split(span, split.axis, tuple(shares), part)
-        split_segment(folder, index, [span], its, threads=1).run(arena, 1, lambda: 0.0)
+        split_segment(folder, index, [span], its).run(arena, 1, lambda: 0.0)
     if split.joined or split.summed:
         join = Split(span, split.axis, tuple(shares), len(shares))
-        split_segment(folder, index, [(split.first, last)], join, threads=1).run(arena, 1, lambda: 0.0)
+        split_segment(folder, index, [(split.first, last)], join).run(arena, 1, lambda: 0.0)
     elif split.last < last:
-        model.segment([(split.last + 1, last)], threads=1).run(arena, 1)
+        model.segment([(split.last + 1, last)]).run(arena, 1)
     return {spec.name: arena.view(1, regions[spec.name]).copy() for spec in index.outputs}
 
 

@@ -22,6 +22,7 @@ from shisha_rt.model.spans import Span
 from shisha_rt.process.arena import Arena
 from shisha_rt.process.channel import Channel
 from stages.engines.onnxruntime.options import base_options
+from stages.engines.session import Threads
 from tests.model.networks import network, weight, write
 from tests.stages.test_placed import (
     OPENVINO,
@@ -209,10 +210,12 @@ def test_equal_teams_share_a_stage_and_others_do_not(tmp_path: Path) -> None:
 )
 def test_onnxruntimes_threads_are_told_their_cores(threads: int, cores: tuple[int, ...], expected: str) -> None:
     """One each, but the caller's; where the numbers differ all of them. Counted from 1."""
-    assert base_options(threads, cores).get_session_config_entry("session.intra_op_thread_affinities") == expected
+    assert (
+        base_options(Threads(threads, cores)).get_session_config_entry("session.intra_op_thread_affinities") == expected
+    )
 
 
 @pytest.mark.parametrize(("threads", "cores"), [(1, (3,)), (1, (3, 4)), (2, ())])
 def test_others_run_where_the_process_may(threads: int, cores: tuple[int, ...]) -> None:
     with pytest.raises(RuntimeError, match="affinities"):
-        base_options(threads, cores).get_session_config_entry("session.intra_op_thread_affinities")
+        base_options(Threads(threads, cores)).get_session_config_entry("session.intra_op_thread_affinities")

@@ -73,7 +73,7 @@ def in_stages(compiled: Compiled, frames: Sequence[Arrays], stages: Sequence[Seq
     arena = Arena.create(layout, slot_count=1, place_count=1)
     try:
         model = OptimisedModel(compiled.engine_folder, compiled.index)
-        segments = [model.segment(work, threads=1) for work in stages]
+        segments = [model.segment(work) for work in stages]
         found = []
         for frame in frames:
             for name, value in frame.items():
@@ -115,7 +115,7 @@ def check_together(compiled: Compiled, frames: Sequence[Arrays], work: Sequence[
     index = compiled.index
     if why_not_together(work, index.mixing, index.tied):
         return False
-    segment = OptimisedModel(compiled.engine_folder, index).segment_of_many(work, threads=1)
+    segment = OptimisedModel(compiled.engine_folder, index).segment_of_many(work)
     ends = (*segment.inputs, *segment.outputs)
 
     def run(inputs: Sequence[Arrays]) -> list[Arrays]:
@@ -177,7 +177,7 @@ def test_an_input_that_has_to_be_a_number_of_the_networks(form: Form, tmp_path: 
     frame = {"x": x, "rate": np.array(RATE)}
     for stages in plans(compiled, random.Random(0)):
         for work in stages:
-            OptimisedModel(compiled.engine_folder, compiled.index).segment(work, threads=1).warm()
+            OptimisedModel(compiled.engine_folder, compiled.index).segment(work).warm()
         (found,) = in_stages(compiled, [frame], stages)
         np.testing.assert_allclose(found["y"], plain(path, [frame])[0]["y"], rtol=1e-4, atol=1e-4)
 

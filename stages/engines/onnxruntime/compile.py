@@ -119,7 +119,7 @@ def _whole_numbers(file: Path, graph: Graph) -> dict[str, int]:
     compared = compared_values(onnx.load(str(file), load_external_data=False).graph)
     if not compared:
         return {}
-    session = ort.InferenceSession(str(file), as_built_options(1, str(file.parent)), providers=["CPUExecutionProvider"])
+    session = ort.InferenceSession(str(file), as_built_options(str(file.parent)), providers=["CPUExecutionProvider"])
     inputs = [(tensor.name, tensor.shape, tensor.datatype) for tensor in graph.inputs]
     try:
         run_on_something(lambda feeds: session.run(None, feeds), inputs)
@@ -140,7 +140,7 @@ def _link(model_folder: Path, target: Path) -> None:
 
 
 def _optimise(model_folder: Path, target: Path, *, prepack: bool) -> None:
-    options = base_options(threads=1)
+    options = base_options()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
     options.optimized_model_filepath = str(target / MODEL_FILE)
     for key, value in (
@@ -178,7 +178,7 @@ def _specs(optimised: onnx.ModelProto, graph: Graph, folder: str, whole: Mapping
         if name and name not in shown
     )
     session = ort.InferenceSession(
-        exposed.SerializeToString(), as_built_options(1, folder), providers=["CPUExecutionProvider"]
+        exposed.SerializeToString(), as_built_options(folder), providers=["CPUExecutionProvider"]
     )
     names = [value.name for value in session.get_outputs()]
     inputs = [(tensor.name, tensor.shape, tensor.datatype) for tensor in graph.inputs]

@@ -31,7 +31,7 @@ def largest_magnitudes(
         cut.graph.node.append(helper.make_node("Abs", [name], [f"{name}:magnitude"]))
         cut.graph.node.append(helper.make_node("ReduceMax", [f"{name}:magnitude"], [output_name], keepdims=0))
         cut.graph.output.append(helper.make_tensor_value_info(output_name, 1, ()))
-    options = optimising_options(1, str(model.folder))
+    options = optimising_options(str(model.folder))
     session = ort.InferenceSession(cut.SerializeToString(), options, PROVIDERS)
     largest = [session.run(None, {name: frame[name] for name in whole.inputs}) for frame in frames]
     return {name: max(map(float, sizes)) for name, sizes in zip(tensors, zip(*largest, strict=True), strict=True)}

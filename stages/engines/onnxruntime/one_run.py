@@ -33,7 +33,7 @@ def run_once(asked: RunAsked) -> RunSeen:
     """The first try that runs. Where several are asked for, all are tried with noise before other values are."""
     path = Path(asked.file)
     session = ort.InferenceSession(
-        _with_outputs(path, asked.wanted), as_built_options(1, str(path.parent)), providers=["CPUExecutionProvider"]
+        _with_outputs(path, asked.wanted), as_built_options(str(path.parent)), providers=["CPUExecutionProvider"]
     )
     shown = [value.name for value in session.get_outputs()]
     reason, until_s = "", time.monotonic() + _PATIENCE_S

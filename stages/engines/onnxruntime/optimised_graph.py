@@ -74,7 +74,7 @@ def block_size() -> int:
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid(NCHWC, 1)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
     try:
-        session = ort.InferenceSession(model.SerializeToString(), base_options(1), providers=["CPUExecutionProvider"])
+        session = ort.InferenceSession(model.SerializeToString(), base_options(), providers=["CPUExecutionProvider"])
     except Exception:  # the engine's errors have no common class: a processor without blocked formats
         return 0
     image = np.zeros((1, BLOCK, 2, 1), np.float32)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,23 +21,18 @@ from stages.engines.fused import host
 from stages.engines.onnxruntime.covered import covered_operators
 from stages.engines.onnxruntime.options import optimising_options
 from stages.engines.onnxruntime.session import PROVIDERS
-from stages.engines.session import Array
+from stages.engines.session import Array, Threads
 
 _NODE_SUFFIX: Final = "_kernel_time"
 
 
 def ort_operator_times(
-    model: CleanModel,
-    segment: Segment,
-    threads: int,
-    feeds: Mapping[str, Array],
-    rounds: int,
-    cores: Sequence[int],
+    model: CleanModel, segment: Segment, threads: Threads, feeds: Mapping[str, Array], rounds: int
 ) -> tuple[float, ...]:
     """See `operator_times`."""
     graph = model.graph_of(segment)
     with tempfile.TemporaryDirectory() as folder:
-        options = _profiled(optimising_options(threads, str(model.folder), cores), Path(folder))
+        options = _profiled(optimising_options(str(model.folder), threads), Path(folder))
         session = ort.InferenceSession(model.cut(segment).SerializeToString(), options, PROVIDERS)
         for _ in range(1 + rounds):  # the first run allocates: it does not count
             session.run(segment.outputs, dict(feeds))

@@ -24,7 +24,7 @@ from shisha_rt.process.layout import Region
 from shisha_rt.tensors import NUMPY_OF, TensorSpec, size_bytes
 from stages.engines.onnxruntime.options import as_built_options, optimising_options
 from stages.engines.onnxruntime.parts import Boundaries, read_parts
-from stages.engines.session import Array, CpuClock
+from stages.engines.session import ONE_THREAD, Array, CpuClock, Threads
 from stages.jobs.noise import run_on_something
 
 _HERE: Final = "cpu"
@@ -45,40 +45,35 @@ class OptimisedModel:
         self.batch_axes = index.batch_axes
         self._boundaries = Boundaries(self._parts, [spec.name for spec in index.outputs])
 
-    def segment(
-        self, work: Sequence[Span], threads: int, cores: Sequence[int] = (), *, spin: bool = False
-    ) -> OptimisedSegment:
-        """Build one or more runs of layers as one session; `cores` and `spin` as in `base_options`."""
-        return OptimisedSegment(*self._session(work, threads, cores, many=False, spin=spin), self._layout)
+    def segment(self, work: Sequence[Span], threads: Threads = ONE_THREAD) -> OptimisedSegment:
+        """Build one or more runs of layers as one session."""
+        ends = self._parts.inputs, self._parts.outputs
+        return OptimisedSegment(*self._session(work, ends, threads), self._layout)
 
-    def segment_of_many(
-        self, work: Sequence[Span], threads: int, cores: Sequence[int] = (), *, spin: bool = False
-    ) -> SegmentOfMany:
+    def segment_of_many(self, work: Sequence[Span], threads: Threads = ONE_THREAD) -> SegmentOfMany:
         """The same for any number of frames in one run; of layers that may (see `model.batches`)."""
-        return SegmentOfMany(*self._session(work, threads, cores, many=True, spin=spin))
+        return SegmentOfMany(*self._session(work, (self._parts.inputs_of_many, self._parts.outputs_of_many), threads))
 
     def _session(
-        self, work: Sequence[Span], threads: int, cores: Sequence[int], *, many: bool, spin: bool
+        self, work: Sequence[Span], ends: tuple[Mapping[str, bytes], Mapping[str, bytes]], threads: Threads
     ) -> tuple[ort.InferenceSession, list[TensorSpec], list[TensorSpec], int]:
-        """With its inputs, its outputs and the bytes of its weights."""
+        """With its inputs, its outputs and the bytes of its weights. `ends`: what the model says of these, by name."""
         parts = self._parts
         layers = {layer for first, last in work for layer in range(first, last + 1)}
         here = [node for node in parts.nodes if node.layer in layers]
         read = dict.fromkeys(name for node in here for name in node.reads)
         constants = [parts.constants[name] for name in read if name in parts.constants]
         inputs, outputs = ([self._specs[name] for name in names] for names in self._boundaries.of(work))
-        of_many = parts.inputs_of_many, parts.outputs_of_many
-        end_parts = of_many if many else (parts.inputs, parts.outputs)
         model = (
             parts.header,
             *(node.part for node in here),
             *(constant.part for constant in constants),
-            *(end_parts[0][spec.name] for spec in inputs),
-            *(end_parts[1][spec.name] for spec in outputs),
+            *(ends[0][spec.name] for spec in inputs),
+            *(ends[1][spec.name] for spec in outputs),
         )
         session = ort.InferenceSession(
             b"".join(model),
-            self._options(threads, self._folder, cores, spin=spin),
+            self._options(self._folder, threads),
             providers=["CPUExecutionProvider"],
         )
         return session, inputs, outputs, sum(constant.size_bytes for constant in constants)

@@ -24,18 +24,16 @@ from stages.engines.bfloat16 import with_casts, with_rounding
 from stages.engines.bound_arrays import SegmentEnds
 from stages.engines.int8 import in_integers
 from stages.engines.onnxruntime.options import as_built_options, optimising_options
-from stages.engines.session import Array, Bound
+from stages.engines.session import ONE_THREAD, Array, Bound, Threads
 
 PROVIDERS: Final = ["CPUExecutionProvider"]
 
 
-def ort_session(
-    model: CleanModel, segment: Segment, precision: Precision, threads: int, cores: Sequence[int] = ()
-) -> OrtSession:
+def ort_session(model: CleanModel, segment: Segment, precision: Precision, threads: Threads = ONE_THREAD) -> OrtSession:
     """Raises ValueError for an operator that is not computed in the precision."""
     cut = session_model(model, segment, precision).SerializeToString()
     to_options = as_built_options if precision == "int8" else optimising_options
-    options = to_options(threads, str(model.folder), cores)
+    options = to_options(str(model.folder), threads)
     return OrtSession(ort.InferenceSession(cut, options, PROVIDERS), model, segment)
 
 

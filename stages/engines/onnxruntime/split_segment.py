@@ -21,20 +21,21 @@ from stages.built.split_model import SplitStageModel
 from stages.engines.onnxruntime.optimised_graph import block_size, read_optimised
 from stages.engines.onnxruntime.options import as_built_options, optimising_options
 from stages.engines.onnxruntime.session import PROVIDERS, OrtSession
+from stages.engines.session import ONE_THREAD, Threads
 from stages.engines.session_stage import SessionStage
 
 
 def split_segment(
-    folder: Path, index: ModelIndex, work: Sequence[Span], split: Split, threads: int, cores: Sequence[int] = ()
+    folder: Path, index: ModelIndex, work: Sequence[Span], split: Split, threads: Threads = ONE_THREAD
 ) -> ShardStage:
-    """Build a shard, or the join and the layers behind it; `cores` as in `base_options`.
+    """Build a shard, or the join and the layers behind it.
 
     Raises ValueError for a split that cannot be, and whatever the engine raises.
     """
     split_model = SplitStageModel(_whole(folder), index, split, work, block_size())
     segment = split_model.segment("")
     to_options = optimising_options if index.form == "as_is" else as_built_options
-    options = to_options(threads, str(folder), cores)
+    options = to_options(str(folder), threads)
     session = ort.InferenceSession(split_model.model.cut(segment).SerializeToString(), options, PROVIDERS)
     ends = [split_model.model.graph.tensors[name] for name in (*segment.inputs, *segment.outputs)]
     weight_bytes = split_model.model.weight_bytes(segment)

@@ -23,19 +23,15 @@ from shisha_rt.placement.segments import Segment
 from stages.built.clean_model import CleanModel
 from stages.engines.bound_arrays import SegmentEnds
 from stages.engines.openvino.threads import THREADS, stay_where_put
-from stages.engines.session import Array, Bound
+from stages.engines.session import Array, Bound, Threads
 
 _PRECISIONS: Final[dict[Precision, str]] = {"fp32": "f32", "bf16": "bf16"}
 
 
-def openvino_session(
-    model: CleanModel, segment: Segment, precision: Precision, threads: int, cores: Sequence[int] = ()
-) -> OpenVinoSession:
-    """`cores` as in `build_session`. Raises Failure where OpenVINO is not installed, or the processor does not have the
-    precision.
-    """
+def openvino_session(model: CleanModel, segment: Segment, precision: Precision, threads: Threads) -> OpenVinoSession:
+    """Raises Failure where OpenVINO is not installed, or the processor does not have the precision."""
     cut = model.with_weights(model.cut(segment))
-    return OpenVinoSession(CompiledNetwork(cut, precision, threads, cores), model, segment)
+    return OpenVinoSession(CompiledNetwork(cut, precision, threads), model, segment)
 
 
 def compile_network(
@@ -63,16 +59,13 @@ def compile_network(
 
 
 class CompiledNetwork:
-    """A network that OpenVINO has compiled; its threads beyond the caller's run on `cores` (see `build_session`)."""
+    """A network that OpenVINO has compiled."""
 
-    def __init__(
-        self, network: onnx.ModelProto | Path, precision: Precision, threads: int, cores: Sequence[int] = ()
-    ) -> None:
-        self._compiled = compile_network(network, precision, threads)
+    def __init__(self, network: onnx.ModelProto | Path, precision: Precision, threads: Threads) -> None:
+        self._compiled = compile_network(network, precision, threads.count)
         self._cores: tuple[int, ...] = ()
-        if threads > 1:
-            beyond = cores[1:] if threads == len(cores) else cores
-            self._cores = tuple(beyond or os.sched_getaffinity(os.getpid()))
+        if threads.count > 1:
+            self._cores = tuple(threads.others_cores or os.sched_getaffinity(os.getpid()))
         self._has_run = False
 
     def request(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Any:

@@ -24,23 +24,21 @@ from stages.engines.bound_arrays import check_fits
 from stages.engines.moved import moved
 from stages.engines.onnxruntime.segment import OptimisedSegment
 from stages.engines.openvino.session import CompiledNetwork, load_openvino
-from stages.engines.session import Array
+from stages.engines.session import Array, Threads
 from stages.jobs.noise import run_on_something
 
 
 class WholeOnOpenVino:
-    """One shape of the network on `threads` threads; `cores` as in `build_session`, `layout` as in `OptimisedModel`.
+    """One shape of the network; `layout` as in `OptimisedModel`.
 
     Raises Failure where OpenVINO is not installed, and whatever it raises for a network that it does not run.
     """
 
-    def __init__(
-        self, folder: Path, index: ModelIndex, layout: int, threads: int, cores: Sequence[int], weight_bytes: int
-    ) -> None:
+    def __init__(self, folder: Path, index: ModelIndex, layout: int, threads: Threads, weight_bytes: int) -> None:
         self.inputs, self.outputs = index.inputs, index.outputs
         ends = (*self.inputs, *self.outputs)
         self.frame_bytes = weight_bytes + sum(spec.size_bytes for spec in ends)
-        self._compiled = CompiledNetwork(folder / CLEAN_FILE, "fp32", threads, cores)
+        self._compiled = CompiledNetwork(folder / CLEAN_FILE, "fp32", threads)
         self._layout = layout
         self._bound: dict[int, tuple[Any, Sequence[Array]]] = {}  # requests, with the memory that they refer to
 

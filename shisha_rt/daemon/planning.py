@@ -16,7 +16,6 @@ from shisha_rt.core.tuning.candidates import MOST_MEASURED_BATCH
 from shisha_rt.core.tuning.choice import Basis, Choice
 from shisha_rt.core.tuning.cores import Cores
 from shisha_rt.core.tuning.run import SearchOptions
-from shisha_rt.core.tuning.state import Profiles
 from shisha_rt.core.tuning.tuning import Tuning
 from shisha_rt.daemon.prepared import Planning, PreparedModel
 from shisha_rt.machine.host.cores import usable_cores
@@ -68,7 +67,6 @@ def _choice(prepared: PreparedModel, rules: PlanRules, engines: tuple[StageEngin
     ready, planning = prepared.ready, prepared.planning
     begins_anew = planning.fresh or planning.strategy == "seed"
     kept = {} if begins_anew else plan_store.load_plans(plans_file(), ready.compiled.key)
-    unknown = Profiles.COMING if planning.strategy == "guided" else Profiles.UNWANTED
     basis = Basis(
         planning.objective,
         planning.replicate,
@@ -80,7 +78,7 @@ def _choice(prepared: PreparedModel, rules: PlanRules, engines: tuple[StageEngin
         spare_bytes=_PART_OF_MEMORY * psutil.virtual_memory().available,
         partial=ready.partial,
         target_s=planning.target_s,
-        profiles=unknown if prepared.costs is None else Profiles.KNOWN,
+        profiles=prepared.profiles,
         by_costs=prepared.by_costs,
     )
     weights = [layer.weight for layer in ready.compiled.layers]

@@ -17,6 +17,7 @@ import msgspec
 
 from shisha_rt.checked import shown
 from shisha_rt.core.tuning import tuner_messages as tm
+from shisha_rt.core.tuning.state import Profiles
 from shisha_rt.costs.costs_file import costs_object
 from shisha_rt.costs.engine_trials import EnginesTried, why_not
 from shisha_rt.costs.layer_costs import LayerCosts
@@ -134,9 +135,11 @@ def planned(ready: ModelOnMachine, planning: Planning, stored: LayerCosts | Plac
     machine = ready.machine
     searches = planning.strategy != "seed" and planning.scheme is None
     splits = priced_splits(ready) if searches and stored is not None else ()  # by formulas it takes long to price them
+    unknown = Profiles.COMING if planning.strategy == "guided" else Profiles.UNWANTED
     prepared = PreparedModel(
         ready,
         planning,
+        unknown if stored is None else Profiles.KNOWN,
         None if stored is None else told_costs(stored, machine.time_scale, *splits),
         pacing=stored if machine.timing == "modelled" else None,
     )

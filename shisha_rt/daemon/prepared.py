@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from shisha_rt.core.tuning.state import Profiles
 from shisha_rt.core.tuning.tuner_messages import ToTuner
-from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.engine_trials import EnginesTried
 from shisha_rt.daemon.settings import ONLY_VERSION, Settings
 from shisha_rt.machine.machine import Machine
@@ -19,6 +19,7 @@ from shisha_rt.plan.rate import AnyObjective, Objective
 from shisha_rt.planner.strategies import SchemeName, as_scheme
 
 if TYPE_CHECKING:
+    from shisha_rt.costs.costs import Costs
     from shisha_rt.costs.layer_costs import LayerCosts
     from shisha_rt.papers.partitiontuner.processors import ProcessorCosts
     from shisha_rt.placement.placed_costs import PlacedCosts
@@ -70,15 +71,16 @@ class Preparation:
 class PreparedModel:
     """A model on a machine, and all that has been thought out before it is served (see `prepare`).
 
-    `costs`: of its layers, as trials measure them; None where they are not known yet, or not wanted. `by_costs`: the
-    best plans by these, or the schedule of a scheme. `pacing`: by which `timing = "modelled"` paces. `others_ratio`:
-    the largest part of the cores that others took while something of the costs was measured. `told_first`: what a tuner
-    has to hear before it searches. `engines`: what each makes of the whole network, where several may serve it and that
-    is known already.
+    `profiles`: whether it is known what layers cost. `costs`: what they do, as trials measure it, where that is known
+    and still to be planned by. `by_costs`: the best plans by these, or the schedule of a scheme. `pacing`: by which
+    `timing = "modelled"` paces. `others_ratio`: the largest part of the cores that others took while something of the
+    costs was measured. `told_first`: what a tuner has to hear before it searches. `engines`: what each makes of the
+    whole network, where several may serve it and that is known already.
     """
 
     ready: ModelOnMachine
     planning: Planning
+    profiles: Profiles = Profiles.UNWANTED
     costs: Costs | None = None
     by_costs: Mapping[Objective, Plan] = field(default_factory=dict)
     pacing: LayerCosts | PlacedCosts | None = None
@@ -88,6 +90,6 @@ class PreparedModel:
     version: str = ONLY_VERSION
 
     @property
-    def without_weights(self) -> PreparedModel:
-        """The same without the values that whoever read the model's file still holds."""
-        return replace(self, ready=replace(self.ready, compiled=self.ready.compiled.without_weights))
+    def for_serving(self) -> PreparedModel:
+        """The same without what only planning needs: weights that the model's reader holds, and costs."""
+        return replace(self, ready=replace(self.ready, compiled=self.ready.compiled.without_weights), costs=None)

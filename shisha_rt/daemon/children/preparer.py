@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
     except OSError as error:
         say(error)
     else:
-        say(prepared.without_weights)
+        say(prepared.for_serving)
         os.nice(_NICENESS)
         say(plans_for_others(prepared))
     channel.wait()  # until the daemon, which has heard it, ends this process

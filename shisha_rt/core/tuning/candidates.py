@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from shisha_rt.costs.engine_trials import EnginesTried, EngineTrial, far_slower
+from shisha_rt.core.tuning.choice import Choice
+from shisha_rt.costs.engine_trials import EngineTrial, far_slower
 from shisha_rt.costs.profiles import DISTURBED
 from shisha_rt.machine.machine import Machine
 from shisha_rt.plan.engine import DEFAULT_ENGINE, ENGINES, EngineName, StageEngine
@@ -36,26 +37,17 @@ class Candidate:
 
 
 def candidates(
-    machine: Machine,
-    available: Collection[str],
-    layer_count: int,
-    objective: Objective,
-    engines: Sequence[StageEngine],
-    tried: EnginesTried | None,
-    *,
-    further: Plan | None = None,
-    spare_bytes: float = math.inf,
-    most_batch: int = 1,
-    target_s: float = math.inf,
+    choice: Choice, available: Collection[str], objective: Objective, engines: Sequence[StageEngine]
 ) -> list[Candidate]:
-    """Candidates over `available` places, the most promising first.
+    """Candidates over `available` places, the most promising first; the best by costs of layers is one, if it is known.
 
-    `engines`: those that may be used. `further`: the best by costs of layers, if it is known. `spare_bytes`: memory
-    that an engine may take for weights of its own. Copies whose runs have several frames are among them where a trial
-    took less for each; not where a run, and one before it, would take longer than `target_s`. An engine is left out
-    that took far longer than another for the whole network, on as many threads, while nobody disturbed them.
+    `engines`: those that may be used. One is left out that took far longer than another for the whole network, on as
+    many threads, while nobody disturbed them, and one whose own form of the weights there is no memory for. Copies
+    whose runs have several frames are among them where a trial took less for each; not where a run, and one before it,
+    would take longer than the target.
     """
     whole = []
+    machine, tried, further = choice.machine, choice.tried, choice.by_costs.get(objective)
     calm = tried if tried is not None and tried.others_ratio <= DISTURBED else None
     for teams in _shapes(machine, available):
         for engine in engines:
@@ -66,17 +58,19 @@ def candidates(
             spins = engine == _SPINNING
             if spins and (objective != "latency" or len(teams) > 1 or len(teams[0]) == 1):
                 continue
-            if trial is not None and engine == "openvino" and trial.private_bytes * len(teams) > spare_bytes:
+            if trial is not None and engine == "openvino" and trial.private_bytes * len(teams) > choice.spare_bytes:
                 continue
             frame_s = None if trial is None else trial.time_s(threads)
             predicted_s = math.inf if frame_s is None else frame_s / (len(teams) if objective == "throughput" else 1)
-            plan = Plan((Stage(((0, layer_count - 1),), teams, engine=engine),))
+            plan = Plan((Stage(((0, choice.layer_count - 1),), teams, engine=engine),))
             whole.append(Candidate(plan, _name(engine, teams), predicted_s))
             if objective == "throughput" and engine == DEFAULT_ENGINE and len(teams[0]) == 1 and trial is not None:
                 whole += [
                     _in_runs(whole[-1], batch, trial)
                     for batch in _BATCHES
-                    if batch <= most_batch and trial.batched_s < math.inf and 2 * batch * trial.batched_s <= target_s
+                    if batch <= choice.most_batch
+                    and trial.batched_s < math.inf
+                    and 2 * batch * trial.batched_s <= choice.target_s
                 ]
     whole.sort(key=lambda candidate: candidate.predicted_s)
     if further is not None and all(candidate.plan != further for candidate in whole):

@@ -182,18 +182,7 @@ class Contests:
         """Try all candidates against the live plan; False where there is none to try."""
         live, over, choice = self._serving.live, self._serving.available, self._choice
         assert live is not None
-        found = candidates(
-            choice.machine,
-            over,
-            choice.layer_count,
-            objective,
-            self.engines,
-            choice.tried,
-            further=choice.by_costs.get(objective),
-            spare_bytes=choice.spare_bytes,
-            most_batch=choice.most_batch,
-            target_s=choice.target_s,
-        )
+        found = candidates(choice, over, objective, self.engines)
         others = [one for one in found if one.plan != live[1] and choice.fits(one.plan, over)]
         name = next((one.name for one in found if one.plan == live[1]), "the plan that served")
         return self._start(objective, name, others)

@@ -10,7 +10,7 @@ from shisha_rt.core.tuning.profiler_messages import ModelProfiled, NotProfiled
 from shisha_rt.core.tuning.run import SearchOptions, SearchRun
 from shisha_rt.core.tuning.state import State
 from shisha_rt.costs.engine_trials import EnginesTried, usable, why_not
-from shisha_rt.plan.form import written
+from shisha_rt.plan.form import unfolded, written
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.planner.strategies import DEFAULT_ALPHA, DEFAULT_BALANCE
@@ -20,13 +20,15 @@ if TYPE_CHECKING:
 
 
 def trial_record(
-    search: SearchRun, number: int, epoch: int | None, plan: Plan, verdict: str, measurement: Measurement, trouble: str
+    search: SearchRun, epoch: int | None, verdict: str, measurement: Measurement, trouble: str
 ) -> event_log.TrialJudged:
+    """The trial that has just been judged."""
     assert search.trying is not None
+    plan = unfolded(search.trying.stages)
     ran = measurement.can_run
     return event_log.TrialJudged(
         run=search.number,
-        trial=number,
+        trial=search.trials - 1,
         proposal=None if search.proposal is None else f"{Owner.TUNER.value} {search.proposal}",
         epoch=epoch,
         plan=str(plan),

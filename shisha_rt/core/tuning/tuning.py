@@ -460,10 +460,10 @@ class Tuning:
         plan = unfolded(search.trying.stages)
         self.measuring.repeatability.observe(plan, measurement)
         measurement = self.measuring.repeatability.widen(measurement)
-        number, moves = search.trials, search.moves_to(plan)
+        moves = search.moves_to(plan)
         verdict = search.judge(plan, measurement)
         self.trials, self.moves = self.trials + 1, self.moves + moves
-        self._outbox.write(trial_record(search, number, live[0] if live else None, plan, verdict, measurement, trouble))
+        self._outbox.write(trial_record(search, live[0] if live else None, verdict, measurement, trouble))
         self._outbox.decide(CountTrial(verdict, moves))
         search.trying = None
         self._tell(tm.Measured(search.number, measurement))

@@ -379,14 +379,8 @@ class Daemon:
             self._profile()
 
     def _profile(self, *, renew: bool = False) -> None:
-        tuning, down = self.shell.cores.tuning, self.shell.cores.lifecycle.places.down
-        for event in self._children.profile(
-            self._far.links.planned_by,
-            down,
-            replicate=tuning.choice.replicate,
-            renew=renew,
-            engines=tuning.choice.tries_engines,
-        ):
+        choice, down = self.shell.cores.tuning.choice, self.shell.cores.lifecycle.places.down
+        for event in self._children.profile(self._far.links.planned_by, down, choice, renew=renew):
             self._take(event)
 
     def _check_start(self, on_ready: Callable[[], None]) -> bool:

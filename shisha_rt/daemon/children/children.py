@@ -10,6 +10,7 @@ from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning import placer_messages as pm
 from shisha_rt.core.tuning import profiler_messages as fm
 from shisha_rt.core.tuning import tuner_messages as tm
+from shisha_rt.core.tuning.choice import Choice
 from shisha_rt.costs.links import HostLink
 from shisha_rt.daemon.children.child_link import ChildLink
 from shisha_rt.daemon.children.plan_writer import PlanWriter
@@ -72,18 +73,12 @@ class Children:
         return self._profiler is not None and not self._profiled
 
     def profile(
-        self,
-        far: Mapping[str, HostLink],
-        down: Collection[str],
-        *,
-        replicate: bool,
-        renew: bool = False,
-        engines: bool = False,
+        self, far: Mapping[str, HostLink], down: Collection[str], choice: Choice, *, renew: bool = False
     ) -> Iterator[object]:
         """Begin to measure what layers cost, and to plan by that, over links of `far`; yields what comes at once.
 
-        Nothing is measured on places that are `down`. `renew`: also what is known, but was measured while others had
-        the cores. `engines`: they are tried on the whole network first.
+        Nothing is measured on places that are `down`. Engines are tried on the whole network first, where that says something of what may be chosen.
+        `renew`: also what is known, but was measured while others had the cores.
         """
         self._profiled, self._profilers_died = False, 0
         if self._profiler is not None:
@@ -93,7 +88,7 @@ class Children:
             compiled.model.name,
             tuple((str(shape.model_folder), str(shape.engine_folder)) for shape in compiled.each),
             self._ready.teams,
-            replicate,
+            choice.replicate,
             machine.name,
             machine.source,
             machine.memories,
@@ -103,7 +98,7 @@ class Children:
             dict(far),
             machine.spare.union(down),
             renew,
-            engines,
+            choice.tries_engines,
         )
         line = fm.TO_PROFILER, fm.FROM_PROFILER
         try:

@@ -21,7 +21,7 @@ from shisha_rt.placement.check import Cost, cost
 from shisha_rt.placement.duet import DEFAULT_X
 from shisha_rt.placement.problem import Problem
 from shisha_rt.placement.problem_file import parse_problem
-from shisha_rt.placement.schedule_form import schedule_object
+from shisha_rt.placement.schedule import schedule_object
 from shisha_rt.placement.solution import PlacementSolution
 from shisha_rt.placement.solver_names import SolverName
 from shisha_rt.planner.strategies import Execution, SplitMethod, SplitObjective, SplitVariable

@@ -14,6 +14,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 from shisha_rt.placement.branches import Items, Level, nodes_of, structure
 from shisha_rt.placement.check import groups_in_use
@@ -160,3 +161,27 @@ class _Scheduling:
             else:
                 self._node_s[first] += move.cost_s
         return before_s
+
+
+def schedule_object(problem: Problem, schedule: Schedule) -> dict[str, Any]:
+    """As `place --json` writes it: `makespan_s`, and the sections in turn; the lanes of one run at the same time."""
+
+    def partition(partition: Partition) -> dict[str, Any]:
+        return {
+            "device": problem.devices[partition.device],
+            "nodes": [problem.nodes[node].name for node in partition.nodes],
+            "start_s": partition.start_s,
+            "end_s": partition.end_s,
+        }
+
+    return {
+        "makespan_s": schedule.makespan_s,
+        "schedule": [
+            {
+                "start_s": section.start_s,
+                "end_s": section.end_s,
+                "lanes": [[partition(scheduled) for scheduled in lane] for lane in section.lanes],
+            }
+            for section in schedule.sections
+        ],
+    }

@@ -19,14 +19,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 from shisha_rt.core.lifecycle import events as ev
 from shisha_rt.core.lifecycle import instructions as do
 from shisha_rt.core.lifecycle.crashes import Crashes
 from shisha_rt.core.lifecycle.instructions import Ending
-from shisha_rt.core.lifecycle.loading import Loading
 from shisha_rt.core.lifecycle.places import Places
 from shisha_rt.core.lifecycle.policy import Policy
 from shisha_rt.core.lifecycle.records import Epoch, QueuedPlan, WorkerState
@@ -65,7 +64,7 @@ class Epochs:
         self._story = story
         self._emit = emit
         self._replan_at_s = 0.0
-        self._loading = Loading(places.workers)
+        self._loading = _Loading(places.workers)
         self._of_plan: tuple[Plan | None, frozenset[str], frozenset[str]] = None, frozenset(), frozenset()
         self._crashes = Crashes(policy.crashes_per_stage)
         self._closed = False
@@ -436,6 +435,42 @@ class Epochs:
 
     def _step(self, epoch: Epoch, action: str) -> None:
         epoch.phase = step(EPOCH, "epoch", epoch.number, epoch.phase, action, self._story)
+
+
+class _Loading:
+    """By when workers are to have loaded what they were asked for. There may be thousands: most events look at none.
+
+    The earliest of all these times is found anew only when some have gone.
+    """
+
+    def __init__(self, workers: Mapping[int, WorkerState]) -> None:
+        self._workers = workers
+        self._by_s = math.inf
+        self._fewer = False
+
+    def ask(self, worker: WorkerState, epoch: int, stage: int, until_s: float) -> None:
+        worker.loading[epoch, stage] = until_s
+        self._by_s = min(self._by_s, until_s)
+
+    def note_fewer(self) -> None:
+        """Some worker has loaded a stage, need not any more, or is gone."""
+        self._fewer = True
+
+    def late(self, now: float) -> list[WorkerState]:
+        """The workers that have not loaded in time."""
+        if now < self._by_s:
+            return []
+        self._fewer = True
+        return [worker for worker in self._workers.values() if any(until <= now for until in worker.loading.values())]
+
+    def wake_times(self) -> list[float]:
+        """The earliest of those of workers that are not killed; none: nothing is being loaded."""
+        if self._fewer:
+            untils = (
+                until for worker in self._workers.values() if not worker.killed for until in worker.loading.values()
+            )
+            self._by_s, self._fewer = min(untils, default=math.inf), False
+        return [self._by_s] if self._by_s < math.inf else []
 
 
 def _told(faults: list[str]) -> str:

@@ -23,7 +23,7 @@ from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning.candidates import Candidate, candidates
 from shisha_rt.core.tuning.choice import Choice
 from shisha_rt.core.tuning.duel import Duel, DuelResult, Verdict
-from shisha_rt.core.tuning.outbox import TuningOutbox
+from shisha_rt.core.tuning.instructions import TuningOutbox
 from shisha_rt.core.tuning.state import Intent, Purpose, Serving
 from shisha_rt.costs.engine_trials import usable
 from shisha_rt.plan.engine import DEFAULT_ENGINE, StageEngine

@@ -1,4 +1,4 @@
-"""What tuning and placing have done for them, besides the proposals that go to the lifecycle. Values only."""
+"""What tuning and placing decide: proposals for the lifecycle, and what is to be done for them."""
 
 from __future__ import annotations
 
@@ -65,3 +65,26 @@ Decision: TypeAlias = (
     | CountTrial
     | CountSolve
 )
+
+
+class TuningOutbox:
+    """What a planning core has in hand: the time of the event that it handles, and what it has decided so far."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self._number = 0
+        self._decided: list[Decision] = []
+
+    def next_number(self) -> int:
+        self._number += 1
+        return self._number
+
+    def decide(self, decision: Decision) -> None:
+        self._decided.append(decision)
+
+    def write(self, record: Record) -> None:
+        self._decided.append(Write(record))
+
+    def take(self) -> list[Decision]:
+        decided, self._decided = self._decided, []
+        return decided

@@ -26,8 +26,7 @@ from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning import placer_messages as pm
 from shisha_rt.core.tuning.device_ratios import DeviceRatios
 from shisha_rt.core.tuning.greedy_placement import GreedyPlacement
-from shisha_rt.core.tuning.instructions import CountSolve, Decision, TellPlacer
-from shisha_rt.core.tuning.outbox import TuningOutbox
+from shisha_rt.core.tuning.instructions import CountSolve, Decision, TellPlacer, TuningOutbox
 from shisha_rt.core.tuning.placer_queue import DEATHS, PlacerQueue
 from shisha_rt.core.tuning.state import Searching, Serving
 from shisha_rt.plan.form import brief

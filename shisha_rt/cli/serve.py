@@ -7,12 +7,10 @@ import inspect
 import json
 import logging
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -21,6 +19,7 @@ from shisha_rt.cli.completion import offer, offer_machines, offer_models
 from shisha_rt.cli.options import Dims, Groups, ManyShapes, parse_dims, parse_shapes, progress
 from shisha_rt.daemon.settings import Settings, check_built, check_cluster, engine_of, read_settings, setting_keys
 from shisha_rt.endpoint import default_endpoint
+from shisha_rt.process.parent import sigterm_ends_a_start
 
 if TYPE_CHECKING:
     from shisha_rt.daemon.front.web import Web
@@ -106,11 +105,11 @@ def serve(
     logging.basicConfig(level=log[0], format=log[1])
     manager = ServiceManager(os.environ)  # before any other process is started
     if names_several(source):
-        with _sigterm_ends_a_start(), contextlib.closing(manager):
-            _serve_several(context.params, manager, log, fresh=fresh)
+        with sigterm_ends_a_start(), contextlib.closing(manager):
+            _serve_several(context.params, manager, log)
         return
-    with _sigterm_ends_a_start(), contextlib.closing(manager):
-        daemon = _daemon(context.params, manager, log, fresh=fresh)
+    with sigterm_ends_a_start(), contextlib.closing(manager):
+        daemon = _daemon(context.params, manager, log)
 
         def announce() -> None:
             line = {"ready": True, "endpoint": daemon.gateway.endpoint, "metrics": daemon.metrics_page}
@@ -148,7 +147,7 @@ class _StartProgress:
             print(f"starting for {now_s - self._started_s:.0f} s: {message}", file=sys.stderr, flush=True)
 
 
-def _daemon(options: Mapping[str, Any], manager: ServiceManager, log: tuple[int, str], *, fresh: bool) -> Daemon:
+def _daemon(options: Mapping[str, Any], manager: ServiceManager, log: tuple[int, str]) -> Daemon:
     """The daemon that the options ask for; nothing is left behind where it cannot be had. `log`: level and format."""
     from shisha_rt.daemon.children.preparer_link import PreparerLink
 
@@ -158,6 +157,7 @@ def _daemon(options: Mapping[str, Any], manager: ServiceManager, log: tuple[int,
         leaving.callback(preparer.close)
         settings = settings_of(options)  # all that a daemon file may say, too
         from shisha_rt.daemon.host_share import share_of
+        from shisha_rt.daemon.prepared import Preparation
         from shisha_rt.daemon.start import start_daemon
 
         share = share_of(settings)
@@ -165,13 +165,14 @@ def _daemon(options: Mapping[str, Any], manager: ServiceManager, log: tuple[int,
         check_cluster(settings.ray, share.machine)
         engine_of(settings, share.machine)  # raises for one that cannot be had
         share.say()
-        daemon = start_daemon(settings, share, preparer, manager, log, tell, fresh=fresh)
+        asked = Preparation(settings, share.machine, options["fresh"])
+        daemon = start_daemon(asked, share, preparer, manager, log, tell)
         leaving.pop_all()  # it is the daemon's now
     tell(f"starting {len(share.machine.usual)} workers")
     return daemon
 
 
-def _serve_several(options: Mapping[str, Any], manager: ServiceManager, log: tuple[int, str], *, fresh: bool) -> None:
+def _serve_several(options: Mapping[str, Any], manager: ServiceManager, log: tuple[int, str]) -> None:
     """Serve several models until told to stop: each by a daemon of its own, all at one address."""
     from shisha_rt.daemon.host_share import share_of
     from shisha_rt.repository.entries import entries_of
@@ -182,7 +183,7 @@ def _serve_several(options: Mapping[str, Any], manager: ServiceManager, log: tup
     for entry in entries:
         engine_of(entry.settings, share.machine)  # raises for one that cannot be had
     share.say()
-    host = ModelHost(settings, entries, share, log, manager, fresh=fresh)
+    host = ModelHost(settings, entries, share, log, manager, fresh=options["fresh"])
 
     def announce() -> None:
         line = {"ready": True, "endpoint": host.front.endpoint, "metrics": host.metrics_page}
@@ -216,17 +217,3 @@ def _plain(value: object) -> object:
     if isinstance(value, list | tuple):
         return tuple(value) or None
     return str(value) if isinstance(value, Path) else value
-
-
-@contextlib.contextmanager
-def _sigterm_ends_a_start() -> Iterator[None]:
-    """Before the daemon's loop takes signals there is nothing to answer yet, and whatever was begun is put away."""
-
-    def end(_number: int, _frame: FrameType | None) -> None:
-        raise SystemExit(0)
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -98,7 +98,7 @@ def parse_costs(text: bytes | str, source: str) -> Costs:
     rows_s = _rows(file, source)
     _check_sizes(file, rows_s, source)
     check_tensors(file.tensors, len(file.layers), source)
-    check_links(file.links, [place.host for place in file.places], bool(file.tensors), source)
+    check_links(file.links, [place.host for place in file.places], file.tensors, source)
     costs = Costs(
         layers=tuple(CostLayer(x.name, x.weight, x.weight_bytes, x.live_bytes) for x in file.layers),
         places=tuple(CostPlace(x.name, x.rank, x.memory_bytes, x.host) for x in file.places),

@@ -73,7 +73,9 @@ def check_tensors(tensors: Sequence[TensorEntry], layer_count: int, source: str)
                 raise BadInput(f"{where}.readers has {reader} twice, expected it once", Error.WRONG_VALUE)
 
 
-def check_links(links: Sequence[LinkEntry], hosts: Sequence[str | None], has_tensors: bool, source: str) -> None:
+def check_links(
+    links: Sequence[LinkEntry], hosts: Sequence[str | None], tensors: Sequence[TensorEntry], source: str
+) -> None:
     """Raise BadInput for more than one link to a host, or one to a host without places."""
     known = list(dict.fromkeys(host for host in hosts if host is not None))
     seen: dict[str, int] = {}
@@ -85,7 +87,7 @@ def check_links(links: Sequence[LinkEntry], hosts: Sequence[str | None], has_ten
         other = seen.setdefault(link.host, i)
         if other != i:
             raise BadInput(f"{where} is that of links[{other}]: expected each host once", Error.WRONG_VALUE)
-    if links and not has_tensors:
+    if links and not tensors:
         raise BadInput(
             f"{source}: has `links` without `tensors`, expected what passes between layers, too", Error.WRONG_VALUE
         )

@@ -288,7 +288,7 @@ class Daemon:
 
     def _profiler_said(self, said: ProfilerSaid) -> None:
         if isinstance(said.message, ModelProfiled):
-            self._recalibration.measured(said.message.others_ratio, complete=not said.message.left_out)
+            self._recalibration.measured(said.message.others_ratio, said.message.left_out)
         self.shell.hears[ProfilerSaid](said)
 
     def _take(self, event: object) -> None:

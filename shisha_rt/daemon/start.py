@@ -7,32 +7,29 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from shisha_rt.daemon.front.addresses import addresses_of
-from shisha_rt.daemon.prepared import Preparation
 
 if TYPE_CHECKING:  # what is not wanted before the model is prepared
     from shisha_rt.daemon.children.preparer_link import PreparerLink
     from shisha_rt.daemon.host_share import HostShare
+    from shisha_rt.daemon.prepared import Preparation
     from shisha_rt.daemon.server import Daemon
     from shisha_rt.daemon.service_manager import ServiceManager
-    from shisha_rt.daemon.settings import Settings
 
 
 def start_daemon(
-    settings: Settings,
+    asked: Preparation,
     share: HostShare,
     preparer: PreparerLink,
     manager: ServiceManager,
     log: tuple[int, str],
     tell: Callable[[str], None],
-    *,
-    fresh: bool,
 ) -> Daemon:
     """The daemon, to which `share` and `preparer` belong from now on; they stay the caller's if it cannot be had.
 
     `log`: level and format. Raises BadInput and Failure.
     """
+    settings, joined = asked.settings, None
     addresses = addresses_of(settings)
-    asked, joined = Preparation(settings, share.machine, fresh), None
     with contextlib.ExitStack() as leaving:
         if settings.ray is None:
             preparer.ask(asked, log)

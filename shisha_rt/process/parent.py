@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from types import FrameType
 from typing import Final
 
 from shisha_rt.process.channel import BEAT_EVERY_S, Channel
@@ -54,3 +56,17 @@ def show_life(channel: Channel) -> None:
             time.sleep(BEAT_EVERY_S)
 
     threading.Thread(target=beat, name="signs of life", daemon=True).start()
+
+
+@contextlib.contextmanager
+def sigterm_ends_a_start() -> Iterator[None]:
+    """Before a daemon's loop takes signals there is nothing to answer yet, and whatever was begun is put away."""
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(0)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -11,21 +11,20 @@ import json
 import logging
 import os
 import pickle
-import signal
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
 from shisha_rt.daemon.children.preparer_link import PreparerLink
 from shisha_rt.daemon.host_share import HostShare
+from shisha_rt.daemon.prepared import Preparation
 from shisha_rt.daemon.service_manager import ServiceManager
 from shisha_rt.daemon.settings import Settings
 from shisha_rt.daemon.start import start_daemon
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.machine.host.leases import CoreLeases
 from shisha_rt.machine.machine import Machine
+from shisha_rt.process.parent import sigterm_ends_a_start
 
 
 @dataclass(frozen=True)
@@ -55,13 +54,14 @@ def main() -> int:
 
 
 def _serve(asked: HostedModel) -> None:
-    with contextlib.ExitStack() as leaving, _sigterm_ends_a_start():
+    with contextlib.ExitStack() as leaving, sigterm_ends_a_start():
         share = _share(asked)  # before any other process is started, which inherits where it may run
         leaving.callback(share.close)
         preparer = PreparerLink()
         leaving.callback(preparer.close)
         manager = ServiceManager({})
-        daemon = start_daemon(asked.settings, share, preparer, manager, asked.log, logging.info, fresh=asked.fresh)
+        wanted = Preparation(asked.settings, share.machine, asked.fresh)
+        daemon = start_daemon(wanted, share, preparer, manager, asked.log, logging.info)
         leaving.pop_all()  # it is the daemon's now
 
         def announce() -> None:
@@ -80,18 +80,6 @@ def _share(asked: HostedModel) -> HostShare:
     leases = CoreLeases(asked.leases)
     leases.hold(core for place in machine.places for core in place.cores)
     return HostShare(machine, leases, withheld=withheld if may - withheld else frozenset())
-
-
-@contextlib.contextmanager
-def _sigterm_ends_a_start() -> Iterator[None]:
-    def end(_number: int, _frame: FrameType | None) -> None:
-        raise SystemExit(0)
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 if __name__ == "__main__":

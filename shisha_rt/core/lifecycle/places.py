@@ -190,7 +190,7 @@ class Places:
         place.deaths_s.append(now)
         too_many = len(place.deaths_s) > self._policy.deaths_in_window
         if too_many and any(name != place.name for name in self.available):
-            self._mark(place, available=False)
+            self._leave_out(place)
             place.given_up = True
             self._step(place, "quit")
             self._emit(do.GivenUp(place.name, f"{len(place.deaths_s)} deaths; the last: {event.reason}"))
@@ -237,7 +237,7 @@ class Places:
         place = self.by_name[name]
         if self.available == (name,):
             return
-        self._mark(place, available=False)
+        self._leave_out(place)
         self.leaving.add(name)
         if place.phase is PlacePhase.RESTARTING:
             self._step(place, "quit")
@@ -254,7 +254,8 @@ class Places:
         if self._closed:
             return
         was_down = not place.available
-        self._mark(place, available=True)
+        place.available, place.given_up = True, False
+        self.down.discard(name)
         self.leaving.discard(name)
         place.lost_s = None if place.lost_s is None else now
         place.deaths_s.clear()
@@ -306,14 +307,12 @@ class Places:
     def _was_dismissed_lately(self, place: PlaceState, now: float) -> bool:
         return now < place.dismissed_s + self._policy.death_window_s
 
-    def _mark(self, place: PlaceState, *, available: bool) -> None:
+    def _leave_out(self, place: PlaceState) -> None:
+        """Nothing is planned there any more."""
         self._changed = True
-        place.available, place.given_up = available, False
-        if available:
-            self.down.discard(place.name)
-        else:
-            self.down.add(place.name)
-            self.away.discard(place.name)
+        place.available, place.given_up = False, False
+        self.down.add(place.name)
+        self.away.discard(place.name)
 
     def _step(self, place: PlaceState, action: str) -> None:
         self._changed = True

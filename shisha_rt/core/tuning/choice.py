@@ -143,13 +143,9 @@ class Choice:
     def _over(self, available: Collection[str]) -> Machine:
         return replace(self.machine, places=tuple(place for place in self.machine.places if place.name in available))
 
-    def start(self, wanted: Plan, available: Collection[str], *, plain: bool) -> Plan:
-        """Return the plan from which a search begins: `wanted`, unless it uses a place that is out.
-
-        A `plain` search knows chains alone, so it begins with the seed where `wanted` is none.
-        """
-        plan = wanted if self.fits(wanted, available) else self.plan(available)
-        return plan if plan.is_plain or not plain else self.seed(available)
+    def start(self, wanted: Plan, available: Collection[str]) -> Plan:
+        """Return the plan from which a search begins: `wanted`, unless it uses a place that is out."""
+        return wanted if self.fits(wanted, available) else self.plan(available)
 
     def plan(self, available: Collection[str]) -> Plan:
         """One over places that are available: a client's own, if it was lost and can be had again."""

@@ -25,12 +25,18 @@ class Measuring:
         """Whose frames are measured; None: nobody's."""
         return None if self._window is None else self._window.epoch
 
-    def begin(self, now_s: float, like: Measurement | None, *, is_warm: bool = False) -> None:
+    def begin(self, now_s: float, like: Measurement | None) -> None:
         """With the live plan. `like`: the measurement that it is to be held against, if there is one."""
+        self._open(now_s, like, self._warm_up)
+
+    def go_on(self, now_s: float, like: Measurement | None) -> None:
+        """The same with a plan that has served for a while."""
+        self._open(now_s, like, warm_up=0)
+
+    def _open(self, now_s: float, like: Measurement | None, warm_up: int) -> None:
         live, choice = self._serving.live, self._choice
         assert live is not None
         alike = [choice.are_alike(stage) for stage in live[1].stages]
-        warm_up = 0 if is_warm else self._warm_up
         scale = choice.machine.time_scale
         self._window = Window(*live, alike, warm_up, now_s, time_scale=scale, like=like)
 

@@ -31,12 +31,12 @@ class Recalibration:
         """Whether the costs in use are to be measured again one day."""
         return self._disturbed
 
-    def measured(self, others_ratio: float, *, complete: bool = True) -> None:
+    def measured(self, others_ratio: float, left_out: int = 0) -> None:
         """There are other costs now, which were measured beside others who had this part of the cores.
 
-        `complete`: nothing was left out because of them.
+        `left_out`: how much could not be measured because of them.
         """
-        self._disturbed = others_ratio > DISTURBED or not complete
+        self._disturbed = others_ratio > DISTURBED or left_out > 0
 
     def look(self, now_s: float, others_ratio: float, in_flight: int) -> bool:
         """Whether to measure again now. `others_ratio`: what others have of the cores now."""

@@ -217,7 +217,9 @@ class Tuning:
             self.state = State.PROFILING if self.choice.profiles is Profiles.COMING else State.NO_COSTS
             self.measuring.end()
             return
-        plan = self.choice.start(start or live[1], available, plain=options.strategy == "shisha")
+        plan = self.choice.start(start or live[1], available)
+        if options.strategy == "shisha" and not plan.is_plain:  # which knows chains alone
+            plan = self.choice.seed(available)
         order, objective = walk_order(self.search, plan, available), self.choice.objective
         begun = live[0], objective, self._outbox.now_s
         self.search = SearchRun(self.search.number + 1, *begun, order, available, options.scheme)
@@ -534,7 +536,7 @@ class Tuning:
         """A window of the live plan with what it is known to take."""
         live, known = self._serving.live, self.baseline.measured
         assert live is not None
-        self.measuring.begin(self._outbox.now_s, known, is_warm=True)
+        self.measuring.go_on(self._outbox.now_s, known)
         measurement = self.measuring.repeatability.widen(measurement)
         self.following.watched(live[1], measurement)
         stage = self.baseline.left_by(measurement)

@@ -24,7 +24,7 @@ def test_once_the_host_has_been_calm_for_some_time() -> None:
     assert again.is_wanted
     assert asked_at(again, 100.0, others_ratio=0.3) == []
     assert asked_at(again, 130.0, start_s=100.0) == [100.0 + CALM_S]
-    again.measured(0.01, complete=False)
+    again.measured(0.01, left_out=1)
     assert again.is_wanted
     again.measured(0.01)
     assert not again.is_wanted

@@ -46,8 +46,8 @@ class Daemon:
         for start in self.all(do.Start):
             self.post(le.WorkerReady(start.incarnation))
 
-    def post(self, event: CoreEvent) -> None:
-        self.said += self.cores.handle(event, self.now_s)
+    def post(self, event: CoreEvent, cause: str = "") -> None:
+        self.said += self.cores.handle(event, self.now_s, cause)
 
     def prepare(self) -> None:
         """Workers prepare what they have been asked to."""
@@ -115,3 +115,34 @@ def test_a_plan_that_cannot_be_placed_is_refused_with_the_reason(daemon: Daemon)
     (end,) = daemon.all(do.Settled)
     assert (end.owner, end.proposal, end.ending) == (le.Owner.CLIENT, 7, do.Ending.REFUSED)
     assert end.reason == says("operator 4 (Erf) runs on …")
+
+
+def test_what_a_proposal_carries_comes_back_with_its_end(daemon: Daemon) -> None:
+    """A client's ticket, unread; and on what the daemon's own plans were proposed."""
+    ticket = object()
+    daemon.post(le.PlanProposed(le.Owner.CLIENT, 7, Plan.of([(0, 2, "left"), (2, 2, "right")]), ticket=ticket))
+    (end,) = daemon.all(do.Settled)
+    assert (end.proposed.ticket, end.ending) == (ticket, do.Ending.REFUSED)
+    daemon.post(ev.PlacerSaid(pm.Solved(1, (LEFT, RIGHT), 0.001)))
+    daemon.prepare()
+    daemon.now_s = 1.0
+    daemon.post(le.PlaceDown("left"), "an operator")
+    (proposed,) = [one for one in daemon.all(le.PlanProposed) if one.under == 1]
+    (started,) = [one for one in daemon.all(do.EpochStarted) if one.epoch == 2]
+    assert (proposed.cause, started.proposed) == ("an operator", proposed)
+
+
+def test_what_is_placed_is_what_was_proposed(daemon: Daemon) -> None:
+    """It has been verified: a placer that puts layers elsewhere would go by the gate."""
+    (wanted,) = daemon.cores.lifecycle.proposals
+    daemon.post(le.PlanPlaced(wanted.owner, wanted.proposal, Plan.of([(0, 2, "right")])))
+    (end,) = daemon.all(do.Settled)
+    assert (end.ending, end.proposed) == (do.Ending.REFUSED, wanted)
+    assert daemon.cores.lifecycle.proposals == []
+
+
+def test_a_plan_that_is_proposed_is_listed_until_it_has_ended(daemon: Daemon) -> None:
+    daemon.post(ev.PlacerSaid(pm.Solved(1, (LEFT, RIGHT), 0.001)))
+    assert [proposed.proposal for proposed in daemon.cores.lifecycle.proposals] == [1]
+    daemon.prepare()
+    assert daemon.cores.lifecycle.proposals == []

@@ -68,12 +68,12 @@ _ENDED: Final[Mapping[Ending, Callable[..., Record]]] = {
 }
 
 
-def started_record(started: EpochStarted) -> Record:
+def proposal_started(started: EpochStarted) -> Record:
     """A proposed plan has got its epoch."""
     return PlanPreparing(epoch=started.epoch, plan=str(started.plan), **_origin(started.proposed))
 
 
-def ended_record(end: Settled) -> Record:
+def proposal_ended(end: Settled) -> Record:
     """A proposal has ended."""
     return _ENDED[end.ending](epoch=end.epoch, plan=str(end.plan), reason=end.reason, **_origin(end.proposed))
 

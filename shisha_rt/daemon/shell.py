@@ -23,7 +23,7 @@ from shisha_rt.core.tuning.profiler_messages import NotProfiled
 from shisha_rt.daemon.children.children import Children
 from shisha_rt.daemon.children.shadow_link import ShadowLink
 from shisha_rt.daemon.counting import Counting
-from shisha_rt.daemon.event_log import EventLog, ended_record, started_record
+from shisha_rt.daemon.event_log import EventLog, proposal_ended, proposal_started
 from shisha_rt.daemon.fleet.supervisor import Supervisor
 from shisha_rt.daemon.fleet.telemetry import Telemetry
 from shisha_rt.daemon.front.regions import Regions
@@ -441,11 +441,11 @@ class Shell:
         self.counting.settled(end.ending.value)
         if end.owner is ev.Owner.CLIENT:
             end.proposed.ticket(end)
-        self.write(ended_record(end))
+        self.write(proposal_ended(end))
 
     def _epoch_started(self, started: do.EpochStarted) -> None:
         self.sweep.keep(started.plan)
-        self.write(started_record(started))
+        self.write(proposal_started(started))
 
     def _epoch_ended(self, ended: do.EpochEnded) -> None:
         """Slots need no room any more for what only the ended plan's stages passed."""

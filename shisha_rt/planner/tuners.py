@@ -70,7 +70,7 @@ def _guided(task: SearchTask) -> Tuner[Any]:
 
 
 def _rival(name: str) -> Strategy:
-    return lambda task: study("rival_tuner")(name, task)  # type: ignore[no-any-return]
+    return lambda task: study("rival_tuner")(name, task)
 
 
 STRATEGIES: Final[Mapping[str, Strategy]] = MappingProxyType(

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Final
@@ -125,7 +125,7 @@ class PlacedModel:
         if device.described and math.isinf(formula_s):
             raise ValueError(f"device {device.name} cannot run operators {segment.first} to {segment.last}")
         threads = team or Threads(self._threads)
-        threads = threads._replace(count=device.threads_on(threads.count))
+        threads = replace(threads, count=device.threads_on(threads.count))
         session = build_session(model, segment, device, threads)
         return _Part(segment, session, device, index, threads.count, formula_s)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
 
 import numpy.typing as npt
 
@@ -13,7 +14,8 @@ CpuClock = Callable[[], float]
 """CPU seconds of the engine's threads until now."""
 
 
-class Threads(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Threads:
     """What an engine computes with: `count` threads, of which one is the caller's.
 
     `cores` are for all of them, the caller's first; none: the others run wherever the process may when they are made.

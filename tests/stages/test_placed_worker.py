@@ -26,6 +26,7 @@ from shisha_rt.messages.worker import Prepare, Prepared, PrepareFailed, WorkerCo
 from shisha_rt.process.arena import Arena
 from shisha_rt.process.channel import Channel
 from stages.emulate.place import EmulatedPlace
+from stages.engines.session import Threads
 from stages.executor import Executor
 from tests.stages.test_placed import (
     ADDER,
@@ -71,7 +72,7 @@ class TestExecutor:
         model, woken = model_of(compiled, devices, threads), threading.Semaphore(0)
         place = EmulatedPlace("p", threads, lambda: 1.0, time_scale=time_scale)
         executor = Executor(
-            lambda order: model.stage(order.work, order.placement, order.threads, order.cores),
+            lambda order: model.stage(order.work, order.placement, Threads(order.threads or threads, order.cores)),
             arena,
             place,
             threads,

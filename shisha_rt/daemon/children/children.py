@@ -77,8 +77,8 @@ class Children:
     ) -> Iterator[object]:
         """Begin to measure what layers cost, and to plan by that, over links of `far`; yields what comes at once.
 
-        Nothing is measured on places that are `down`. Engines are tried on the whole network first, where that says something of what may be chosen.
-        `renew`: also what is known, but was measured while others had the cores.
+        Nothing is measured on places that are `down`. Engines are tried on the whole network first, where that says
+        something of what may be chosen. `renew`: also what is known, but was measured while others had the cores.
         """
         self._profiled, self._profilers_died = False, 0
         if self._profiler is not None:

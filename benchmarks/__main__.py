@@ -53,6 +53,7 @@ from benchmarks.pictures.draw import pictures
 from benchmarks.report.headers import stale
 from benchmarks.report.readme import readme
 from benchmarks.rigs.served import IN_FLIGHT
+from benchmarks.robust.campaign import campaign
 from benchmarks.robust.fuzz import fuzz
 from benchmarks.shisha.repeat import shisha
 from benchmarks.splits.executed import splits_executed
@@ -102,6 +103,7 @@ for command in (
     race,
     hostile,
     fuzz,
+    campaign,
     loadgen,
     int8_accuracy,
     partitiontuner,

@@ -236,7 +236,7 @@ def campaign(
     minutes: Annotated[float, typer.Option(min=0.1, help="How long.")] = 10.0,
     seed: Annotated[int, typer.Option(help="Of the random generator.")] = 0,
 ) -> None:
-    """Plans, kills, stops, vanishing clients, all at random, against an oracle; exit status 1 if a promise is broken."""
+    """Plans, kills, stops and vanishing clients at random, held against an oracle; status 1 if a promise is broken."""
     rng, progress = random.Random(seed), Progress("campaign")
     about = facts(f"campaign --minutes {minutes:g} --seed {seed}")
     with tempfile.TemporaryDirectory(prefix="campaign-") as name:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Final
@@ -13,6 +12,7 @@ from benchmarks.dcg.operators import STATED_ELEMENTS
 from benchmarks.dcg.speedups import Placed
 from benchmarks.dcg.tables import Quantity
 from benchmarks.report.results import Row
+from benchmarks.report.statements import Kind, Repeats, Statement
 
 SAME: Final = 0.05
 NEAR: Final = 0.15
@@ -20,52 +20,34 @@ NEAR: Final = 0.15
 Figures = Sequence[float]
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+def stated(
+    where: str,
+    what: str,
+    paper: Figures,
+    als: Figures,
+    optimum: Figures | None,
+    written: Callable[[Figures], str],
+    reason: str = "",
+) -> Statement:
     """`als` is what the paper's own algorithm gives here, `optimum` the same with `exact`, None where it is no matter.
 
-    `written` is how figures stand in the table. They are held against each other as ratios.
+    `written` is how figures stand in the table. They are held against each other as ratios; the furthest off counts.
     """
-
-    where: str
-    what: str
-    paper: Figures
-    als: Figures
-    optimum: Figures | None
-    written: Callable[[Figures], str]
-    reason: str = ""
-
-    @property
-    def basis(self) -> str:
-        """Whether the descriptions know what is stated: then it is no wonder that it repeats."""
-        return _BASIS.get(self.where, _V_D if self.what.startswith("V_d") else "apart from it")
-
-    @property
-    def repeats(self) -> str:
-        """By the figure that is furthest off."""
-        off = max(abs(ours / paper - 1) for ours, paper in zip(self.als, self.paper, strict=True))
-        return "yes" if off <= SAME else "nearly" if off <= NEAR else "no"
-
-    def row(self) -> Row:
-        return {
-            "paper's": self.where,
-            "statement": self.what,
-            "paper": self.written(self.paper),
-            "ours": self.written(self.als),
-            "ours, optimum": None if self.optimum is None else self.written(self.optimum),
-            "repeats": self.repeats,
-            "our descriptions": self.basis,
-            "likely reason": "" if self.repeats == "yes" else self.reason,
-        }
+    off = max(abs(ours / theirs - 1) for ours, theirs in zip(als, paper, strict=True))
+    ours = {"ours": written(als), "ours, optimum": "" if optimum is None else written(optimum)}
+    repeats: Repeats = "yes" if off <= SAME else "nearly" if off <= NEAR else "no"
+    return Statement(where, what, written(paper), ours, _kind(where, what), repeats, reason)
 
 
-_BASIS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        **dict.fromkeys(("Figure 2(b)", "Figure 8(a)", "Figure 8(b)"), "made from it"),
-        **dict.fromkeys(("Figure 9", "Figure 11"), "fitted to it"),
-    }
-)
-_V_D: Final = "fitted to it: which operators CPU_P runs"
+def _kind(where: str, what: str) -> Kind:
+    """Whether the descriptions, or our way to count, know what is stated: then it is no wonder that it repeats.
+
+    Which edges E_d counts the papers do not say; ours was read off their numbers. V_d follows from which operators
+    CPU_P runs, which was fitted to it.
+    """
+    if where in ("Figure 2(b)", "Figure 8(a)", "Figure 8(b)") or what.startswith("E_d"):
+        return "by construction"
+    return "fitted" if where in ("Figure 9", "Figure 11") or what.startswith("V_d") else "predicted"
 
 
 def _list(figures: Figures) -> str:
@@ -91,7 +73,7 @@ def _changes(figures: Figures) -> str:
 def table_statements(quantities: Sequence[Quantity]) -> list[Statement]:
     """Those of a table of the papers, but for times."""
     return [
-        Statement(f"Table {one.where}", f"{one.name}: {', '.join(TITLES.values())}", paper, ours, None, _list, one.note)
+        stated(f"Table {one.where}", f"{one.name}: {', '.join(TITLES.values())}", paper, ours, None, _list, one.note)
         for one in quantities
         if one.where and not one.name.endswith("ms")
         for paper, ours in [(_numbers(one.paper), _numbers(one.ours))]
@@ -106,21 +88,17 @@ def _numbers(values: Sequence[object]) -> Figures:
 
 
 def operator_statements(transfers: Sequence[Row], operators: Sequence[Row]) -> list[Statement]:
-    (stated,) = (_float(row, "ratio") for row in transfers if row["elements"] == STATED_ELEMENTS)
+    (ratio,) = (_float(row, "ratio") for row in transfers if row["elements"] == STATED_ELEMENTS)
     adds, products = ([row for row in operators if row["operator"] == op] for op in ("Add", "MatMul"))
     threads = "additions, CPU_P over CPU_S, p = 8 and 16: at most about"
     return [
-        Statement("Figure 2(b)", "64 KiB: PIM to CPU over CPU to PIM", [1.83], [stated], None, _span),
-        Statement("Figure 8(a)", "additions: PIM over CPU_S", [2.1, 3.4], _ends(adds, "PIM over CPU_S"), None, _span),
-        Statement("Figure 8(a)", "additions: PIM over CPU_P", [2.2, 2.8], _ends(adds, "PIM over CPU_P"), None, _span),
-        Statement("Figure 8(a)", threads, [1.0], _ends(adds[:2], "CPU_P over CPU_S")[1:], None, _span),
-        Statement(
-            "Figure 8(b)", "products: PIM over CPU_S", [5.6, 10.4], _ends(products, "PIM over CPU_S"), None, _span
-        ),
-        Statement(
-            "Figure 8(b)", "products: PIM over CPU_P", [1.5, 3.1], _ends(products, "PIM over CPU_P"), None, _span
-        ),
-        Statement(
+        stated("Figure 2(b)", "64 KiB: PIM to CPU over CPU to PIM", [1.83], [ratio], None, _span),
+        stated("Figure 8(a)", "additions: PIM over CPU_S", [2.1, 3.4], _ends(adds, "PIM over CPU_S"), None, _span),
+        stated("Figure 8(a)", "additions: PIM over CPU_P", [2.2, 2.8], _ends(adds, "PIM over CPU_P"), None, _span),
+        stated("Figure 8(a)", threads, [1.0], _ends(adds[:2], "CPU_P over CPU_S")[1:], None, _span),
+        stated("Figure 8(b)", "products: PIM over CPU_S", [5.6, 10.4], _ends(products, "PIM over CPU_S"), None, _span),
+        stated("Figure 8(b)", "products: PIM over CPU_P", [1.5, 3.1], _ends(products, "PIM over CPU_P"), None, _span),
+        stated(
             "Figure 8(b)",
             "products, CPU_P over CPU_S, p = 64: close to",
             [4.0],
@@ -193,19 +171,19 @@ def figure_9_statements(results: Sequence[Placed]) -> list[Statement]:
 
     def counted(what: str, holds: Sequence[bool], reason: str = "") -> Statement:
         """That something holds in all settings."""
-        return Statement("Figure 9", f"{what}, of {len(holds)}", [len(holds)], [sum(holds)], None, _list, reason)
+        return stated("Figure 9", f"{what}, of {len(holds)}", [len(holds)], [sum(holds)], None, _list, reason)
 
     return [
-        Statement("Figure 9", f"speedup over {CPU_P_FIRST}", [1.1, 2.1], *costs.gains(CPU_P_FIRST), _span, _SCALE),
-        Statement("Figure 9", f"speedup over {PIM_FIRST}", [1.1, 3.0], *costs.gains(PIM_FIRST), _span, _TRANSPOSED),
-        Statement("Figure 9", f"speedup over {DUET[50]}", [1.09, 1.23], *costs.gains(DUET[50]), _span, _RECHOICE),
+        stated("Figure 9", f"speedup over {CPU_P_FIRST}", [1.1, 2.1], *costs.gains(CPU_P_FIRST), _span, _SCALE),
+        stated("Figure 9", f"speedup over {PIM_FIRST}", [1.1, 3.0], *costs.gains(PIM_FIRST), _span, _TRANSPOSED),
+        stated("Figure 9", f"speedup over {DUET[50]}", [1.09, 1.23], *costs.gains(DUET[50]), _span, _RECHOICE),
         counted("speedup over CPU_S falls as p doubles", [costs.falls_with_p(setting) for setting in shorter]),
         counted(
             "BERT, RoBERTa: CPU_P first is better than PIM first",
             [costs.is_best(setting, CPU_P_FIRST, [PIM_FIRST]) for setting in encoders],
             _ONE_ROW,
         ),
-        Statement(
+        stated(
             "Figure 9",
             f"{DUET[0]} is better than both orders in most settings (here {duet_is_better} of {len(SETTINGS)})",
             [1],
@@ -224,7 +202,7 @@ def figure_9_statements(results: Sequence[Placed]) -> list[Statement]:
 def figure_11_statements(results: Sequence[Placed]) -> list[Statement]:
     costs = _Costs(results)
     return [
-        Statement(
+        stated(
             "Figure 11",
             f"{TITLES[network]}, p = {SHOWN}, over {PIM_FIRST}: computation, transfer",
             paper,
@@ -277,7 +255,7 @@ def partition_statements(partitions: Sequence[Row]) -> list[Statement]:
         )
         kind = "element-wise operators" if operators == "(p, r)" else operators
         what = f"{' and '.join(networks)}: of {number} {kind} {'stay on' if stay else 'leave'} the PIM"
-        statements.append(Statement(where, what, [paper], [als], [optimum], _share, reason))
+        statements.append(stated(where, what, [paper], [als], [optimum], _share, reason))
     return statements
 
 
@@ -302,7 +280,7 @@ def subgraph_statement(rows: Sequence[Row]) -> Statement:
         sum(int(str(row[column])) for row in rows)
         for column in ("different subgraphs", "ALS not the optimum", "exact not the optimum")
     )
-    return Statement(
+    return stated(
         "Figure 13",
         f"of {checked} different 15-node subgraphs, the optimum is found in",
         [float(checked)],

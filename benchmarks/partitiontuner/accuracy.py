@@ -8,11 +8,12 @@ reads drawn words of which the truth is known, with scales found on noise and on
 
 from __future__ import annotations
 
+import contextlib
 import random
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -149,20 +150,12 @@ def accuracy_row(name: str, frames: int) -> Row:
 
 def reader_rows(lines: int) -> list[Row]:
     """The trained reader, with scales that were found on noise and on lines other than those that it reads."""
-    characters = _characters(zoo_path(READER))
-    rng = random.Random(_SEED)
-    texts = [_text(rng) for _ in range(lines)]
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "lines.npz"
-        (image,) = compile_model(zoo_path(READER), plain=True, kind="operators").model.graph.inputs
-        frames = np.stack([_drawn(_text(rng), image.shape) for _ in range(_SHOWN_WORDS)])
-        named: dict[str, Any] = {image.name: frames}
-        np.savez(path, **named)
+    shown = _Lines(lines)
+    with shown.others() as path:
         cases = {"noise": sides_of(READER), f"{_SHOWN_WORDS} other lines": sides_of(READER, path)}
     rows: list[Row] = []
     for found_on, sides in cases.items():
-        answers = [sides.answers(_drawn(text, image.shape)) for text in texts]
-        read = [[_read(answer[0], characters) for answer in its] for its in answers]
+        answers = shown.answers(sides)
         rows.append(
             {
                 "scales found on": found_on,
@@ -170,12 +163,27 @@ def reader_rows(lines: int) -> list[Row]:
                 "of": len(sides.convs),
                 **closeness(answers),
                 "columns the same": statistics.mean(float((a.argmax(-1) == b.argmax(-1)).mean()) for a, b in answers),
-                "lines right in int8": sum(ours == text for (ours, _), text in zip(read, texts, strict=True)),
-                "lines right in fp32": sum(exact == text for (_, exact), text in zip(read, texts, strict=True)),
+                "lines right in int8": shown.right(ours for ours, _ in answers),
+                "lines right in fp32": shown.right(exact for _, exact in answers),
                 "lines": lines,
             }
         )
     return rows
+
+
+def read_row(in_int8: Sequence[bool], lines: int) -> Row:
+    """What the trained reader makes of drawn lines with these operators in int8, (operators,)."""
+    shown = _Lines(lines)
+    with shown.others() as path:
+        sides = sides_of_file(READER, zoo_path(READER), lambda _: in_int8, path)
+    answers = shown.answers(sides)
+    return {
+        "Convs on NPU": sum(sides.convs),
+        "of": len(sides.convs),
+        "cosine": closeness(answers)["cosine"] if any(in_int8) else 1.0,
+        "lines right": shown.right(ours for ours, _ in answers),
+        "lines": lines,
+    }
 
 
 def closeness(answers: Sequence[tuple[Array, Array]]) -> dict[str, float]:
@@ -217,6 +225,35 @@ def _before_softmax(compiled: Compiled) -> int:
 
 
 # The trained reader
+
+
+class _Lines:
+    """Drawn lines of two words for the trained reader to read."""
+
+    def __init__(self, count: int) -> None:
+        self._rng = random.Random(_SEED)
+        self._texts = [_text(self._rng) for _ in range(count)]
+        self._characters = _characters(zoo_path(READER))
+        (self._image,) = compile_model(zoo_path(READER), plain=True, kind="operators").model.graph.inputs
+
+    @contextlib.contextmanager
+    def others(self) -> Iterator[Path]:
+        """A file with other lines, to find scales on."""
+        frames = np.stack([_drawn(_text(self._rng), self._image.shape) for _ in range(_SHOWN_WORDS)])
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "lines.npz"
+            named: dict[str, Any] = {self._image.name: frames}
+            np.savez(path, **named)
+            yield path
+
+    def answers(self, sides: Sides) -> list[tuple[Array, Array]]:
+        return [sides.answers(_drawn(text, self._image.shape)) for text in self._texts]
+
+    def right(self, answers: Iterable[Array]) -> int:
+        """How many lines are read without a fault."""
+        return sum(
+            _read(answer[0], self._characters) == text for answer, text in zip(answers, self._texts, strict=True)
+        )
 
 
 def _text(rng: random.Random) -> str:

@@ -12,7 +12,8 @@ from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.machine.device import Device
 from shisha_rt.model.graph import Graph
 from shisha_rt.papers.partitiontuner.processors import ProcessorCosts, costs_of_devices
-from shisha_rt.papers.partitiontuner.scheme_plans import scheme_plan
+from shisha_rt.papers.partitiontuner.scheme_plans import SchemePlan, scheme_plan
+from shisha_rt.plan.plan import Plan
 from shisha_rt.planner.strategies import SchemeName
 
 BOARD: Final = "npu-board"
@@ -23,9 +24,10 @@ _MACHINE: Final = load_machine(BOARD)
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What a scheme is predicted to take for a network, and what it puts where."""
+    """What a scheme is predicted to take for a network, the board alone, and what it puts where."""
 
     ms: float
+    plan: Plan
     convs_on_npu: int
     relus_on_npu: int
     partitions: int
@@ -50,9 +52,15 @@ def board_costs(graph: Graph, devices: Sequence[Device]) -> ProcessorCosts:
 def cell(graph: Graph, scheme: SchemeName, costs: ProcessorCosts) -> Cell:
     found = scheme_plan(scheme, costs)
     assert found is not None  # the CPU runs all
-    there = [operator.op_type for operator, place in zip(graph.operators, found.assignment, strict=True) if place == 1]
+    return cell_of(found, [operator.op_type for operator in graph.operators])
+
+
+def cell_of(found: SchemePlan, ops: Sequence[str]) -> Cell:
+    """`ops` (operators,): their types. The last place is the NPU."""
+    there = [op for op, place in zip(ops, found.assignment, strict=True) if place == len(_MACHINE.places) - 1]
     return Cell(
-        ms=1e3 * found.foretold.latency_s,
+        ms=1e3 * (found.foretold.latency_s - found.foretold.handover_s),
+        plan=found.plan,
         convs_on_npu=there.count("Conv"),
         relus_on_npu=there.count("Relu"),
         partitions=len(found.plan.stages),

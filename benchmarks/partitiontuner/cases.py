@@ -10,6 +10,7 @@ from typing import Final
 
 import onnx
 
+from benchmarks.partitiontuner.board import Cell, cell_of
 from benchmarks.partitiontuner.numbers import FITTED
 from benchmarks.partitiontuner.published import NETWORKS, Published
 from benchmarks.partitiontuner.published import SCHEMES as PUBLISHED
@@ -19,7 +20,7 @@ from shisha_rt.machine.machine import Machine
 from shisha_rt.measure.make_ready import make_ready
 from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.model.zoo import zoo_path
-from shisha_rt.papers.partitiontuner.forkjoin import forkjoin
+from shisha_rt.papers.partitiontuner.forkjoin import fork_join_blocks
 from shisha_rt.papers.partitiontuner.partition_problem import apart_problem
 from shisha_rt.papers.partitiontuner.processors import ProcessorCosts
 from shisha_rt.papers.partitiontuner.scheme_plans import SchemePlan, scheme_plan
@@ -51,7 +52,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What a scheme makes of a case: the plan, and what of the network it puts on the NPU (operators, by type).
+    """What a scheme makes of a case: the plan, and the cells that come of it.
 
     `planning_s`: how long that took. `over_bound`: of ours, its makespan over the proven least of fork-join schedules;
     1 for others.
@@ -59,19 +60,14 @@ class Planned:
 
     case: Case
     found: SchemePlan
+    cell: Cell
     convs: int
-    convs_on_npu: int
-    relus_on_npu: int
     planning_s: float
     over_bound: float = 1.0
 
     @property
     def scheme(self) -> SchemeName:
         return self.found.scheme
-
-    @property
-    def partitions(self) -> int:
-        return len(self.found.plan.stages)
 
     @property
     def stages_s(self) -> float:
@@ -123,20 +119,16 @@ def ready_for(path: Path, machine: Machine) -> ModelOnMachine:
 
 
 def planned(case: Case, scheme: SchemeName, costs: ProcessorCosts) -> Planned:
-    """The last place is the NPU."""
     start_s = time.monotonic()
     found = scheme_plan(scheme, costs)
     planning_s = time.monotonic() - start_s
     assert found is not None  # the CPU runs all
-    npu = len(costs.places) - 1
-    on_npu = [op for op, place in zip(costs.ops, found.assignment, strict=True) if place == npu]
-    convs, relus = on_npu.count("Conv"), on_npu.count("Relu")
     over = _over_bound(costs) if scheme == OURS else 1.0
-    return Planned(case, found, costs.ops.count("Conv"), convs, relus, planning_s, over)
+    return Planned(case, found, cell_of(found, costs.ops), costs.ops.count("Conv"), planning_s, over)
 
 
 def _over_bound(costs: ProcessorCosts) -> float:
-    solved = forkjoin(apart_problem(costs))
+    solved = fork_join_blocks(apart_problem(costs))
     assert solved.schedule is not None  # the CPU runs all
     assert solved.lower_bound_s is not None
     return solved.schedule.makespan_s / solved.lower_bound_s

@@ -1,7 +1,8 @@
 """Figure 7: what schemes do to answers. There are no trained weights, so int8 is held against floating point instead.
 
 Frames are noise, and none is one that scales were found on. The paper's figure is of four networks, which its text does
-not name; here those on which its schemes differ.
+not name; here those on which its schemes differ. One network that is trained, the zoo's reader of text, is put under
+the same schemes on the same board: it reads drawn lines or it does not.
 """
 
 from __future__ import annotations
@@ -11,9 +12,14 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.partitiontuner.accuracy import closeness, sides_of_file
+from benchmarks.partitiontuner.accuracy import READER, closeness, read_row, sides_of_file
+from benchmarks.partitiontuner.board import board_costs, board_devices
 from benchmarks.partitiontuner.cases import TITLES, Planned
+from benchmarks.partitiontuner.published import SCHEMES as PUBLISHED
 from benchmarks.report.results import Row
+from shisha_rt.measure.compile import compile_model
+from shisha_rt.model.zoo import zoo_path
+from shisha_rt.papers.partitiontuner.scheme_plans import scheme_plan
 
 FIGURE_7: Final = ("resnet50", "resnext50", "resnet18", "squeezenet")
 _SEED: Final = 1
@@ -30,7 +36,7 @@ def closeness_rows(plans: Sequence[Planned], frames: int) -> list[Row]:
             "network": its.case.published.title,
             "form": its.case.form,
             "scheme": TITLES[its.scheme],
-            "Convs on NPU": its.convs_on_npu,
+            "Convs on NPU": its.cell.convs_on_npu,
             "of": its.convs,
             "cosine": close["cosine"],
             "1 - cosine": 1 - close["cosine"],
@@ -41,6 +47,21 @@ def closeness_rows(plans: Sequence[Planned], frames: int) -> list[Row]:
         for close in [found.get(its.found.assignment)]
         if its.scheme != "baseline" and close is not None
     ]
+
+
+def reader_scheme_rows(lines: int) -> list[Row]:
+    """The trained reader under the paper's schemes, each with the operators on the NPU that it puts there."""
+    graph = compile_model(zoo_path(READER), plain=True, kind="operators").model.graph
+    costs = board_costs(graph, board_devices())
+    rows: list[Row] = []
+    known: dict[tuple[bool, ...], Row] = {}
+    for scheme, title in PUBLISHED.items():
+        found = scheme_plan(scheme, costs)
+        assert found is not None  # the CPU runs all
+        there = tuple(place == 1 for place in found.assignment)
+        known[there] = known.get(there) or read_row(there, lines)
+        rows.append({"scheme": title, **known[there]})
+    return rows
 
 
 def _closeness(its: Planned, frames: int) -> dict[str, float]:

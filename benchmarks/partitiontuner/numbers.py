@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
+from functools import lru_cache, partial
 from itertools import groupby
 from types import MappingProxyType
 from typing import Final
@@ -21,7 +22,8 @@ from shisha_rt.arrays import Floats
 from shisha_rt.machine.device import Device, Transfer
 from shisha_rt.model.graph import Graph
 from shisha_rt.papers.partitiontuner.partition_problem import whole_problem
-from shisha_rt.papers.partitiontuner.schemes import opseq, typeseq
+from shisha_rt.papers.partitiontuner.processors import ProcessorCosts
+from shisha_rt.papers.partitiontuner.schemes import baseline, opseq, typeseq
 from shisha_rt.placement.problem import Problem
 from shisha_rt.placement.solution import PlacementSolution
 from shisha_rt.planner.strategies import SchemeName
@@ -107,13 +109,24 @@ def _with_seconds(device: Device, new: Mapping[float, float]) -> Device:
     return replace(device, families=families)
 
 
+CostsOn = Callable[[tuple[Device, Device]], ProcessorCosts]
+"""What a network costs on a board."""
+_REMEMBERED: Final = 32
+
+
+def costs_by_network(graphs: Mapping[str, Graph]) -> dict[str, CostsOn]:
+    """Of each network, remembered for the boards that were asked for last."""
+    return {network: lru_cache(_REMEMBERED)(partial(board_costs, graph)) for network, graph in graphs.items()}
+
+
 def fitted(devices: tuple[Device, Device], graphs: Mapping[str, Graph]) -> Numbers:
     """The numbers that Table 2 wants; `devices` are where the search starts. `graphs`: by network."""
+    costs_of = costs_by_network(graphs)
     numbers = numbers_of(devices)
     best, least = numbers, math.inf
     for _ in range(_ROUNDS):
-        numbers = _cpu_fitted(devices, graphs, numbers)
-        cells = _npu_cells(devices, graphs, numbers)
+        numbers = _cpu_fitted(devices, costs_of, numbers)
+        cells = _npu_cells(devices, costs_of, numbers)
         off = float(np.abs(_taken_s(with_numbers(devices, numbers), cells) / _wanted_s(cells) - 1).max())
         if off < least:
             best, least = numbers, off
@@ -122,55 +135,57 @@ def fitted(devices: tuple[Device, Device], graphs: Mapping[str, Graph]) -> Numbe
 
 
 @dataclass(frozen=True, slots=True)
-class _Cell:
+class PlacedCell:
     """A cell of Table 2, and the place of each operator there."""
 
-    graph: Graph
+    costs_on: CostsOn
     wanted_s: float
     assignment: tuple[int, ...]
 
 
-def _cpu_fitted(devices: tuple[Device, Device], graphs: Mapping[str, Graph], numbers: Numbers) -> Numbers:
+def _cpu_fitted(devices: tuple[Device, Device], costs_of: Mapping[str, CostsOn], numbers: Numbers) -> Numbers:
     """Networks without many groups come as near as they can, those that are furthest off above all."""
-    cells = {network: _cell(graphs[network], network, "baseline", None) for network in FITTED["baseline"]}
+    cells = {network: placed(devices, costs_of[network], network, "baseline") for network in FITTED["baseline"]}
     alone = cells.pop(GROUPED)
     numbers = _solved(devices, list(cells.values()), numbers, _CPU, _least_fourth_powers)
     return _solved(devices, [alone], numbers, _GROUPED, _least_squares)
 
 
-def _npu_fitted(devices: tuple[Device, Device], cells: Sequence[_Cell], numbers: Numbers) -> Numbers:
+def _npu_fitted(devices: tuple[Device, Device], cells: Sequence[PlacedCell], numbers: Numbers) -> Numbers:
     """As many numbers as cells. Half of the way: where operators then move, all of it would be too far."""
     found = _solved(devices, cells, numbers, _NPU, _least_squares)
     halves = (math.sqrt(before * after) for before, after in zip(astuple(numbers), astuple(found), strict=True))
     return Numbers(*halves)
 
 
-def _npu_cells(devices: tuple[Device, Device], graphs: Mapping[str, Graph], numbers: Numbers) -> list[_Cell]:
+def _npu_cells(devices: tuple[Device, Device], costs_of: Mapping[str, CostsOn], numbers: Numbers) -> list[PlacedCell]:
     board = with_numbers(devices, numbers)
-    found = []
-    solvers: Mapping[SchemeName, Callable[[Problem], PlacementSolution]] = {"typeseq": typeseq, "opseq": opseq}
-    for scheme, solve in solvers.items():
-        for network in FITTED[scheme]:
-            assignment = solve(whole_problem(board_costs(graphs[network], board))).assignment
-            assert assignment is not None  # the CPU runs all
-            found.append(_cell(graphs[network], network, scheme, tuple(assignment)))
-    return found
+    schemes: Sequence[SchemeName] = ("typeseq", "opseq")
+    return [placed(board, costs_of[network], network, scheme) for scheme in schemes for network in FITTED[scheme]]
 
 
-def _cell(graph: Graph, network: str, scheme: SchemeName, assignment: tuple[int, ...] | None) -> _Cell:
+def placed(board: tuple[Device, Device], costs_on: CostsOn, network: str, scheme: SchemeName) -> PlacedCell:
+    """A cell as the scheme places it on this board; of the paper's, but PartitionTuner's own."""
     ms = NETWORKS[network].ms[list(SCHEMES).index(scheme)]
-    return _Cell(graph, 1e-3 * ms, assignment or (0,) * len(graph.operators))
+    assignment = _PLACING[scheme](whole_problem(costs_on(board))).assignment
+    assert assignment is not None  # the CPU runs all
+    return PlacedCell(costs_on, 1e-3 * ms, tuple(assignment))
 
 
-def _wanted_s(cells: Sequence[_Cell]) -> Floats:
+_PLACING: Final[Mapping[SchemeName, Callable[[Problem], PlacementSolution]]] = MappingProxyType(
+    {"baseline": baseline, "typeseq": typeseq, "opseq": opseq}
+)
+
+
+def _wanted_s(cells: Sequence[PlacedCell]) -> Floats:
     return np.array([cell.wanted_s for cell in cells])
 
 
-def _taken_s(devices: tuple[Device, Device], cells: Sequence[_Cell]) -> Floats:
+def _taken_s(devices: tuple[Device, Device], cells: Sequence[PlacedCell]) -> Floats:
     """(cells,): what their partitions, runs of operators in one place, take one after the other."""
     found = []
     for cell in cells:
-        costs = board_costs(cell.graph, devices)
+        costs = cell.costs_on(devices)
         runs = (list(run) for _, run in groupby(range(len(cell.assignment)), key=cell.assignment.__getitem__))
         found.append(math.fsum(costs.stage_s([(run[0], run[-1])], cell.assignment[run[0]]) for run in runs))
     return np.array(found)
@@ -181,21 +196,24 @@ _Fit = Callable[[Floats, Floats], Floats]
 
 
 def _solved(
-    devices: tuple[Device, Device], cells: Sequence[_Cell], numbers: Numbers, names: Sequence[str], fit: _Fit
+    devices: tuple[Device, Device], cells: Sequence[PlacedCell], numbers: Numbers, names: Sequence[str], fit: _Fit
 ) -> Numbers:
     """Some numbers anew, such that errors relative to what is wanted are least."""
-    before = np.array([getattr(numbers, name) for name in names])
-    taken_s = _taken_s(with_numbers(devices, numbers), cells)
-    columns = []
-    for name, value in zip(names, before.tolist(), strict=True):
-        doubled = with_numbers(devices, replace(numbers, **{name: 2 * value}))
-        columns.append(_taken_s(doubled, cells) - taken_s)
-    by_factor = np.array(columns).T
-    wanted_s = _wanted_s(cells)
-    factors = fit(by_factor / wanted_s[:, None], 1 - (taken_s - by_factor.sum(axis=1)) / wanted_s)
+    fixed, by_factor = linear(devices, cells, numbers, names)
+    factors = fit(by_factor, 1 - fixed)
     least = _LEAST * np.array([getattr(numbers_of(devices), name) for name in names])
-    after = np.maximum(before * factors, least).tolist()
+    after = np.maximum(np.array([getattr(numbers, name) for name in names]) * factors, least).tolist()
     return replace(numbers, **dict(zip(names, after, strict=True)))
+
+
+def linear(
+    devices: tuple[Device, Device], cells: Sequence[PlacedCell], numbers: Numbers, names: Sequence[str]
+) -> tuple[Floats, Floats]:
+    """What cells take over what is wanted: (cells,), and (cells, names) times factors of the numbers named."""
+    taken_s, wanted_s = _taken_s(with_numbers(devices, numbers), cells), _wanted_s(cells)
+    doubled = [with_numbers(devices, replace(numbers, **{name: 2 * getattr(numbers, name)})) for name in names]
+    by_factor = np.array([_taken_s(board, cells) - taken_s for board in doubled]).T
+    return (taken_s - by_factor.sum(axis=1)) / wanted_s, by_factor / wanted_s[:, None]
 
 
 def _least_squares(rows: Floats, target: Floats) -> Floats:

@@ -1,5 +1,7 @@
 """How well a schedule's time is known before it runs, and how good ours are where nothing is known of the graph.
 
+Against a proven bound on graphs of up to 30 nodes, against every assignment in every order on smaller ones.
+
 Random schedules of a network on the emulated board: each operator, or what the NPU runs as one, is drawn onto a place
 that can run it, more on the NPU or fewer as is drawn too. The emulator waits for the formula that predicts, so what is
 off is hand-overs. They are put right by the mean of those measured in the *other* schedules.
@@ -22,7 +24,7 @@ from benchmarks.partitiontuner.published import NETWORKS
 from benchmarks.report.results import Row
 from shisha_rt.machine.machine import Machine
 from shisha_rt.model.zoo import zoo_path
-from shisha_rt.papers.partitiontuner.forkjoin import forkjoin
+from shisha_rt.papers.partitiontuner.forkjoin import fork_join_blocks, forkjoin
 from shisha_rt.papers.partitiontuner.measured_processors import processor_costs
 from shisha_rt.papers.partitiontuner.partition_plan import foretold, plan_in_sections
 from shisha_rt.papers.partitiontuner.partition_problem import apart_problem
@@ -32,6 +34,7 @@ from shisha_rt.placement.problem import Problem
 from shisha_rt.placement.schedule import schedule_of
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import latency_s
+from tests.papers.partitiontuner.every_order import least_of_any_order_s, small_problem
 from tests.placement.random_problems import SHAPES, random_problem
 
 MODELS: Final = ("squeezenet", "resnet18")
@@ -177,12 +180,34 @@ def graph_rows(count: int) -> list[Row]:
         rng = random.Random(seed)
         shape = SHAPES[seed % len(SHAPES)]
         problem = random_problem(rng, shape, rng.randint(2, _NODES), 2, groups=rng.choice((0, 3)))
-        found = forkjoin(problem)
+        found = fork_join_blocks(problem)
         assert found.schedule is not None
         assert found.lower_bound_s is not None
         over[shape].append(_over(found.schedule.makespan_s, found.lower_bound_s))
     everywhere = [ratio for ratios in over.values() for ratio in ratios]
     return [_distances(shape, ratios) for shape, ratios in (*over.items(), ("all", everywhere)) if ratios]
+
+
+def order_rows(count: int) -> list[Row]:
+    """On random graphs of up to 12 nodes, how far schedules are above the least of any assignment in any order."""
+    ways: dict[str, list[float]] = {"blocks with barriers": [], "forkjoin": []}
+    for seed in range(count):
+        problem = small_problem(seed)
+        least_s = least_of_any_order_s(problem)
+        for way, found in zip(ways, (fork_join_blocks(problem), forkjoin(problem)), strict=True):
+            assert found.schedule is not None
+            ways[way].append(_over(found.schedule.makespan_s, least_s))
+    return [
+        {
+            "schedules": way,
+            "graphs": len(over),
+            "above the least": sum(ratio > 1 + 1e-9 for ratio in over),
+            "over it, median": median(over),
+            "95% within": float(np.quantile(over, 0.95, method="higher")),
+            "worst": max(over),
+        }
+        for way, over in ways.items()
+    ]
 
 
 def _over(makespan_s: float, bound_s: float) -> float:

@@ -15,6 +15,7 @@ from typing import Final
 from benchmarks.report.facts import ROOT
 from benchmarks.report.headers import header
 from benchmarks.report.results import RESULTS, read_csv
+from benchmarks.report.statements import tally
 from shisha_rt.errors import BadInput
 
 BEGIN: Final = "<!-- python -m benchmarks readme -->"
@@ -22,6 +23,7 @@ BEGIN_RIVALS: Final = "<!-- python -m benchmarks readme: rivals -->"
 BEGIN_RACE: Final = "<!-- python -m benchmarks readme: race -->"
 BEGIN_BRANCHES: Final = "<!-- python -m benchmarks readme: branches -->"
 BEGIN_HOSTS: Final = "<!-- python -m benchmarks readme: hosts -->"
+BEGIN_PAPERS: Final = "<!-- python -m benchmarks readme: papers -->"
 END: Final = "<!-- /readme -->"
 
 TITLES: Final[Mapping[str, str]] = MappingProxyType(
@@ -229,6 +231,29 @@ def hosts_table(folder: Path) -> str:
     return "\n".join([*lines, "", f"From {_made_by(folder, 'cluster_serve')}."])
 
 
+PAPERS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "shisha": "Shisha; simulated, as in the paper",
+        "dcg": "DCG; on paper",
+        "partitiontuner": "PartitionTuner; executed, emulated",
+        "splits_paper": "GP; on paper",
+    }
+)
+
+
+def papers_table(folder: Path) -> str:
+    """Markdown: how many of each paper's statements repeat, by the pages of `PAPERS`."""
+    lines = ["| paper | its page | repeat, in part, do not | |", "|---|---|---|---|"]
+    for name, title in PAPERS.items():
+        path = folder / f"{name}_statements.csv"
+        rows = read_csv(path) if path.exists() else []
+        if rows and "kind" in rows[0]:
+            counted, _, apart = str(tally(rows)).partition("; ")
+            page = f"[{name}.md](benchmarks/results/{name}.md)"
+            lines.append(f"| {title} | {page} | {counted} | {apart} |")
+    return "\n".join(lines)
+
+
 def _made_by(folder: Path, result: str) -> str:
     about = header(folder / f"{result}.csv")
     return f"[{result}](benchmarks/results/{result}.csv), {about['date'].partition(' ')[0]}, commit {about['commit']}"
@@ -248,6 +273,7 @@ TABLES: Final[Mapping[str, Mapping[str, Callable[[Path], str]]]] = MappingProxyT
         "README.md": {BEGIN_RIVALS: rivals_table},
         "docs/performance.md": {BEGIN_RACE: race_table, BEGIN: engines_table, BEGIN_BRANCHES: branches_table},
         "docs/cluster.md": {BEGIN_HOSTS: hosts_table},
+        "docs/research.md": {BEGIN_PAPERS: papers_table},
     }
 )
 """The pages that have tables of results, and what stands between which marks."""

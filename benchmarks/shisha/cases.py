@@ -68,13 +68,15 @@ class Run:
     """`gains` are (virtual seconds, frames per second) of each best plan so far; the last one is the solution.
 
     `time_s` is the virtual time of all trials, `trials` counts plans measured. The walk of Shisha ends where it would
-    only repeat itself: see `paper_trials`.
+    only repeat itself: see `paper_trials`. `setup_wall_s`: wall seconds before the first trial, which are not virtual
+    ones and in none of these.
     """
 
     gains: tuple[tuple[float, float], ...]
     time_s: float
     trials: int
     trials_to_best: int
+    setup_wall_s: float = 0.0
 
     @property
     def fps(self) -> float:
@@ -127,15 +129,15 @@ def searched(case: Case, name: RivalName, rng: random.Random, limit: Limit) -> R
     return _run(run(search, SimulatedEvaluator(case.costs)), search.setup_s)
 
 
-def _run(result: Result, setup_s: float = 0.0) -> Run:
-    clock_s = accumulate((trial.measurement.took_s for trial in result.trials), initial=setup_s)
+def _run(result: Result, setup_wall_s: float = 0.0) -> Run:
+    clock_s = accumulate((trial.measurement.took_s for trial in result.trials), initial=0.0)
     next(clock_s)
     gains = tuple(
         (at_s, trial.measurement.throughput_fps)
         for at_s, trial in zip(clock_s, result.trials, strict=True)
         if trial.is_best
     )
-    return Run(gains, setup_s + result.trial_time_s, len(result.trials), result.trials_to_best)
+    return Run(gains, result.trial_time_s, len(result.trials), result.trials_to_best, setup_wall_s)
 
 
 @lru_cache

@@ -44,7 +44,7 @@ def convergence_figure(case: Case, found: Runs) -> Figure:
     axes.axhline(1, color="0.3", linestyle=":", label="optimum, proven by exact\n(ES: too many plans)")
     axes.set_xscale("log")
     axes.set_xlabel(
-        "virtual time, s (dot: solution; diamond: medians of all runs' solutions); PS builds its database for 1200 s"
+        "virtual time, s (dot: solution; diamond: medians of all runs' solutions); PS without its database's wall time"
     )
     axes.set_ylabel("best throughput so far / optimum")
     axes.set_ylim(0, 1.05)

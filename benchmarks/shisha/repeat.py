@@ -31,7 +31,7 @@ from benchmarks.shisha.figures import (
     seeds_figure,
 )
 from benchmarks.shisha.heuristics import SLOWDOWNS, alpha_rows, heuristic_rows, table_1, table_2
-from benchmarks.shisha.page import save_page
+from benchmarks.shisha.page import save
 from benchmarks.shisha.searches import compared, search_rows
 from benchmarks.shisha.seeds import from_seeds
 from benchmarks.shisha.statements import statements
@@ -106,7 +106,7 @@ def shisha(
         print(f"written to {save_csv(f'shisha_{name}', rows, about)}")
     for name, figure in figures.items():
         print(f"written to {save_figure(f'shisha_{name}', figure, about)}")
-    print(f"written to {save_page(stated, table_1(), table_2(), about)}")
+    print(f"written to {save(stated, table_1(), table_2(), about)}")
 
 
 if __name__ == "__main__":

@@ -87,6 +87,7 @@ def search_rows(case: Case, found: Runs) -> list[Row]:
                 "over optimum": best.fps / case.optimum_fps,
                 "best with the seed's places": within if title == SHISHA else None,
                 "median over optimum": median(run.fps for run in runs) / case.optimum_fps,
+                "wall s before": best.setup_wall_s,
                 "virtual s to best": best.time_to_best_s,
                 "times as long": best.time_to_best_s / own_s,
                 "median s to best": median(times_s),

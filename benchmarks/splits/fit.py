@@ -13,7 +13,8 @@ from typing import Annotated, Final
 import typer
 
 from benchmarks.report.facts import facts
-from benchmarks.report.results import RESULTS, Row, save_csv, show, written
+from benchmarks.report.page import table
+from benchmarks.report.results import RESULTS, Row, save_csv, show
 from benchmarks.rigs.child_process import Fields, child_process
 from benchmarks.splits.convolutions import Features, convolutions, multiply_adds
 from benchmarks.splits.link import link_times
@@ -183,8 +184,6 @@ def _shown(name: str, errors: Errors | None) -> dict[str, str]:
 
 
 def _save_page(found: Sequence[Fitted], rows: Sequence[Row], about: Mapping[str, str]) -> Path:
-    names = list(rows[0])
-    table = [names, ["---"] * len(names), *([written(row[name]) for name in names] for row in rows)]
     formulas = [
         f"- {its.what}: monomial {_formula(its.monomial.posynomial)}; posynomial {_formula(its.posynomial.posynomial)}"
         for its in found
@@ -193,7 +192,7 @@ def _save_page(found: Sequence[Fitted], rows: Sequence[Row], about: Mapping[str,
     path.write_text(
         _PAGE.format(
             **about,
-            table="\n".join(f"| {' | '.join(row)} |" for row in table),
+            table=table(rows),
             formulas="\n".join(formulas),
         ),
         encoding="utf-8",

@@ -19,6 +19,7 @@ from typing import Annotated, Final, TypeVar
 import typer
 
 from benchmarks.report.facts import facts
+from benchmarks.report.page import table
 from benchmarks.report.results import RESULTS, Row, save_csv, show, written
 from benchmarks.splits.networks import BOARD, NETWORKS
 from shisha_rt.machine.config.device_files import devices_of
@@ -269,14 +270,8 @@ def splits_gap(
 
 def _save_page(summary: Sequence[Row], wholes: Sequence[Row], about: Mapping[str, str]) -> Path:
     path = RESULTS / "splits_gap.md"
-    path.write_text(_PAGE.format(**about, summary=_table(summary), wholes=_table(wholes)), encoding="utf-8")
+    path.write_text(_PAGE.format(**about, summary=table(summary), wholes=table(wholes)), encoding="utf-8")
     return path
-
-
-def _table(rows: Sequence[Row]) -> str:
-    names = list(rows[0])
-    cells = [names, ["---"] * len(names), *([written(row[name]) for name in names] for row in rows)]
-    return "\n".join(f"| {' | '.join(its)} |" for its in cells)
 
 
 _PAGE: Final = """# Geometric programs against the exact integer split

@@ -11,10 +11,11 @@ from benchmarks.dcg.board import Case, cases
 from benchmarks.dcg.operands import operand_rows
 from benchmarks.dcg.scaling import transformer_like
 from benchmarks.dcg.speedups import partition_rows, placed, speedup_rows
-from benchmarks.dcg.statements import Statement, partition_statements, subgraph_statement
+from benchmarks.dcg.statements import partition_statements, stated, subgraph_statement
 from benchmarks.dcg.subgraphs import subgraphs, window
 from benchmarks.dcg.tables import GraphCounts, Operator, cleaned, exported, graph_counts
 from benchmarks.report.results import RESULTS, read_csv
+from benchmarks.report.statements import KINDS
 from shisha_rt.papers.dcg.brute import assignment_at
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.dcg import device_mapped_graph
@@ -63,8 +64,8 @@ def test_schemes_are_held_against_the_serial_one_and_the_optimum(bert: Case) -> 
 
 def test_matmul_stay_on_the_pim(bert: Case) -> None:
     found = {one.what: one for one in partition_statements([*partition_rows([bert]), *GPT2_PARTITION])}
-    assert found["BERT and RoBERTa: of 24 MatMul stay on the PIM"].als == [1.0]
-    assert found["GPT-2: of 4 Gemm leave the PIM"].als == [0.25]
+    assert found["BERT and RoBERTa: of 24 MatMul stay on the PIM"].ours["ours"] == "100%"
+    assert found["GPT-2: of 4 Gemm leave the PIM"].ours["ours"] == "25%"
 
 
 def test_a_window_keeps_what_is_inside() -> None:
@@ -117,8 +118,7 @@ def test_graphs_that_scale_are_transformer_like() -> None:
 
 @pytest.mark.parametrize(("ours", "repeats"), [([2.0, 1.04], "yes"), ([2.2, 1.0], "nearly"), ([2.0, 0.8], "no")])
 def test_a_statement_repeats_as_far_as_its_worst_figure(ours: list[float], repeats: str) -> None:
-    statement = Statement("Figure 0", "", [2.0, 1.0], ours, None, str, "because")
-    row = statement.row()
+    row = stated("Figure 0", "", [2.0, 1.0], ours, None, str, "because").row()
     assert row["repeats"] == repeats
     assert row["likely reason"] == ("" if repeats == "yes" else "because")
 
@@ -126,16 +126,14 @@ def test_a_statement_repeats_as_far_as_its_worst_figure(ours: list[float], repea
 def test_the_optimum_is_found_in_all_subgraphs_but_those_missed() -> None:
     rows = [{"different subgraphs": n, "ALS not the optimum": 2, "exact not the optimum": 0} for n in (10, 20)]
     statement = subgraph_statement(rows)
-    assert (statement.paper, statement.als, statement.optimum) == ([30], [26], [30])
+    assert (statement.paper, *statement.ours.values()) == ("30", "26", "30")
 
 
 def test_figures_that_the_descriptions_know_are_marked() -> None:
     kept = read_csv(RESULTS / "dcg_statements.csv")
     for row in kept:
-        stated = Statement(row["paper's"], row["statement"], [1.0], [1.0], None, str)
-        assert row["our descriptions"] == stated.row()["our descriptions"]
-    fitted = {row["paper's"] for row in kept if row["our descriptions"].startswith("fitted")}
-    assert fitted == {"Figure 9", "Figure 11", "Table 3"}
-    assert {row["our descriptions"] for row in kept if row["paper's"] in ("Figure 10", "Figure 12", "Figure 13")} == {
-        "apart from it"
-    }
+        assert row["kind"] == stated(row["paper's"], row["statement"], [1.0], [1.0], None, str).kind
+    figures = {kind: {row["paper's"] for row in kept if row["kind"] == kind} for kind in KINDS}
+    assert figures["fitted"] == {"Figure 9", "Figure 11", "Table 3"}
+    assert figures["by construction"] == {"Figure 2(b)", "Figure 8(a)", "Figure 8(b)", "Table 1", "Table 3"}
+    assert figures["predicted"] == {"Figure 10", "Figure 12", "Figure 13", "Table 1", "Table 3"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from benchmarks.partitiontuner.board import Cell
 from benchmarks.partitiontuner.cases import GIVEN, Case, Planned
 from benchmarks.partitiontuner.live import Measured
 from benchmarks.partitiontuner.tables import Result
@@ -29,5 +30,6 @@ def result(
     stage_s = (1e-3 * predicted_ms / partitions,) * partitions
     told = Foretold(stage_s, 1e-3 * predicted_ms, 0.0, rate_of(plan, [(s,) for s in stage_s]))
     found = SchemePlan(scheme, plan, (0,) * partitions, told, 1e-3 * predicted_ms / 2, 0, 0)
-    measured = None if executed_ms is None else Measured((1e-3 * executed_ms,), (1e-3 * executed_ms,), (0.0,))
-    return Result(Planned(Case(network, form, Path()), found, 26, *on_npu, 0.0), measured)
+    measured = None if executed_ms is None else Measured(*[(1e-3 * executed_ms,)] * 3)
+    cell = Cell(predicted_ms, plan, *on_npu, partitions, 0, 0)
+    return Result(Planned(Case(network, form, Path()), found, cell, 26, 0.0), measured)

@@ -46,7 +46,7 @@ def test_a_plan_is_counted_by_what_is_on_the_last_place() -> None:
             if stage.place == costs.places[-1]
             for node in nodes_of_stage(costs, stage)
         ]
-        assert (its.convs_on_npu, its.relus_on_npu) == (on_npu.count("Conv"), on_npu.count("Relu"))
+        assert (its.cell.convs_on_npu, its.cell.relus_on_npu) == (on_npu.count("Conv"), on_npu.count("Relu"))
         assert its.convs == costs.ops.count("Conv")
         assert its.over_bound >= 1
 

@@ -1,0 +1,172 @@
+"""Which numbers of the board hold the cells of Table 2 that they were fitted to: many sets do, not one.
+
+A prediction is worth what all of them say of it. What a network takes is linear in the numbers as long as its operators
+stay where they are, so that the sets are polytopes, side by side: one for each way in which OpSeq can place. They are
+walked through from corner to corner.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass
+from typing import Final
+
+import numpy as np
+from scipy.optimize import linprog
+
+from benchmarks.partitiontuner.numbers import (
+    FITTED,
+    Numbers,
+    PlacedCell,
+    costs_by_network,
+    linear,
+    numbers_of,
+    placed,
+    with_numbers,
+)
+from benchmarks.partitiontuner.published import NETWORKS
+from benchmarks.report.results import Row
+from shisha_rt.arrays import Floats
+from shisha_rt.machine.device import Device
+from shisha_rt.model.graph import Graph
+from shisha_rt.planner.strategies import SchemeName
+
+CPU_WITHIN: Final = 0.25
+"""The CPU alone. With the numbers in the files 11%: none of this form come nearer to six networks. At 11% and 1% a call
+of the NPU takes 1.6 to 2.5 ms; from 23% and 2.1% on it may take nothing. Nobody knows how near so few numbers must
+come.
+"""
+WITHIN: Final = 0.025
+"""TypeSeq and OpSeq of the networks that were fitted."""
+_LEAST, _MOST = 1e-3, 1e3
+"""Times the number in the file, that each may be."""
+_CALLS: Final = tuple(float(factor) for factor in np.geomspace(_LEAST, 2.0, 12))
+"""From which the walks start: times what a call of the NPU takes in the file."""
+_ROUNDS: Final = 20
+_SLACK: Final = 1e-9
+_NAMES: Final = tuple(Numbers.__dataclass_fields__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Region:
+    """Cells over what is wanted are `fixed` (cells,) + `by_factor` (cells, numbers) @ factors; wanted within `within`.
+
+    Factors are of the numbers in the files.
+    """
+
+    fixed: Floats
+    by_factor: Floats
+    within: Floats
+
+    def __add__(self, other: _Region) -> _Region:
+        pairs = ((self.fixed, other.fixed), (self.by_factor, other.by_factor), (self.within, other.within))
+        return _Region(*map(np.concatenate, pairs))
+
+    def holds(self, factors: Floats) -> bool:
+        return bool((np.abs(self.fixed + self.by_factor @ factors - 1) <= self.within + _SLACK).all())
+
+    def corner(self, aim: Floats) -> Floats | None:
+        """The factors that hold all cells and have the least `aim` (numbers,) @ factors."""
+        limits = np.concatenate([1 - self.fixed + self.within, self.fixed - 1 + self.within])
+        rows = np.concatenate([self.by_factor, -self.by_factor])
+        found = linprog(aim, A_ub=rows, b_ub=limits, bounds=(_LEAST, _MOST))
+        return np.asarray(found.x, np.float64) if found.success else None
+
+    def nearest(self, bounds: Sequence[tuple[float, float]]) -> tuple[float, Floats]:
+        """The factors whose furthest cell, by its `within`, is nearest; and how far that is."""
+        rows = np.concatenate([self.by_factor, -self.by_factor])
+        rows = np.column_stack([rows, np.tile(-self.within, 2)])
+        limits = np.concatenate([1 - self.fixed, self.fixed - 1])
+        aim = np.zeros(rows.shape[1])
+        aim[-1] = 1
+        found = linprog(aim, A_ub=rows, b_ub=limits, bounds=[*bounds, (0, None)])
+        return float(found.fun), np.asarray(found.x[:-1], np.float64)
+
+
+class Board:
+    """The board with any numbers, and the cells that these must hold; `graphs` are by network, Relus sunk."""
+
+    def __init__(self, devices: tuple[Device, Device], graphs: Mapping[str, Graph]) -> None:
+        self._devices, self._costs_of = devices, costs_by_network(graphs)
+        self._numbers = numbers_of(devices)
+        self._known: dict[tuple[tuple[float, tuple[int, ...]], ...], _Region] = {}
+        self._always = self._region("baseline", CPU_WITHIN) + self._region("typeseq", WITHIN)
+
+    def numbers(self, factors: Floats) -> Numbers:
+        return Numbers(*(np.array(astuple(self._numbers)) * factors).tolist())
+
+    def region_at(self, factors: Floats) -> _Region:
+        """What numbers must hold as long as OpSeq places as it does with these."""
+        return self._always + self._region("opseq", WITHIN, with_numbers(self._devices, self.numbers(factors)))
+
+    def reach(self, without: Sequence[str]) -> tuple[float, Numbers]:
+        """The numbers that come nearest to the CPU alone and TypeSeq of all other networks: how far the furthest is."""
+        its = [
+            placed(self._devices, self._costs_of[network], network, scheme)
+            for network in NETWORKS
+            if network not in without
+            for scheme in _LINEAR
+        ]
+        off, factors = self._of(its, 1.0).nearest([(0, _MOST)] * len(_NAMES))
+        return off, self.numbers(factors)
+
+    def _region(self, scheme: SchemeName, within: float, board: tuple[Device, Device] | None = None) -> _Region:
+        its = [placed(board or self._devices, self._costs_of[network], network, scheme) for network in FITTED[scheme]]
+        return self._of(its, within)
+
+    def _of(self, cells: Sequence[PlacedCell], within: float) -> _Region:
+        key = tuple((cell.wanted_s, cell.assignment) for cell in cells)
+        if key not in self._known:
+            fixed, by_factor = linear(self._devices, cells, self._numbers, _NAMES)
+            self._known[key] = _Region(fixed, by_factor, np.full(len(cells), within))
+        return self._known[key]
+
+
+_LINEAR: Final[Sequence[SchemeName]] = ("baseline", "typeseq")
+"""Where operators stay where they are, whatever they cost."""
+
+
+def number_sets(board: Board, count: int, rng: random.Random) -> list[Numbers]:
+    """Sets that hold all fitted cells, as far apart as random walks find them; the files' numbers come first.
+
+    Fewer than `count` where walks find no more.
+    """
+    found = [np.ones(len(_NAMES)), *_starts(board)]
+    generator = np.random.default_rng(rng.randrange(2**32))
+    for _ in range(20 * count):
+        if len(found) >= count:
+            break
+        start = found[generator.integers(len(found))]
+        end = board.region_at(start).corner(generator.standard_normal(len(_NAMES)))
+        if end is not None:
+            towards = (start + share * (end - start) for share in (1.0, 0.5))
+            found += [its for its in towards if board.region_at(its).holds(its)][:1]
+    return [board.numbers(factors) for factors in found]
+
+
+def _starts(board: Board) -> Iterator[Floats]:
+    """Sets with a call of the NPU of very different prices, placed anew until OpSeq places as it did.
+
+    Half of the way each other time: where operators then move, all of it would be too far.
+    """
+    for call in _CALLS:
+        bounds = [(call, call) if name == "npu_call_s" else (_LEAST, _MOST) for name in _NAMES]
+        factors = np.ones(len(_NAMES))
+        for turn in range(_ROUNDS):
+            region = board.region_at(factors)
+            if turn and region.holds(factors):
+                yield factors
+                break
+            found = region.nearest(bounds)[1]
+            factors = np.sqrt(factors * found) if turn % 2 else found
+
+
+def reach_rows(board: Board) -> list[Row]:
+    """How near one set of numbers comes to the 14 cells of the CPU alone and TypeSeq, or to those of six networks."""
+    rows: list[Row] = []
+    for without in ([], *([network] for network in NETWORKS)):
+        off, numbers = board.reach(without)
+        left = ", ".join(NETWORKS[network].title for network in without)
+        rows.append({"cells": f"all but {left}" if left else "all 14", "furthest %": 100 * off, **asdict(numbers)})
+    return rows

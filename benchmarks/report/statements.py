@@ -1,0 +1,88 @@
+"""What papers state, and what comes out here: one record for the pages of all papers, and how rows are counted.
+
+Each row says how ours came about. *Predicted*: it follows from descriptions and rules that were not made from what is
+stated, whether it was then executed on an emulated board or not. *Fitted*: a number of a description was chosen so that
+it comes out. *By construction*: a rule or a ratio of ours was read off the statement itself. *Measured*: a run here
+decides it, and no description. A tally counts what is predicted and what is measured; that the rest repeats proves
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+
+from benchmarks.report.results import Row
+
+Kind = Literal["predicted", "fitted", "by construction", "measured"]
+Repeats = Literal["yes", "nearly", "partly", "no"]
+KINDS: Final[Sequence[Kind]] = get_args(Kind)
+COUNTED: Final[Sequence[Kind]] = ("predicted", "measured")
+OURS: Final = "(ours)"
+"""In place of a paper's figure or section: an aim of ours. It is in no tally."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """`where` in the paper; `ours`: text by column, the one that is judged first. `reason`: the likely one, shown where
+    it does not repeat.
+    """
+
+    where: str
+    what: str
+    paper: str
+    ours: Mapping[str, str]
+    kind: Kind
+    repeats: Repeats
+    reason: str = ""
+
+    def row(self) -> Row:
+        return {
+            "paper's": self.where,
+            "statement": self.what,
+            "paper": self.paper,
+            **self.ours,
+            "kind": self.kind,
+            "repeats": self.repeats,
+            "likely reason": "" if self.repeats == "yes" else self.reason,
+        }
+
+
+def each(held: Iterable[bool]) -> Repeats:
+    """Of something that is stated of several cases."""
+    found = list(held)
+    return "yes" if all(found) else "partly" if any(found) else "no"
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How many rows of a paper's repeat, nearly or in part, and do not; and how many are not counted, by kind."""
+
+    yes: int
+    in_part: int
+    no: int
+    apart: Mapping[str, int]
+
+    @property
+    def of(self) -> int:
+        return self.yes + self.in_part + self.no
+
+    def __str__(self) -> str:
+        counted = f"{self.yes}, {self.in_part}, {self.no} of {self.of}"
+        apart = ", ".join(f"{count} {kind}" for kind, count in self.apart.items() if count)
+        return f"{counted}; apart from these: {apart}" if apart else counted
+
+
+def tally(rows: Iterable[Row]) -> Tally:
+    """Of rows as `Statement.row` has them, or as they are read from a file."""
+    counted, apart = Counter[str](), dict.fromkeys((*KINDS, "aims of ours"), 0)
+    for row in rows:
+        if row["paper's"] == OURS:
+            apart["aims of ours"] += 1
+        elif row["kind"] in COUNTED:
+            counted[str(row["repeats"])] += 1
+        else:
+            apart[str(row["kind"])] += 1
+    return Tally(counted["yes"], counted["nearly"] + counted["partly"], counted["no"], apart)

@@ -180,6 +180,15 @@ class TestTheObject:
         assert [layer["shares"] for layer in found["layers"]] == [None] * 3
         assert found["alone"] == {"far": None}
 
+    def test_a_device_without_room_for_a_unit_is_left_out_by_every_way(
+        self, run: Run, network: Path, tmp_path: Path
+    ) -> None:
+        """Its weights take the room, however few rows it computes."""
+        for method in ("integer", "geometric"):
+            options = ("--split", method, "--variable", "H", "--json")
+            found = run("place", network, "--machine", machine(tmp_path, far_limit=40), *options).object
+            assert found["layers"][0]["shares"]["far"] == 0
+
 
 class TestForPeople:
     def test_the_table(self, run: Run, network: Path, tmp_path: Path) -> None:

@@ -12,6 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+import numpy as np
+
+from shisha_rt.arrays import Bools
 from shisha_rt.papers.gp.posynomial import Posynomial
 from shisha_rt.planner.strategies import Execution, SplitObjective, SplitVariable
 
@@ -64,6 +67,21 @@ class SplitProblem:
     devices: tuple[SplitDevice, ...]
     objective: SplitObjective = "latency"
     execution: Execution = "sequence"
+
+
+def able_devices(problem: SplitProblem) -> Bools:
+    """(layers, devices): whether a device that has nothing else can hold a unit of the layer."""
+    return np.array(
+        [
+            [
+                all(device.resources[name].at(one) <= limit * (1 + ROUNDING) for name, limit in device.limits.items())
+                for device in problem.devices
+            ]
+            for layer in problem.layers
+            for one in [layer.share(1)]
+        ],
+        dtype=bool,
+    )
 
 
 Shares: TypeAlias = Sequence[Sequence[int]]

@@ -147,19 +147,41 @@ def test_a_limit_of_each_layer_and_one_for_all() -> None:
 @pytest.mark.parametrize(
     ("limits", "named"),
     [
-        ((0.5, None), ["fpga: layer conv1 would need 1 ALM, it has 0.5"]),
-        ((0.0, None), ["fpga: layer conv1 would need 1 ALM, it has 0"]),
-        ((8.0, 0.25), ["gpu: layer conv1 would need", "it has 0.25"]),
+        ((8.0, 0.25), ["fpga: layer conv1 would need", "it has 8"]),
+        ((8.0, 4.0), ["layer conv1 would need", "ALM"]),
+        ((0.5, 0.25), ["layer conv1: fpga has room for 0 (ALM), gpu has room for 0 (ALM) of 16"]),
     ],
 )
-def test_limits_that_cannot_be_met_are_named(limits: tuple[float, float | None], named: list[str]) -> None:
+def test_limits_that_cannot_be_met_are_named(limits: tuple[float, float], named: list[str]) -> None:
     devices = (device("fpga", 1.0), device("gpu", 7.0))
-    limited = [with_limit(its, limit) if limit is not None else its for its, limit in zip(devices, limits, strict=True)]
+    limited = [with_limit(its, limit) for its, limit in zip(devices, limits, strict=True)]
     found = geometric_split(SplitProblem((layer(),), tuple(limited)))
     assert found.outcome == Outcome.INFEASIBLE
     assert found.rounded is None
     for words in named:
         assert words in (found.reason or "")
+
+
+@pytest.mark.parametrize("limit", [0.5, 0.0])
+@pytest.mark.parametrize("k", [None, FULL_NETWORK_K])
+@pytest.mark.parametrize("one_for_all", [False, True])
+def test_a_device_that_cannot_hold_a_unit_has_no_part(limit: float, k: int | None, one_for_all: bool) -> None:
+    """Resources of a layer mapped directly do not go with its rows: a part of one is as large as the whole."""
+    wide = replace(layer(16, "wide"), features={**layer(16).features, "N": 4.0})
+    resources = {"ALM": posynomial((1.0, {"N": 1.0}))}  # wide takes 4 of it, the other 32
+    fpga = replace(device("fpga", 1.0), resources=resources, limits={"ALM": 4 + limit}, one_for_all=one_for_all)
+    gpu, cpu = device("gpu", 7.0), device("cpu", 7.0)
+    problem = SplitProblem((wide, layer(16, "deep")), (fpga, gpu, cpu))
+    found = geometric_split(problem, k)
+    assert found.outcome == Outcome.FEASIBLE, found.reason
+    assert found.rounded is not None
+    first, second = found.rounded.shares
+    assert first[0] > 0
+    assert second == (0, 8, 8)
+    assert faults(problem, found.rounded.shares) == []
+    alone = geometric_split(SplitProblem((layer(16),), (fpga, gpu)), k)
+    assert alone.rounded is not None
+    assert alone.rounded.shares == ((0, 16),)
 
 
 def test_shares_that_both_limits_together_leave_no_room_for() -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from shisha_rt.arrays import Floats
 from shisha_rt.papers.gp.posynomial import Monomial, Posynomial
-from shisha_rt.papers.gp.problem import SplitDevice, SplitLayer, SplitProblem
+from shisha_rt.papers.gp.problem import SplitDevice, SplitLayer, SplitProblem, able_devices
 
 SHARE: Final = "x"
 
@@ -50,10 +50,19 @@ class ShareCosts:
 
 
 def share_costs(problem: SplitProblem, k: int | None) -> ShareCosts:
-    """`k`: communication counts x^2k (Eqs. 13 and 14), in full without it (Eqs. 7 and 10)."""
+    """`k`: communication counts x^2k (Eqs. 13 and 14), in full without it (Eqs. 7 and 10).
+
+    A device that cannot hold a unit of a layer has no part in it, and costs nothing.
+    """
     return ShareCosts(
         problem,
-        tuple(tuple(_cost(problem, device, layer, k) for device in problem.devices) for layer in problem.layers),
+        tuple(
+            tuple(
+                _cost(problem, device, layer, k) if able else Posynomial(())
+                for device, able in zip(problem.devices, layer_able, strict=True)
+            )
+            for layer, layer_able in zip(problem.layers, able_devices(problem), strict=True)
+        ),
     )
 
 

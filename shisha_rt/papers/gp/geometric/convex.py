@@ -18,10 +18,12 @@ from shisha_rt.arrays import Floats
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.papers.gp.geometric.condensation import SHARE
 from shisha_rt.papers.gp.posynomial import Posynomial
-from shisha_rt.papers.gp.problem import SplitProblem
+from shisha_rt.papers.gp.problem import SplitProblem, able_devices
 
 _STEEP: Final = 8
 """Powers from which on a term becomes a variable of its own."""
+NO_PART: Final = 1e-6
+"""Of a layer, in place of none."""
 _NEXT_TO_NOTHING: Final = 1e-6
 """Of a steep term, as a fraction of its value at the whole."""
 
@@ -43,15 +45,20 @@ def solver() -> Any:
 
 
 class ShareVariables:
-    """The variables: log x of each layer and device, from one unit to the whole (log space has no zero)."""
+    """The variables: log x of each layer and device, from one unit to the whole (log space has no zero).
+
+    A device that cannot hold one has next to nothing.
+    """
 
     def __init__(self, cvxpy: Any, problem: SplitProblem) -> None:
         self._cvxpy = cvxpy
         self._shape = len(problem.layers), len(problem.devices)
         self._log = cvxpy.Variable(self._shape[0] * self._shape[1])
         self._exponents = cvxpy.Parameter((self._shape[0], self._shape[0] * self._shape[1]))
-        least = np.repeat([1 / layer.units for layer in problem.layers], self._shape[1])
-        self.constraints: list[Any] = [self._log >= np.log(least), self._log <= 0]
+        able = able_devices(problem)
+        least = np.where(able, [[1 / layer.units] for layer in problem.layers], NO_PART).ravel()
+        most = np.where(able, 1.0, NO_PART).ravel()
+        self.constraints: list[Any] = [self._log >= np.log(least), self._log <= np.log(most)]
 
     @property
     def values(self) -> Floats:

@@ -2,7 +2,8 @@
 
 With costs that grow with shares in proportion, in sequence, the answer is the split in proportion to speed, whatever
 the best one is: cost 28 where one device is 7 times the other's cost for each of 16 channels, and 15 to 1 costs 22.
-Condensing again at each solution (ours) gets there. All on one device lies outside: shares are at least one unit.
+Condensing again at each solution (ours) gets there. All on one device lies outside: shares are at least one unit. Only
+a device that cannot hold one is left out of a layer (ours).
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ import numpy as np
 
 from shisha_rt.outcome import Outcome
 from shisha_rt.papers.gp.geometric.condensation import share_costs
-from shisha_rt.papers.gp.geometric.limits import unmet_limits
+from shisha_rt.papers.gp.geometric.limits import balanced_parts, unmet_limits
 from shisha_rt.papers.gp.geometric.program import PenalisedProgram
 from shisha_rt.papers.gp.geometric.rounding import Rounded, best_rounding
 from shisha_rt.papers.gp.geometric.tightening import Clock, TighteningRule, TighteningStep, no_clock, tightened
-from shisha_rt.papers.gp.problem import SplitProblem
+from shisha_rt.papers.gp.problem import SplitProblem, able_devices
+from shisha_rt.papers.gp.room import too_little_room
 
 FULL_NETWORK_K: Final = 100
 """The paper's, for layers that may be fused (Eq. 14)."""
@@ -55,15 +57,18 @@ def geometric_split(
     `again`: condensed at each solution once more, till it no longer moves. Raises BadInput if cvxpy is not installed.
     """
     rule = rule or TighteningRule()
-    few = next((layer for layer in problem.layers if layer.units < len(problem.devices)), None)
-    if few is not None:
-        reason = f"layer {few.name}: {few.units} units, expected one for each of {len(problem.devices)} devices"
-        return GeometricSplit(Outcome.INFEASIBLE, reason=reason)
+    for layer, able in zip(problem.layers, able_devices(problem).sum(axis=1).tolist(), strict=True):
+        if layer.units < able:
+            reason = f"layer {layer.name}: {layer.units} units, expected one for each of {able} devices"
+            return GeometricSplit(Outcome.INFEASIBLE, reason=reason)
+        if not able:
+            reason = too_little_room(problem, layer, [{}] * len(problem.devices))
+            return GeometricSplit(Outcome.INFEASIBLE, reason=reason)
     if unmet := unmet_limits(problem):
         return GeometricSplit(Outcome.INFEASIBLE, reason="; ".join(unmet))
     costs = share_costs(problem, k)
     program = PenalisedProgram(costs)
-    at = np.full((len(problem.layers), len(problem.devices)), 1 / len(problem.devices))
+    at = balanced_parts(problem)
     steps: tuple[TighteningStep, ...] = ()
     moved = False
     for number in range(_MOST_ROUNDS if again else 1):

@@ -11,10 +11,10 @@ from typing import Final
 
 import numpy as np
 
-from shisha_rt.arrays import Floats
+from shisha_rt.arrays import Bools, Floats
 from shisha_rt.papers.gp.geometric.condensation import SHARE, condensed, of_share
-from shisha_rt.papers.gp.geometric.convex import ShareVariables, Term, is_solved, solver, status_of
-from shisha_rt.papers.gp.problem import SplitDevice, SplitProblem
+from shisha_rt.papers.gp.geometric.convex import NO_PART, ShareVariables, Term, is_solved, solver, status_of
+from shisha_rt.papers.gp.problem import SplitDevice, SplitProblem, able_devices
 
 _ROUNDS: Final = 30
 """Of condensing again, in search of shares that meet the limits."""
@@ -59,11 +59,12 @@ def _taken(
 ) -> list[tuple[str, tuple[Term, ...]]]:
     terms = tuple(
         (number, index, of_share(device.resources[name], layer).times(unit))
-        for number, layer in enumerate(problem.layers)
+        for number, (layer, able) in enumerate(zip(problem.layers, able_devices(problem)[:, index], strict=True))
+        if able
     )
     if device.one_for_all:
         return [("all layers", terms)]
-    return [(f"layer {layer.name}", (term,)) for layer, term in zip(problem.layers, terms, strict=True)]
+    return [(f"layer {problem.layers[term[0]].name}", (term,)) for term in terms]
 
 
 def unmet_limits(problem: SplitProblem) -> list[str]:
@@ -75,16 +76,25 @@ def unmet_limits(problem: SplitProblem) -> list[str]:
     limits = resource_limits(problem)
     limited = np.array([bool(device.limits) for device in problem.devices])
     parts = _sparing(problem, limited)
-    if limited.all() or any(limit.used(parts) > 1 for limit in limits):
+    if parts is None or any(limit.used(parts) > 1 for limit in limits):
         parts = _least_slack(problem, limits)
     return [limit.unmet(parts) for limit in limits if limit.used(parts) > 1 + _LEFT_OPEN]
 
 
-def _sparing(problem: SplitProblem, limited: np.ndarray) -> Floats:
-    """(layers, devices): one unit for each device with limits, the rest for the others alike."""
+def _sparing(problem: SplitProblem, limited: Bools) -> Floats | None:
+    """(layers, devices): one unit for each device with limits, the rest for the others alike. None: there are none."""
+    if limited.all():
+        return None
     units = np.array([[layer.units] for layer in problem.layers], dtype=np.float64)
-    rest = (1 - limited.sum() / units) / max(1, (~limited).sum())
-    return np.where(limited, 1 / units, rest)
+    sparing = limited & able_devices(problem)
+    rest = (1 - sparing.sum(axis=1, keepdims=True) / units) / (~limited).sum()
+    return np.where(limited, np.where(sparing, 1 / units, NO_PART), rest)
+
+
+def balanced_parts(problem: SplitProblem) -> Floats:
+    """(layers, devices): the same for all that can hold a unit."""
+    able = able_devices(problem)
+    return np.where(able, 1 / np.maximum(1, able.sum(axis=1, keepdims=True)), NO_PART)
 
 
 def _least_slack(problem: SplitProblem, limits: list[ResourceLimit]) -> Floats:
@@ -97,7 +107,7 @@ def _least_slack(problem: SplitProblem, limits: list[ResourceLimit]) -> Floats:
         log_factors + parts.log_products >= 0,
     ]
     program = cvxpy.Problem(cvxpy.Minimize(cvxpy.log_sum_exp(log_slack)), constraints + parts.constraints)
-    at = np.full((len(problem.layers), len(problem.devices)), 1 / len(problem.devices))
+    at = balanced_parts(problem)
     broken = math.inf
     for _ in range(_ROUNDS):
         sums = condensed(at)

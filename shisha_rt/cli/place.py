@@ -22,7 +22,7 @@ from shisha_rt.placement.duet import DEFAULT_X
 from shisha_rt.placement.problem import Problem
 from shisha_rt.placement.problem_file import parse_problem
 from shisha_rt.placement.schedule import schedule_object
-from shisha_rt.placement.solution import PlacementSolution
+from shisha_rt.placement.solution import ANY_ORDER_BOUND, PlacementSolution
 from shisha_rt.placement.solver_names import SolverName
 from shisha_rt.planner.strategies import Execution, SplitMethod, SplitObjective, SplitVariable
 from shisha_rt.studies import study
@@ -277,6 +277,7 @@ class _Found:
         assert costed is None or math.isfinite(costed.total_s), "a solver's bug: a node on a device that cannot run it"
         schedule = self.solution.schedule
         overlap = {} if schedule is None else schedule_object(problem, schedule)
+        bounds = {name: bound for name, bound in self.solution.statistics.items() if name == ANY_ORDER_BOUND}
         measured = {} if profile is None else {"profile": profile}
         return {
             "assignment": None
@@ -290,6 +291,7 @@ class _Found:
             "reason": self.solution.reason,
             "solve_time_s": self.solve_time_s,
             **overlap,
+            **bounds,
             **measured,
         }
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from shisha_rt.outcome import Solution
 from shisha_rt.placement.schedule import Schedule
+
+ANY_ORDER_BOUND: Final = "any_order_bound_s"
+"""Among the statistics of a schedule: none of any form ends sooner, over any assignment."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,7 @@
 """The earliest end, not the least sum: parallel branches are put on devices so that they overlap (ours).
 
+Of graphs of few nodes any assignment and order is looked for besides, without barriers (`unbarred`).
+
 Schedules are those of `schedule`: a level's branches that are each on one device run at the same time where these
 differ, all else runs in sequence, and what follows a level waits for all of it. To minimise the makespan in general is
 NP-hard already for parallel single operators. Here each branch of a level is in a lane or in sequence, and of all such
@@ -16,12 +18,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from shisha_rt.arrays import Floats
 from shisha_rt.outcome import STOPPED, LeftSeconds, Outcome, ShouldStop, forever, within
+from shisha_rt.papers.partitiontuner.unbarred import any_order_bound_s, can_be_tried, unbarred
 from shisha_rt.placement.alone import fastest_alone, feasible
 from shisha_rt.placement.branches import Items, Level, nodes_of, structure
 from shisha_rt.placement.check import cost
@@ -29,7 +32,7 @@ from shisha_rt.placement.exact import exact_placement
 from shisha_rt.placement.narrowing import PROVEN, least_node_s
 from shisha_rt.placement.problem import Group, Problem
 from shisha_rt.placement.schedule import schedule_of
-from shisha_rt.placement.solution import PlacementSolution
+from shisha_rt.placement.solution import ANY_ORDER_BOUND, PlacementSolution
 
 _MOST_CHOICES: Final = 256
 """Kept of a level's."""
@@ -38,7 +41,29 @@ _OF_THE_TIME: Final = 0.5
 
 
 def forkjoin(problem: Problem, left_s: LeftSeconds = forever) -> PlacementSolution:
-    """A schedule of least makespan where that can be proven, else a good one; `lower_bound_s` is of the makespan."""
+    """The best schedule of blocks, or without barriers; `lower_bound_s` is of the makespan.
+
+    Of few nodes (`can_be_tried`) the bound is of any schedule at all; of more it is that of blocks, and the other
+    stands among the statistics.
+    """
+    if not can_be_tried(problem):
+        return replace(fork_join_blocks(problem, left_s), statistics={ANY_ORDER_BOUND: any_order_bound_s(problem)})
+    should_stop = within(left_s)
+    blocks = fork_join_blocks(problem, _part(left_s))
+    assignment, schedule = blocks.assignment, blocks.schedule
+    assert schedule is not None
+    found = unbarred(problem, schedule.makespan_s, should_stop)
+    if found.runs is not None:
+        assignment, schedule = found.assignment(), found.schedule(problem)
+    told: dict[str, Any] = {"statistics": {ANY_ORDER_BOUND: found.bound_s}, "schedule": schedule, "bounds": "makespan"}
+    if schedule.makespan_s <= found.bound_s * (1 + PROVEN):
+        return PlacementSolution(assignment, Outcome.OPTIMAL, found.bound_s, **told)
+    reason = STOPPED if should_stop() else "too many beginnings of schedules"
+    return PlacementSolution(assignment, Outcome.FEASIBLE, found.bound_s, reason=reason, **told)
+
+
+def fork_join_blocks(problem: Problem, left_s: LeftSeconds = forever) -> PlacementSolution:
+    """With barriers: of least makespan where that can be proven, else a good one; the bound is of such schedules."""
     should_stop = within(left_s)
     items = structure(problem)
     least_sum = exact_placement(problem, left_s=_part(left_s)).assignment

@@ -80,6 +80,19 @@ def plan_by_needs(costs: ProcessorCosts, plan: Plan) -> Plan:
     )
 
 
+def plan_in_turn(costs: ProcessorCosts, schedule: Schedule) -> Plan:
+    """The partitions by their starts, each after those that make what it reads and the one before it on its place."""
+    turn = sorted(schedule.partitions, key=lambda partition: (partition.start_s, partition.end_s))
+    stages = Plan(tuple(partition_stage(costs, partition.nodes, partition.device, ()) for partition in turn))
+    last: dict[int, int] = {}
+    found = []
+    for index, (stage, partition) in enumerate(zip(plan_by_needs(costs, stages).stages, turn, strict=True)):
+        before = last.get(partition.device)
+        found.append(replace(stage, after=tuple(sorted({*stage.after, *([] if before is None else [before])}))))
+        last[partition.device] = index
+    return Plan(tuple(found))
+
+
 def foretold(costs: ProcessorCosts, plan: Plan) -> Foretold:
     """Predict by costs what a plan takes whose stages are partitions, each on one place."""
     stage_s = tuple(

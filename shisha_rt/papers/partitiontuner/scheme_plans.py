@@ -2,8 +2,8 @@
 
 The first four decide by the paper's problem, in which what an operator costs has its transfers in it; all but
 `partitiontuner` run everything in sequence (Section 4.2.1). `forkjoin` goes by computing and moving apart, and takes of
-its own schedule and the others', each in sections and by needs, with whole lanes as stages and without, and of a
-schedule by lists the one that is predicted to be the quickest.
+its own schedule and the others', each in sections and by needs, with whole lanes as stages and without, of a schedule
+by lists, and for few nodes of one without barriers, the one that is predicted to be the quickest.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from shisha_rt.outcome import LeftSeconds, forever
-from shisha_rt.papers.partitiontuner.forkjoin import forkjoin
+from shisha_rt.outcome import LeftSeconds, forever, within
+from shisha_rt.papers.partitiontuner.forkjoin import fork_join_blocks
 from shisha_rt.papers.partitiontuner.listed import listed
 from shisha_rt.papers.partitiontuner.partition_plan import (
     Foretold,
@@ -21,10 +21,12 @@ from shisha_rt.papers.partitiontuner.partition_plan import (
     plan_by_needs,
     plan_in_lanes,
     plan_in_sections,
+    plan_in_turn,
 )
 from shisha_rt.papers.partitiontuner.partition_problem import apart_problem, whole_problem
 from shisha_rt.papers.partitiontuner.processors import ProcessorCosts
 from shisha_rt.papers.partitiontuner.schemes import baseline, opseq, partitiontuner, typeseq
+from shisha_rt.papers.partitiontuner.unbarred import can_be_tried, unbarred
 from shisha_rt.placement.branches import branches
 from shisha_rt.placement.narrowing import least_node_s
 from shisha_rt.placement.problem import Problem
@@ -86,7 +88,7 @@ def _plans(scheme: SchemeName, costs: ProcessorCosts, problem: Problem, left_s: 
         case "forkjoin":
             apart = apart_problem(costs)
             for items, solved in (
-                (apart, forkjoin(apart, left_s)),
+                (apart, fork_join_blocks(apart, left_s)),
                 (problem, partitiontuner(problem, left_s)),
                 (problem, baseline(problem)),
             ):
@@ -95,6 +97,10 @@ def _plans(scheme: SchemeName, costs: ProcessorCosts, problem: Problem, left_s: 
                     for plan in (plan_in_sections(costs, schedule), plan_in_lanes(costs, schedule)):
                         yield plan, solved.assignment
                         yield plan_by_needs(costs, plan), solved.assignment
+            if can_be_tried(apart):
+                free = unbarred(apart, should_stop=within(left_s))
+                if free.runs is not None:
+                    yield plan_in_turn(costs, free.schedule(apart)), free.assignment()
             by_lists = listed(costs, left_s)
             if by_lists is not None:
                 yield by_lists

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
 from shisha_rt.outcome import Outcome
 from shisha_rt.papers.dcg.brute import assignment_at, assignment_count, every_cost_s
-from shisha_rt.papers.partitiontuner.forkjoin import forkjoin
+from shisha_rt.papers.partitiontuner.forkjoin import fork_join_blocks, forkjoin
 from shisha_rt.papers.partitiontuner.schemes import partitiontuner
+from shisha_rt.papers.partitiontuner.unbarred import any_order_bound_s, can_be_tried, unbarred
 from shisha_rt.placement.branches import structure
 from shisha_rt.placement.problem import Group, Node, Problem, ProblemTensor
 from shisha_rt.placement.problem_file import chain_links
-from shisha_rt.placement.schedule import schedule_of
+from shisha_rt.placement.schedule import Schedule, schedule_of
+from shisha_rt.placement.solution import ANY_ORDER_BOUND
 from tests.drawn import chunks
+from tests.papers.partitiontuner.every_order import least_of_any_order_s, small_problem
 from tests.placement.figure_1 import figure_1
 from tests.placement.random_problems import SHAPES, random_problem
 from tests.wording import says
@@ -92,7 +97,7 @@ def test_fork_join_graphs_as_trying_everything(seeds: range) -> None:
     gained = 0
     for seed in seeds:
         problem = fork_join(random.Random(seed))
-        found = forkjoin(problem)
+        found = fork_join_blocks(problem)
         assert found.schedule is not None
         assert found.schedule.makespan_s == found.lower_bound_s == least_s(problem), seed
         assert found.outcome is Outcome.OPTIMAL
@@ -108,7 +113,7 @@ def test_the_bound_holds_on_any_graph(seeds: range) -> None:
     for seed in seeds:
         rng = random.Random(seed)
         problem = random_problem(rng, SHAPES[seed % len(SHAPES)], rng.randint(2, 6), 2, groups=rng.choice((0, 3)))
-        found = forkjoin(problem)
+        found = fork_join_blocks(problem)
         assert found.schedule is not None
         assert found.assignment is not None
         assert found.schedule == schedule_of(problem, found.assignment)
@@ -117,6 +122,62 @@ def test_the_bound_holds_on_any_graph(seeds: range) -> None:
         assert found.lower_bound_s <= best_s <= found.schedule.makespan_s, seed
         if found.outcome is Outcome.OPTIMAL:
             assert found.schedule.makespan_s == best_s
+
+
+@pytest.mark.parametrize("seeds", chunks(500, 25, short=50))
+def test_small_graphs_as_any_assignment_in_any_order(seeds: range) -> None:
+    """Without barriers there is none better, and what is found keeps to the order and to the processors."""
+    barred = 0
+    for seed in seeds:
+        problem = small_problem(seed)
+        found = forkjoin(problem)
+        assert found.schedule is not None
+        assert found.assignment is not None
+        assert found.outcome is Outcome.OPTIMAL, seed
+        least = least_of_any_order_s(problem)
+        assert found.schedule.makespan_s == found.lower_bound_s == found.statistics[ANY_ORDER_BOUND] == least, seed
+        if len(found.schedule.sections) == 1:  # then it may be one without barriers
+            follows(problem, found.schedule, found.assignment)
+        blocks = fork_join_blocks(problem).schedule
+        assert blocks is not None
+        barred += blocks.makespan_s > least
+    assert barred
+
+
+def follows(problem: Problem, schedule: Schedule, assignment: Sequence[int]) -> None:
+    """Partitions of a device follow each other, and none begins before what it reads has been made."""
+    end_of = {node: partition.end_s for partition in schedule.partitions for node in partition.nodes}
+    assert sorted(end_of) == list(range(len(problem.nodes)))
+    for section in schedule.sections:
+        for lane in section.lanes:
+            assert all(before.end_s <= after.start_s for before, after in pairwise(lane))
+    for partition in schedule.partitions:
+        assert {assignment[node] for node in partition.nodes} == {partition.device}
+        for tensor in problem.tensors:
+            if tensor.producer not in partition.nodes and set(tensor.consumers).intersection(partition.nodes):
+                assert end_of[tensor.producer] <= partition.start_s or assignment[tensor.producer] == partition.device
+
+
+def test_what_could_have_been_tried_is_a_bound_still() -> None:
+    problem = small_problem(30)
+    found = unbarred(problem, most=3)
+    assert found.bound_s <= least_of_any_order_s(problem)
+    assert any_order_bound_s(problem) <= least_of_any_order_s(problem)
+    assert unbarred(problem, known_s=0.0).runs is None
+
+
+def test_nodes_between_those_of_a_group_are_not_tried() -> None:
+    """Whoever reads the first and makes what the last reads cannot run while both run as one."""
+    free = ((0.0, 0.0), (0.0, 0.0))
+    nodes = tuple(Node(f"n{i}", "", (1.0, 1.0)) for i in range(3))
+    edges = ((0, 1), (0, 2), (1, 2))
+    tensors = tuple(ProblemTensor(f"t{i}", a, (b,), free) for i, (a, b) in enumerate(edges))
+    problem = Problem(("a", "b"), ("m", "n"), (0, 1), nodes, tensors, (Group((0, 2), 0, 0.5),))
+    assert not can_be_tried(problem)
+    assert can_be_tried(replace(problem, groups=(Group((1, 2), 0, 0.5),)))
+    found = forkjoin(problem)
+    assert found.schedule is not None
+    assert found.statistics[ANY_ORDER_BOUND] <= found.schedule.makespan_s
 
 
 def test_figure_1() -> None:

@@ -61,7 +61,10 @@ def drawn(seed: int) -> tuple[random.Random, ProcessorCosts]:
 @pytest.mark.parametrize("seeds", chunks(200, 25, short=25))
 class TestRandomMachines:
     def test_a_slowed_place_leads_to_what_would_have_been_planned(self, seeds: range) -> None:
-        """Costs that are off by a factor for each place are known after one trial of every place in use."""
+        """Costs that are off by a factor for each place are known after one trial of every place in use.
+
+        What promises less than 1%, or less than the noise of 1%, is not tried.
+        """
         for seed in seeds:
             rng, costs = drawn(seed)
             true = slower(costs, [rng.choice((1.0, 2.0, 4.0)) for _ in costs.places])
@@ -69,7 +72,7 @@ class TestRandomMachines:
             result = tuned("forkjoin", costs, machine)
             used = set().union(*(set(plan.places) for plan in machine.tried))
             if used == set(costs.places):
-                assert result.measurement.latency_s <= planned_s("forkjoin", true) * 1.011
+                assert result.measurement.latency_s <= planned_s("forkjoin", true) * 1.021
             assert len(machine.tried) <= MOST_TRIALS
 
     def test_it_keeps_the_best_that_it_has_measured(self, seeds: range) -> None:
@@ -87,8 +90,11 @@ class TestRandomMachines:
             _, costs = drawn(seed)
             for scheme in SCHEMES:
                 machine = PaperMachine(costs)
-                assert tuned(scheme, costs, machine).measurement.latency_s == pytest.approx(planned_s(scheme, costs))
-                assert len(machine.tried) == 1
+                latency_s = tuned(scheme, costs, machine).measurement.latency_s
+                assert latency_s <= planned_s(scheme, costs) * (1 + 1e-9)
+                # What a frame waits for between stages side by side is no multiple of a hand-over: a second schedule of
+                # `forkjoin` may be better.
+                assert len(machine.tried) <= (2 if scheme == "forkjoin" else 1)
 
 
 class TestCorrections:

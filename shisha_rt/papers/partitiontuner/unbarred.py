@@ -1,0 +1,342 @@
+"""The least makespan over any assignment and any order, without barriers: branch and bound (ours).
+
+A processor runs one node at a time, or the nodes of a group as one; each starts when its processor is free and all that
+it reads has been made. A tensor that moves is paid for by the first that reads it there, before that runs, as in
+`schedule`; whoever else reads it there waits until it has come. Schedules are built up node by node in the order in
+which they start, so that each is met once.
+
+What is left takes at least the longest way to the end, every node at its least; and at least what all that is left
+would take if each node could be cut in parts that run on several processors at once, each as full as any other. Of two
+beginnings with the same nodes on the same devices, one is given up if nothing of it is earlier than in the other.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from shisha_rt.outcome import ShouldStop, never
+from shisha_rt.placement.problem import Problem
+from shisha_rt.placement.schedule import Partition, Schedule, Section
+
+MOST_NODES: Final = 20
+"""Of graphs for which it is worth trying."""
+_SAME: Final = 1e-12
+"""Relative: sums come out otherwise in another order."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRun:
+    """Nodes that a device runs as one: a single one, or a group's."""
+
+    nodes: tuple[int, ...]
+    device: int
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Unbarred:
+    """`runs` by their starts; no schedule over any assignment ends before `bound_s`. `runs` is None if none is better
+    than what was known.
+    """
+
+    runs: tuple[NodeRun, ...] | None
+    bound_s: float
+
+    @property
+    def makespan_s(self) -> float:
+        return math.inf if self.runs is None else max(run.end_s for run in self.runs)
+
+    def assignment(self) -> tuple[int, ...]:
+        """(nodes,)."""
+        assert self.runs is not None
+        device_of = {node: run.device for run in self.runs for node in run.nodes}
+        return tuple(device_of[node] for node in sorted(device_of))
+
+    def schedule(self, problem: Problem) -> Schedule:
+        """One section with a lane for each processor.
+
+        Runs of a device in a row are a partition, up to one that waits for others, or that others wait for.
+        """
+        assert self.runs is not None
+        assignment = self.assignment()
+        apart: set[int] = set()  # nodes whose tensors pass from device to device, and so end a partition, or begin one
+        waits: set[int] = set()
+        for tensor in problem.tensors:
+            for consumer in tensor.consumers:
+                if assignment[consumer] != assignment[tensor.producer]:
+                    apart.add(tensor.producer)
+                    waits.add(consumer)
+        lanes: dict[int, list[Partition]] = {}
+        for run in self.runs:
+            lane = lanes.setdefault(problem.processor_of(run.device), [])
+            if (
+                lane
+                and lane[-1].device == run.device
+                and not (apart.intersection(lane[-1].nodes) or waits.intersection(run.nodes))
+            ):
+                before = lane.pop()
+                lane.append(Partition(run.device, (*before.nodes, *run.nodes), before.start_s, run.end_s))
+            else:
+                lane.append(Partition(run.device, run.nodes, run.start_s, run.end_s))
+        return Schedule((Section(tuple(map(tuple, lanes.values())), 0.0, self.makespan_s),))
+
+
+@dataclass(frozen=True, slots=True)
+class _Beginning:
+    """`done`: a bit for each node. `free_s` (processors,), `ends_s` and `device_of` (nodes,) of those done.
+
+    `came_s`: when tensors came into other memories. `last_s`: when the last run started.
+    """
+
+    done: int
+    free_s: tuple[float, ...]
+    ends_s: tuple[float, ...]
+    device_of: tuple[int, ...]
+    came_s: tuple[tuple[tuple[int, int], float], ...]
+    last_s: float
+    runs: tuple[NodeRun, ...]
+
+
+def unbarred(
+    problem: Problem, known_s: float = math.inf, should_stop: ShouldStop = never, most: int = 20_000
+) -> Unbarred:
+    """Search from the beginning that promises most; a schedule that ends before `known_s`, if there is one.
+
+    After `most` beginnings, or where it is to stop, the bound is that of the most promising that is left.
+    """
+    search = _Search(problem)
+    start = search.start()
+    best: tuple[NodeRun, ...] | None = None
+    best_s = known_s
+    queue = [(search.bound_s(start), 0, 0, start)]
+    seen: _Seen = {}
+    count = 0
+    bound_s = queue[0][0]
+    while queue:
+        bound_s, _, _, at = heapq.heappop(queue)
+        if bound_s >= best_s * (1 - _SAME) or count > most or should_stop():
+            break
+        for following in search.following(at):
+            count += 1
+            promised_s = search.bound_s(following)
+            if promised_s >= best_s * (1 - _SAME) or search.bettered(seen, following):
+                continue
+            if following.done == search.all_done:
+                best, best_s = following.runs, promised_s
+            else:
+                # Of equal promises the longest beginning first: so that an end is soon met.
+                heapq.heappush(queue, (promised_s, -following.done.bit_count(), count, following))
+    else:
+        bound_s = best_s
+    return Unbarred(best, min(bound_s, best_s))
+
+
+_Seen = dict[tuple[int, tuple[int, ...], tuple[tuple[int, int], ...]], list[tuple[float, ...]]]
+"""Times of beginnings, by the nodes done, the devices of those that are still read, and what came where."""
+
+
+def can_be_tried(problem: Problem) -> bool:
+    """Whether it is small, and no node has to run between those of a group, which then could not run as one."""
+    if len(problem.nodes) > MOST_NODES:
+        return False
+    after: list[set[int]] = [set() for _ in problem.nodes]  # all that need a node, near or far
+    for node in reversed(range(len(problem.nodes))):
+        for index in problem.outputs[node]:
+            for consumer in problem.tensors[index].consumers:
+                after[node] |= {consumer} | after[consumer]
+    return not any(
+        other not in group.nodes and after[other].intersection(group.nodes)
+        for group in problem.groups
+        for node in group.nodes
+        for other in after[node]
+    )
+
+
+def any_order_bound_s(problem: Problem) -> float:
+    """No schedule of any form ends sooner."""
+    search = _Search(problem)
+    return search.bound_s(search.start())
+
+
+class _Search:
+    """`least_s`, `tail_s` (nodes,): the least that each takes on any device, and from its start to the end."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        count = len(problem.nodes)
+        self.all_done = (1 << count) - 1
+        self._before: list[int] = [0] * count
+        after: list[set[int]] = [set() for _ in range(count)]
+        for tensor in problem.tensors:
+            for consumer in tensor.consumers:
+                self._before[consumer] |= 1 << tensor.producer
+                after[tensor.producer].add(consumer)
+        self._after = [tuple(sorted(readers)) for readers in after]
+        processors = [problem.processor_of(device) for device in range(len(problem.devices))]
+        self._processors = sorted(set(processors))
+        self._processor_of = [self._processors.index(processor) for processor in processors]
+        self._at_once = [
+            *(
+                ((node,), device, problem.nodes[node].cost_s[device])
+                for node in range(count)
+                for device in problem.nodes[node].capable
+            ),
+            *((group.nodes, group.device, group.cost_s) for group in problem.groups),
+        ]
+        self._share_s = self._shares_s(count)
+        self._least_s = [min(row) for row in self._share_s]
+        self._tail_s = [0.0] * count
+        for node in reversed(range(count)):
+            beyond = max((self._tail_s[reader] for reader in self._after[node]), default=0.0)
+            # A group may take no longer for all of its nodes than for one, so its least shares add up.
+            self._tail_s[node] = self._least_s[node] + beyond
+        self._by_ratio = self._ratios(count)
+
+    def _shares_s(self, count: int) -> list[list[float]]:
+        """(nodes, processors): what each takes at least there, by itself or as its share of a group."""
+        shares = [[math.inf] * len(self._processors) for _ in range(count)]
+        for nodes, device, cost_s in self._at_once:
+            own_s = [self._problem.nodes[node].cost_s[device] for node in nodes]
+            known = math.fsum(own_s) if all(map(math.isfinite, own_s)) else 0.0
+            for node, alone_s in zip(nodes, own_s, strict=True):
+                share = cost_s if len(nodes) == 1 else cost_s * alone_s / known if known > 0 else 0.0
+                row = shares[node]
+                row[self._processor_of[device]] = min(row[self._processor_of[device]], share)
+        return shares
+
+    def _ratios(self, count: int) -> tuple[int, ...]:
+        """With two processors, nodes by how much sooner the first has them: the best to cut first."""
+        if len(self._processors) != 2:
+            return tuple(range(count))
+
+        def ratio(node: int) -> float:
+            first, second = self._share_s[node]
+            return math.inf if math.isinf(first) else first / second if second > 0 else math.inf
+
+        return tuple(sorted(range(count), key=ratio))
+
+    def start(self) -> _Beginning:
+        count = len(self._problem.nodes)
+        nothing = (0.0,) * count
+        return _Beginning(0, (0.0,) * len(self._processors), nothing, (-1,) * count, (), 0.0, ())
+
+    def following(self, at: _Beginning) -> Iterator[_Beginning]:
+        """With one run more, none of which starts before the last one."""
+        for nodes, device, cost_s in self._at_once:
+            members = sum(1 << node for node in nodes)
+            needed = 0
+            for node in nodes:
+                needed |= self._before[node]
+            if at.done & members or needed & ~(at.done | members):
+                continue
+            start_s, moving_s, came_s = self._ready(at, nodes, device)
+            if start_s < at.last_s:
+                continue
+            end_s = start_s + moving_s + cost_s
+            processor = self._processor_of[device]
+            free_s = (*at.free_s[:processor], end_s, *at.free_s[processor + 1 :])
+            ends_s, device_of = list(at.ends_s), list(at.device_of)
+            for node in nodes:
+                ends_s[node], device_of[node] = end_s, device
+            run = NodeRun(nodes, device, start_s, end_s)
+            yield _Beginning(
+                at.done | members, free_s, tuple(ends_s), tuple(device_of), came_s, start_s, (*at.runs, run)
+            )
+
+    def _ready(
+        self, at: _Beginning, nodes: Sequence[int], device: int
+    ) -> tuple[float, float, tuple[tuple[tuple[int, int], float], ...]]:
+        """When nodes can start on a device, what then moves first, and when tensors have come where."""
+        problem = self._problem
+        memory = problem.memory_of[device]
+        start_s, moving_s, came = at.free_s[self._processor_of[device]], 0.0, dict(at.came_s)
+        brought = []
+        for node in nodes:
+            for index in problem.inputs[node]:
+                tensor = problem.tensors[index]
+                if tensor.producer in nodes:
+                    continue
+                source = at.device_of[tensor.producer]
+                start_s = max(start_s, at.ends_s[tensor.producer])
+                if problem.memory_of[source] == memory:
+                    continue
+                if (index, memory) in came and problem.transfer_counting == "once":
+                    start_s = max(start_s, came[index, memory])
+                else:
+                    moving_s += tensor.transfer_s[source][memory]
+                    brought.append(index)
+                    if problem.transfer_counting == "once":
+                        came[index, memory] = -math.inf  # by these nodes themselves, once
+        for index in brought:
+            if problem.transfer_counting == "once":
+                came[index, memory] = start_s + moving_s
+        return start_s, moving_s, tuple(sorted(came.items()))
+
+    def bound_s(self, at: _Beginning) -> float:
+        """Below which no schedule with this beginning ends."""
+        ended_s = max(at.free_s)
+        starts_s: dict[int, float] = {}
+        longest_s = ended_s
+        for node in range(len(self._problem.nodes)):
+            if at.done >> node & 1:
+                continue
+            ready_s = at.last_s
+            for other in range(node):
+                if self._before[node] >> other & 1:
+                    done = at.done >> other & 1
+                    ready_s = max(ready_s, at.ends_s[other] if done else starts_s[other] + self._least_s[other])
+            starts_s[node] = ready_s
+            longest_s = max(longest_s, ready_s + self._tail_s[node])
+        return max(longest_s, self._full_s(at))
+
+    def _full_s(self, at: _Beginning) -> float:
+        """When all processors are done at least, if what is left may be cut in any parts."""
+        free_s = [max(free, at.last_s) for free in at.free_s]
+        left = [node for node in self._by_ratio if not at.done >> node & 1]
+        if len(self._processors) != 2:
+            return (math.fsum(free_s) + math.fsum(self._least_s[node] for node in left)) / len(free_s)
+        first_s, second_s = (
+            free_s[0],
+            free_s[1] + math.fsum(self._share_s[node][1] for node in left if math.isfinite(self._share_s[node][1])),
+        )
+        for node in left:
+            on_first_s, on_second_s = self._share_s[node]
+            if math.isinf(on_second_s):
+                first_s += on_first_s
+        for node in left:
+            on_first_s, on_second_s = self._share_s[node]
+            if math.isinf(on_first_s) or math.isinf(on_second_s):
+                continue
+            if first_s + on_first_s < second_s - on_second_s:
+                first_s, second_s = first_s + on_first_s, second_s - on_second_s
+                continue
+            if first_s < second_s and on_first_s + on_second_s > 0:
+                part = (second_s - first_s) / (on_first_s + on_second_s)
+                return first_s + part * on_first_s
+            break
+        return max(first_s, second_s)
+
+    def bettered(self, seen: _Seen, at: _Beginning) -> bool:
+        """Whether another beginning has the same nodes on the same devices, and nothing later; else it is noted.
+
+        Only nodes that something left reads count, and tensors that may be read again.
+        """
+        open_nodes = [
+            node
+            for node in range(len(self._problem.nodes))
+            if at.done >> node & 1 and any(not at.done >> reader & 1 for reader in self._after[node])
+        ]
+        came = [(key, come_s) for key, come_s in at.came_s if self._problem.tensors[key[0]].producer in open_nodes]
+        key = (at.done, tuple(at.device_of[node] for node in open_nodes), tuple(which for which, _ in came))
+        values = (*at.free_s, *(at.ends_s[node] for node in open_nodes), *(come_s for _, come_s in came), at.last_s)
+        known = seen.setdefault(key, [])
+        if any(all(a <= b for a, b in zip(other, values, strict=True)) for other in known):
+            return True
+        known[:] = [other for other in known if not all(b <= a for a, b in zip(other, values, strict=True))]
+        known.append(values)
+        return False

@@ -14,8 +14,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -29,7 +30,6 @@ MUTATED: Final[Mapping[str, str]] = {
     "protocol": "protocol",
 }
 """Modules of `shisha_rt`, each with its row in CONTRIBUTING's table."""
-_NEEDED: Final = ("shisha_rt", "stages", "benchmarks", "tests", "configs", "pyproject.toml")
 _TIMEOUT_S: Final = 60
 """Of one test: a mutant that never ends is found as well."""
 _TURNED: Final[Mapping[type[ast.AST], Callable[[], Any]]] = {
@@ -69,13 +69,18 @@ class Mutant:
 def mutants(seed: int) -> Iterator[Mutant]:
     """Without end; each place of the mutated modules is as likely as any other."""
     rng = random.Random(seed)
-    modules = [(path, package) for part, package in MUTATED.items() for path in _modules(ROOT / "shisha_rt" / part)]
-    places = [(path, package, place) for path, package in modules for place in range(_Fault.count(path))]
+    places = _all_places()
     while True:
         path, package, place = rng.choice(places)
         fault = _Fault(place)
         tree = ast.fix_missing_locations(fault.visit(ast.parse(path.read_text(encoding="utf-8"))))
         yield Mutant(path.relative_to(ROOT), fault.line, fault.change, ast.unparse(tree), package)
+
+
+@cache
+def _all_places() -> list[tuple[Path, str, int]]:
+    modules = [(path, package) for part, package in MUTATED.items() for path in _modules(ROOT / "shisha_rt" / part)]
+    return [(path, package, place) for path, package in modules for place in range(1, _Fault.count(path) + 1)]
 
 
 def _modules(path: Path) -> list[Path]:
@@ -155,24 +160,23 @@ class Bench:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        for name in _NEEDED:
-            copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-            copy(ROOT / name, folder / name)
+        shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(".*", "__pycache__", "results"), dirs_exist_ok=True)
 
     def finds(self, mutant: Mutant) -> bool:
         place = self._folder / mutant.module
         as_it_is = place.read_text(encoding="utf-8")
         place.write_text(mutant.source, encoding="utf-8")
+        nearest = Path("tests").joinpath(*mutant.module.parts[1 : 3 if mutant.package == "core" else 2])
         try:
-            return not self.passes(mutant.package)
+            return not (self.passes([str(nearest)]) and self.passes(named_tests(mutant.package)))
         finally:
             place.write_text(as_it_is, encoding="utf-8")
 
-    def passes(self, package: str) -> bool:
-        """Whether all unit tests pass that the table names for a package."""
+    def passes(self, paths: Sequence[str]) -> bool:
+        """Whether all unit tests in these files and folders pass."""
         command = [sys.executable, "-m", "pytest", "-xq", "-m", "unit and not long", "--timeout", str(_TIMEOUT_S)]
         done = subprocess.run(
-            [*command, "-p", "no:cacheprovider", *named_tests(package)],
+            [*command, "-p", "no:cacheprovider", *paths],
             cwd=self._folder,
             capture_output=True,
             text=True,
@@ -193,7 +197,7 @@ def survivors(count: int, seed: int) -> list[Mutant]:
     with tempfile.TemporaryDirectory(prefix="shisha-rt-mutants-") as folder:
         bench = Bench(Path(folder))
         for package in sorted({mutant.package for mutant in drawn}):
-            assert bench.passes(package), f"{package}: its tests fail without a mutant"
+            assert bench.passes(named_tests(package)), f"{package}: its tests fail without a mutant"
         return [mutant for mutant in drawn if not bench.finds(mutant)]
 
 

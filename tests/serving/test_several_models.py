@@ -193,14 +193,19 @@ def _answers(client: Client) -> bool:
     return True
 
 
-def test_a_version_takes_over_and_no_request_is_lost(host: HostProcess, models: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("factors", [(5.0,), pytest.param((7.0, 9.0), marks=pytest.mark.long)])
+def test_a_version_takes_over_and_no_request_is_lost(
+    host: HostProcess, models: Path, tmp_path: Path, factors: tuple[float, ...]
+) -> None:
     """Streams of those who follow and of those who do not, in order; every answer is of one version."""
     same = shutil.copy(write_identity_model(tmp_path), models / "same.onnx")
     with ExitStack() as running:
         led = running.enter_context(Asking(host.model("times")))
         by_bytes = running.enter_context(Asking(host.model("times", share=False)))
         forwarded = running.enter_context(Load(host.endpoint, model_name="identity"))
-        for factor in (5.0, 7.0):
+        led.wait_for(1)
+        versions = [led.factors[0], *factors]
+        for factor in factors:
             for asking in (led, by_bytes):
                 asking.wait_for(10)
             changed = write_times(models, factor, f"times{factor:g}")
@@ -209,21 +214,21 @@ def test_a_version_takes_over_and_no_request_is_lost(host: HostProcess, models: 
             until(lambda f=factor: led.factors[-1] == by_bytes.factors[-1] == f, "answers of the new version")  # type: ignore[misc]
             forwarded.wait_for_answers(30)
         host.control.call("model_undo", model_name="times")
-        until(lambda: led.factors[-1] == 5.0, "the version before")
+        until(lambda: led.factors[-1] == versions[-2], "the version before")
     for asking in (led, by_bytes):
         assert not asking.errors
         changes = [factor for before, factor in zip([0.0, *asking.factors], asking.factors, strict=False)
                    if factor != before]  # fmt: skip
-        assert changes == [2.0, 5.0, 7.0, 5.0][: len(changes)]
+        assert changes == [*versions, versions[-2]][: len(changes)]
     # Each daemon numbers its frames by itself; all else is kept.
     assert (forwarded.faults, forwarded.codes, forwarded.messages) == ([], {}, [])
     assert forwarded.results == forwarded.answered == forwarded.sent
-    assert host.told("times")["version"] == "5"
+    assert float(host.told("times")["version"]) == (factors[-2] if factors[1:] else 1)
     daemons = [p for p in host.processes() if "shisha_rt.repository.hosted" in p.cmdline()]
     until(lambda: sum(p.is_running() for p in daemons) == 2, "the end of the daemons before")
 
 
-@pytest.mark.parametrize(("factor", "different"), [(2.0, 0), (2.02, 20)])
+@pytest.mark.parametrize(("factor", "different"), [pytest.param(2.0, 0, marks=pytest.mark.long), (2.02, 20)])
 def test_a_version_computes_what_is_answered_before_it_takes_over(
     host: HostProcess, models: Path, factor: float, different: int
 ) -> None:

@@ -41,7 +41,7 @@ class TracedStep(msgspec.Struct, frozen=True, array_like=True, gc=False):
     frames: int = 1
 
 
-class FrameTraced(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class FrameTraced(msgspec.Struct, frozen=True, array_like=True):
     """A frame that was looked at closely, from its arrival (`arrived_ns` since 1970) to its answer.
 
     `parent_id`: the caller's span, of the same trace; "": none. `code`: OK or an error's.
@@ -66,6 +66,12 @@ class ServeTraces(msgspec.Struct, frozen=True, array_like=True, tag=True):
     instance: str
 
 
+class FramesTraced(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Several frames, each written by `FRAME_TRACED`: a message for each would cost the loop as much again."""
+
+    frames: tuple[msgspec.Raw, ...]
+
+
 class EndTraces(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """Send what there is, and end."""
 
@@ -78,8 +84,9 @@ class TracesCounted(msgspec.Struct, frozen=True, array_like=True, tag=True):
     why: str = ""
 
 
-ToTracer: TypeAlias = ServeTraces | FrameTraced | EndTraces
+ToTracer: TypeAlias = ServeTraces | FramesTraced | EndTraces
 FromTracer: TypeAlias = TracesCounted
 
+FRAME_TRACED: Final[Codec[FrameTraced]] = Codec(FrameTraced)
 TO_TRACER: Final[Codec[ToTracer]] = Codec(ToTracer)
 FROM_TRACER: Final[Codec[FromTracer]] = Codec(FromTracer)

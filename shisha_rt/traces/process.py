@@ -18,9 +18,11 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.trace.export import SpanExportResult
 
 from shisha_rt.messages.traces import (
+    FRAME_TRACED,
     FROM_TRACER,
     TO_TRACER,
     EndTraces,
+    FramesTraced,
     FrameTraced,
     ServeTraces,
     ToTracer,
@@ -83,11 +85,11 @@ class _Tracer:
         match message:
             case ServeTraces():
                 self._begun.set_result(message)
-            case FrameTraced():
-                if len(self._waiting) >= MOST_WAITING:
+            case FramesTraced(frames=frames):
+                self._waiting.extend(FRAME_TRACED.decode(frame) for frame in frames)
+                while len(self._waiting) > MOST_WAITING:
                     self._waiting.popleft()
                     self._dropped += 1
-                self._waiting.append(message)
                 self._some.set()
             case EndTraces():
                 if not self._begun.done():

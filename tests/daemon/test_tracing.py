@@ -5,13 +5,23 @@ from __future__ import annotations
 import itertools
 import time
 
+import msgspec
 import pytest
 
 from shisha_rt.core.lifecycle.events import Beside, Descriptor
 from shisha_rt.daemon.front.requests import Ticket
 from shisha_rt.daemon.tracing import FrameTrace, Tracing
 from shisha_rt.errors import Error
-from shisha_rt.messages.traces import FROM_TRACER, TO_TRACER, FrameTraced, TracedStep, TracesCounted, What
+from shisha_rt.messages.traces import (
+    FRAME_TRACED,
+    FROM_TRACER,
+    TO_TRACER,
+    FramesTraced,
+    FrameTraced,
+    TracedStep,
+    TracesCounted,
+    What,
+)
 from shisha_rt.protocol.request import InferRequest
 from shisha_rt.protocol.traceparent import read_traceparent
 
@@ -166,6 +176,9 @@ def test_the_slowest_is_told_until_it_is_old(monkeypatch: pytest.MonkeyPatch) ->
 def test_messages_cross_as_they_are() -> None:
     step = TracedStep(What.RUN, 0.1, 0.2, 0, "p0", 1, 0, 2)
     traced = FrameTraced("1" * 32, "", 7, "OK", 10**18, 0.5, (step,))
-    assert TO_TRACER.decode(TO_TRACER.encode(traced)) == traced
+    message = FramesTraced((msgspec.Raw(FRAME_TRACED.encode(traced)),))
+    decoded = TO_TRACER.decode(TO_TRACER.encode(message))
+    assert isinstance(decoded, FramesTraced)
+    assert [FRAME_TRACED.decode(frame) for frame in decoded.frames] == [traced]
     counted = TracesCounted(3, 1, "gone")
     assert FROM_TRACER.decode(FROM_TRACER.encode(counted)) == counted

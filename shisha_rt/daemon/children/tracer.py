@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
+import msgspec
 from prometheus_client import Counter
 
 from shisha_rt.core import event_log
@@ -17,12 +18,14 @@ log = logging.getLogger(__name__)
 
 _PROCESS: Final = "shisha_rt.traces.process"
 _LAST_TRACES_S: Final = 2.0
+_MOST_AT_ONCE: Final = 64
 
 
 class Tracer:
     """Keeps the process running. `settings` None: traces are sent nowhere, and there is none.
 
     `counter`: of frames, by what became of their traces. `send`: hands a frame to the process; None where none is.
+    Frames go there several at a time, at the next look at the latest.
     """
 
     def __init__(self, settings: tm.ServeTraces | None, poller: Poller, counter: Counter) -> None:
@@ -32,7 +35,8 @@ class Tracer:
         if settings is not None:
             codecs = tm.TO_TRACER, tm.FROM_TRACER
             self._link = ChildLink(_PROCESS, poller, codecs, _said, _died, [settings])
-            self.send = self._link.send
+            self.send = self._put
+        self._waiting: list[msgspec.Raw] = []
 
     @property
     def pid(self) -> int | None:
@@ -41,7 +45,21 @@ class Tracer:
 
     def look(self) -> Iterable[object]:
         """Every so often."""
-        return () if self._link is None else self._link.look()
+        if self._link is None:
+            return ()
+        self._flush(self._link)
+        return self._link.look()
+
+    def _put(self, traced: tm.FrameTraced) -> None:
+        assert self._link is not None
+        self._waiting.append(msgspec.Raw(tm.FRAME_TRACED.encode(traced)))
+        if len(self._waiting) >= _MOST_AT_ONCE:
+            self._flush(self._link)
+
+    def _flush(self, link: ChildLink[tm.ToTracer, tm.FromTracer]) -> None:
+        if self._waiting:
+            link.send(tm.FramesTraced(tuple(self._waiting)))
+            self._waiting.clear()
 
     def count(self, counted: tm.TracesCounted) -> None:
         self._counter.labels("sent").inc(counted.sent)
@@ -52,6 +70,7 @@ class Tracer:
     def finish(self) -> None:
         """Nothing more is answered: wait until the last traces have been sent, for a while."""
         if self._link is not None:
+            self._flush(self._link)
             self._link.send(tm.EndTraces())
             self._link.wait(_LAST_TRACES_S)
 

@@ -23,6 +23,7 @@ from shisha_rt.model.graph import Tensor
 from shisha_rt.protocol.exceptions import InvalidArgument
 from shisha_rt.protocol.request import Signature
 from shisha_rt.tensors import NUMPY_OF
+from tests.daemon.test_http_address import certificate_in
 from tests.http.http_caller import HttpCaller
 from tests.http.test_process import http_pid
 from tests.serving.daemon_process import DaemonProcess
@@ -355,3 +356,24 @@ def test_several_models_through_one_address(tmp_path: Path) -> None:
         client.unload_model("other")
         until(lambda: not client.is_model_ready("other"), "the end of the unloaded model")
         assert client.is_model_ready(NAME)
+
+
+def test_tls_where_other_hosts_can_reach_it(tmp_path: Path) -> None:
+    certificate, key = certificate_in(tmp_path)
+    access = tmp_path / "access.toml"
+    access.write_text(f'[[user]]\nname = "own"\ntoken_sha256 = "{hashlib.sha256(b"t0ken").hexdigest()}"\n')
+    secured = ("--access", access, "--http-certificate", certificate, "--http-key", key)
+    model = write_identity_model(tmp_path, size=8)
+    with DaemonProcess(tmp_path, model, "--grpc", "0.0.0.0:0", *secured, endpoint=f"ipc://{tmp_path / 'e'}") as daemon:
+        port = daemon.grpc[0].rpartition(":")[2]
+        credentials = grpc.ssl_channel_credentials(certificate.read_bytes())
+        name = (("grpc.ssl_target_name_override", "localhost"),)
+        with grpc.secure_channel(f"127.0.0.1:{port}", credentials, name) as channel:
+            live = stub_methods.GRPCInferenceServiceStub(channel).ServerLive
+            assert live(stubs.ServerLiveRequest(), metadata=tuple(token().items()), timeout=PATIENCE_S).live
+            with pytest.raises(grpc.RpcError) as caught:
+                live(stubs.ServerLiveRequest(), timeout=PATIENCE_S)
+            assert caught.value.code().name == "UNAUTHENTICATED"
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel, pytest.raises(grpc.RpcError) as caught:
+            stub_methods.GRPCInferenceServiceStub(channel).ServerLive(stubs.ServerLiveRequest(), timeout=PATIENCE_S)
+        assert caught.value.code().name == "UNAVAILABLE"

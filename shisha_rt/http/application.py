@@ -1,44 +1,63 @@
-"""All routes, as one ASGI application."""
+"""All routes of one listener: those that every frame comes by, past the web framework, and the rest."""
 
 from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import unquote
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Match, Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
+from shisha_rt.daemon.front.http_messages import Listener
 from shisha_rt.http.app_state import AppState
+from shisha_rt.http.asgi import answer_by
+from shisha_rt.http.connection import Exchange
 from shisha_rt.http.faults import HttpFault, fault_answer, fault_of
+from shisha_rt.http.guard import Guard
 from shisha_rt.http.inference.infer import Infer
 from shisha_rt.http.inference.routes import inference_routes
 from shisha_rt.http.inference.served import Served
 from shisha_rt.http.page.routes import page_routes
 from shisha_rt.protocol.exceptions import ShishaError
 
+_INFER: Final = re.compile(rb"/v2/models/([^/]+)(?:/versions/([^/]+))?/infer")
+
+
+class HttpFront:
+    """Answers each request at `listener`. Frames are many, and their CPU time is taken from the engines."""
+
+    def __init__(self, app_state: AppState, served: Served, listener: Listener) -> None:
+        self._guard = Guard(application(app_state, served), app_state, listener)
+        self._infer = Infer(app_state, served.inferences, self._guard)
+
+    async def __call__(self, exchange: Exchange) -> None:
+        path = _infer_path(exchange) if exchange.method == "POST" else None
+        if path is None:
+            await answer_by(self._guard, exchange)
+        else:
+            await self._infer(exchange, path)
+
+
+def _infer_path(exchange: Exchange) -> Mapping[str, str] | None:
+    match = _INFER.fullmatch(exchange.raw_path)
+    if match is None:
+        return None
+    model, version = match.groups()
+    path = {"model": unquote(model.decode("ascii", "replace"))}
+    return path if version is None else path | {"version": unquote(version.decode("ascii", "replace"))}
+
 
 def application(app_state: AppState, served: Served) -> ASGIApp:
-    """Build the application; routes find their shared state as `request.app.state.app_state`.
-
-    Frames bypass the middleware of the other routes: they are many, and their CPU time is taken from the engines.
-    """
-    routes = [*inference_routes(app_state, served), *page_routes(app_state)]
-    straight = [route for route in routes if isinstance(route, Route) and isinstance(route.app, Infer)]
-    rest = Starlette(
-        routes=routes,
+    """Build what the web framework answers; routes find their shared state as `request.app.state.app_state`."""
+    app = Starlette(
+        routes=[*inference_routes(served), *page_routes(app_state)],
         exception_handlers={404: _no_route, 405: _no_method, HttpFault: _fault, ShishaError: _fault},
     )
-    rest.state.app_state = app_state
-
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        for route in straight:
-            match, child_scope = route.matches(scope)
-            if match is Match.FULL:
-                scope.update(child_scope)
-                await route.app(scope, receive, send)
-                return
-        await rest(scope, receive, send)
-
+    app.state.app_state = app_state
     return app
 
 

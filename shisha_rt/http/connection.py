@@ -1,6 +1,10 @@
-"""A connection, as uvicorn has it: with the time and room that a request's head may take, and who is at the other end.
+"""A connection over HTTP/1.1, by httptools' parser and asyncio's buffered protocol; one request on it is an `Exchange`.
 
-uvicorn waits for ever for a head that does not end, and httptools keeps as much of it as comes.
+Nothing of a request is kept that nobody asks for. The time and room of its head are bounded, and a body goes from the
+socket to where it is wanted: in that there is nothing to be parsed, so the parser has not seen the end of its message,
+and the next one is for another. Requests that come before the last one is answered wait, and no more is read meanwhile.
+
+A request that would go on in another protocol (`Upgrade`) goes on in this one, as the standard lets a server do.
 """
 
 from __future__ import annotations
@@ -9,44 +13,288 @@ import array
 import asyncio
 import contextlib
 import fcntl
-import functools
+import http
+import logging
 import socket
 import struct
 import termios
-from collections.abc import Callable
-from dataclasses import dataclass
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from email.utils import formatdate
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
+from urllib.parse import unquote_to_bytes
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-PEER_UID: Final = "shisha.peer_uid"
-"""The extension in an ASGI scope that has the user at the other end of a UNIX socket."""
-ABORT: Final = "shisha.abort"
-"""The one that cuts the connection off, and drops what its reader has not read."""
-FILL: Final = "shisha.fill"
-"""The one that writes what comes of a body where it is wanted. uvicorn would copy it three times on its way there."""
-WATCH: Final = "shisha.watch"
-"""The one that says what to call if the connection is lost while its request is worked on; None: nothing any more."""
+log = logging.getLogger(__name__)
+
 KEEP_ALIVE_S: Final = 75
-Watch: TypeAlias = Callable[[Callable[[], object] | None], None]
-_BUFFER: Final = memoryview(bytearray(256 << 10))
-_HEADS: Final = _BUFFER[: 8 << 10]  # of a body hardly anything comes with its head: its place is not known yet
-_STRAIGHT_BYTES: Final = 16 << 10
-"""Less is not worth a parser of its own for what comes behind it."""
 _PATIENCE_S: Final = 10.0
 _UNREAD_S: Final = 30.0
 _HEAD_BYTES: Final = 64 << 10
+_BUFFER: Final = memoryview(bytearray(256 << 10))
+"""One for all connections: what is read into it is taken from it at once."""
+_HEADS: Final = _BUFFER[: 8 << 10]  # of a body hardly anything comes with its head: its place is not known yet
+_STRAIGHT_BYTES: Final = 16 << 10
+"""Less is not worth a parser of its own for what comes behind it."""
+_MOST_KEPT_BYTES: Final = 64 << 10
+_MOST_PIPELINED: Final = 256
+_ONE_PIECE_BYTES: Final = 64 << 10
 _CREDENTIALS: Final = struct.Struct("iII")  # struct ucred: process, user, group
+_STATUS_LINES: Final = {status.value: f"HTTP/1.1 {status} {status.phrase}\r\n".encode() for status in http.HTTPStatus}
+_UPGRADES: Final = frozenset({b"upgrade", b"http2-settings"})
+_NO_BODY: Final = frozenset({204, 304})
+_JSON: Final = (b"content-type", b"application/json")
+
+Header: TypeAlias = tuple[bytes, bytes]
+Piece: TypeAlias = bytes | bytearray | memoryview
+Answering: TypeAlias = Callable[["Exchange"], Awaitable[None]]
 
 
-@dataclass(slots=True)
+class HttpConnections:
+    """Those at one listening socket. `answer` is given each request; `most` may be open, the next are turned away."""
+
+    def __init__(self, answer: Answering, most: int, *, secure: bool = False) -> None:
+        self.answer = answer
+        self.most = most
+        self.scheme = "https" if secure else "http"
+        self.open: set[HttpConnection] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    def __call__(self) -> HttpConnection:
+        """For a server that has accepted another."""
+        return HttpConnection(self)
+
+    def start(self, exchange: Exchange) -> None:
+        """Have a request answered."""
+        task = asyncio.get_running_loop().create_task(self._answer(exchange))
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def _answer(self, exchange: Exchange) -> None:
+        try:
+            if len(self.open) > self.most:
+                await exchange.refuse(503, f"{self.most} connections are open; expected no more: try again later")
+            else:
+                await self.answer(exchange)
+        except Exception:
+            log.exception("a request has failed: %s", exchange.path)
+            if not (exchange.begun or exchange.gone):
+                await exchange.refuse(500, "a fault of the daemon's HTTP process")
+        finally:
+            if not (exchange.answered or exchange.gone):  # nobody knows what was sent
+                exchange.abort()
+
+    def end(self) -> None:
+        """What is idle is closed now, the rest once it has been answered."""
+        for connection in list(self.open):
+            connection.end()
+
+
+class Exchange:
+    """A request and its answer. `caller_uid`: the user at the other end of a UNIX socket.
+
+    The answer is `start`, pieces, `finish`, or `answer`, which is all of them.
+    """
+
+    __slots__ = (
+        *("_chunked", "_connection", "_left_bytes", "_when_lost", "answered", "begun", "body", "continues", "gone"),
+        *("headers", "headers_by_name", "http_version", "keeps_alive", "method", "more", "news", "query", "raw_path"),
+    )
+
+    def __init__(
+        self,
+        connection: HttpConnection,
+        method: str,
+        url: bytes,
+        headers: list[Header],
+        version: str,
+        *,
+        keeps_alive: bool,
+    ) -> None:
+        parsed = httptools.parse_url(url)
+        self.method = method
+        self.raw_path: bytes = parsed.path or b"/"
+        self.query: bytes = parsed.query or b""
+        self.headers = headers
+        self.headers_by_name = dict(headers)
+        self.http_version = version
+        self.keeps_alive = keeps_alive
+        self.continues = self.headers_by_name.get(b"expect", b"").lower() == b"100-continue"
+        self.body = bytearray()
+        self.more = True
+        self.gone = self.begun = self.answered = False
+        self.news: asyncio.Future[None] | None = None
+        self._connection = connection
+        self._chunked = False
+        self._left_bytes = 0
+        self._when_lost: Callable[[], object] | None = None
+
+    @property
+    def path(self) -> str:
+        raw = self.raw_path
+        return unquote_to_bytes(raw).decode(errors="replace") if b"%" in raw else raw.decode("ascii", "replace")
+
+    @property
+    def scheme(self) -> str:
+        return self._connection.connections.scheme
+
+    @property
+    def caller_uid(self) -> int | None:
+        return self._connection.uid
+
+    # --- the request ------------------------------------------------------------------------------------------
+
+    async def fill(self, room: memoryview) -> int:
+        """Fill `room` with what comes next of the body; how many bytes it was, fewer where the body has ended.
+
+        Raises ConnectionError if the connection is lost before.
+        """
+        kept = self.body[: len(room)]
+        room[: len(kept)] = kept
+        del self.body[: len(kept)]
+        if len(kept) == len(room) or not self.more:
+            return len(kept)
+        self._check_there()
+        return await self._connection.fill(room, len(kept))
+
+    async def read(self) -> bytes:
+        """What has come of the body, at least something; b"": it has ended. Raises ConnectionError."""
+        while not self.body and self.more:
+            self._check_there()
+            await self._wait()
+        piece = bytes(self.body)
+        self.body.clear()
+        return piece
+
+    async def lost(self) -> None:
+        """Wait until the caller has gone, or has been answered."""
+        while not (self.gone or self.answered):
+            await self._wait()
+
+    def watch(self, when_lost: Callable[[], object] | None) -> None:
+        """What to call if the caller goes from here on; None: nothing any more. The body has been read."""
+        self._when_lost = when_lost
+        self._connection.resume_reading()  # a socket that is not read tells nothing
+        if when_lost is not None and self.gone:
+            when_lost()
+
+    def abort(self) -> None:
+        """Cut the connection off, and drop what its reader has not read."""
+        self._connection.transport.abort()
+
+    def _check_there(self) -> None:
+        if self.gone:
+            raise ConnectionResetError
+        if self.continues:
+            self.continues = False
+            self._connection.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    async def _wait(self) -> None:
+        self._connection.resume_reading()
+        self.news = asyncio.get_running_loop().create_future()
+        try:
+            await self.news
+        finally:
+            self.news = None
+
+    def tell(self) -> None:
+        """Something has come, or has ended."""
+        if self.news is not None and not self.news.done():
+            self.news.set_result(None)
+
+    def lose(self) -> None:
+        """The connection is lost."""
+        self.gone = not self.answered
+        self.tell()
+        if self._when_lost is not None:
+            self._when_lost()
+
+    # --- the answer -------------------------------------------------------------------------------------------
+
+    async def answer(self, status: int, headers: Iterable[Header], pieces: Sequence[Piece]) -> None:
+        """All of it: a little is sent in one go, and who reads slowly is waited for between the pieces of much."""
+        size_bytes = sum(map(len, pieces))
+        head = self._head(status, [*headers, (b"content-length", b"%d" % size_bytes)])
+        if size_bytes <= _ONE_PIECE_BYTES:
+            await self._write(b"".join([head, *pieces]) if self.method != "HEAD" else head)
+        else:
+            await self._write(head)
+            for piece in pieces if self.method != "HEAD" else ():
+                await self._write(piece)
+        self._finish()
+
+    async def refuse(self, status: int, message: str) -> None:
+        """An error of the connection's, in the form of all others; it is the last answer."""
+        self.keeps_alive = False
+        await self.answer(status, [_JSON], [b'{"error":"%b"}' % message.encode("ascii")])
+
+    async def start(self, status: int, headers: Iterable[Header]) -> None:
+        """Raises ValueError for a header with what could begin another."""
+        await self._write(self._head(status, headers))
+
+    async def send(self, piece: Piece) -> None:
+        if self.method == "HEAD" or not piece:
+            return
+        if self._chunked:
+            await self._write(b"".join([b"%x\r\n" % len(piece), piece, b"\r\n"]))
+            return
+        self._left_bytes -= len(piece)
+        if self._left_bytes < 0:
+            raise RuntimeError("the answer is longer than its Content-Length")
+        await self._write(piece)
+
+    async def finish(self) -> None:
+        if self._chunked and self.method != "HEAD":
+            await self._write(b"0\r\n\r\n")
+        elif self._left_bytes and self.method != "HEAD":
+            raise RuntimeError("the answer is shorter than its Content-Length")
+        self._finish()
+
+    def _head(self, status: int, headers: Iterable[Header]) -> bytes:
+        self.begun, self.continues = True, False
+        parts, length = [_STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status, _date()], None
+        self.keeps_alive = self.keeps_alive and self._connection.can_go_on
+        for name, value in headers:
+            if b"\n" in value or b"\r" in value or b"\0" in value:
+                raise ValueError(f"the header {name!r} has more than a line")
+            if name.lower() == b"content-length":
+                length = int(value)
+            parts += name, b": ", value, b"\r\n"
+        if length is None and status not in _NO_BODY:
+            self._chunked = self.http_version == "1.1"
+            self.keeps_alive = self.keeps_alive and self._chunked
+            if self._chunked:
+                parts.append(b"transfer-encoding: chunked\r\n")
+        self._left_bytes = length or 0
+        if not self.keeps_alive:
+            parts.append(b"connection: close\r\n")
+        parts.append(b"\r\n")
+        return b"".join(parts)
+
+    async def _write(self, data: Piece) -> None:
+        if self.gone:
+            return
+        await self._connection.drained()
+        self._connection.transport.write(data)
+
+    def _finish(self) -> None:
+        self.answered = True
+        self.tell()
+        self._connection.answered(self)
+
+
 class _Filling:
     """Room that a body is written to as it comes."""
 
-    room: memoryview
-    filled_bytes: int
-    done: asyncio.Future[None]
+    __slots__ = ("done", "filled_bytes", "room")
+
+    def __init__(self, room: memoryview, filled_bytes: int, done: asyncio.Future[None]) -> None:
+        self.room = room
+        self.filled_bytes = filled_bytes
+        self.done = done
 
     @property
     def left_bytes(self) -> int:
@@ -61,44 +309,65 @@ class _Filling:
         return taken
 
 
-class HttpConnection(HttpToolsProtocol, asyncio.BufferedProtocol):
-    """Reads into one buffer for all connections, and bodies from there to where they are wanted (`FILL`).
-
-    What is wanted of a body whose length is known is read there at once: in that there is nothing to be parsed. Then
-    the parser has not seen the end of its message, and the next one is for another.
-
-    Cuts off whoever takes longer than `_PATIENCE_S` for a request's head, or makes it longer than `_HEAD_BYTES`; and
+class HttpConnection(asyncio.BufferedProtocol):
+    """Cuts off whoever takes longer than `_PATIENCE_S` for a request's head, or makes it longer than `_HEAD_BYTES`; and
     whoever reads nothing of an answer for `_UNREAD_S`, who would keep it, and a place among the connections, for ever.
     """
 
-    _in_head = True
-    _head_bytes = 0
-    _patience: asyncio.TimerHandle | None = None
-    _unread: asyncio.TimerHandle | None = None
-    _uid: int | None = None
-    _filling: _Filling | None = None
-    _left_bytes = 0
-    _straight = False
-    _keeps_alive = False
-    _when_lost: Callable[[], object] | None = None
+    transport: asyncio.Transport
 
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
+    def __init__(self, connections: HttpConnections) -> None:
+        self.connections = connections
+        self.loop = asyncio.get_running_loop()
+        self.uid: int | None = None
+        self._parser = self._new_parser()
+        self._url = b""
+        self._headers: list[Header] = []
+        self._upgrading = False
+        self._in_head = True
+        self._head_bytes = 0
+        self._patience: asyncio.TimerHandle | None = None
+        self._idle: asyncio.TimerHandle | None = None
+        self._unread: asyncio.TimerHandle | None = None
+        self._reads = True
+        self._room_to_write: asyncio.Future[None] | None = None
+        self._exchange: Exchange | None = None  # that is answered now, or was last
+        self._coming: Exchange | None = None  # whose body comes now
+        self._next: deque[Exchange] = deque()
+        self._left_bytes = 0  # of the body that comes, where that is known
+        self._filling: _Filling | None = None
+        self._straight = False
+        self._ending = False
+        self._refusal: str | None = None  # once what came before is answered
+
+    def _new_parser(self) -> Any:
+        parser = httptools.HttpRequestParser(self)
+        parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        return parser
+
+    # --- what asyncio tells -----------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        self.connections.open.add(self)
         end = transport.get_extra_info("socket")
         if end.family == socket.AF_UNIX:
             with contextlib.suppress(OSError, struct.error):  # a kernel that does not say
                 credentials = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-                self._uid = _CREDENTIALS.unpack(credentials)[1]
+                self.uid = _CREDENTIALS.unpack(credentials)[1]
         self._begin_patience()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._end_patience()
-        if self._unread is not None:
-            self._unread.cancel()
+        self.connections.open.discard(self)
+        for timer in (self._patience, self._idle, self._unread):
+            if timer is not None:
+                timer.cancel()
         self._end_filling(lost=True)
-        super().connection_lost(exc)
-        if self._when_lost is not None:
-            self._when_lost()
+        self.resume_writing()
+        for exchange in {id(one): one for one in (self._exchange, self._coming, *self._next) if one}.values():
+            exchange.lose()
+        self._next.clear()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._straight and self._filling is not None:
@@ -109,84 +378,146 @@ class HttpConnection(HttpToolsProtocol, asyncio.BufferedProtocol):
         if self._straight:
             self._came_straight(nbytes)
         else:
-            self.data_received(_BUFFER[:nbytes])  # type: ignore[arg-type]  # all of it is taken, or copied
+            self._came(_BUFFER[:nbytes])
 
-    def data_received(self, data: bytes) -> None:
+    def eof_received(self) -> None:
+        """Whoever shuts his sending side down has hung up."""
+
+    def pause_writing(self) -> None:
+        self._room_to_write = self.loop.create_future()
+        self._look_at_unread()
+
+    def resume_writing(self) -> None:
+        room, self._room_to_write = self._room_to_write, None
+        if room is not None and not room.done():
+            room.set_result(None)
+
+    async def drained(self) -> None:
+        """Wait until there is room for more of an answer."""
+        if self._room_to_write is not None:
+            await asyncio.shield(self._room_to_write)
+
+    def resume_reading(self) -> None:
+        if not self._reads:
+            self._reads = True
+            self.transport.resume_reading()
+
+    def _pause_reading(self) -> None:
+        if self._reads:
+            self._reads = False
+            self.transport.pause_reading()
+
+    # --- what comes -------------------------------------------------------------------------------------------
+
+    def _came(self, data: memoryview) -> None:
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
         if self._in_head:
             self._head_bytes += len(data)
             if self._patience is None:
                 self._begin_patience()
-        super().data_received(data)
+        self._parse(data)
         if self._in_head and self._head_bytes > _HEAD_BYTES and not self.transport.is_closing():
-            self.send_400_response("The head of the request is too long.")
+            self._refuse("The head of the request is too long.")
+
+    def _parse(self, data: memoryview | bytes) -> None:
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._go_on_in_this(data[upgrade.args[0] :])
+        except (httptools.HttpParserError, httptools.HttpParserInvalidURLError):
+            self._refuse("Invalid HTTP request received.")
+
+    def _go_on_in_this(self, data: memoryview | bytes) -> None:
+        """The same request without what it says of another protocol: the parser has dropped its body."""
+        method = self._parser.get_method()
+        self._parser, url, headers = self._new_parser(), self._url, self._headers
+        if method == b"CONNECT":
+            self._refuse("CONNECT is not for this server.")
+            return
+        kept = [(name, _without_upgrades(value) if name == b"connection" else value) for name, value in headers]
+        lines = [b"%b: %b\r\n" % pair for pair in kept if pair[0] not in _UPGRADES and pair != (b"connection", b"")]
+        self._parse(b"%b %b HTTP/1.1\r\n%b\r\n" % (method, url, b"".join(lines)))
+        self._parse(data)
 
     def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._in_head = True
-        self._head_bytes = 0
-        self.scope["extensions"] = {ABORT: {"call": self.transport.abort}, WATCH: {"call": self._watch}}
-        if self._uid is not None:
-            self.scope["extensions"][PEER_UID] = {"uid": self._uid}
+        self._url, self._headers = b"", []
+        self._in_head, self._head_bytes = True, 0
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
+        parser = self._parser
+        self._upgrading = parser.should_upgrade()
+        if self._upgrading:
+            return
         self._in_head = False
         self._end_patience()
-        super().on_headers_complete()
-        length = next((value for name, value in self.headers if name == b"content-length"), None)
+        version = parser.get_http_version()
+        keeps_alive = version != "1.0" and parser.should_keep_alive() and not self._ending
+        method = parser.get_method().decode("ascii")
+        exchange = self._coming = Exchange(self, method, self._url, self._headers, version, keeps_alive=keeps_alive)
+        length = exchange.headers_by_name.get(b"content-length")
         self._left_bytes = int(length) if length is not None else 0
-        self.scope["extensions"][FILL] = {"call": functools.partial(self._fill, self.cycle)}
+        if self._exchange is None or self._exchange.answered:
+            self._exchange = exchange
+            self.connections.start(exchange)
+        elif len(self._next) < _MOST_PIPELINED:
+            self._next.append(exchange)
+            self._pause_reading()
+        else:  # they came in one piece: no more of them was read
+            self.transport.abort()
 
     def on_body(self, body: bytes) -> None:
-        filling = self._filling
+        filling, exchange = self._filling, self._coming
         self._left_bytes -= len(body)
-        if filling is None:
-            super().on_body(body)
+        if exchange is None or exchange.answered:
             return
-        taken = filling.take(body)
-        if not filling.left_bytes:
+        if filling is not None:
+            taken = filling.take(body)
+            if filling.left_bytes:
+                return
             self._end_filling()
-            if taken < len(body):
-                super().on_body(body[taken:])
+            if taken == len(body):
+                return
+            body = body[taken:]
+        exchange.body += body
+        if len(exchange.body) > _MOST_KEPT_BYTES:
+            self._pause_reading()
+        exchange.tell()
 
     def on_message_complete(self) -> None:
-        self._in_head = True
-        self._head_bytes = 0
+        if self._upgrading:
+            return
+        self._in_head, self._head_bytes = True, 0
         self._end_patience()
         self._end_filling()
-        super().on_message_complete()
+        exchange, self._coming = self._coming, None
+        if exchange is not None:
+            exchange.more = False
+            exchange.tell()
+            if exchange.answered:
+                self._rest()
 
-    def on_response_complete(self) -> None:
-        """Whoever has had an answer before all of the request has come may send the rest, for a while."""
-        super().on_response_complete()
-        if self.cycle.response_complete and self.cycle.more_body and self._patience is None:
-            self._begin_patience()
+    # --- bodies that go to where they are wanted --------------------------------------------------------------
 
-    async def _fill(self, cycle: RequestResponseCycle, room: memoryview) -> int:
-        """Fill `room` with what comes next of a body; how many bytes it was, fewer where the body has ended.
-
-        Raises ConnectionError if the connection is lost before.
-        """
-        kept = cycle.body[: len(room)]
-        room[: len(kept)] = kept
-        del cycle.body[: len(kept)]
-        if len(kept) == len(room) or not cycle.more_body:
-            return len(kept)
-        if cycle.disconnected:
-            raise ConnectionResetError
-        if cycle.waiting_for_100_continue:
-            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            cycle.waiting_for_100_continue = False
-        filling = self._filling = _Filling(room, len(kept), self.loop.create_future())
+    async def fill(self, room: memoryview, filled_bytes: int) -> int:
+        """Fill the rest of `room` with what comes of the body; return how much of it is filled then."""
+        filling = self._filling = _Filling(room, filled_bytes, self.loop.create_future())
         if not self._straight and _STRAIGHT_BYTES <= filling.left_bytes <= self._left_bytes:
             self._straight = True
-            self._keeps_alive, cycle.keep_alive = cycle.keep_alive, False  # unless all of it comes
-        self.flow.resume_reading()
+        self.resume_reading()
         try:
             await filling.done
         finally:
             self._filling = None
             if self._straight:
-                self.flow.pause_reading()  # there is no place for more
+                self._pause_reading()  # there is no place for more
         return filling.filled_bytes
 
     def _came_straight(self, size_bytes: int) -> None:
@@ -198,20 +529,11 @@ class HttpConnection(HttpToolsProtocol, asyncio.BufferedProtocol):
         self._left_bytes -= size_bytes
         if not self._left_bytes:
             self._straight = False
-            self.cycle.keep_alive = self._keeps_alive
-            self.parser = httptools.HttpRequestParser(self)
-            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+            self._parser = self._new_parser()
             self.on_message_complete()
         elif not filling.left_bytes:
-            self.flow.pause_reading()
+            self._pause_reading()
             self._end_filling()
-
-    def _watch(self, when_lost: Callable[[], object] | None) -> None:
-        """The body has been read. A socket that is not read tells nothing."""
-        self._when_lost = when_lost
-        self.flow.resume_reading()
-        if when_lost is not None and self.cycle.disconnected:
-            when_lost()
 
     def _end_filling(self, *, lost: bool = False) -> None:
         filling, self._filling = self._filling, None
@@ -221,23 +543,73 @@ class HttpConnection(HttpToolsProtocol, asyncio.BufferedProtocol):
             else:
                 filling.done.set_result(None)
 
-    def send_400_response(self, msg: str) -> None:
-        """What is no request at all is refused in the form of all others."""
-        body = b'{"error":"%s"}' % msg.encode("ascii")
-        head = b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nConnection: close\r\n"
-        self.transport.write(b"%sContent-Length: %d\r\n\r\n%s" % (head, len(body), body))
-        self.transport.close()
+    # --- the end of each answer, and of the connection --------------------------------------------------------
+
+    def answered(self, exchange: Exchange) -> None:
+        if self.transport.is_closing():
+            return
+        if not exchange.keeps_alive or not self.can_go_on:
+            self._close()
+        elif self._next:
+            self._exchange = self._next.popleft()
+            self.connections.start(self._exchange)
+        elif self._refusal is not None:
+            self._refuse(self._refusal)
+        elif exchange.more:
+            self.resume_reading()
+            if self._patience is None:  # who was answered before all of it had come may send the rest, for a while
+                self._begin_patience()
+        else:
+            self._rest()
+
+    def _rest(self) -> None:
+        """Nothing is under way."""
+        self.resume_reading()
+        if self._idle is None and not self.transport.is_closing():
+            self._idle = self.loop.call_later(KEEP_ALIVE_S, self._close)
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether another request may follow: not if nobody takes the rest of this one's body."""
+        return not (self._ending or self._straight)
+
+    def end(self) -> None:
+        """Close once there is nothing to be answered any more."""
+        self._ending = True
+        if self._exchange is None or self._exchange.answered:
+            self._close()
+
+    def _close(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.close()
+            self._look_at_unread()  # it is closed when all has been read
+
+    def _refuse(self, message: str) -> None:
+        """What is no request at all is refused in the form of all others, behind what is still to be answered."""
+        if self.transport.is_closing():
+            return
+        exchange = self._exchange
+        if exchange is not None and not exchange.answered and (exchange.begun or not exchange.more):
+            self._refusal = message
+            self._pause_reading()
+            return
+        body = b'{"error":"%s"}' % message.encode("ascii")
+        head = b"%b%bcontent-type: application/json\r\nconnection: close\r\n" % (_STATUS_LINES[400], _date())
+        self.transport.write(b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body))
+        self._close()
 
     def _begin_patience(self) -> None:
         self._patience = self.loop.call_later(_PATIENCE_S, self._out_of_patience)
 
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._look_at_unread()
+    def _end_patience(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
 
-    def timeout_keep_alive_handler(self) -> None:
-        super().timeout_keep_alive_handler()
-        self._look_at_unread()  # it is closed when all has been read
+    def _out_of_patience(self) -> None:
+        self._patience = None
+        if not self.transport.is_closing():
+            self.transport.abort()
 
     def _look_at_unread(self, before_bytes: int | None = None) -> None:
         """Whether any of it has been read since the last look."""
@@ -252,15 +624,19 @@ class HttpConnection(HttpToolsProtocol, asyncio.BufferedProtocol):
         else:
             self._unread = self.loop.call_later(_UNREAD_S, self._look_at_unread, left_bytes)
 
-    def _end_patience(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
 
-    def _out_of_patience(self) -> None:
-        self._patience = None
-        if not self.transport.is_closing():
-            self.transport.abort()
+@lru_cache(maxsize=1)
+def _date_of(second: int) -> bytes:
+    return f"date: {formatdate(second, usegmt=True)}\r\n".encode()
+
+
+def _date() -> bytes:
+    return _date_of(int(time.time()))
+
+
+def _without_upgrades(connection: bytes) -> bytes:
+    tokens = (token.strip() for token in connection.split(b","))
+    return b", ".join(token for token in tokens if token.lower() not in _UPGRADES)
 
 
 def _in_kernel_bytes(transport: asyncio.Transport) -> int:

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shisha_rt.daemon.front.http_messages import Listener
 from shisha_rt.http.app_state import AppState, Caller
-from shisha_rt.http.connection import PEER_UID
+from shisha_rt.http.asgi import PEER_UID
 from shisha_rt.http.faults import HttpFault, fault_answer
 from shisha_rt.http.page.routes import is_open
 from shisha_rt.http.page.sessions import session_of
@@ -28,6 +28,7 @@ from shisha_rt.protocol.access import AccessList, Permission
 _LOOPBACK_NAMES: Final = frozenset({b"localhost", b"127.0.0.1", b"[::1]"})
 _OPERATOR: Final = Caller("", Permission.OPERATOR)
 _BEARER: Final = b"bearer "
+LEFT: Final = HttpFault(503, "the daemon has ended with the request under way; it may have been run")
 
 
 class Guard:
@@ -52,11 +53,9 @@ class Guard:
             await send(message)
 
         headers = dict(scope["headers"])
+        uid = scope["extensions"][PEER_UID]["uid"] if self._listener.unix else None
         try:
-            if b"upgrade" in headers:  # of such a request the parser drops the body
-                raise HttpFault(400, "Upgrade: nothing but HTTP/1.1 is spoken here; expected a client that is told so")
-            self._check_origin(scope, headers)
-            scope["caller"] = self._caller(scope, headers)
+            scope["caller"] = self.admit(scope["scheme"], scope["method"], scope["path"], headers, uid)
         except HttpFault as fault:
             answer = fault_answer(fault)
             if fault.status == 401:
@@ -66,13 +65,19 @@ class Guard:
         scope["headers_by_name"] = headers
         try:
             await self._app(scope, receive, counted)
-        except asyncio.CancelledError:  # uvicorn's way to end what has not ended by itself
+        except asyncio.CancelledError:  # what has not ended by itself
             if begun or not self._app_state.ending.is_set():
                 raise
-            left = HttpFault(503, "the daemon has ended with the request under way; it may have been run")
-            await fault_answer(left)(scope, receive, counted)
+            await fault_answer(LEFT)(scope, receive, counted)
 
-    def _check_origin(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
+    def admit(
+        self, scheme: str, method: str, path: str, headers: Mapping[bytes, bytes], uid: int | None
+    ) -> Caller | None:
+        """Raises HttpFault for who may not call. `headers`: by name, in small letters; `uid`: at a UNIX socket."""
+        self._check_origin(scheme, method, headers)
+        return self._caller(method, path, headers, uid)
+
+    def _check_origin(self, scheme: str, method: str, headers: Mapping[bytes, bytes]) -> None:
         if self._listener.unix:
             return
         host = headers.get(b"host", b"")
@@ -80,22 +85,22 @@ class Guard:
         if not host or (not self._listener.beyond and name.lower() not in _LOOPBACK_NAMES):
             raise self._refused("host", 421, "Host is not this machine's; expected localhost")
         origin = headers.get(b"origin")
-        own = scope["scheme"].encode() + b"://" + host
+        own = scheme.encode() + b"://" + host
         foreign = origin is not None and origin.lower() != own.lower()
-        navigates = scope["method"] == "GET" and headers.get(b"sec-fetch-mode") == b"navigate"
+        navigates = method == "GET" and headers.get(b"sec-fetch-mode") == b"navigate"
         if foreign or (headers.get(b"sec-fetch-site") in (b"cross-site", b"same-site") and not navigates):
             raise self._refused("origin", 403, "the request comes from another site's page; expected none, or our own")
 
-    def _caller(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Caller | None:
+    def _caller(self, method: str, path: str, headers: Mapping[bytes, bytes], uid: int | None) -> Caller | None:
         users = self._app_state.users
         if self._listener.unix:
-            return self._at_socket(scope["extensions"][PEER_UID]["uid"])
+            return self._at_socket(uid)
         if users is None:
             return _OPERATOR
         token = token_in(headers.get(b"authorization", b""))
         if token is None:
             caller = self._app_state.sessions.caller(session_of(headers), users)
-            if caller is not None or is_open(scope["method"], scope["path"]):
+            if caller is not None or is_open(method, path):
                 return caller
             raise self._refused("no_token", 401, "no token; expected the header Authorization: Bearer TOKEN")
         caller = caller_of(token, users)
@@ -103,7 +108,7 @@ class Guard:
             raise self._refused("unknown_token", 401, "the token is nobody's")
         return caller
 
-    def _at_socket(self, uid: int) -> Caller:
+    def _at_socket(self, uid: int | None) -> Caller:
         """The daemon's own user and root may do everything; others what the allow-list says of them."""
         if uid in (os.getuid(), 0):
             return Caller("", Permission.OPERATOR, uid)

@@ -1,23 +1,66 @@
-"""A connection over HTTP, by itself: whoever does not read is not waited for."""
+"""A connection over HTTP, by itself: who does not read is not waited for, who sends much is answered in order."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-import uvicorn
 
 from shisha_rt.http import connection
-from shisha_rt.http.connection import HttpConnection
+from shisha_rt.http.connection import Exchange, HttpConnections
 
 _ANSWER = bytes(16 << 20)
+HOST = b"Host: localhost\r\n"
 
 
-async def _large(_: Any, __: Any, send: Any) -> None:
-    length = (b"content-length", b"%d" % len(_ANSWER))
-    await send({"type": "http.response.start", "status": 200, "headers": [length]})
-    await send({"type": "http.response.body", "body": _ANSWER})
+async def _large(exchange: Exchange) -> None:
+    await exchange.answer(200, [], [_ANSWER])
+
+
+async def _echo(exchange: Exchange) -> None:
+    """What was asked, and the body: of an even size by `read`, of an odd one to where it is wanted."""
+    length = int(exchange.headers_by_name.get(b"content-length", b"0"))
+    room = bytearray(length)
+    if length % 2:
+        assert await exchange.fill(memoryview(room)) == length
+    else:
+        room.clear()
+        while piece := await exchange.read():
+            room += piece
+    about = {"method": exchange.method, "path": exchange.path, "size": len(room), "sum": sum(room)}
+    headers = {name.decode(): value.decode() for name, value in exchange.headers}
+    await exchange.answer(200, [], [json.dumps(about | {"headers": headers}).encode()])
+
+
+def talk(
+    answer: Callable[[Exchange], Awaitable[None]],
+    caller: Callable[[asyncio.StreamReader, asyncio.StreamWriter, HttpConnections], Awaitable[None]],
+) -> None:
+    async def run() -> None:
+        connections = HttpConnections(answer, 8)
+        server = await asyncio.get_running_loop().create_server(connections, "127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname(), limit=1 << 16)
+        try:
+            async with asyncio.timeout(60):
+                await caller(reader, writer, connections)
+        finally:
+            writer.close()
+            server.close()
+            for one in list(connections.open):
+                one.transport.abort()
+            await asyncio.sleep(0)
+
+    asyncio.run(run())
+
+
+async def answer_of(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], Any]:
+    head, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().splitlines()
+    headers = dict(line.split(": ", 1) for line in lines if line)
+    body = await reader.readexactly(int(headers["content-length"]))
+    return int(head.split()[1]), headers, json.loads(body)
 
 
 @pytest.mark.parametrize("reads", [True, False])
@@ -26,26 +69,82 @@ def test_who_reads_nothing_of_an_answer_is_cut_off_and_who_reads_slowly_has_all(
 ) -> None:
     monkeypatch.setattr(connection, "_UNREAD_S", 0.2)
 
-    async def run() -> None:
-        config = uvicorn.Config(_large, http=HttpConnection, ws="none", lifespan="off", log_config=None)
-        config.load()
-        state = uvicorn.server.ServerState()
-        server = await asyncio.get_running_loop().create_server(
-            lambda: HttpConnection(config, state, {}), "127.0.0.1", 0
-        )
-        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname(), limit=1 << 16)
-        writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    async def caller(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connections: HttpConnections) -> None:
+        writer.write(b"GET / HTTP/1.1\r\n" + HOST + b"\r\n")
         await reader.readuntil(b"\r\n\r\n")
         if reads:
             for _ in range(16):
                 assert len(await reader.readexactly(1 << 20)) == 1 << 20
                 await asyncio.sleep(0.04)
-            assert state.connections
+            assert connections.open
         else:
-            async with asyncio.timeout(30):
-                while state.connections:
-                    await asyncio.sleep(0.02)
-        writer.close()
-        server.close()
+            while connections.open:
+                await asyncio.sleep(0.02)
 
-    asyncio.run(run())
+    talk(_large, caller)
+
+
+@pytest.mark.parametrize("size", [0, 1, 1000, 1001, 100_000, 100_001, 3_000_001])
+def test_requests_that_come_at_once_are_answered_in_order(size: int) -> None:
+    body = bytes(number % 251 for number in range(size))
+
+    async def caller(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, __: HttpConnections) -> None:
+        for number in range(3):
+            writer.write(b"POST /%d HTTP/1.1\r\n%bContent-Length: %d\r\n\r\n" % (number, HOST, size) + body)
+        for number in range(3):
+            status, _, about = await answer_of(reader)
+            assert (status, about["path"]) == (200, f"/{number}")
+            assert (about["size"], about["sum"]) == (size, sum(body))
+
+    talk(_echo, caller)
+
+
+@pytest.mark.parametrize("chunked", [True, False])
+def test_another_protocol_is_not_gone_over_to(*, chunked: bool) -> None:
+    """As Java's client asks by itself: the request is served as it is, with its body, and so is the next."""
+    body = bytes(200_001)
+    upgrade = b"Connection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAEAAEAA\r\nUpgrade: h2c\r\n"
+    size = b"Transfer-Encoding: chunked\r\n" if chunked else b"Content-Length: %d\r\n" % len(body)
+    sent = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body) if chunked else body
+
+    async def caller(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, __: HttpConnections) -> None:
+        for number in range(2):
+            writer.write(b"POST /%d HTTP/1.1\r\n%b%b%b\r\n" % (number, HOST, upgrade, size) + sent)
+            status, _, about = await answer_of(reader)
+            assert (status, about["path"], about["size"]) == (200, f"/{number}", len(body))
+            assert not {"upgrade", "connection", "http2-settings"} & about["headers"].keys()
+        writer.write(b"GET /ws HTTP/1.1\r\n%bConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n\r\n" % HOST)
+        status, _, about = await answer_of(reader)
+        assert (status, about["path"], about["headers"]["connection"]) == (200, "/ws", "keep-alive")
+
+    talk(_echo, caller)
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"\x00\x01\r\n\r\n", b"CONNECT a:1 HTTP/1.1\r\n" + HOST + b"\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"]
+)
+def test_what_is_no_request_is_refused_behind_the_answers_before_it(garbage: bytes) -> None:
+    async def caller(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, __: HttpConnections) -> None:
+        writer.write(b"GET /first HTTP/1.1\r\n" + HOST + b"\r\n" + garbage)
+        assert (await answer_of(reader))[2]["path"] == "/first"
+        status, headers, about = await answer_of(reader)
+        assert (status, headers["connection"], list(about)) == (400, "close", ["error"])
+        assert await reader.read() == b""
+
+    talk(_echo, caller)
+
+
+def test_a_fault_is_an_answer_and_a_full_house_is_said() -> None:
+    async def fails(_: Exchange) -> None:
+        raise RuntimeError("a fault on purpose")
+
+    async def caller(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connections: HttpConnections) -> None:
+        writer.write(b"GET / HTTP/1.1\r\n" + HOST + b"\r\n")
+        assert (await answer_of(reader))[0] == 500
+        connections.most = 0
+        other, sends = await asyncio.open_connection(*writer.get_extra_info("peername"))
+        sends.write(b"GET / HTTP/1.1\r\n" + HOST + b"\r\n")
+        assert (await answer_of(other))[0] == 503
+        sends.close()
+
+    talk(fails, caller)

@@ -14,7 +14,7 @@ import pytest
 
 from shisha_rt.daemon.front.http_messages import Listener, ServeHttp
 from shisha_rt.http.app_state import AppState, Caller
-from shisha_rt.http.connection import PEER_UID
+from shisha_rt.http.asgi import PEER_UID
 from shisha_rt.http.guard import Guard
 from shisha_rt.protocol.access import Permission, User
 
@@ -74,7 +74,7 @@ def call(
 
 
 def test_what_has_no_end_is_ended_in_the_form_of_all_others() -> None:
-    """Some seconds after the daemon's last answers uvicorn cancels what is left, and has words of its own for that."""
+    """Some seconds after the daemon's last answers what is left is cancelled."""
     sent: list[Any] = []
 
     async def app(_scope: object, _receive: object, _send: object) -> None:
@@ -159,14 +159,6 @@ def test_the_page_itself_and_a_link_to_it_pass() -> None:
     linked = {**host, "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
     assert call(LOOPBACK, linked, method="GET", path="/")[0] == 0
     assert call(LOOPBACK, linked, method="POST", path="/")[0] == 403
-
-
-@pytest.mark.parametrize("users", [None, USERS])
-def test_nothing_is_upgraded(users: tuple[User, ...] | None) -> None:
-    """Java's client asks for HTTP/2 by itself, and the parser would drop the body of such a request."""
-    status, error = call(LOOPBACK, {"Host": "localhost", "Upgrade": "h2c", "Connection": "Upgrade"}, users=users)
-    assert status == 400
-    assert "HTTP/1.1" in error
 
 
 @pytest.mark.parametrize("listener", [LOOPBACK, BEYOND])

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shisha_rt.http.connection import FILL
 from shisha_rt.http.faults import HttpFault
 from shisha_rt.http.inference import body as module
 from shisha_rt.http.inference.body import Body, HungUp
@@ -25,31 +24,39 @@ from shisha_rt.protocol.exceptions import ResourceExhausted
 PACK: dict[bytes | None, Callable[[bytes], bytes]] = {None: bytes, b"gzip": gzip.compress, b"deflate": zlib.compress}
 
 
-async def nothing_straight(_: memoryview) -> int:
-    return 0
+class Pieces:
+    """A body that comes so; then it ends, or the caller goes or falls silent. Nothing goes straight to its place."""
 
+    def __init__(self, pieces: list[bytes], *, ends: bool = True, gone: bool = False) -> None:
+        self.left = list(pieces)
+        self._ends = ends
+        self._gone = gone
 
-SCOPE: Any = {"extensions": {FILL: {"call": nothing_straight}}}
+    async def fill(self, _: memoryview) -> int:
+        return 0
+
+    async def read(self) -> bytes:
+        if self._gone:
+            raise ConnectionResetError
+        while self.left:
+            piece = self.left.pop(0)
+            if piece:
+                return piece
+        if not self._ends:
+            await asyncio.sleep(3600)
+        return b""
 
 
 def read(
     pieces: list[bytes], encoding: bytes | None, how: Callable[[Body], Awaitable[Any]], *, ends: bool = True
 ) -> Any:
     """What `how` makes of a body; beside it how many of its pieces were never asked for."""
-    left = list(pieces)
-
-    async def receive() -> Any:
-        if not left:
-            if not ends:
-                await asyncio.sleep(3600)
-            return {"type": "http.disconnect"}
-        piece = left.pop(0)
-        return {"type": "http.request", "body": piece, "more_body": bool(left) or not ends}
+    source = Pieces(pieces, ends=ends)
 
     async def run() -> Any:
-        return await how(Body(SCOPE, receive, encoding, None))
+        return await how(Body(source, encoding, None))
 
-    return asyncio.run(run()), len(left)
+    return asyncio.run(run()), len(source.left)
 
 
 async def all_of(body: Body) -> bytes:
@@ -124,11 +131,8 @@ def test_unknown_encodings_and_callers_who_go() -> None:
         with pytest.raises(HungUp):
             await body.into(memoryview(bytearray(10)))
 
-    async def receive() -> Any:
-        return {"type": "http.disconnect"}
-
     async def run() -> None:
-        await gone(Body(SCOPE, receive, None, None))
+        await gone(Body(Pieces([], gone=True), None, None))
 
     asyncio.run(run())
 

@@ -10,6 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from shisha_rt.errors import Error
+from shisha_rt.http.asgi import EXCHANGE
+from shisha_rt.http.connection import Exchange
 from shisha_rt.http.inference.about import About, no_logging, no_tracing
 from shisha_rt.http.inference.body import Body
 from shisha_rt.protocol.exceptions import error_for
@@ -79,6 +81,10 @@ class AboutRoutes:
         caller, model = request.scope["caller"], request.path_params["model"]
         return json_answer(await self._about.change(caller, op, model, arguments))
 
+    async def never(self, _: Request) -> Response:
+        """A frame goes another way: this route is for who asks by another method, and is told that there is one."""
+        raise AssertionError
+
     async def no_tracing(self, _: Request) -> Response:
         raise no_tracing()
 
@@ -97,7 +103,8 @@ def json_answer(value: object, status: int = 200) -> Response:
 async def read_json(request: Request, kind: type[_Asked]) -> _Asked:
     """The body of a small request; an empty one is `{}`. Raises `InvalidArgument` and HttpFault."""
     headers: Mapping[bytes, bytes] = request.scope["headers_by_name"]
-    data = await Body(request.scope, request.receive, headers.get(b"content-encoding"), None).whole(MOST_BYTES)
+    exchange: Exchange = request.scope["extensions"][EXCHANGE]
+    data = await Body(exchange, headers.get(b"content-encoding"), None).whole(MOST_BYTES)
     try:
         return msgspec.json.decode(data or b"{}", type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -1,6 +1,6 @@
 """The body of a request as it comes: unpacked, and stopped at what it may be.
 
-Nothing is kept but what its reader asks for: uvicorn reads on only when that has been taken, and a compressed body is
+Nothing is kept but what its reader asks for: more is read only when that has been taken, and a compressed body is
 unpacked as far as it is expected to go, so that one which is small and becomes large costs nothing.
 """
 
@@ -8,12 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Awaitable, Callable
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol
 
-from starlette.types import Receive, Scope
-
-from shisha_rt.http.connection import FILL
 from shisha_rt.http.faults import HttpFault
 
 PATIENCE_S: Final = 20.0
@@ -23,7 +19,12 @@ _PIECE_BYTES: Final = 256 << 10
 _STRETCH_BYTES: Final = 2 << 20
 """Of what is written past all that is between; so that whoever stops is found out in the time for that much."""
 
-Fill: TypeAlias = Callable[[memoryview], Awaitable[int]]
+
+class Source(Protocol):
+    """An `Exchange`, as far as its body goes."""
+
+    async def fill(self, room: memoryview, /) -> int: ...
+    async def read(self) -> bytes: ...
 
 
 class HungUp(Exception):
@@ -46,9 +47,8 @@ class Body:
     Whoever takes longer for it than `PATIENCE_S` and `SLOWEST_BYTES_PER_S` allow is given up.
     """
 
-    def __init__(self, scope: Scope, receive: Receive, encoding: bytes | None, size_bytes: int | None) -> None:
-        self._receive = receive
-        self._fill: Fill = scope["extensions"][FILL]["call"]
+    def __init__(self, source: Source, encoding: bytes | None, size_bytes: int | None) -> None:
+        self._source = source
         self._size_bytes = size_bytes
         self._packed: _Unpacker | None = None
         self._piece: bytes = b""
@@ -111,7 +111,7 @@ class Body:
         """Read the body straight into `room`, without buffers between; return the bytes that came."""
         try:
             async with self._patience(len(room)):
-                filled = await self._fill(room)
+                filled = await self._source.fill(room)
         except TimeoutError:
             raise self._too_slow() from None
         except ConnectionError:
@@ -149,14 +149,13 @@ class Body:
     async def _more_of_it(self) -> None:
         try:
             async with self._patience(0):
-                message = await self._receive()
+                self._piece = await self._source.read()
         except TimeoutError:
             raise self._too_slow() from None
-        if message["type"] != "http.request":
-            raise HungUp
-        self._piece = message.get("body", b"")
+        except ConnectionError:
+            raise HungUp from None
         self._read_bytes += len(self._piece)
-        self._more = message.get("more_body", False)
+        self._more = bool(self._piece)
 
     def _patience(self, more_bytes: int) -> asyncio.Timeout:
         return asyncio.timeout_at(self._begun_s + PATIENCE_S + (self._read_bytes + more_bytes) / SLOWEST_BYTES_PER_S)

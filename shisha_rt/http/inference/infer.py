@@ -1,6 +1,6 @@
 """`POST v2/models/M/infer`: a request's tensors to where the daemon finds them, one frame, and its answer back.
 
-A plain ASGI callable, since every frame comes by here. A tensor that comes as bytes is written piece by piece into
+Every frame comes by here, so no web framework is between. A tensor that comes as bytes is written piece by piece into
 memory that is shared with the daemon: nothing of it is joined or copied again.
 """
 
@@ -13,11 +13,10 @@ import zlib
 from collections.abc import Awaitable, Mapping
 from typing import Final
 
-from starlette.types import Receive, Scope, Send
-
-from shisha_rt.http.app_state import AppState, Caller
-from shisha_rt.http.connection import WATCH, Watch
+from shisha_rt.http.app_state import AppState
+from shisha_rt.http.connection import Exchange
 from shisha_rt.http.faults import HttpFault, fault_answer, fault_of
+from shisha_rt.http.guard import LEFT, Guard
 from shisha_rt.http.inference.answer import answer_parts
 from shisha_rt.http.inference.body import Body, HungUp
 from shisha_rt.http.inference.inferences import Inferences
@@ -35,31 +34,39 @@ _CLIENT_CLOSED: Final = 499
 
 
 class Infer:
-    """The route."""
+    """The route, past the web framework."""
 
-    def __init__(self, app_state: AppState, inferences: Inferences) -> None:
+    def __init__(self, app_state: AppState, inferences: Inferences, guard: Guard) -> None:
         self._app_state = app_state
         self._inferences = inferences
+        self._guard = guard
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, exchange: Exchange, path: Mapping[str, str]) -> None:
+        status = 200
         try:
-            await self._answer(scope, receive, send)
+            await self._answer(exchange, path)
         except HungUp:
-            self._app_state.count(_CLIENT_CLOSED)
-        except HttpFault as fault:
-            await fault_answer(fault)(scope, receive, send)
-        except ShishaError as error:
-            await fault_answer(fault_of(error))(scope, receive, send)
+            status = _CLIENT_CLOSED
+        except (HttpFault, ShishaError) as error:
+            fault = error if isinstance(error, HttpFault) else fault_of(error)
+            status = fault.status
+            await _refuse(exchange, fault)
+        except asyncio.CancelledError:  # what has not ended by itself
+            if exchange.begun or not self._app_state.ending.is_set():
+                raise
+            status = LEFT.status
+            await _refuse(exchange, LEFT)
+        self._app_state.count(status)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers: Mapping[bytes, bytes] = scope["headers_by_name"]
-        caller: Caller = scope["caller"]
-        inferences = self._inferences
-        client = self._app_state.client_of(scope["path_params"])
+    async def _answer(self, exchange: Exchange, path: Mapping[str, str]) -> None:
+        headers, inferences = exchange.headers_by_name, self._inferences
+        caller = self._guard.admit(exchange.scheme, "POST", exchange.path, headers, exchange.caller_uid)
+        assert caller is not None  # a stranger may have but the page
+        client = self._app_state.client_of(path)
         signature = await client.signature()
-        check_path(scope["path_params"], signature)
+        check_path(path, signature)
         size_bytes = _number(headers, b"content-length")
-        body = Body(scope, receive, headers.get(b"content-encoding"), size_bytes)
+        body = Body(exchange, headers.get(b"content-encoding"), size_bytes)
         header_bytes = _number(headers, _HEADER_LENGTH)
         longest_bytes = inferences.longest(signature)
         if max(size_bytes or 0, header_bytes or 0) > longest_bytes:
@@ -84,14 +91,22 @@ class Infer:
             traceparent = headers.get(b"traceparent")
             trace = None if traceparent is None else traceparent.decode("latin-1")
             inferring = inferences.infer(client, asked, frame, caller, trace)
-            answer = await _unless_hung_up(inferring, scope["extensions"][WATCH]["call"])
+            answer = await _unless_hung_up(inferring, exchange)
         del frame
         inferences.write(asked, answer, caller)
         header, raw = answer_parts(signature, asked, answer)
-        await _send(send, header, raw, headers.get(b"accept-encoding"))
+        await _send(exchange, header, raw, headers.get(b"accept-encoding"))
 
 
-async def _unless_hung_up(inferring: Awaitable[Answer], watch: Watch) -> Answer:
+async def _refuse(exchange: Exchange, fault: HttpFault) -> None:
+    answer = fault_answer(fault)
+    if fault.status == 401:
+        answer.headers["WWW-Authenticate"] = "Bearer"
+    kept = [pair for pair in answer.raw_headers if pair[0] != b"content-length"]
+    await exchange.answer(fault.status, kept, [answer.body])
+
+
+async def _unless_hung_up(inferring: Awaitable[Answer], exchange: Exchange) -> Answer:
     """Whoever hangs up wants no answer: the frame is cancelled."""
     running = asyncio.current_task()
     assert running is not None
@@ -102,7 +117,7 @@ async def _unless_hung_up(inferring: Awaitable[Answer], watch: Watch) -> Answer:
         gone = True
         running.cancel()
 
-    watch(cancel)
+    exchange.watch(cancel)
     try:
         return await inferring
     except asyncio.CancelledError:
@@ -111,7 +126,7 @@ async def _unless_hung_up(inferring: Awaitable[Answer], watch: Watch) -> Answer:
         running.uncancel()
         raise HungUp from None
     finally:
-        watch(None)
+        exchange.watch(None)
 
 
 def _number(headers: Mapping[bytes, bytes], name: bytes) -> int | None:
@@ -128,22 +143,16 @@ def _check_size(size_bytes: int, expected_bytes: int) -> None:
         raise HttpFault(400, f"the body has {size_bytes} bytes; expected {expected_bytes}, as its header says")
 
 
-async def _send(send: Send, header: bytes, raw: list[memoryview], accepted: bytes | None) -> None:
+async def _send(exchange: Exchange, header: bytes, raw: list[memoryview], accepted: bytes | None) -> None:
     names = [(b"content-type", b"application/octet-stream" if raw else b"application/json")]
     if raw:
         names.append((_HEADER_LENGTH, b"%d" % len(header)))
-    pieces: list[bytes | memoryview] = [header, *raw]
+    pieces: list[bytes | bytearray | memoryview] = [header, *raw]
     packing = None if accepted is None else _packing(accepted)
     if packing is not None:
         pieces = [await _packed(b"".join(pieces), packing)]
         names.append((b"content-encoding", packing))
-    size_bytes = sum(map(len, pieces))
-    if size_bytes <= _ONE_PIECE_BYTES:
-        pieces = [b"".join(pieces)]
-    names.append((b"content-length", b"%d" % size_bytes))
-    await send({"type": "http.response.start", "status": 200, "headers": names})
-    for number, piece in enumerate(pieces, 1):
-        await send({"type": "http.response.body", "body": piece, "more_body": number < len(pieces)})
+    await exchange.answer(200, names, pieces)
 
 
 def _packing(accepted: bytes) -> bytes | None:

@@ -7,9 +7,7 @@ from typing import Final
 
 from starlette.routing import BaseRoute, Route
 
-from shisha_rt.http.app_state import AppState
 from shisha_rt.http.inference.about_routes import AboutRoutes
-from shisha_rt.http.inference.infer import Infer
 from shisha_rt.http.inference.regions import SharedMemoryRoutes
 from shisha_rt.http.inference.served import Served
 
@@ -19,12 +17,12 @@ _SYSTEM: Final = "/v2/systemsharedmemory"
 _CUDA: Final = "/v2/cudasharedmemory"
 
 
-def inference_routes(app_state: AppState, served: Served) -> Sequence[BaseRoute]:
-    infer = Infer(app_state, served.inferences)
+def inference_routes(served: Served) -> Sequence[BaseRoute]:
+    """All but a POST of inference itself, which the web framework never sees."""
     about = AboutRoutes(served.about)
     regions = SharedMemoryRoutes(served.files)
     return [
-        *(Route(f"{model}/infer", infer, methods=["POST"]) for model in (_MODEL, _VERSION)),
+        *(Route(f"{model}/infer", about.never, methods=["POST"]) for model in (_MODEL, _VERSION)),
         Route("/v2/health/live", about.live),
         Route("/v2/health/ready", about.ready),
         Route("/v2/models/stats", about.statistics),

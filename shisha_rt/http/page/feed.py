@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 from starlette.types import Receive, Scope, Send
 
-from shisha_rt.http.connection import ABORT
+from shisha_rt.http.asgi import ABORT
 from shisha_rt.http.page.files import HEADERS
 from shisha_rt.http.page.watching import Watching
 

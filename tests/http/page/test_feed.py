@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shisha_rt.http.connection import ABORT
+from shisha_rt.http.asgi import ABORT
 from shisha_rt.http.page import feed as feeds
 from shisha_rt.http.page import watching as watchings
 from shisha_rt.http.page.feed import Cursor, Feed

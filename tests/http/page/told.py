@@ -10,14 +10,12 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import uvicorn
-
 from shisha_rt.daemon.front.http_messages import Listener, ServeHttp
 from shisha_rt.http.app_state import AppState
-from shisha_rt.http.application import application
-from shisha_rt.http.guard import Guard
+from shisha_rt.http.application import HttpFront
 from shisha_rt.http.inference.served import Served
 from shisha_rt.http.page.watching import Watching
+from shisha_rt.http.server import serve_connections
 from shisha_rt.protocol.access import User
 from shisha_rt.protocol.exceptions import Unavailable
 from tests.cli.journal import event
@@ -75,14 +73,13 @@ async def _serve(
     listener = Listener(0, unix=False, beyond=False)
     app_state = AppState(ServeHttp("tcp://127.0.0.1:1", (listener,), users=users))
     app_state.watching = Watching(daemon)
-    guarded = Guard(application(app_state, Served(app_state)), app_state, listener)
-    server = uvicorn.Server(uvicorn.Config(guarded, lifespan="off", log_config=None))
-    watching, serving = asyncio.create_task(app_state.watching.run()), asyncio.create_task(server.serve([end]))
+    front = HttpFront(app_state, Served(app_state), listener)
+    watching = asyncio.create_task(app_state.watching.run())
+    serving = asyncio.create_task(serve_connections(end, front, app_state.ending))
     started.set()
     while not ending.is_set():
         await asyncio.sleep(0.02)
     app_state.ending.set()
-    server.should_exit = True
     await serving
     watching.cancel()
     await app_state.close()

@@ -1,0 +1,35 @@
+"""HttpConnections at a socket that listens, until the daemon has given its last answers."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from typing import Final
+
+from shisha_rt.http.connection import Answering, HttpConnections
+
+_MOST_CONNECTIONS: Final = 512
+_LAST_ANSWERS_S: Final = 3.0
+
+
+async def serve_connections(
+    listening: socket.socket, answer: Answering, ending: asyncio.Event, secure: ssl.SSLContext | None = None
+) -> None:
+    """Serve until `ending`; who has not been answered some seconds after that is given up."""
+    connections = HttpConnections(answer, _MOST_CONNECTIONS, secure=secure is not None)
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(connections, sock=listening, ssl=secure, backlog=_MOST_CONNECTIONS)
+    try:
+        await ending.wait()
+    finally:
+        server.close()
+        connections.end()
+        if connections.tasks:
+            await asyncio.wait(connections.tasks, timeout=_LAST_ANSWERS_S)
+        for task in list(connections.tasks):
+            task.cancel()
+        if connections.tasks:
+            await asyncio.wait(connections.tasks)
+        for connection in list(connections.open):
+            connection.transport.close()

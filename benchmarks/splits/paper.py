@@ -7,11 +7,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import Final
+from typing import Annotated, Final
 
+import typer
+
+from benchmarks.report import results
 from benchmarks.report.facts import facts
+from benchmarks.report.headers import header
 from benchmarks.report.page import save_page, table
-from benchmarks.report.results import Row, save_csv, save_figure, show
+from benchmarks.report.results import Row, read_csv, save_csv, save_figure, show
 from benchmarks.splits.networks import NETWORKS, alone, board_problem, totals
 from benchmarks.splits.single_layer import LayerTrace, layer_traces, trace_row, weights_rows
 from benchmarks.splits.statements import statements
@@ -51,38 +55,56 @@ class NetworkRun:
         return "energy" if self.problem.objective == "energy" else f"latency, in {self.problem.execution}"
 
 
-def splits_paper() -> None:
+_TABLES: Final[Mapping[str, str]] = {
+    STATED: "splits_paper_statements",
+    "Figures 3 to 5: one layer": "splits_paper_one_layer",
+    "Figure 8: how far S(x) = x^2k is from the step": "splits_paper_weights",
+    "Figure 9 and Table 1: networks": "splits_paper_networks",
+    "k swept": "splits_paper_k",
+}
+
+
+def splits_paper(
+    kept: Annotated[bool, typer.Option("--kept", help="Statements and page of the tables that are there.")] = False,
+) -> None:
     """Repeat the figures of the GP paper: the tightening, S(x), and AlexNet, VGG-16 and ResNet-18 split."""
-    about = facts("splits_paper")
+    if kept:
+        tables = [read_csv(results.RESULTS / f"{name}.csv") for name in list(_TABLES.values())[1:]]
+        about = header(results.RESULTS / "splits_paper_networks.csv")
+    else:
+        about = facts("splits_paper")
+        tables = _run(about)
+    stated = [one.row() for one in statements(*tables[:3])]
+    save_csv(_TABLES[STATED], stated, about)
+    by_title: dict[str, Sequence[Row]] = dict(zip(_TABLES, [stated, *tables], strict=True))
+    for title, rows in by_title.items():
+        show(title, rows)
+    print(f"written to {_save_page(by_title, about)}")
+
+
+def _run(about: Mapping[str, str]) -> list[list[Row]]:
+    """One layer, weights, networks, and k swept: as in `_TABLES`, and saved."""
     traces = layer_traces()
-    singles = [trace_row(trace) for trace in traces]
-    weights = weights_rows()
     runs = [
         condensed_again(network_run(network, objective, execution, one_for_all=one_for_all))
         for network in NETWORKS
         for one_for_all in SETUPS
         for objective, execution in _KINDS
     ]
-    layers = [row for run in runs for row in layer_rows(run)]
-    networks = [network_row(run) for run in runs]
-    swept = [row for network in NETWORKS for row in k_rows(network)]
-    stated = [one.row() for one in statements(singles, weights, networks)]
-    tables = {
-        STATED: ("splits_paper_statements", stated),
-        "Figures 3 to 5: one layer": ("splits_paper_one_layer", singles),
-        "Figure 8: how far S(x) = x^2k is from the step": ("splits_paper_weights", weights),
-        "Figure 9 and Table 1: networks": ("splits_paper_networks", networks),
-        "k swept": ("splits_paper_k", swept),
-    }
-    for title, (name, rows) in tables.items():
-        show(title, rows)
+    tables = [
+        [trace_row(trace) for trace in traces],
+        weights_rows(),
+        [network_row(run) for run in runs],
+        [row for network in NETWORKS for row in k_rows(network)],
+    ]
+    for name, rows in zip(list(_TABLES.values())[1:], tables, strict=True):
         save_csv(name, rows, about)
     save_csv(
         "splits_paper_tightening", [{"figure": trace.title, **row} for trace in traces for row in trace.steps], about
     )
-    save_csv("splits_paper_layers", layers, about)
+    save_csv("splits_paper_layers", [row for run in runs for row in layer_rows(run)], about)
     _save_figures(traces, runs, about)
-    print(f"written to {_save_page({title: rows for title, (_, rows) in tables.items()}, about)}")
+    return tables
 
 
 _KINDS: Final[tuple[tuple[SplitObjective, Execution], ...]] = (

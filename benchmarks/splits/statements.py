@@ -48,7 +48,7 @@ def _one_layer(rows: Sequence[Row]) -> Iterator[Statement]:
     )
     walls = [float(str(row["wall ms"])) for row in rows]
     yield _of(
-        "Section 5",
+        "Figure 3",
         "all steps together take less than a couple of hundred ms",
         "< 200 ms",
         f"{min(walls):.0f} to {max(walls):.0f} ms on this host",
@@ -59,7 +59,7 @@ def _one_layer(rows: Sequence[Row]) -> Iterator[Statement]:
 
 
 def _weight(rows: Sequence[Row]) -> Statement:
-    (row,) = (row for row in rows if row["paper"] is not None)
+    (row,) = (row for row in rows if row["paper"])
     ours, paper = float(str(row["L2"])), float(str(row["paper"]))
     return _of(
         "Figure 8",

@@ -25,7 +25,7 @@ from shisha_rt.measure.compiled import Compiled
 from shisha_rt.plan.engine import DEFAULT_ENGINE, StageEngine
 from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.plan.verify import PlanRules
-from shisha_rt.planner.strategies import DEFAULT_ALPHA, DEFAULT_BALANCE
+from shisha_rt.planner.strategies import DEFAULT_ALPHA
 
 _LEAST_STARTS: Final = 4
 _PART_OF_MEMORY: Final = 0.5
@@ -49,7 +49,7 @@ def first_cores(prepared: PreparedModel) -> Cores:
     lifecycle = Lifecycle(rules, slots, policy, down=ready.machine.spare)
     options = None
     if planning.strategy != "seed":
-        options = SearchOptions(planning.strategy, DEFAULT_ALPHA, DEFAULT_BALANCE)
+        options = SearchOptions(planning.strategy, DEFAULT_ALPHA, planning.balance)
     warm_up = len(ready.compiled.each) * slots + 2
     tuning = Tuning(lifecycle, _choice(prepared, rules, engines), options, warm_up)
     placing = None
@@ -80,6 +80,7 @@ def _choice(prepared: PreparedModel, rules: PlanRules, engines: tuple[StageEngin
         target_s=planning.target_s,
         profiles=prepared.profiles,
         by_costs=prepared.by_costs,
+        assign=planning.assign,
     )
     weights = [layer.weight for layer in ready.compiled.layers]
     return Choice(ready.machine, rules, weights, BestPlans(kept), basis)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 
@@ -36,6 +36,8 @@ from shisha_rt.placement.placed_costs import PlacedCosts
 from shisha_rt.plan.engine import DEFAULT_ENGINE, AnyEngine
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import OBJECTIVES, Objective
+from shisha_rt.planner.seed import Assign
+from shisha_rt.planner.strategies import Balance
 from shisha_rt.studies import study
 
 if TYPE_CHECKING:
@@ -101,6 +103,8 @@ def _planning(asked: Preparation, engine: AnyEngine, ready: ModelOnMachine, tell
         batch_delay_s=settings.batch_delay_us / 1e6,
         target_s=math.inf if settings.target_ms is None else settings.target_ms / 1e3,
         engine=engine,
+        assign=cast(Assign, settings.assign),
+        balance=cast(Balance, settings.balance),
     )
     if planning.scheme is not None:
         planning = replace(planning, processors=study("processor_costs")(ready, tell, settings.groups).costs)

@@ -16,7 +16,8 @@ from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.plan.engine import AnyEngine
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import AnyObjective, Objective
-from shisha_rt.planner.strategies import SchemeName, as_scheme
+from shisha_rt.planner.seed import Assign
+from shisha_rt.planner.strategies import DEFAULT_BALANCE, Balance, SchemeName, as_scheme
 
 if TYPE_CHECKING:
     from shisha_rt.costs.costs import Costs
@@ -33,7 +34,8 @@ class Planning:
     copies and teams. `objective`: what they are chosen for; `auto`: as the load asks. `engine`: what may compute whole
     stages. `processors`: of a scheme of partitions, what it goes by. `plan`: the first one, which stays live as one
     that a client has set. `batch`: the most frames of one run, None: as measured; `batch_delay_s`: how long an idle
-    stage waits for more. `target_s`: within which frames are to be answered.
+    stage waits for more. `target_s`: within which frames are to be answered. `assign`, `balance`: of Shisha's seed and
+    walk, which together are its H1 to H6.
     """
 
     strategy: str = "seed"
@@ -47,6 +49,8 @@ class Planning:
     batch: int | None = 1
     batch_delay_s: float = 0.0
     target_s: float = math.inf
+    assign: Assign = "weight"
+    balance: Balance = DEFAULT_BALANCE
 
     @property
     def first_objective(self) -> Objective:

@@ -20,7 +20,8 @@ from shisha_rt.model.layer_kinds import LAYER_KINDS, LayerKind
 from shisha_rt.placement.solver_names import STAGE_SOLVERS
 from shisha_rt.plan.engine import ANY_ENGINES, DEFAULT_ENGINE, AnyEngine
 from shisha_rt.plan.rate import ANY_OBJECTIVES, AnyObjective, as_any_objective
-from shisha_rt.planner.strategies import LIVE, SCHEMES
+from shisha_rt.planner.seed import ASSIGNS
+from shisha_rt.planner.strategies import BALANCES, DEFAULT_BALANCE, LIVE, SCHEMES
 from shisha_rt.process.output_room import LEAST_OUTPUT_BYTES, MOST_OUTPUT_BYTES, OUTPUT_BYTES
 from shisha_rt.protocol.limits import MAX_DEADLINE_MS
 
@@ -85,6 +86,25 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             group=PLANNING,
         ),
     ] = "guided"
+    assign: Annotated[
+        str,
+        _key(
+            "Who gets which stage of Shisha's seed: the fastest place the heaviest (weight, default), the slowest the "
+            "most layers (layers), or random.",
+            None,
+            *ASSIGNS,
+            group=PLANNING,
+        ),
+    ] = "weight"
+    balance: Annotated[
+        str,
+        _key(
+            "Who takes a layer in Shisha's walk: the least loaded fast place (nlfep, default), or the nearest (nfep).",
+            None,
+            *BALANCES,
+            group=PLANNING,
+        ),
+    ] = DEFAULT_BALANCE
     engine: Annotated[
         str | None,
         _key(

@@ -9,6 +9,7 @@ as it is now is held here, and nowhere else.
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -23,7 +24,7 @@ from shisha_rt.plan.form import unfolded
 from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.plan.rate import OBJECTIVES, AnyObjective, Objective
 from shisha_rt.plan.verify import PlanRules
-from shisha_rt.planner.seed import seed
+from shisha_rt.planner.seed import Assign, seed
 from shisha_rt.planner.strategies import SchemeName
 
 
@@ -38,6 +39,7 @@ class Basis:
     `target_s`: within which frames are to be answered.
     `partial`: places that cannot run every layer; without costs nothing is put there, unless no other is left.
     `profiles`: whether costs are known; `by_costs`: the best plans by them, for all places of the machine.
+    `assign`: which places the stages of Shisha's seed get.
     """
 
     objective: AnyObjective = "throughput"
@@ -52,6 +54,7 @@ class Basis:
     partial: frozenset[str] = frozenset()
     profiles: Profiles = Profiles.UNWANTED
     by_costs: Mapping[Objective, Plan] = field(default_factory=dict)
+    assign: Assign = "weight"
 
 
 class Choice:
@@ -80,6 +83,7 @@ class Choice:
         self.objective: Objective = "throughput"
         self._engine = basis.engine
         self._partial = basis.partial
+        self._assign, self._rng = basis.assign, random.Random(0)
         self._rules = rules
         self._weights = weights
         self._best_plans = best_plans
@@ -198,7 +202,8 @@ class Choice:
 
     def seed(self, available: Collection[str]) -> Plan:
         """Shisha's, over places that are available."""
-        return seed(self._weights, self._whole(available), legal_cuts=self._rules.legal_cuts)
+        cuts = self._rules.legal_cuts
+        return seed(self._weights, self._whole(available), assign=self._assign, legal_cuts=cuts, rng=self._rng)
 
     def _whole(self, available: Collection[str]) -> list[Place]:
         """The available places that can run every layer; all that are available where there is none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from shisha_rt.plan.form import brief
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import PlanRules
+from shisha_rt.planner.seed import ASSIGNS, Assign, seed
 
 MACHINE = Machine(
     "m",
@@ -50,6 +52,14 @@ def test_the_best_plan_kept_comes_before_that_by_costs_and_that_before_the_seed(
     assert choice(KEPT, BY_COSTS).plan(BOTH) == KEPT
     assert choice(None, BY_COSTS).plan(BOTH) == BY_COSTS
     assert choice().plan(BOTH) == SEED
+
+
+@pytest.mark.parametrize("assign", ASSIGNS)
+def test_the_seed_is_assigned_as_asked(assign: Assign) -> None:
+    wanted = seed([1.0] * 8, MACHINE.places, assign=assign, rng=random.Random(0))
+    assert choice(assign=assign).plan(BOTH) == wanted
+    # Of alike halves the left one goes to the fastest place, or to the slowest.
+    assert len({choice(assign=its).plan(BOTH) for its in ASSIGNS}) > 1
 
 
 @pytest.mark.parametrize("profiles", [Profiles.COMING, Profiles.FAILED])

@@ -45,12 +45,19 @@ _MEASURE, _SOLVERS, _PICTURES = "Measuring", "Solvers", "Pictures"
 
 @dataclass(frozen=True, slots=True)
 class SplitWanted:
-    """What `--split` and the options that go with it say."""
+    """What `--split` and the options that go with it say.
+
+    `k`: of the geometric program, Eq. 14; `again`: it is condensed at each solution. `one_for_all`: limits are of all
+    layers together, as in Eqs. 10 and 14.
+    """
 
     method: SplitMethod
     objective: SplitObjective = "latency"
     execution: Execution = "sequence"
     variable: SplitVariable = "N"
+    k: int | None = None
+    one_for_all: bool = False
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +137,9 @@ class PlaceOptions:
     objective: Annotated[SplitObjective | None, typer.Option(hidden=True)] = None
     parallel: Annotated[bool, typer.Option("--parallel", hidden=True)] = False
     variable: Annotated[SplitVariable | None, typer.Option(hidden=True)] = None
+    k: Annotated[int | None, typer.Option("--k", min=1, hidden=True)] = None
+    again: Annotated[bool, typer.Option("--again", hidden=True)] = False
+    one_for_all: Annotated[bool, typer.Option("--one-for-all", hidden=True)] = False
     dot: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write the placement as Graphviz text.", rich_help_panel=_PICTURES),
@@ -166,6 +176,9 @@ def place(asked: PlaceOptions) -> None:
         ("--objective", asked.objective),
         ("--parallel", asked.parallel),
         ("--variable", asked.variable),
+        ("--k", asked.k),
+        ("--again", asked.again),
+        ("--one-for-all", asked.one_for_all),
     ):
         if value:
             raise BadInput(f"{option}: says how to split layers, expected --split with it", Error.OPTIONS_CLASH)
@@ -203,8 +216,12 @@ def _split(asked: PlaceOptions, method: SplitMethod) -> None:
         "--png": asked.png,
     }
     _refuse_with_split(asked.problem, without)
+    for option, given in (("--k", asked.k), ("--again", asked.again)):
+        if given and method != "geometric":
+            raise BadInput(f"{option}: not with --split {method}, expected --split geometric", Error.OPTIONS_CLASH)
     execution: Execution = "parallel" if asked.parallel else "sequence"
-    wanted = SplitWanted(method, asked.objective or "latency", execution, asked.variable or "N")
+    objective, variable = asked.objective or "latency", asked.variable or "N"
+    wanted = SplitWanted(method, objective, execution, variable, asked.k, asked.one_for_all, asked.again)
     sizes = parse_sizes(asked.dim, asked.shape)
     study("answer_split")(asked.problem, asked.machine, asked.place_, sizes, wanted, as_json=asked.as_json)
 

@@ -22,6 +22,16 @@ class SplitOptions:
     variable: Annotated[
         SplitVariable, typer.Option(help="What is shared: filters (N), input channels (C) or rows (H).")
     ] = "N"
+    k: Annotated[
+        int | None,
+        typer.Option("--k", min=1, metavar="N", help="geometric: what moves counts share^2N in the program (Eq. 14)."),
+    ] = None
+    again: Annotated[
+        bool, typer.Option("--again", help="geometric: condense at each solution once more, till it no longer moves.")
+    ] = False
+    one_for_all: Annotated[
+        bool, typer.Option("--one-for-all", help="Limits of a device are of all layers together, not of each.")
+    ] = False
     place_: Annotated[
         str | None, typer.Option("--place", metavar="NAME", help="The place; needed if the machine has several.")
     ] = None
@@ -49,6 +59,9 @@ def place_split(asked: SplitOptions) -> None:
         objective=asked.objective,
         parallel=asked.parallel,
         variable=asked.variable,
+        k=asked.k,
+        again=asked.again,
+        one_for_all=asked.one_for_all,
         dim=asked.dim,
         shape=asked.shape,
         as_json=asked.as_json,

@@ -151,6 +151,41 @@ class TestTheObject:
         assert found["outcome"] == ("optimal" if method == "integer" else "feasible")
         assert math.isfinite(found["energy_j"])
 
+    def test_limits_of_all_layers_together(self, run: Run, network: Path, tmp_path: Path) -> None:
+        """The device behind the link takes one LAB a filter or column: 80 and 40 fit one by one, not both."""
+        board = machine(tmp_path, far_limit=90)
+        for method in ("integer", "geometric"):
+            each, all_of_them = (
+                run("place", network, "--machine", board, "--split", method, "--json", *options).object["layers"]
+                for options in ((), ("--one-for-all",))
+            )
+            far = [[layer["shares"]["far"] for layer in its if layer["shares"]] for its in (each, all_of_them)]
+            assert sum(far[1]) <= 90
+        assert sum(far[0]) > 0
+
+    def test_k_is_of_the_geometric_program(self, run: Run, network: Path, tmp_path: Path) -> None:
+        """What moves costs a hundred times what it computes: only with a k is a share of it worth having."""
+        board = machine(tmp_path)
+        far = tmp_path / "far.toml"
+        far.write_text(far.read_text().replace("bandwidth_bytes_per_s = 1e12", "bandwidth_bytes_per_s = 1e5"))
+        plain, weighed = (
+            run("place", network, "--machine", board, "--split", "geometric", "--json", *options).object
+            for options in ((), ("--k", "100"))
+        )
+        shares = [its["layers"][0]["shares"]["far"] for its in (plain, weighed)]
+        assert shares[1] > shares[0]
+        for its in (plain, weighed):  # in full, whatever the program thought
+            assert its["cost_s"] == pytest.approx(sum(layer["cost_s"] or 0 for layer in its["layers"]))
+        assert run("place", network, "--machine", board, "--split", "integer", "--k", "100").status == 2
+
+    def test_condensing_again_is_no_worse(self, run: Run, network: Path, tmp_path: Path) -> None:
+        board = machine(tmp_path)
+        once, again = (
+            run("place", network, "--machine", board, "--split", "geometric", "--json", *options).object["cost_s"]
+            for options in ((), ("--again",))
+        )
+        assert again < once  # in sequence the best is a corner, which condensing once does not reach
+
     def test_fused_layers_add_up(self, run: Run, tmp_path: Path) -> None:
         """Three convolutions in tiles of rows: moved once in and once out."""
         options = ("--split", "communication", "--parallel", "--json")

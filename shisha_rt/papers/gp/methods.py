@@ -18,19 +18,30 @@ from shisha_rt.papers.gp.single_layer import split_layer
 from shisha_rt.planner.strategies import SplitMethod, SplitVariable
 
 
-def split_by(method: SplitMethod, chain: Chain) -> NetworkSplit:
-    """Split each layer by itself; `communication` fuses some. Raises BadInput where a library is missing."""
+@dataclass(frozen=True, slots=True)
+class ProgramOptions:
+    """The geometric one: `k` of Eq. 14, else Eq. 10; condensed `again` at each solution, or once as in the paper."""
+
+    k: int | None = None
+    again: bool = False
+
+
+def split_by(method: SplitMethod, chain: Chain, program: ProgramOptions = ProgramOptions()) -> NetworkSplit:
+    """Split each layer by itself; `communication` fuses some. `program`: of `geometric`.
+
+    Raises BadInput where a library is missing.
+    """
     if method == "integer":
         return split_network(chain.problem)
     if method == "geometric":
-        return _geometric(chain.problem)
+        return _geometric(chain.problem, program)
     return rival_split(method, chain)
 
 
-def _geometric(problem: SplitProblem) -> NetworkSplit:
-    """All layers in one program (Eq. 10), rounded; those with fewer units than there are devices exactly."""
+def _geometric(problem: SplitProblem, program: ProgramOptions) -> NetworkSplit:
+    """All layers in one program, rounded; those with fewer units than there are devices exactly."""
     wide = tuple(layer for layer in problem.layers if layer.units >= len(problem.devices))
-    solved = geometric_split(replace(problem, layers=wide)) if wide else None
+    solved = geometric_split(replace(problem, layers=wide), program.k, again=program.again) if wide else None
     if solved is not None and (solved.rounded is None or solved.rounded.faults):
         return NetworkSplit(None, solved.outcome, reason=solved.reason)
     rounded = iter(solved.rounded.shares if solved is not None and solved.rounded is not None else ())
@@ -46,10 +57,12 @@ def _geometric(problem: SplitProblem) -> NetworkSplit:
     return NetworkSplit(steps, Outcome.FEASIBLE, math.fsum(costs))
 
 
-def split_in_parts(method: SplitMethod, chain: Chain, starts: Sequence[int]) -> NetworkSplit:
+def split_in_parts(
+    method: SplitMethod, chain: Chain, starts: Sequence[int], program: ProgramOptions = ProgramOptions()
+) -> NetworkSplit:
     """The same where nothing can be fused across the layers in `starts` (the first is one)."""
     if method != "communication" or not chain.problem.layers:
-        return split_by(method, chain)
+        return split_by(method, chain, program)
     steps: list[Step] = []
     value = 0.0
     for start, end in pairwise((*starts, len(chain.problem.layers))):

@@ -48,14 +48,14 @@ def _split_model(
     from shisha_rt.model.zoo import resolve_model
     from shisha_rt.papers.gp.chain import Chain
     from shisha_rt.papers.gp.fused import NetworkSplit
-    from shisha_rt.papers.gp.methods import layer_shares, split_in_parts
+    from shisha_rt.papers.gp.methods import ProgramOptions, layer_shares, split_in_parts
     from shisha_rt.papers.gp.of_device import device_legs, split_block, split_device
     from shisha_rt.papers.gp.of_graph import split_layer_of
     from shisha_rt.papers.gp.problem import SplitLayer, SplitProblem
     from shisha_rt.papers.gp.split_answer import SplitAnswer, SplitRow
 
     devices, where = _devices(machine, place)
-    its_devices = tuple(split_device(device, wanted.objective) for device in devices)
+    its_devices = tuple(split_device(device, wanted.objective, wanted.one_for_all) for device in devices)
     read = read_model(resolve_model(model, progress), sizes)
     block = split_block(devices, wanted.variable)
     layers = [(layer, split_layer_of(read.graph, layer, wanted.variable, block)) for layer in group_layers(read.graph)]
@@ -64,7 +64,8 @@ def _split_model(
     problem = SplitProblem(split_layers, its_devices, wanted.objective, wanted.execution)
     chain = Chain(problem, tuple(map(device_legs, devices)))
     started = perf_counter()
-    split = split_in_parts(wanted.method, chain, _starts(read.graph, [layer for layer, _ in able]))
+    program = ProgramOptions(wanted.k, wanted.again)
+    split = split_in_parts(wanted.method, chain, _starts(read.graph, [layer for layer, _ in able]), program)
     solve_time_s = perf_counter() - started
     shares = iter([None] * len(able) if split.steps is None else layer_shares(chain, split.steps))
     rows = [

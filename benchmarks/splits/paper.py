@@ -69,7 +69,7 @@ def splits_paper(
 ) -> None:
     """Repeat the figures of the GP paper: the tightening, S(x), and AlexNet, VGG-16 and ResNet-18 split."""
     if kept:
-        tables = [read_csv(results.RESULTS / f"{name}.csv") for name in list(_TABLES.values())[1:]]
+        tables: list[Sequence[Row]] = [read_csv(results.RESULTS / f"{name}.csv") for name in list(_TABLES.values())[1:]]
         about = header(results.RESULTS / "splits_paper_networks.csv")
     else:
         about = facts("splits_paper")
@@ -82,7 +82,7 @@ def splits_paper(
     print(f"written to {_save_page(by_title, about)}")
 
 
-def _run(about: Mapping[str, str]) -> list[list[Row]]:
+def _run(about: Mapping[str, str]) -> list[Sequence[Row]]:
     """One layer, weights, networks, and k swept: as in `_TABLES`, and saved."""
     traces = layer_traces()
     runs = [
@@ -91,7 +91,7 @@ def _run(about: Mapping[str, str]) -> list[list[Row]]:
         for one_for_all in SETUPS
         for objective, execution in _KINDS
     ]
-    tables = [
+    tables: list[Sequence[Row]] = [
         [trace_row(trace) for trace in traces],
         weights_rows(),
         [network_row(run) for run in runs],

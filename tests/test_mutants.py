@@ -23,7 +23,7 @@ def test_most_mutants_are_found() -> None:
 
 
 def test_a_mutant_is_its_module_with_one_difference() -> None:
-    for mutant in islice(mutants(SEED), 8):
+    for mutant in islice(mutants(SEED), 3):
         before = ast.unparse(ast.parse((ROOT / mutant.module).read_text(encoding="utf-8"))).splitlines()
         after = mutant.source.splitlines()
         assert before != after, mutant
@@ -32,7 +32,7 @@ def test_a_mutant_is_its_module_with_one_difference() -> None:
 
 
 def test_a_seed_draws_the_same_mutants_again() -> None:
-    first, again, other = ([str(one) for one in islice(mutants(seed), 4)] for seed in (3, 3, 4))
+    first, again, other = ([str(one) for one in islice(mutants(seed), 2)] for seed in (3, 3, 4))
     assert first == again != other
 
 

@@ -32,30 +32,36 @@ def is_prose(text: str) -> bool:
 def prose_in(source: str) -> list[tuple[int, str]]:
     """Lines and texts of the assertions of prose in a test file."""
     tree = ast.parse(source)
-    functions: list[Function] = []
+    nodes = {function: list(ast.walk(function)) for function in _functions(tree.body)}
     calls: defaultdict[str, list[ast.Call]] = defaultdict(list)
-    of_file: defaultdict[str, list[ast.expr]] = defaultdict(list)
-    for node in ast.walk(tree):
+    for node in chain.from_iterable(nodes.values()):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             calls[node.func.id].append(node)
-        elif isinstance(node, Function):
-            functions.append(node)
-    for node in tree.body:
-        if isinstance(node, ast.Assign | ast.AnnAssign):
-            for name, values in _bound_by(node):
-                of_file[name] += values
+    of_file = _by_name(chain.from_iterable(map(_bound_by, tree.body)))
     found: dict[tuple[int, int], str] = {}
-    for function in functions:
-        nodes = list(ast.walk(function))
-        if wanted := list(_compared(nodes)):
-            names = defaultdict(list, {name: list(values) for name, values in of_file.items()})
-            for name, values in chain.from_iterable(map(_bound_by, nodes)):
-                names[name] += values
-            for name, values in chain.from_iterable(_parameters(function, call) for call in calls[function.name]):
-                names[name] += values
+    for function, its in nodes.items():
+        if wanted := list(_compared(its)):
+            called = (_parameters(function, call) for call in calls[function.name])
+            names = of_file | _by_name(chain.from_iterable((*map(_bound_by, its), *called)))
             for node in _reached(wanted, names):
                 found[node.lineno, node.col_offset] = str(node.value)
     return [(line, text) for (line, _), text in sorted(found.items())]
+
+
+def _functions(body: Sequence[ast.stmt]) -> Iterator[Function]:
+    """Those of a file and of its classes; what is defined within a function is a part of it."""
+    for node in body:
+        if isinstance(node, Function):
+            yield node
+        elif isinstance(node, ast.ClassDef):
+            yield from _functions(node.body)
+
+
+def _by_name(bound: Bound) -> dict[str, list[ast.expr]]:
+    names: defaultdict[str, list[ast.expr]] = defaultdict(list)
+    for name, values in bound:
+        names[name] += values
+    return dict(names)
 
 
 def _reached(wanted: list[ast.expr], names: dict[str, list[ast.expr]]) -> Iterator[ast.Constant]:

@@ -15,7 +15,7 @@ from tests.cli.conftest import Run
 
 @pytest.fixture(autouse=True)
 def _short_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(place_class, "_BUDGET_S", 0.2)
+    monkeypatch.setattr(place_class, "_BUDGET_S", 0.05)
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ WITHOUT_OPENVINO = pytest.mark.skipif(find_spec("openvino") is None, reason="nee
 def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compiled:
     """A small network with branches, in a cache and a profile store of the test's own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(place_class, "_BUDGET_S", 0.2)
+    monkeypatch.setattr(place_class, "_BUDGET_S", 0.05)
     monkeypatch.setattr(place_class, "MIN_ROUNDS", 3)
     return compile_model(residual(tmp_path), plain=True)
 

@@ -156,31 +156,49 @@ def test_a_convolution_and_the_relu_behind_it_on_two_places_by_the_other_solver(
         assert metric(daemon, "shisha_placement_solves_total", "solver")["als"] >= 1
 
 
-def test_a_slowed_device_is_left_and_no_frame_is_lost(client: Client, daemon: DaemonProcess) -> None:
-    before = client.plan()["epoch"]
-    with Load(daemon.endpoint) as load:
-        load.wait_for_answers(50)
-        assert used(client, "left") == {"general", "special"}
-        since = next_event(client)
-        answer = client.call("place_set", place="left", device="special", speed=SLOWED)
-        assert (answer["place"], answer["device"], answer["speed"]) == ("left", "special", SLOWED)
-        until(lambda: used(client, "left") == {"general"}, "a placement without the device")
-        load.wait_for_answers(50)
-        found, after, told = placements(client), client.plan()["epoch"], kinds(client, since)
+def test_a_slowed_device_is_left_and_no_frame_is_lost(identity: Path, machine: Path, tmp_path: Path) -> None:
+    with DaemonProcess(tmp_path, identity, "--machine", machine) as daemon:
+        client = daemon.control
+        assert client.set_plan(HALVES)["outcome"] == "live"
+        before = client.plan()["epoch"]
+        with Load(daemon.endpoint) as load:
+            load.wait_for_answers(50)
+            assert used(client, "left") == {"general", "special"}
+            since = next_event(client)
+            answer = client.call("place_set", place="left", device="special", speed=SLOWED)
+            assert (answer["place"], answer["device"], answer["speed"]) == ("left", "special", SLOWED)
+            until(lambda: used(client, "left") == {"general"}, "a placement without the device")
+            load.wait_for_answers(50)
+            found, after = placements(client), client.plan()["epoch"]
+        assert_kept(load)
+        assert load.epochs == {before, after}
+        assert kinds(client, since) == [
+            "device_speed", "device_ratio", "placement_solved", "plan_preparing", "plan_live",
+        ]  # fmt: skip
+        (ratio,) = events(client, "device_ratio", since)
+        assert (ratio["place"], ratio["device"], ratio["ratio"]) == ("left", "special", pytest.approx(10, rel=1e-3))
+        assert found["left"]["predicted_s"] == pytest.approx(9 * 400e-6)
+        assert "special on left" in found["left"]["reason"]
         shown = metric(daemon, "shisha_device_speed_ratio", "device")
-        client.call("place_set", place="left", device="special", speed=1)
-        until(lambda: "special" in used(client, "left"), "a placement with the device")
-    assert_kept(load)
-    assert load.epochs == {before, after, client.plan()["epoch"]}
-    assert told == ["device_speed", "device_ratio", "placement_solved", "plan_preparing", "plan_live"]
-    ratio = events(client, "device_ratio", since)[0]
-    assert (ratio["place"], ratio["device"], ratio["ratio"]) == ("left", "special", pytest.approx(10, rel=1e-3))
-    assert found["left"]["predicted_s"] == pytest.approx(9 * 400e-6)
-    assert "special on left" in found["left"]["reason"]
-    assert shown == {"general": 1, "special": SLOWED, "steady": 1}
+        assert shown == {"general": 1, "special": SLOWED, "steady": 1}
 
 
-@pytest.mark.parametrize("strategy", ["guided", pytest.param("shisha", marks=pytest.mark.long)])
+def test_guided_tuning_starts_from_what_placements_cost(identity: Path, machine: Path, tmp_path: Path) -> None:
+    with DaemonProcess(tmp_path, identity, "--machine", machine, "--strategy", "guided", "--fresh") as daemon:
+        client = daemon.control
+        with Load(daemon.endpoint) as load:
+            await_state(client, "watching")
+        assert_kept(load)
+        found, solved = tuner(client), {event["plan"] for event in events(client, "placement_solved")}
+        assert found["trials"] >= 1
+        assert found["lower_bound_s"] > 0
+        assert {trial["plan"] for trial in events(client, "trial")} <= solved
+        # A layer of two operators takes 560 us on `left` and 600 us on `right`: each has to have some.
+        assert set(placements(client)) == {"left", "right"}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("strategy", ["guided", "shisha"])
 def test_a_tuned_pipeline_has_its_operators_placed_anew_too(
     identity: Path, machine: Path, tmp_path: Path, strategy: str
 ) -> None:
@@ -188,15 +206,7 @@ def test_a_tuned_pipeline_has_its_operators_placed_anew_too(
         client = daemon.control
         with Load(daemon.endpoint) as load:
             await_state(client, "watching")
-            trials, solved = events(client, "trial"), events(client, "placement_solved")
-            assert {trial["plan"] for trial in trials} <= {event["plan"] for event in solved}
             assert "special" in used(client, "left")
-            if strategy == "guided":
-                found = tuner(client)
-                assert found["trials"] >= 1
-                assert found["lower_bound_s"] > 0
-                # A layer of two operators takes 560 us on `left` and 600 us on `right`: each has to have some.
-                assert set(placements(client)) == {"left", "right"}
             client.call("place_set", place="left", device="special", speed=SLOWED)
             until(
                 lambda: "special" not in used(client, "left") and tuner(client)["state"] == "watching",

@@ -48,7 +48,7 @@ CORE = usable_cores()[0]
 def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache of the test's own for profiles; models may be compiled before, in the usual one."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(place_class, "_BUDGET_S", 0.5)
+    monkeypatch.setattr(place_class, "_BUDGET_S", 0.05)
     return tmp_path / "cache" / "shisha-rt" / "profiles.sqlite"
 
 

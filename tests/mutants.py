@@ -113,7 +113,8 @@ class _Fault(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
-        kept = {field: getattr(node, field) for field in _NOT_RUN if hasattr(node, field)}
+        unseen = (*_NOT_RUN, "keywords") if isinstance(node, ast.ClassDef) else _NOT_RUN
+        kept = {field: getattr(node, field) for field in unseen if hasattr(node, field)}
         for field, value in kept.items():
             setattr(node, field, [] if isinstance(value, list) else None)
         super().generic_visit(node)

@@ -141,6 +141,11 @@ BAD_FRAMES: list[tuple[str, dict[str, Any], Error]] = [
     ("binary_data_size", {"inputs": [{**IMAGE, "parameters": {}}, MASK]}, Error.WRONG_SIZE),
     ("parameters", {"inputs": [{**IMAGE, "parameters": None}, MASK]}, Error.MALFORMED_REQUEST),
     ("expected 8", {"inputs": [{**IMAGE, "parameters": {"binary_data_size": 4}}, MASK]}, Error.WRONG_SIZE),
+    (
+        "expected 8",
+        {"inputs": [{**one, "parameters": {"binary_data_size": 1}} for one in (IMAGE, MASK)]},
+        Error.WRONG_SIZE,
+    ),
     ("binary_data_size", {"inputs": [{**IMAGE, "parameters": {"binary_data_size": -8}}, MASK]}, Error.WRONG_SIZE),
     (
         "binary_data_size",

@@ -24,6 +24,8 @@ from shisha_rt.placement.schedule import Partition, Schedule, Section
 
 MOST_NODES: Final = 20
 """Of graphs for which it is worth trying."""
+_ABREAST: Final = 30
+"""Beginnings, in search of a first schedule."""
 _SAME: Final = 1e-12
 """Relative: sums come out otherwise in another order."""
 
@@ -111,8 +113,7 @@ def unbarred(
     """
     search = _Search(problem)
     start = search.start()
-    best: tuple[NodeRun, ...] | None = None
-    best_s = known_s
+    best, best_s = _dive(search, start, known_s, min(_ABREAST, most))
     queue = [(search.bound_s(start), 0, 0, start)]
     seen: _Seen = {}
     count = 0
@@ -134,6 +135,21 @@ def unbarred(
     else:
         bound_s = best_s
     return Unbarred(best, min(bound_s, best_s))
+
+
+def _dive(search: _Search, start: _Beginning, known_s: float, abreast: int) -> tuple[tuple[NodeRun, ...] | None, float]:
+    """A good schedule soon, if it is better than what is known: a few beginnings abreast, one run longer each time."""
+    best, best_s, level = None, known_s, [start]
+    while level:
+        longer = [
+            (search.bound_s(following), number, following)
+            for number, following in enumerate(following for at in level for following in search.following(at))
+        ]
+        for promised_s, _, following in longer:
+            if following.done == search.all_done and promised_s < best_s * (1 - _SAME):
+                best, best_s = following.runs, promised_s
+        level = [following for _, _, following in heapq.nsmallest(abreast, longer) if following.done != search.all_done]
+    return best, best_s
 
 
 _Seen = dict[tuple[int, tuple[int, ...], tuple[tuple[int, int], ...]], list[tuple[float, ...]]]

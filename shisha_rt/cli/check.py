@@ -69,17 +69,20 @@ def check_command(
     places = load_machine(machine)
     check_runnable(places)
     checked = check_model(resolve_model(model, progress), places, sizes, progress)
-    given = [
-        word for name, texts in (("--dim", dim), ("--shape", shape)) for text in texts or () for word in (name, text)
-    ]
-    given += [] if machine == _THIS_MACHINE else ["--machine", machine]
     limits = this_limits()
     host = limits, host_cores(sorted(limits.cores)), ControlGroups().memory_limit_bytes()
-    following = _what_next(checked, places, shlex.join(["shisha-rt", "serve", model, *given]))
+    following = _what_next(checked, places, shlex.join(["shisha-rt", "serve", model, *_said(machine, dim, shape)]))
     if as_json:
         print(json.dumps(_as_object(checked, places, host, following)))
     else:
         _print(checked, places, host, following)
+
+
+def _said(machine: str, dims: Sequence[str] | None, shapes: Sequence[str] | None) -> list[str]:
+    """The options that `serve` needs, too."""
+    options = [("--dim", dim) for dim in dims or ()] + [("--shape", shape) for shape in shapes or ()]
+    options += [] if machine == _THIS_MACHINE else [("--machine", machine)]
+    return [word for option in options for word in option]
 
 
 def _what_next(checked: Checked, machine: Machine, serve: str) -> tuple[str, ...]:

@@ -152,16 +152,20 @@ def _fastest(costs: Costs, whole: PlanSolution, goal: Goal) -> PlanSolution:
     able = filter(_can_be_summed(costs), (*plans, *besides))
     plan = min(able, key=lambda plan: _period_s(costs, plan), default=None)
     plan_s = _period_s(costs, plan)
-    bound_s = None
-    if chain.lower_bound_s is not None:
-        bound_s = max(0.0, min(1.0, costs.splits.factor) * chain.lower_bound_s - _longest_s(fine, pieces, counts))
-    space = f"{chain.space}, layers {_listed(counts)} split in any shares"
     if plan_s >= (1 - _GAIN) * whole_s:
         plan, plan_s = whole.plan, whole_s
     if plan is None or math.isinf(plan_s):
         return whole
     if plan in besides:  # of such plans nothing is proven
-        bound_s, space = None, f"plans with layers {_listed(counts)} split"
+        return _answered(chain, plan, plan_s, None, f"plans with layers {_listed(counts)} split")
+    bound_s = None
+    if chain.lower_bound_s is not None:
+        bound_s = max(0.0, min(1.0, costs.splits.factor) * chain.lower_bound_s - _longest_s(fine, pieces, counts))
+    return _answered(chain, plan, plan_s, bound_s, f"{chain.space}, layers {_listed(counts)} split in any shares")
+
+
+def _answered(chain: PlanSolution, plan: Plan, plan_s: float, bound_s: float | None, space: str) -> PlanSolution:
+    """The chain's solution with a plan in its place, which is the best in the space if the bound is as high."""
     proven = bound_s is not None and bound_s >= plan_s * (1 - _GAIN)
     return replace(
         chain,

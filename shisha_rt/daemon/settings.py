@@ -62,7 +62,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     model: str
-    machine: Annotated[str, _key("A machine file or a shipped name. Default: this-machine.", "FILE")] = "this-machine"
+    machine: Annotated[str, _key("A file or a shipped name. Default: this-machine.", "FILE")] = "this-machine"
     endpoint: Annotated[
         str,
         _key(
@@ -169,10 +169,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = 0
     target_ms: Annotated[
         float | None,
-        _key(
-            "Answer 99 of 100 frames within this time, and refuse at once what would take longer. Default: no target.",
-            "MS",
-        ),
+        _key("Answer 99 of 100 frames within this time; refuse at once what takes longer. Default: none.", "MS"),
     ] = None
     max_output_bytes: Annotated[
         int, _key("Room for an output whose shape depends on the data: 1 MiB.", "N", group=HOST)
@@ -231,10 +228,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             file=True,
         ),
     ] = None
-    name: Annotated[str | None, _key("The model's name, as requests have it. Default: its file's stem.", "NAME")] = None
-    version: Annotated[str, _key("The model's version, as answers over HTTP have it. Default: 1.", "VERSION")] = (
-        ONLY_VERSION
-    )
+    name: Annotated[str | None, _key("The name in requests. Default: the file's stem.", "NAME")] = None
+    version: Annotated[str, _key("The model's version, as answers have it. Default: 1.", "VERSION")] = ONLY_VERSION
 
 
 class SettingKey(NamedTuple):

@@ -64,7 +64,10 @@ def test_version(run: Run) -> None:
             ("serve", "m.onnx", "--threads", "4"),
             "shisha-rt serve: no such option: --threads; cores and threads: a machine",
         ),
-        (("serve", "m.onnx", "--batch-size", "8"), "shisha-rt serve: no such option: --batch-size; the batch is"),
+        (
+            ("serve", "m.onnx", "--batch-size", "8"),
+            "shisha-rt serve: no such option: --batch-size; the batch of the model is",
+        ),
         (
             ("serve", "m.onnx", "--port", "80"),
             "shisha-rt serve: no such option: --port; --endpoint tcp://127.0.0.1:PORT",

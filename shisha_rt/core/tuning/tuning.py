@@ -572,16 +572,19 @@ class Tuning:
             self._search("the network may be cut to more use", start)
 
     def _switched(self, end: Settled) -> bool:
-        """Whether that was all that its end means: nothing else has been asked for meanwhile."""
-        live, wish = self._serving.live, self.following.wish
-        watching = self.state is State.WATCHING and self.choice.auto
+        """Whether that was all that its end means: nothing else has been asked for meanwhile, nor have places gone."""
         if end.ending is not Ending.LIVE:
             self.following.failed(end, self._outbox.now_s)
-        elif watching and live is not None and wish is not None and wish.best is not None:
-            self._outbox.write(self.following.follow(wish))
-            self.search = self.following.search_of(wish.objective, wish.best, self.search)
-            self._watch(wish.best.measurement)
-        return watching or end.ending is not Ending.LIVE
+            return True
+        wish = self.following.wish
+        if self.state is not State.WATCHING or not self.choice.auto or wish is None or wish.best is None:
+            return False
+        if self.choice.best(self._serving.available, wish.objective) != wish.best:
+            return False  # the plan is the best for other places than are there now
+        self._outbox.write(self.following.follow(wish))
+        self.search = self.following.search_of(wish.objective, wish.best, self.search)
+        self._watch(wish.best.measurement)
+        return True
 
     # --- what it tells ----------------------------------------------------------------------------------------
 

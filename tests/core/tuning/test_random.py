@@ -49,7 +49,7 @@ def test_random_interleavings_keep_the_promises(seeds: range) -> None:
         "profiled": 10,
         "not profiled": 4,
         "objective changed": 5,
-        "objective searched for": 3,
+        "objective searched for": 2,
         "plan live": 100,
         "plan dropped": 60,
         "plan refused": 20,

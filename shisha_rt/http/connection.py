@@ -80,8 +80,10 @@ class HttpConnections:
             else:
                 await self.answer(exchange)
         except Exception:
-            log.exception("a request has failed: %s", exchange.path)
-            if not (exchange.begun or exchange.gone):
+            if exchange.gone:  # amid its request: that is no fault of ours, and strangers would write our log
+                return
+            log.exception("a request has failed")
+            if not exchange.begun:
                 await exchange.refuse(500, "a fault of the daemon's HTTP process")
         finally:
             if not (exchange.answered or exchange.gone):  # nobody knows what was sent

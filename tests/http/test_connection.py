@@ -148,3 +148,24 @@ def test_a_fault_is_an_answer_and_a_full_house_is_said() -> None:
         sends.close()
 
     talk(fails, caller)
+
+
+def test_who_goes_amid_a_request_is_no_fault_of_ours(caplog: pytest.LogCaptureFixture) -> None:
+    failed: list[BaseException] = []
+
+    async def reads(exchange: Exchange) -> None:
+        try:
+            await exchange.read()
+        except ConnectionError as error:
+            failed.append(error)
+            raise
+
+    async def caller(_: asyncio.StreamReader, writer: asyncio.StreamWriter, __: HttpConnections) -> None:
+        writer.write(b"POST / HTTP/1.1\r\nContent-Length: 5\r\n" + HOST + b"\r\n")
+        await writer.drain()
+        writer.close()
+        while not failed:
+            await asyncio.sleep(0.01)
+
+    talk(reads, caller)
+    assert caplog.records == []

@@ -11,7 +11,7 @@ from benchmarks.report.page import page, table, tables_of
 from benchmarks.report.results import RESULTS, read_csv
 from benchmarks.report.statements import COUNTED, KINDS, OURS, Kind, Repeats, Statement, tally
 
-PAGES: Final = ("dcg", "partitiontuner", "splits_paper")
+PAGES: Final = ("shisha", "dcg", "partitiontuner", "splits_paper")
 
 
 def stated(kind: Kind, repeats: Repeats = "yes", where: str = "Figure 0") -> Statement:

@@ -246,9 +246,8 @@ def papers_table(folder: Path) -> str:
     lines = ["| paper | its page | repeat, in part, do not | |", "|---|---|---|---|"]
     for name, title in PAPERS.items():
         path = folder / f"{name}_statements.csv"
-        rows = read_csv(path) if path.exists() else []
-        if rows and "kind" in rows[0]:
-            counted, _, apart = str(tally(rows)).partition("; ")
+        if path.exists():
+            counted, _, apart = str(tally(read_csv(path))).partition("; ")
             page = f"[{name}.md](benchmarks/results/{name}.md)"
             lines.append(f"| {title} | {page} | {counted} | {apart} |")
     return "\n".join(lines)

@@ -40,10 +40,9 @@ class Forecast:
 
     def answered(self, predicted_s: float, took_s: float) -> None:
         """What became of a prediction."""
-        if predicted_s > 0:
-            above = took_s > self.margin * predicted_s
-            step = _STEP * (above - (1 - QUANTILE))
-            self.margin = min(_MOST, max(_LEAST, self.margin * math.exp(step)))
+        above = took_s > self.margin * predicted_s
+        step = _STEP * (above - (1 - QUANTILE))
+        self.margin = min(_MOST, max(_LEAST, self.margin * math.exp(step)))
 
     def _look(self, epoch: Epoch, now_s: float) -> None:
         """Times of a plan that has just gone live are not all known: those of the plan before stand in for them."""

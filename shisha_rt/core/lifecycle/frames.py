@@ -209,7 +209,8 @@ class Frames:
             frame.died_on = frame.died_on if frame.deaths else None
         done.add(stage)
         if len(done) == len(epoch.followers):
-            self._forecast.answered(frame.predicted_s, now - frame.arrived_s)
+            if frame.predicted_s:
+                self._forecast.answered(frame.predicted_s, now - frame.arrived_s)
             self._finish(frame, epoch, left)
         else:
             self._go_on(frame, epoch, stage, now)

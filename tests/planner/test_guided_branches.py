@@ -39,7 +39,8 @@ def fork(
         (1.0, (0.55,), 10 * 0.55),  # two cores at each layer are quicker
         (1.0, (0.8,), 1 + 4 + 1),
         (1.9, (), 1 + 2 + 2 + 2 + 1),  # the first half of a branch there
-        (2.5, (), 10.0),  # a branch there takes longer than both here
+        (2.5, (), 1 + 5 + 2 + 1),  # the same, though here its end is waited for
+        (4.0, (), 10.0),  # half a branch there takes longer than both here
     ],
 )
 def test_it_takes_what_is_quickest(slower: float, teams: tuple[float, ...], latency_s: float) -> None:

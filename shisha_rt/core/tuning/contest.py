@@ -39,6 +39,8 @@ PATIENCE_S: Final = 5.0
 REST_S: Final = 10.0
 LONGEST_REST_S: Final = 600.0
 """After a comparison whose load went away: so long it is not begun again, and twice as long each time."""
+_FLOWS_S: Final = 1.0
+"""Frames come while none is longer ago."""
 WORTH_SEARCHING: Final = 1.15
 """Where the best candidate that can be cut is slower than the best of all by more, no search of cuts can hope."""
 
@@ -277,13 +279,18 @@ class Contests:
         stays = contest.epochs[better]
         self._lead(stays)
         self._outbox.decide(LetGo())
-        if outcome.verdict is Verdict.NO_LOAD:
+        if outcome.verdict is Verdict.NO_LOAD and not self._too_few_for_runs(contest, challenger, duel):
             self.running = None
             rest_s = self._rest_s.get(contest.objective, REST_S)
             self._rests_until_s[contest.objective] = self._outbox.now_s + rest_s
             self._rest_s[contest.objective] = min(2 * rest_s, LONGEST_REST_S)
             return False
         return self._next(stays)
+
+    def _too_few_for_runs(self, contest: Contest, challenger: Candidate, duel: Duel) -> bool:
+        """Whether frames do come, and are only too few to wait behind runs of several: others can be compared."""
+        stages = (*contest.serving.stages, *challenger.plan.stages)
+        return any(stage.batch > 1 for stage in stages) and self._outbox.now_s - duel.last_s < _FLOWS_S
 
     def _lead(self, epoch: int) -> None:
         live = self._serving.live

@@ -174,6 +174,14 @@ def test_runs_of_several_frames_serve_where_they_are_faster() -> None:
     assert world.failed == 0
 
 
+def test_frames_too_few_for_runs_of_several_still_tell_of_other_plans() -> None:
+    """Of four in flight none waits while both copies have two: runs of four are passed over, the next is tried."""
+    world = unprofiled(World(OPENVINO_FASTER, tried=in_runs(1.6), most_batch=8))
+    world.serve(60, in_flight=4, until=lambda: world.state is State.WATCHING)
+    assert world.plan == copies("openvino")
+    assert world.failed == 0
+
+
 @pytest.mark.parametrize(("gain", "target_s"), [(1.0, 1.0), (0.7, 1.0), (1.6, 0.03)])
 def test_runs_that_do_not_pay_or_take_too_long_are_not_tried(gain: float, target_s: float) -> None:
     world = unprofiled(World(truth(), tried=in_runs(gain), most_batch=8))

@@ -166,9 +166,6 @@ def race_table(folder: Path, result: str = "race") -> str:
         rates = [column.cell(daemon) if daemon.get(column.ratio) else "-" for column in over]
         lines.append(f"| {TITLES.get(model, model)} | {' | '.join([*times, *rates])} |")
     about = header(folder / f"{result}.csv")
-    commits = dict.fromkeys(row["commit"] for row in read_csv(folder / f"{result}.csv") if row.get("commit"))
-    if len(commits) > 1:
-        about = {**about, "commit": " and ".join(commits)}
     return "\n".join([*lines, "", f"From {_made_by(folder, result)}, {about.get('cpu', 'an unknown host')}."])
 
 
@@ -255,6 +252,9 @@ def papers_table(folder: Path) -> str:
 
 def _made_by(folder: Path, result: str) -> str:
     about = header(folder / f"{result}.csv")
+    commits = dict.fromkeys(row["commit"] for row in read_csv(folder / f"{result}.csv") if row.get("commit"))
+    if len(commits) > 1:
+        about = {**about, "commit": " and ".join(commits)}
     return f"[{result}](benchmarks/results/{result}.csv), {about['date'].partition(' ')[0]}, commit {about['commit']}"
 
 

@@ -36,8 +36,9 @@ class NextFrame(Struct, frozen=True, array_like=True, tag=True):
 class ShadowEnds(Struct, frozen=True, array_like=True, tag=True):
     """How it ended. Of the frames `compared`, `different` have an output that differs by more than rounding.
 
-    `failed`: frames that the other daemon answered with an error; `reason`: the first. `difference`: the largest of any
-    real output, as part of its largest value. `unlike`: the largest share of other values in an output of integers.
+    `failed`: 1 if the other daemon answered one with an error, which ends it, and `reason` says which. `difference`:
+    the largest of any real output, as part of its largest value. `unlike`: the largest share of other values in an
+    output of integers.
     """
 
     compared: int

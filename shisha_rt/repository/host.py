@@ -651,7 +651,7 @@ class ModelHost:
             compared = event_log.ModelShadowed(model=entry.name, version=entry.version, **ends)
             self.journal.write(compared, "the daemon before")
             if ends["failed"]:
-                self._send_back(served, coming, f"failed on {ends['failed']} frames: {ends['reason']}")
+                self._send_back(served, coming, f"failed on a frame: {ends['reason']}")
             elif not ends["compared"]:
                 self._send_back(served, coming, f"was not compared: {ends['reason'] or 'no frame came'}")
             else:

@@ -144,7 +144,8 @@ _TELL: Final[Mapping[type, Callable[[Any], str]]] = {
     event_log.ModelGivenUp: lambda e: f"{e.model} (version {e.version}) is given up: {e.reason}",
     event_log.ModelShadowed: lambda e: (
         f"{e.model}: version {e.version} computed {e.compared} frames that were answered: {e.different} differ by more "
-        f"than rounding (at most {e.difference:.1e} of an output's largest value), {e.failed} failed"
+        f"than rounding (at most {e.difference:.1e} of an output's largest value)"
+        + (f"; one failed: {e.reason}" if e.failed else "")
     ),
     event_log.ModelReplaced: lambda e: f"{e.model}: version {e.version} has taken over from {e.before}",
     event_log.ModelUnloaded: lambda e: f"{e.model} (version {e.version}) is unloaded",

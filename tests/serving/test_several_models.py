@@ -11,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -248,6 +249,30 @@ def test_a_version_computes_what_is_answered_before_it_takes_over(
     assert host.told("times")["version"] == version
     again = host.control.call("model_load", model_name="times", model=str(changed), version=version, shadow=20)
     assert "shadow" not in again, "it serves already"
+
+
+def test_a_comparison_that_dies_changes_nothing_and_can_begin_again(host: HostProcess, models: Path) -> None:
+    changed, before = write_times(models, 3.0, "watched"), host.told("times")["version"]
+
+    def comparing() -> list[psutil.Process]:
+        return [process for process in host.processes() if "shisha_rt.daemon.children.shadow" in process.cmdline()]
+
+    def load(frames: int) -> Any:
+        with Client(host.endpoint, timeout_s=PATIENCE_S) as client:
+            wanted = {"model_name": "times", "model": str(changed), "version": "watched", "shadow": frames}
+            return client.call("model_load", **wanted)["shadow"]
+
+    until(lambda: not comparing(), "the end of an earlier one")
+    with Asking(host.model("times")) as asking, ThreadPoolExecutor(1) as pool:
+        loading = pool.submit(load, 1_000_000)
+        until(lambda: comparing() and asking.factors, "a comparison")
+        comparing()[0].kill()
+        with raised(FailedPrecondition, Error.LOAD_FAILED):
+            loading.result()
+        assert host.told("times")["version"] == before
+        until(lambda: not comparing(), "the end of whoever compares")
+        assert load(3)["compared"] == 3
+    assert not asking.errors
 
 
 def test_another_model_is_no_version(host: HostProcess, models: Path) -> None:

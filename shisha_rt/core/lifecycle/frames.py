@@ -58,9 +58,8 @@ class Frames:
         self.by_number: dict[int, Frame] = {}
         self.slot_count = slots_a_frame * most_batch
         self.slots_a_frame = slots_a_frame
-        self.free_slots = list(
-            range(self.slot_count)
-        )  # a heap: slots in use are neighbours, as frames of a run should be
+        # A heap: slots in use are neighbours, as frames of a run should be.
+        self.free_slots = list(range(self.slot_count))
         self.streams = streams
         self.stranded: set[int] = set()
         self.draining = False

@@ -9,7 +9,7 @@ from shisha_rt.daemon.children.child_link import ChildLink
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.messages import shadow as sm
 from shisha_rt.model.index import ModelIndex
-from shisha_rt.process.arena import Arena
+from shisha_rt.process.arena import Arena, NoRoom
 from shisha_rt.tensors import TensorSpec
 
 _MODULE: Final = "shisha_rt.daemon.children.shadow"
@@ -39,11 +39,17 @@ class ShadowLink:
         self._then, self._over = then, False
 
     def show(self, slot: int, layout: int) -> None:
-        """Copy a frame's inputs and outputs, which its slot has until it is filled again."""
-        self.wants_frame = False
+        """Copy a frame's inputs and outputs, which its slot has until it is filled again.
+
+        One with an output that has no room there is passed over: nobody knows its answer.
+        """
         index = self._indexes[layout]
-        if self._link is not None:
+        try:
             inputs, outputs = (self._tensors(slot, layout, specs) for specs in (index.inputs, index.outputs))
+        except NoRoom:
+            return
+        self.wants_frame = False
+        if self._link is not None:
             self._link.send(sm.ShadowFrame(inputs, outputs))
 
     def _tensors(self, slot: int, layout: int, specs: Iterable[TensorSpec]) -> dict[str, sm.ShadowTensor]:
@@ -56,15 +62,17 @@ class ShadowLink:
         }
 
     def _said(self, message: sm.FromShadow) -> sm.FromShadow:
-        self.wants_frame = isinstance(message, sm.NextFrame)
+        self.wants_frame = isinstance(message, sm.NextFrame) and not self._over
         return message
 
     def _died(self, reason: str) -> sm.ShadowEnds:
         return sm.ShadowEnds(0, 0, 0, 0.0, 0.0, f"the process that compares ended: {reason}")
 
     def ended(self, ends: sm.ShadowEnds) -> None:
-        self._over, self.wants_frame = True, False
-        self._then(ends)
+        """Tell how it ended, once: one that died has a successor for a moment, which may have something to say."""
+        if not self._over:
+            self._over, self.wants_frame = True, False
+            self._then(ends)
 
     def look(self) -> Iterator[object]:
         """Every so often: end the process if it hangs, or has no more to do."""

@@ -259,7 +259,12 @@ def test_a_comparison_that_dies_changes_nothing_and_can_begin_again(host: HostPr
 
     def load(frames: int) -> Any:
         with Client(host.endpoint, timeout_s=PATIENCE_S) as client:
-            wanted = {"model_name": "times", "model": str(changed), "version": "watched", "shadow": frames}
+            wanted: dict[str, Any] = {
+                "model_name": "times",
+                "model": str(changed),
+                "version": "watched",
+                "shadow": frames,
+            }
             return client.call("model_load", **wanted)["shadow"]
 
     until(lambda: not comparing(), "the end of an earlier one")

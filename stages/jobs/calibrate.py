@@ -6,7 +6,8 @@ taken. A stage runs again and again on its core, so its weights and code are in 
 is therefore run once untimed before its timed run. (Without it the sum of SqueezeNet's layers came out 15% over the
 whole model, and small stages up to 40% too slow.) Other cores that will have stages are kept busy (`neighbour`).
 
-Every round ends with a line of progress, so this process does not outlive a parent that reads no more.
+A round ends with a line of progress, so this process does not outlive a parent that reads no more; but no more lines
+than a hundred, as who reads them takes a core for as long.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ from stages.engines.session import CpuClock, Threads
 from stages.jobs.neighbour import neighbours
 
 _SLOT: Final = 0
+_TOLD_RATIO: Final = 0.01
+"""Of the work, between two lines of progress."""
 _MOST_WAITING: Final = 0.1
 """Of the time of a round. What several threads take together by the clock is longer by as much."""
 
@@ -149,11 +152,15 @@ def run_rounds(
 ) -> bool:
     """Run each of `turns` once in every round; return False if that was given up because threads had to wait."""
     start_s = time.monotonic()
+    told_ratio = 0.0
     for done in range(1, rounds.max_rounds + 1):
         for turn in turns:
             turn()
         spent_ratio = (time.monotonic() - start_s) / rounds.budget_s
-        tell(Progress(min(1.0, max(done / rounds.max_rounds, min(spent_ratio, done / rounds.min_rounds)))))
+        done_ratio = min(1.0, max(done / rounds.max_rounds, min(spent_ratio, done / rounds.min_rounds)))
+        if done_ratio == 1 or done_ratio - told_ratio >= _TOLD_RATIO:
+            tell(Progress(done_ratio))
+            told_ratio = done_ratio
         if waiting is not None and waiting.ratio() > _MOST_WAITING:
             return False
         if spent_ratio >= 1 and done >= rounds.min_rounds:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from shisha_rt.cli.options import Dims, Json, MachineFile, Model, Shapes, parse_sizes, progress, takes
+from shisha_rt.costs.profiles import DISTURBED
 from shisha_rt.errors import BadInput, Failure
 
 if TYPE_CHECKING:
-    from shisha_rt.cli.drive.compared import MeasuredSide
+    from shisha_rt.cli.drive.compared import Measured, MeasuredSide
 
 
 WATCHING: Final = "watching"
@@ -73,8 +74,8 @@ def compare(asked: CompareOptions) -> None:
             arguments += [name, text]
     with plainly():
         asked_for = Comparison(asked.model, path, cores, arguments, asked.seconds, asked.rounds, asked.tune)
-        sides = asked_for.measure(progress)
-    compared = Compared(asked.model, tuple(cores), tuple(sides))
+        measured = asked_for.measure(progress)
+    compared = Compared(asked.model, tuple(cores), measured)
     print(json.dumps(compared.as_object()) if asked.as_json else compared.in_words())
     if asked.png is not None:
         from shisha_rt.show.compare_figure import save_comparison
@@ -88,11 +89,15 @@ def compare(asked: CompareOptions) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Sides of one model, the daemon first."""
+    """One model on all sides."""
 
     model: str
     cores: tuple[int, ...]
-    sides: tuple[MeasuredSide, ...]
+    measured: Measured
+
+    @property
+    def sides(self) -> tuple[MeasuredSide, ...]:
+        return self.measured.sides
 
     def as_object(self) -> dict[str, object]:
         """The answer of `--json`: all keys, always."""
@@ -116,6 +121,7 @@ class Compared:
             "fastest": self._fastest(),
             "best_engine": None if rival is None else rival.name,
             "rate_over_best_engine": None if rival is None else self._over(rival),
+            "others_ratio": self.measured.others_ratio,
         }
 
     def in_words(self) -> str:
@@ -130,7 +136,15 @@ class Compared:
             latency = f"{statistics.median(latencies_ms):.3g} ms ({_range(latencies_ms)})"
             lines.append(f"{side.name:{width}}  {rate:>24}  {latency:>24}")
         lines += [f"{side.name:{width}}  left out: {side.reason}" for side in self.sides if side.reason]
-        return "\n".join([*lines, "", *self._verdict()])
+        return "\n".join([*lines, "", *self._verdict(), *self._doubt()])
+
+    def _doubt(self) -> list[str]:
+        others_ratio = self.measured.others_ratio
+        if others_ratio <= DISTURBED:
+            return []
+        return [
+            f"other programs had {others_ratio:.0%} of the cores meanwhile: compare again when the machine is quiet"
+        ]
 
     def bars(self) -> list[tuple[str, float, float]]:
         """Name, frames a second and latency in seconds of what was measured."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shisha_rt.cli.compare import Compared
-from shisha_rt.cli.drive.compared import DAEMON, ENGINES, MeasuredSide, _engine
+from shisha_rt.cli.drive.compared import DAEMON, ENGINES, Measured, MeasuredSide, _engine
 from shisha_rt.errors import Failure
 from shisha_rt.model.graph import Tensor
 from tests.cli.conftest import Run
@@ -19,7 +19,7 @@ from tests.wording import says
 THREADS, COPIES, LATENCY, THROUGHPUT = ENGINES.values()
 
 
-def compared(daemon_fps: tuple[float, ...], tuner: str = "watching") -> Compared:
+def compared(daemon_fps: tuple[float, ...], tuner: str = "watching", others_ratio: float = 0.05) -> Compared:
     """Beside the daemon an engine of 100 frames a second, a slower one, and one that is not installed."""
     sides = (
         MeasuredSide(DAEMON, daemon_fps, (0.02,) * len(daemon_fps), plan="core0: 0-3", tuner=tuner),
@@ -27,7 +27,7 @@ def compared(daemon_fps: tuple[float, ...], tuner: str = "watching") -> Compared
         MeasuredSide(COPIES, (50.0, 60.0, 40.0), (0.03, 0.03, 0.03)),
         MeasuredSide(THROUGHPUT, reason="not installed"),
     )
-    return Compared("m", (0, 1), sides)
+    return Compared("m", (0, 1), Measured(sides, others_ratio))
 
 
 @pytest.mark.parametrize(
@@ -59,10 +59,16 @@ def test_a_daemon_that_is_still_tuned_is_told_of() -> None:
     assert compared((70.0, 60.0, 80.0), "tuning").in_words().endswith("still tuning: --tune gives it longer)")
 
 
+def test_a_machine_that_others_use_is_told_of() -> None:
+    in_words = compared((120.0, 110.0, 130.0), others_ratio=0.43).in_words()
+    assert in_words.splitlines()[-1] == says("other programs had 43% of the cores meanwhile: …")
+
+
 def test_as_an_object() -> None:
     told = json.loads(json.dumps(compared((120.0, 110.0, 130.0)).as_object()))
     assert (told["fastest"], told["best_engine"]) == (DAEMON, THREADS)
     assert told["rate_over_best_engine"] == {"median": 1.2, "least": 1.1, "most": 1.3}
+    assert told["others_ratio"] == 0.05
     assert told["sides"][3] == {
         "name": THROUGHPUT, "rate_fps": None, "rates_fps": [], "latency_s": None, "latencies_s": [], "plan": None,
         "tuner": None, "reason": "not installed",

@@ -11,6 +11,7 @@ import contextlib
 import importlib.util
 import itertools
 import json
+import os
 import signal
 import statistics
 import subprocess
@@ -26,6 +27,7 @@ from shisha_rt.cli.drive.child_daemon import child_daemon
 from shisha_rt.cli.drive.frames import Frame, model_inputs, random_frames
 from shisha_rt.client import Client
 from shisha_rt.errors import Failure
+from shisha_rt.machine.host.cpu_use import CpuReading, family, read_cpu_use
 from shisha_rt.model.graph import Tensor
 from shisha_rt.process.child import Child, last_line, start_child
 
@@ -63,6 +65,14 @@ class MeasuredSide:
     tuner: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """All sides, the daemon first. `others_ratio`: the part of the cores that other programs took meanwhile."""
+
+    sides: tuple[MeasuredSide, ...]
+    others_ratio: float
+
+
 class _Side(Protocol):
     def rate_fps(self, seconds: float) -> float: ...
     def latency_s(self, seconds: float) -> float: ...
@@ -83,8 +93,8 @@ class Comparison:
     rounds: int
     tune_s: float
 
-    def measure(self, say: Callable[[str], None]) -> list[MeasuredSide]:
-        """The daemon first, then the engines. Raises Failure."""
+    def measure(self, say: Callable[[str], None]) -> Measured:
+        """Raises Failure."""
         say = _once(say)
         with contextlib.ExitStack() as closing:
             say("starting a daemon")
@@ -104,8 +114,14 @@ class Comparison:
                     sides[name] = closing.enter_context(_engine(engine, self.path, inputs, self.cores))
                 except Failure as error:
                     reasons[name] = str(error)
+            before = self._cpu_use()
             measured = self._in_turns(sides, reasons, say)
-            return [replace(measured[0], plan=daemon.plan(), tuner=daemon.tuner()["state"]), *measured[1:]]
+            others_ratio = self._cpu_use().others_ratio(before)
+            served = replace(measured[0], plan=daemon.plan(), tuner=daemon.tuner()["state"])
+            return Measured((served, *measured[1:]), others_ratio)
+
+    def _cpu_use(self) -> CpuReading:
+        return read_cpu_use(self.cores, family(os.getpid()), time.monotonic())
 
     def _in_turns(
         self, sides: Mapping[str, _Side], reasons: dict[str, str], say: Callable[[str], None]

@@ -17,7 +17,7 @@ from shisha_rt.costs.profiles import DISTURBED
 from shisha_rt.errors import BadInput, Failure
 
 if TYPE_CHECKING:
-    from shisha_rt.cli.drive.compared import Measured, MeasuredSide
+    from shisha_rt.cli.drive.compared import MeasuredSide, MeasuredSides
 
 
 WATCHING: Final = "watching"
@@ -93,7 +93,7 @@ class Compared:
 
     model: str
     cores: tuple[int, ...]
-    measured: Measured
+    measured: MeasuredSides
 
     @property
     def sides(self) -> tuple[MeasuredSide, ...]:

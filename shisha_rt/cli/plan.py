@@ -421,7 +421,7 @@ def _team_seconds(problem: PlanProblem, chosen: Plan) -> tuple[KnownSeconds, lis
     for stage, busy_s in zip(chosen.stages, measurement.service_s, strict=True):
         place = problem.costs.place_index(stage.place)
         taken_s = stage_service_s(problem.costs, stage.first, stage.last, place)
-        if stage.place in problem.costs.link_of:
+        if stage.batch > 1 or stage.place in problem.costs.link_of:
             taken_s = busy_s if math.isfinite(busy_s) else math.nan
         service_s.append([None if math.isnan(taken_s) else taken_s])
         fault = why_infeasible(problem.costs, stage.first, stage.last, place)

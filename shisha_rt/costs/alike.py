@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from shisha_rt.costs.costs import CostPlace, Costs, CostTeam, stage_bytes
+from shisha_rt.costs.costs import CostBatch, CostPlace, Costs, CostTeam, stage_bytes
 from shisha_rt.costs.operator_costs import OperatorCosts
 
 
@@ -18,7 +18,10 @@ def kinds_of(costs: Costs) -> tuple[tuple[int, ...], ...]:
 
     A memory that holds the whole model is as good as one without a limit. Hosts whose links are equal are alike.
     """
-    whole_bytes = stage_bytes(costs, 0, len(costs.layers) - 1)
+    frames = max((batch.frames for batch in costs.batches), default=1)
+    whole_bytes = stage_bytes(costs, 0, len(costs.layers) - 1, frames)
+
+    tables = [costs.time_s, *(batch.time_s for batch in costs.batches)]
 
     def way(place: CostPlace) -> Hashable:
         link = costs.link_of.get(place.name)
@@ -28,7 +31,8 @@ def kinds_of(costs: Costs) -> tuple[tuple[int, ...], ...]:
         memory_bytes = costs.places[index].memory_bytes
         limited = memory_bytes is not None and memory_bytes < whole_bytes
         # + 0.0: a time of -0.0 is one of 0.0.
-        return (costs.time_s[:, index] + 0.0).tobytes(), memory_bytes if limited else None, way(costs.places[index])
+        times = tuple((time_s[:, index] + 0.0).tobytes() for time_s in tables)
+        return times, memory_bytes if limited else None, way(costs.places[index])
 
     return _together([entry(index) for index in range(len(costs.places))])
 
@@ -52,6 +56,7 @@ def among(costs: Costs, places: Sequence[str], slower: Sequence[float]) -> Costs
         costs,
         places=tuple(costs.places[column] for column in columns),
         time_s=costs.time_s[:, columns] * np.array(slower),
+        batches=tuple(CostBatch(batch.frames, batch.time_s[:, columns] * np.array(slower)) for batch in costs.batches),
         teams=tuple(
             CostTeam(tuple(costs.places[index].name for index in alike[: len(team.places)]), team.time_s)
             for team, alike in zip(costs.teams, members, strict=True)

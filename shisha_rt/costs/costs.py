@@ -58,6 +58,14 @@ class CostTeam:
     time_s: Floats
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class CostBatch:
+    """Runs of so many `frames`: `time_s` (layers, places) seconds of each frame, nan where they cannot share a run."""
+
+    frames: int
+    time_s: Floats
+
+
 @dataclass(frozen=True, eq=False)
 class Costs:
     """`time_s` is (layers, places) seconds, nan where a place cannot run a layer.
@@ -66,7 +74,7 @@ class Costs:
     where layers i and i+1 cannot be separated. `teams`: what is known of several places together (`team_costs.py`).
     `mixed`: whether a stage may have copies on unlike places, which is not so where their devices differ. `splits`: how
     layers may be split, and what shards take. `tensors`: what passes between layers; `links`: over what (`links.py`). A
-    host without a link costs nothing to get to.
+    host without a link costs nothing to get to. `batches`: what is known of frames that share a run, the fewest first.
     """
 
     layers: tuple[CostLayer, ...]
@@ -78,6 +86,7 @@ class Costs:
     splits: SplitCosts = field(default_factory=SplitCosts)
     tensors: tuple[CostTensor, ...] = ()
     links: tuple[HostLink, ...] = ()
+    batches: tuple[CostBatch, ...] = ()
 
     @property
     def legal_cuts(self) -> frozenset[int]:
@@ -104,6 +113,16 @@ class Costs:
     def live_bytes(self, first: int, last: int) -> int:
         """Most bytes that are live while one of layers `first` to `last` (inclusive) runs."""
         return max(layer.live_bytes for layer in self.layers[first : last + 1])
+
+    def batch_of(self, frames: int) -> CostBatch | None:
+        """What tells most of runs of so many frames: the known ones of no more; None: frames by themselves do."""
+        return next((batch for batch in reversed(self.batches) if batch.frames <= frames), None)
+
+    def with_times(self, time_s: Floats) -> Costs:
+        """The costs with other times of frames by themselves. Those of frames that share a run change as much."""
+        changed = np.divide(time_s, self.time_s, out=np.where(np.isnan(time_s), np.nan, 1.0), where=self.time_s > 0)
+        batches = (CostBatch(batch.frames, batch.time_s * changed) for batch in self.batches)
+        return replace(self, time_s=time_s, batches=tuple(batches))
 
     @cached_property
     def entry_s(self) -> Floats:
@@ -146,10 +165,10 @@ def stage_service_s(costs: Costs, first: int, last: int, place: int) -> float:
     return math.fsum([float(costs.entry_s[first]), *costs.time_s[first : last + 1, place].tolist()])
 
 
-def stage_bytes(costs: Costs, first: int, last: int) -> int:
-    """The memory that a stage of layers `first` to `last` (inclusive) needs."""
+def stage_bytes(costs: Costs, first: int, last: int, frames: int = 1) -> int:
+    """The memory that a stage of layers `first` to `last` (inclusive) needs for runs of so many frames."""
     layers = costs.layers[first : last + 1]
-    return held_bytes((layer.weight_bytes for layer in layers), (layer.live_bytes for layer in layers))
+    return held_bytes((layer.weight_bytes for layer in layers), (frames * layer.live_bytes for layer in layers))
 
 
 def why_infeasible(costs: Costs, first: int, last: int, place: int) -> str | None:

@@ -35,6 +35,7 @@ class CostsEvaluator:
             kinds=self._teams.kind_of,
             far=costs.far,
             splits={((way.first, way.last), way.axis): way for way in costs.splits.ways},
+            most_batch=max((batch.frames for batch in costs.batches), default=1),
         )
 
     def measure(self, proposal: Proposal) -> Measurement:

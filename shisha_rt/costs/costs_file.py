@@ -17,12 +17,13 @@ import numpy as np
 from shisha_rt.arrays import Floats
 from shisha_rt.checked import Seconds, convert, decode_json, shown
 from shisha_rt.costs.alike import kinds_of
-from shisha_rt.costs.costs import CostLayer, CostPlace, Costs, CostTeam
+from shisha_rt.costs.costs import CostBatch, CostLayer, CostPlace, Costs, CostTeam
 from shisha_rt.costs.links_file import LinkEntry, TensorEntry, check_links, check_tensors, links_object
 from shisha_rt.costs.split_costs import SHARD_S, PricedSplit, ShardTime, SplitCosts
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.model.spans import Span
 from shisha_rt.model.split import Axis, Splittable
+from shisha_rt.plan.plan import MOST_BATCH
 
 _Bytes = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -50,6 +51,11 @@ class _Place(msgspec.Struct, forbid_unknown_fields=True):
 class _Team(msgspec.Struct, forbid_unknown_fields=True):
     places: Annotated[list[str], msgspec.Meta(min_length=2)]
     time_s: list[Seconds | None]
+
+
+class _Batch(msgspec.Struct, forbid_unknown_fields=True):
+    frames: Annotated[int, msgspec.Meta(ge=2, le=MOST_BATCH)]
+    time_s: list[list[Seconds | None] | dict[str, Seconds | None]]
 
 
 class _ShardTime(msgspec.Struct, forbid_unknown_fields=True):
@@ -88,6 +94,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     shard_s: Seconds = SHARD_S
     tensors: list[TensorEntry] = []
     links: list[LinkEntry] = []
+    batches: list[_Batch] = []
 
 
 def parse_costs(text: bytes | str, source: str) -> Costs:
@@ -95,7 +102,7 @@ def parse_costs(text: bytes | str, source: str) -> Costs:
     raw = decode_json(text, source, "costs as JSON")
     file = convert(raw, _File, source)
     _check_names(file.places, source)
-    rows_s = _rows(file, source)
+    rows_s = _rows(file, file.time_s, "time_s", source)
     _check_sizes(file, rows_s, source)
     check_tensors(file.tensors, len(file.layers), source)
     check_links(file.links, [place.host for place in file.places], file.tensors, source)
@@ -111,6 +118,7 @@ def parse_costs(text: bytes | str, source: str) -> Costs:
         ),
         tensors=tuple(x.tensor for x in file.tensors),
         links=tuple(x.link for x in file.links),
+        batches=_batches(file, source),
     )
     _check_teams(costs, source)
     _check_splits(costs, source)
@@ -128,17 +136,19 @@ def _check_names(places: list[_Place], source: str) -> None:
         seen.add(place.name)
 
 
-def _rows(file: _File, source: str) -> list[list[float | None]]:
+def _rows(
+    file: _File, table_s: list[list[float | None] | dict[str, float | None]], where: str, source: str
+) -> list[list[float | None]]:
     """(layers, places): a row may be a table by the places' names, too. None, or no such key: it cannot run there."""
     names = [place.name for place in file.places]
     rows_s = []
-    for i, row in enumerate(file.time_s):
+    for i, row in enumerate(table_s):
         if isinstance(row, dict):
             for name in row:
                 if name not in names:
                     known = shown(", ".join(names))[1:-1]
                     raise BadInput(
-                        f"{source}: time_s[{i}]: no such place as {shown(name)}, expected one of {known}",
+                        f"{source}: {where}[{i}]: no such place as {shown(name)}, expected one of {known}",
                         Error.WRONG_VALUE,
                     )
             row = [row.get(name) for name in names]
@@ -146,15 +156,35 @@ def _rows(file: _File, source: str) -> list[list[float | None]]:
     return rows_s
 
 
+def _batches(file: _File, source: str) -> tuple[CostBatch, ...]:
+    """The fewest frames first. Raises BadInput for the same number of frames twice, and for tables of other sizes."""
+    batches: dict[int, CostBatch] = {}
+    for i, batch in enumerate(file.batches):
+        where = f"batches[{i}].time_s"
+        rows_s = _rows(file, batch.time_s, where, source)
+        _check_table(file, rows_s, where, source)
+        if batch.frames in batches:
+            raise BadInput(
+                f"{source}: batches[{i}].frames = {batch.frames}: listed twice, expected each number once",
+                Error.WRONG_VALUE,
+            )
+        batches[batch.frames] = CostBatch(batch.frames, _floats(rows_s))
+    return tuple(batches[frames] for frames in sorted(batches))
+
+
 def _check_sizes(file: _File, rows_s: list[list[float | None]], source: str) -> None:
-    layer_count, place_count = len(file.layers), len(file.places)
-    _check_length(rows_s, layer_count, "time_s", "one for each layer", source)
-    for i, row in enumerate(rows_s):
-        _check_length(row, place_count, f"time_s[{i}]", "one for each place", source)
+    layer_count = len(file.layers)
+    _check_table(file, rows_s, "time_s", source)
     if file.transfer_s is not None:
         _check_length(file.transfer_s, layer_count - 1, "transfer_s", "one fewer than layers", source)
     for i, team in enumerate(file.teams):
         _check_length(team.time_s, layer_count, f"teams[{i}].time_s", "one for each layer", source)
+
+
+def _check_table(file: _File, rows_s: list[list[float | None]], where: str, source: str) -> None:
+    _check_length(rows_s, len(file.layers), where, "one for each layer", source)
+    for i, row in enumerate(rows_s):
+        _check_length(row, len(file.places), f"{where}[{i}]", "one for each place", source)
 
 
 def _check_teams(costs: Costs, source: str) -> None:
@@ -244,6 +274,7 @@ def costs_object(costs: Costs) -> dict[str, Any]:
         **({} if costs.mixed else {"mixed": False}),
         **(_splits_object(costs.splits) if costs.splits.ways else {}),
         **links_object(costs.tensors, costs.links),
+        **({"batches": [_batch_object(batch) for batch in costs.batches]} if costs.batches else {}),
     }
 
 
@@ -264,6 +295,10 @@ def _splits_object(splits: SplitCosts) -> dict[str, Any]:
         for way in splits.ways
     ]
     return {"splits": ways, "shard_s": splits.overhead_s}
+
+
+def _batch_object(batch: CostBatch) -> dict[str, Any]:
+    return {"frames": batch.frames, "time_s": [_or_null(row) for row in batch.time_s]}
 
 
 def _team_object(team: CostTeam) -> dict[str, Any]:

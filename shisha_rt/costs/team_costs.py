@@ -40,11 +40,13 @@ class TeamCosts:
     """Made by `team_costs`. `kind_of` each place: the number of those that nothing tells apart.
 
     `time_s` (layers,) seconds for each (kind, number of places) that can be a team, nan where it cannot run a layer.
+    `batch_s`: of each frame, for each (kind, frames) of which it is known what they take in runs of so many.
     """
 
     costs: Costs
     kind_of: Mapping[str, int]
     time_s: Mapping[tuple[int, int], Floats]
+    batch_s: Mapping[tuple[int, int], Floats]
 
     def rate(self, plan: Plan, team_s: TeamSeconds | None = None) -> Rate:
         """Predict the rate of a plan.
@@ -53,7 +55,7 @@ class TeamCosts:
         """
         told_s = self.team_s(plan)
         taken_s = told_s if team_s is None else team_s
-        if not self.costs.link_of:
+        if not (self.costs.link_of or _in_runs(plan)):
             return rate_of(plan, taken_s)
         alone_s = [_stretched(*of_stage) for of_stage in zip(self.alone_s(plan), taken_s, told_s, strict=True)]
         load = max(self.link_loads(plan, taken_s), key=lambda link_load: link_load.seconds, default=LinkLoad(0.0, ""))
@@ -88,7 +90,7 @@ class TeamCosts:
 
     def alone_s(self, plan: Plan) -> tuple[tuple[float, ...], ...]:
         """(stages, teams) seconds that a frame by itself takes there."""
-        return self._over_links(plan, self._computing_s(plan), math.fsum)
+        return self._over_links(plan, self._computing_s(plan, by_itself=True), math.fsum)
 
     def _over_links(
         self,
@@ -112,17 +114,18 @@ class TeamCosts:
             for stage, of_team in zip(plan.stages, computing_s, strict=True)
         )
 
-    def _computing_s(self, plan: Plan) -> tuple[tuple[float, ...], ...]:
+    def _computing_s(self, plan: Plan, *, by_itself: bool = False) -> tuple[tuple[float, ...], ...]:
         full = self._full(plan)
         far = self.costs.far
-        known: dict[tuple[tuple[Span, ...], Split | None, int, int], float] = {}
+        known: dict[tuple[tuple[Span, ...], Split | None, int, int, int], float] = {}
 
         def seconds(stage: Stage, team: Team) -> float:
             if team[0] in full or (team[0] in far and (len(team) > 1 or stage.split is not None)):
                 return math.inf
             if stage.split is not None and not stage.split.joins:
                 return self.shard_s(stage.split, team)
-            key = stage.work, stage.split, self.kind_of[team[0]], len(team)
+            frames = 1 if by_itself else stage.batch
+            key = stage.work, stage.split, self.kind_of[team[0]], len(team), frames
             if key not in known:
                 known[key] = self._stage_s(*key)
             if stage.split is not None:
@@ -147,9 +150,13 @@ class TeamCosts:
         shard_s = self.costs.splits.shard_s(split, self.span_s(team, first, last), entry_s, team[0])
         return math.inf if math.isnan(shard_s) else shard_s
 
-    def _stage_s(self, work: tuple[Span, ...], split: Split | None, kind: int, size: int) -> float:
-        """A run pays for its entry unless the layer before it is of the same stage. A join begins behind the split."""
-        time_s = self.time_s.get((kind, size))
+    def _stage_s(self, work: tuple[Span, ...], split: Split | None, kind: int, size: int, frames: int) -> float:
+        """A run pays for its entry unless the layer before it is of the same stage. A join begins behind the split.
+
+        What a team of several takes for frames that share a run is not known, so it counts as for one.
+        """
+        batch = self.costs.batch_of(frames) if size == 1 and split is None else None
+        time_s = self.time_s.get((kind, size)) if batch is None else self.batch_s[kind, batch.frames]
         if time_s is None:
             return math.inf
         if split is not None:
@@ -180,7 +187,9 @@ class TeamCosts:
 
     def _need_bytes(self, plan: Plan, indices: tuple[int, ...]) -> int:
         stages = [plan.stages[index] for index in indices]
-        live_bytes = (self.costs.live_bytes(first, last) for stage in stages for first, last in stage.work)
+        live_bytes = (
+            stage.batch * self.costs.live_bytes(first, last) for stage in stages for first, last in stage.work
+        )
         return held_bytes(map(self._weight_bytes, stages), live_bytes)
 
     def _weight_bytes(self, stage: Stage) -> int:
@@ -190,6 +199,11 @@ class TeamCosts:
         first, last = stage.split.span
         span_bytes = self.costs.weight_bytes(first, last)
         return whole - span_bytes + shard_bytes(stage.split, span_bytes)
+
+
+def _in_runs(plan: Plan) -> bool:
+    """Whether frames may share a run somewhere: one by itself takes another time than its share of such a run."""
+    return any(stage.batch > 1 for stage in plan.stages)
 
 
 def _stretched(alone_s: Iterable[float], taken_s: Iterable[float], told_s: Iterable[float]) -> tuple[float, ...]:
@@ -211,4 +225,9 @@ def team_costs(costs: Costs) -> TeamCosts:
     for team in costs.teams:
         if len({kind_of[place] for place in team.places}) == 1:
             time_s.setdefault((kind_of[team.places[0]], len(team.places)), team.time_s)
-    return TeamCosts(costs, kind_of, time_s)
+    batch_s = {
+        (kind, batch.frames): np.asarray(batch.time_s[:, indices[0]])
+        for batch in costs.batches
+        for kind, indices in enumerate(kinds)
+    }
+    return TeamCosts(costs, kind_of, time_s, batch_s)

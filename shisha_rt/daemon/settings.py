@@ -19,6 +19,7 @@ from shisha_rt.model.input_sizes import LARGEST_SIZE
 from shisha_rt.model.layer_kinds import LAYER_KINDS, LayerKind
 from shisha_rt.placement.solver_names import STAGE_SOLVERS
 from shisha_rt.plan.engine import ANY_ENGINES, DEFAULT_ENGINE, AnyEngine
+from shisha_rt.plan.plan import MOST_BATCH
 from shisha_rt.plan.rate import ANY_OBJECTIVES, AnyObjective, as_any_objective
 from shisha_rt.planner.seed import ASSIGNS
 from shisha_rt.planner.strategies import BALANCES, DEFAULT_BALANCE, LIVE, SCHEMES
@@ -36,7 +37,6 @@ NETWORK, PLANNING, HOST = "Network and access", "Planning", "Host"
 STRATEGIES: Final = (*LIVE, "seed", *SCHEMES)
 """`seed`: it is not tuned at all. Schemes schedule partitions."""
 
-MOST_BATCH: Final = 64
 MOST_DELAY_US: Final = 1_000_000
 
 _Size: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_SIZE)]

@@ -20,7 +20,7 @@ import msgspec
 from shisha_rt.model.spans import Span
 from shisha_rt.model.split import BriefSplit, Split, as_axis
 from shisha_rt.plan.engine import DEFAULT_ENGINE, StageEngine
-from shisha_rt.plan.plan import Plan, Stage, Team
+from shisha_rt.plan.plan import MOST_BATCH, Plan, Stage, Team
 
 _Layer = Annotated[int, msgspec.Meta(ge=0)]
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
@@ -29,7 +29,6 @@ _Team = Annotated[tuple[_Name, ...], msgspec.Meta(min_length=1)]
 _MOST_SHARES: Final = 1024
 _MOST_TEAMS: Final = 4096
 """So many are read at all; how many a plan may have is for model and machine to say (`plan/verify.py`)."""
-_MOST_BATCH: Final = 64
 
 
 class BriefStage(msgspec.Struct, frozen=True, array_like=True):
@@ -70,7 +69,7 @@ class WrittenStage(msgspec.Struct, frozen=True):
     after: tuple[_Layer, ...] | None = None
     split: WrittenSplit | None = None
     engine: StageEngine = DEFAULT_ENGINE
-    batch: Annotated[int, msgspec.Meta(ge=1, le=_MOST_BATCH)] = 1
+    batch: Annotated[int, msgspec.Meta(ge=1, le=MOST_BATCH)] = 1
 
     def __post_init__(self) -> None:
         ends = self.first is not None, self.last is not None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from shisha_rt.model.spans import Span
 from shisha_rt.model.split import Split
@@ -16,6 +16,9 @@ from shisha_rt.plan.engine import DEFAULT_ENGINE, StageEngine
 
 Team: TypeAlias = tuple[str, ...]
 """Names of places whose cores compute a part together, in the worker of the first, their lead. Usually one place."""
+
+MOST_BATCH: Final = 64
+"""The most frames that a run of a stage may have."""
 
 
 def team_name(team: Team) -> str:

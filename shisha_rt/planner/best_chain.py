@@ -269,4 +269,7 @@ def _place_seconds(model: StageCosts, goal: Goal) -> Floats:
     for kind, size in teams:
         taken_s = size * np.add.reduceat(predicted.time_s[predicted.kind_of[names[kind]], size], model.starts[:-1])
         np.fmin(least_s[:, kind], taken_s, out=least_s[:, kind])
+    for batch in model.costs.batches if goal.objective == "throughput" else ():
+        shared_s = np.add.reduceat(batch.time_s[:, [kind.places[0] for kind in model.kinds]], model.starts[:-1])
+        np.fmin(least_s, shared_s, out=least_s)
     return least_s

@@ -13,19 +13,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import product
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from shisha_rt.arrays import Floats, Ints
+from shisha_rt.costs.costs import CostBatch
 from shisha_rt.costs.link_speed import OneWay
 from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.costs.traffic import Bytes
 from shisha_rt.plan.plan import Plan
 from shisha_rt.planner.goal import Goal
-from shisha_rt.planner.kinds import Kind, StageCosts
+from shisha_rt.planner.kinds import Kind, StageCosts, fitting
 from shisha_rt.planner.solution import PLAIN_CHAINS
 
 TOLERANCE: Final = 1e-12
@@ -63,6 +65,15 @@ class SharedStage(NamedTuple):
     lead: int | None = None
 
 
+class Runs(NamedTuple):
+    """The stages whose runs have so many `frames`: what each takes for a frame, as `Chains` has it."""
+
+    frames: int
+    busy_s: Floats
+    rates: tuple[Floats, ...]
+    period_s: Floats
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Chains:
     """A space of plans. `counts` (kinds,): the places that there are.
@@ -70,7 +81,8 @@ class Chains:
     `seconds`: what each kind of team takes. `rates`, for each kind (places + 1, positions, positions): frames a second
     of so many places. `shares` (shares, kinds), and `before` (shares, kinds): the share with a place less of a kind, or
     else the number of shares. `period_s` (shares, positions, positions): seconds a frame, from a begin (last axis) to
-    an end. `grows`: whether a longer stage never takes less, which links do not grant.
+    an end. `grows`: whether a longer stage never takes less, which links do not grant. `runs`: of frames by themselves,
+    and of as many as may share a run; a stage's period is the least of them.
     """
 
     model: StageCosts
@@ -84,6 +96,7 @@ class Chains:
     before: Ints
     period_s: Floats
     grows: bool
+    runs: tuple[Runs, ...]
 
     @property
     def is_mixed(self) -> bool:
@@ -117,28 +130,40 @@ class Chains:
         names = [place.name for place in self.model.costs.places]
         free = [iter([names[place] for place in kind.places]) for kind in self.model.kinds]
         starts = self.model.starts
-        return Plan.chain(
+        shared = [(stage, self._runs_of(stage)) for stage in stages]
+        plan = Plan.chain(
             (
                 starts[stage.begin],
                 starts[stage.end] - 1,
-                [tuple(next(free[team.kind]) for _ in range(team.size)) for team in self._made_up(stage)],
+                [tuple(next(free[team.kind]) for _ in range(team.size)) for team in self._made_up(stage, runs)],
             )
-            for stage in stages
+            for stage, runs in shared
         )
+        if len(self.runs) == 1:
+            return plan
+        stages_and_runs = zip(plan.stages, shared, strict=True)
+        return Plan(tuple(replace(stage, batch=runs.frames) for stage, (_, runs) in stages_and_runs))
 
-    def _made_up(self, stage: SharedStage) -> list[TeamKind]:
+    def _runs_of(self, stage: SharedStage) -> Runs:
+        """Of the quickest runs those of the fewest frames."""
+        return min(self.runs, key=lambda runs: float(runs.period_s[stage.share, stage.end, stage.begin]))
+
+    def _made_up(self, stage: SharedStage, runs: Runs) -> list[TeamKind]:
         """The teams of a stage, the quickest first."""
         left = self.shares[stage.share].tolist()
         members = [] if stage.lead is None else [stage.lead]
         for index in members:
             left[self.teams[index].kind] -= self.teams[index].size
         for kind, places in enumerate(left):
-            members += self._best_teams(kind, places, stage) if self.replicate else [kind] * places
-        return [self.teams[index] for index in sorted(members, key=lambda team: self._seconds(team, stage))]
+            members += self._best_teams(kind, places, stage, runs) if self.replicate else [kind] * places
+        return [
+            self.teams[index] for index in sorted(members, key=lambda team: runs.busy_s[team, stage.begin, stage.end])
+        ]
 
-    def _best_teams(self, kind: int, places: int, stage: SharedStage) -> list[int]:
+    def _best_teams(self, kind: int, places: int, stage: SharedStage, runs: Runs) -> list[int]:
         """What `_rates` found best, traced back: sums are of the same terms, hence equal to the last bit."""
-        rates = self.rates[kind][:, stage.begin, stage.end]
+        rates = runs.rates[kind][:, stage.begin, stage.end]
+        seconds = runs.busy_s[:, stage.begin, stage.end]
         sizes = [(index, team.size) for index, team in enumerate(self.teams) if team.kind == kind]
         cuts: list[int] = []
         while places and rates[places]:
@@ -148,14 +173,11 @@ class Chains:
             index, size = next(
                 (index, size)
                 for index, size in sizes
-                if size <= places and rates[places - size] + _rate(self._seconds(index, stage)) == rates[places]
+                if size <= places and rates[places - size] + _rate(float(seconds[index])) == rates[places]
             )
             cuts.append(index)
             places -= size
         return cuts
-
-    def _seconds(self, team: int, stage: SharedStage) -> float:
-        return float(self.seconds.busy_s[team, stage.begin, stage.end])
 
 
 def _rate(seconds: float) -> float:
@@ -182,6 +204,7 @@ def chains(
     """Up to `counts` (kinds,) of the places; None: all. None if there are too many stages and shares to list.
 
     `seconds` are in place of those of the costs, as `seconds_of` has them. Without copies, each share is a place.
+    Frames share runs where the costs say what that takes, and the most frames are wanted.
     """
     counts = tuple(len(kind.places) for kind in model.kinds) if counts is None else tuple(counts)
     positions = model.groups + 1
@@ -189,17 +212,24 @@ def chains(
     most_places = max(_MOST_PERIODS // positions**2, 0)
     if sum(counts) > most_places:
         return None
+    batches = model.costs.batches if seconds is None and goal.objective == "throughput" else ()
     seconds = seconds_of(model, teams) if seconds is None else seconds
-    busy_s = seconds.busy_s
-    rates: tuple[Floats, ...] = ()
     if goal.replicate:
-        rates = tuple(_rates(teams, busy_s, kind, count) for kind, count in enumerate(counts))
         mixed = model.costs.mixed and len(counts) == 2 and math.prod(count + 1 for count in counts) <= most_places
         shares = _shares(counts, mixed=mixed)
-        period_s = _periods_s(rates, shares)
     else:
         shares = np.eye(len(counts), dtype=np.int64)[[kind for kind, count in enumerate(counts) if count]]
-        period_s = busy_s[[int(share.argmax()) for share in shares]]
+
+    def runs(frames: int, busy_s: Floats) -> Runs:
+        rates: tuple[Floats, ...] = ()
+        if goal.replicate:
+            rates = tuple(_rates(teams, busy_s, kind, count) for kind, count in enumerate(counts))
+            period_s = _periods_s(rates, shares)
+        else:
+            period_s = busy_s[[int(share.argmax()) for share in shares]]
+        return Runs(frames, busy_s, rates, np.ascontiguousarray(period_s.transpose(0, 2, 1)))
+
+    each = (runs(1, seconds.busy_s), *(runs(batch.frames, _in_runs_s(model, teams, batch, goal)) for batch in batches))
     most = min(sum(counts), model.groups)
     return Chains(
         model=model,
@@ -208,11 +238,12 @@ def chains(
         replicate=goal.replicate,
         teams=teams,
         seconds=seconds,
-        rates=rates,
+        rates=each[0].rates,
         shares=shares,
         before=_before(shares),
-        period_s=np.ascontiguousarray(period_s.transpose(0, 2, 1)),
-        grows=seconds.alone_s is busy_s,
+        period_s=reduce(np.minimum, (one.period_s for one in each)),
+        grows=seconds.alone_s is seconds.busy_s,
+        runs=each,
     )
 
 
@@ -263,14 +294,29 @@ def computing_s(model: StageCosts, teams: Sequence[TeamKind]) -> Floats:
     """(teams, positions, positions): what each computes from a begin to an end, the entry included; inf: it cannot."""
     predicted = team_costs(model.costs)
     layers_s = [predicted.time_s[predicted.kind_of[_name(model, model.kinds[kind])], size] for kind, size in teams]
+    return _spans_s(model, layers_s, [model.kinds[kind].fits for kind, _ in teams])
+
+
+def _in_runs_s(model: StageCosts, teams: Sequence[TeamKind], batch: CostBatch, goal: Goal) -> Floats:
+    """(teams, positions, positions) seconds of each frame in such runs; inf where they take too long, or in teams."""
+    leads = [model.kinds[kind].places[0] for kind, _ in teams]
+    fits = fitting(model.costs, np.array(model.starts), leads, batch.frames)
+    frame_s = _spans_s(model, [batch.time_s[:, lead] for lead in leads], fits)
+    frame_s[[size > 1 for _, size in teams]] = np.inf
+    frame_s[batch.frames * frame_s > goal.run_s] = np.inf
+    return frame_s
+
+
+def _spans_s(model: StageCosts, layers_s: Sequence[Floats], fits: Iterable[Ints]) -> Floats:
+    """(rows, positions, positions): from a begin to an end, the entry included, for each (rows, layers); inf: not."""
     starts = np.array(model.starts)
-    seconds = np.full((len(teams), len(starts), len(starts)), np.inf)
+    seconds = np.full((len(layers_s), len(starts), len(starts)), np.inf)
     groups_s = np.add.reduceat(np.stack(layers_s), starts[:-1], axis=1)
     for begin in range(model.groups):
         seconds[:, begin, begin + 1 :] = model.entry_s[begin] + np.cumsum(groups_s[:, begin:], axis=1)
     seconds[np.isnan(seconds)] = np.inf
-    for number, (kind, _) in enumerate(teams):
-        seconds[number][np.arange(len(starts)) > model.kinds[kind].fits[:, None]] = np.inf
+    for of_row, fit in zip(seconds, fits, strict=True):
+        of_row[np.arange(len(starts)) > fit[:, None]] = np.inf
     return seconds
 
 

@@ -23,8 +23,10 @@ import numpy as np
 
 from shisha_rt.arrays import Floats
 from shisha_rt.costs.costs import Costs, why_infeasible
+from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.outcome import Outcome, ShouldStop
 from shisha_rt.planner.best_chain import best_chain
+from shisha_rt.planner.chains import TOLERANCE
 from shisha_rt.planner.column_generation import wide_plan, wider
 from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.kinds import KindedStage, StageCosts, stage_costs
@@ -55,8 +57,25 @@ class _Bracket:
 def exact_plan(costs: Costs, goal: Goal = Goal()) -> PlanSolution:  # noqa: B008 (it is frozen)
     """A plan of the smallest bottleneck that `costs` allow, and of low latency; or of the least latency (see `Goal`).
 
-    The bottleneck is that of `rate_of` to the last bit.
+    Where costs say what frames take that share a run, so may stages of the former, and low latency is sought only among
+    plans in which none do. The bottleneck is that of `rate_of` to the last bit.
     """
+    one_by_one = _one_by_one(replace(costs, batches=()), goal)
+    if not costs.batches or costs.link_of or goal.objective == "latency":
+        return one_by_one
+    shared = best_chain(costs, replace(goal, latency_states=0))
+    if one_by_one.plan is None or shared.plan is None:
+        return one_by_one if shared.plan is None else shared
+    value_s, shared_s = (team_costs(costs).rate(plan).bottleneck_s for plan in (one_by_one.plan, shared.plan))
+    if shared_s < value_s * (1 - TOLERANCE):
+        return shared
+    proven = shared.outcome is Outcome.OPTIMAL and one_by_one.outcome is Outcome.OPTIMAL
+    lower_s = one_by_one.lower_bound_s if proven else shared.lower_bound_s
+    return replace(one_by_one, outcome=Outcome.OPTIMAL if proven else Outcome.FEASIBLE, lower_bound_s=lower_s)
+
+
+def _one_by_one(costs: Costs, goal: Goal) -> PlanSolution:
+    """The answer where no frames share a run."""
     fast = goal.objective == "throughput"
     if goal.replicate and fast and len(costs.places) > _MOST_SEARCHED and costs.link_of:
         wide = wide_plan(costs, goal)

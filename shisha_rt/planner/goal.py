@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,10 +19,11 @@ class Goal:
     """With `replicate`, a stage may have several teams, and teams several places; else each has a place of its own.
 
     `objective` "latency": a plan of the least latency, and of those one of the smallest bottleneck. `most_stages` None:
-    as many as there may be. `latency_states` limits the search for low latency in plain chains; where more would be
-    needed, `latency_proven` is false; 0: do without. `most_cells` limits the search itself, which may have no more of
-    them by its own measure: beyond it, some of the places are used. `should_stop` is asked many times a second: once it
-    says so, the answer is the best plan until then, with what is proven of it.
+    as many as there may be. `run_s`: no run of several frames takes longer. `latency_states` limits the search for low
+    latency in plain chains; where more would be needed, `latency_proven` is false; 0: do without. `most_cells` limits
+    the search itself, which may have no more of them by its own measure: beyond it, some of the places are used.
+    `should_stop` is asked many times a second: once it says so, the answer is the best plan until then, with what is
+    proven of it.
 
     Raises ValueError for fewer than 1 as `most_stages`.
     """
@@ -29,6 +31,7 @@ class Goal:
     replicate: bool = False
     objective: Objective = "throughput"
     most_stages: int | None = None
+    run_s: float = math.inf
     latency_states: int = DEFAULT_LATENCY_STATES
     most_cells: int = MOST_CELLS
     should_stop: ShouldStop = never

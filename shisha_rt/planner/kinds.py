@@ -129,8 +129,7 @@ def stage_costs(costs: Costs) -> StageCosts:
 def _kinds(costs: Costs, starts: Sequence[int]) -> Iterator[Kind]:
     at = np.array(starts)
     kinds = kinds_of(costs)
-    fitting = _fitting(costs, at, np.array([costs.places[first].room_bytes for first, *_ in kinds]))
-    for places, fits in zip(kinds, fitting, strict=True):
+    for places, fits in zip(kinds, fitting(costs, at, [first for first, *_ in kinds]), strict=True):
         time_s = costs.time_s[:, places[0]]
         prefix_s = np.concatenate([[0.0], np.nancumsum(time_s)])[at]
         yield Kind(places, prefix_s, np.minimum(_runnable(time_s, at), fits), fits)
@@ -143,15 +142,16 @@ def _runnable(time_s: Floats, starts: Ints) -> Ints:
     return np.searchsorted(starts, next_cannot, side="right") - 1
 
 
-def _fitting(costs: Costs, starts: Ints, room_bytes: Floats) -> Ints:
-    """(kinds, positions): how far a stage that begins there fits into the room of a place of each kind."""
+def fitting(costs: Costs, starts: Ints, places: Sequence[int], frames: int = 1) -> Ints:
+    """(places, positions): how far a stage that begins there, with so many frames in a run, fits into a place."""
     groups = len(starts) - 1
-    fitting = np.full((len(room_bytes), groups + 1), groups)
+    room_bytes = np.array([costs.places[place].room_bytes for place in places])
+    furthest = np.full((len(room_bytes), groups + 1), groups)
     if np.isinf(room_bytes).all():
-        return fitting
+        return furthest
     weight_bytes = np.add.reduceat([float(layer.weight_bytes) for layer in costs.layers], starts[:-1])
-    live_bytes = np.maximum.reduceat([float(layer.live_bytes) for layer in costs.layers], starts[:-1])
+    live_bytes = np.maximum.reduceat([float(frames * layer.live_bytes) for layer in costs.layers], starts[:-1])
     for begin in range(groups):
         held = held_up_to(np.cumsum(weight_bytes[begin:]), live_bytes[begin:])
-        fitting[:, begin] = begin + np.searchsorted(held, room_bytes, side="right")
-    return fitting
+        furthest[:, begin] = begin + np.searchsorted(held, room_bytes, side="right")
+    return furthest

@@ -25,7 +25,7 @@ import numpy as np
 
 from shisha_rt.arrays import Floats
 from shisha_rt.costs.alike import kinds_of
-from shisha_rt.costs.costs import Costs, CostTeam
+from shisha_rt.costs.costs import CostBatch, Costs, CostTeam
 from shisha_rt.costs.team_costs import TeamCosts, team_costs
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan, Team
@@ -45,6 +45,8 @@ _LINK_ERROR: Final = 0.1
 """Relative: how far the ways to another host and back may be off."""
 _EVIDENCE: Final = 2.0
 """The logarithm of how many times likelier it has to be that places are unlike, the choice of them paid for."""
+_MOST_TIMES: Final = 1e3
+"""So many times as long as told, and it does not matter any more."""
 _MOST_SIGHTINGS: Final = 200
 """That a belief goes by: the latest. The work grows with their third power."""
 
@@ -100,7 +102,7 @@ def learnt(
     by_costs = team_costs(told_costs)
     of_place, of_team = _by_place_and_team(by_costs, trials)
     time_s = np.stack([_able(told_costs.time_s[:, at], able) for at, able in enumerate(of_place.values())], axis=1)
-    told_costs = replace(told_costs, time_s=time_s)
+    told_costs = told_costs.with_times(time_s)
     team_s = {kind: _able(by_costs.time_s[kind], able) for kind, able in of_team.items() if kind in by_costs.time_s}
     alone = [_sightings(told_costs, time_s[:, at], seen, place) for at, (place, seen) in enumerate(of_place.items())]
     groups, crowded = _each_seen(kinds_of(told_costs), alone), False
@@ -121,12 +123,29 @@ def learnt(
         for (kind, size), belief in of_kind.items()
         if kind == by_costs.kind_of[names[group[0]]] and size <= len(group)
     ]
-    costs = replace(
-        told_costs,
-        time_s=np.stack([_mean_s(by_place[at], time_s[:, at]) for at in places], axis=1),
-        teams=tuple(team for team, _ in teams),
-    )
+    mean_s = np.stack([_mean_s(by_place[at], time_s[:, at]) for at in places], axis=1)
+    costs = replace(told_costs.with_times(mean_s), teams=tuple(team for team, _ in teams))
+    costs = _with_runs_seen(costs, kinds_of(told_costs), trials)
     return Learnt(costs, [by_place[at] for at in places], [belief for _, belief in teams], crowded)
+
+
+def _with_runs_seen(costs: Costs, kinds: Sequence[Group], trials: Sequence[tuple[Plan, Measurement]]) -> Costs:
+    """Costs in which runs of several frames take what was measured of them, and runs of fewer layers as much more.
+
+    That tells of all places that were told to be alike, and nothing of frames by themselves.
+    """
+    group_of = {costs.places[place].name: list(group) for group in kinds for place in group}
+    for plan, measurement in trials:
+        predicted_s = [min(of_stage) for of_stage in team_costs(costs).team_s(plan)] if costs.batches else ()
+        for stage, told_s, service_s in zip(plan.stages, predicted_s, measurement.service_s, strict=False):
+            seen = costs.batch_of(stage.batch)
+            if seen is None or len(stage.work) > 1 or not (measurement.frames and 0 < told_s < math.inf):
+                continue
+            time_s = seen.time_s.copy()
+            time_s[stage.first : stage.last + 1, group_of[stage.place]] *= min(service_s / told_s, _MOST_TIMES)
+            corrected = CostBatch(seen.frames, time_s)
+            costs = replace(costs, batches=tuple(corrected if its is seen else its for its in costs.batches))
+    return costs
 
 
 def _mean_s(belief: Belief, told_s: Floats) -> Floats:
@@ -150,7 +169,7 @@ def _seen(by_costs: TeamCosts, trials: Sequence[tuple[Plan, Measurement]]) -> It
             # What several teams took was measured together, and counts as one measurement.
             once = 1.0 if measurement.team_s else math.sqrt(len(times_s))
             for team, service_s in zip(stage.teams, times_s, strict=True):
-                if len(stage.work) == 1 and stage.split is None:
+                if len(stage.work) == 1 and stage.split is None and stage.batch == 1:
                     yield team, _Seen(stage.first, stage.last + 1, service_s, once * error)
 
 

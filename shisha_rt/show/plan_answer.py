@@ -146,7 +146,7 @@ class PlanAnswer:
         if not known or not all(known):
             return None
         costs = self.problem.costs
-        if costs is None or not costs.link_of:
+        if costs is None or not (costs.link_of or costs.batches):
             return rate_of(self.plan, known)
         from shisha_rt.costs.team_costs import team_costs
 
@@ -195,7 +195,8 @@ class PlanAnswer:
             copies = f" / {len(stage.teams)}" if len(stage.teams) > 1 else ""
             shard = f" {stage.split}" if stage.split is not None else ""
             runs = ", ".join(span(first, last) for first, last in stage.work)
-            text = runs + shard + time + copies
+            together = f" by {stage.batch}" if stage.batch > 1 else ""
+            text = runs + together + shard + time + copies
             is_slowest = rate is not None and rate.period_s[index] == rate.bottleneck_s
             boxes.append(Box(_on(stage), text, f"{share:5.1%}", share, is_slowest))
         unused = f"\nunused: {', '.join(self.unused)}" if self.unused else ""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shisha_rt.cli.compare import Compared
-from shisha_rt.cli.drive.compared import DAEMON, ENGINES, Measured, MeasuredSide, _engine
+from shisha_rt.cli.drive.compared import DAEMON, ENGINES, MeasuredSide, MeasuredSides, _engine
 from shisha_rt.errors import Failure
 from shisha_rt.model.graph import Tensor
 from tests.cli.conftest import Run
@@ -27,7 +27,7 @@ def compared(daemon_fps: tuple[float, ...], tuner: str = "watching", others_rati
         MeasuredSide(COPIES, (50.0, 60.0, 40.0), (0.03, 0.03, 0.03)),
         MeasuredSide(THROUGHPUT, reason="not installed"),
     )
-    return Compared("m", (0, 1), Measured(sides, others_ratio))
+    return Compared("m", (0, 1), MeasuredSides(sides, others_ratio))
 
 
 @pytest.mark.parametrize(

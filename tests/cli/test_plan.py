@@ -99,6 +99,17 @@ def test_a_space_beyond_what_python_prints(run: Run, costs_file: Path) -> None:
     assert found["log10_space_size"] == pytest.approx(len(found["space_size"]), abs=1)
 
 
+def test_frames_that_share_a_run(run: Run, costs_file: Path) -> None:
+    """Layers 0 and 1 gain by it, 2 and 3 cannot."""
+    of_two = [[0.5, 0.5, 0.5], [0.5, 0.5, 0.5], [None] * 3, [None] * 3]
+    time_s, batches = [[4] * 3] * 2 + [[2] * 3] * 2, [{"frames": 2, "time_s": of_two}]
+    costs = rewritten(costs_file, time_s=time_s, transfer_s=[0] * 3, batches=batches)
+    ran = run("plan", "--costs", costs, "--strategy", "exact", "--stages", 2, "--json").object
+    assert [(stage.get("batch", 1), stage["service_s"]) for stage in ran["stages"]] == [(2, 1), (1, 4)]
+    assert (ran["bottleneck_s"], ran["latency_s"], ran["lower_bound_s"], ran["outcome"]) == (4, 12, 4, "optimal")
+    assert "layers 0-1 by 2, 1000 ms" in run("plan", "--costs", costs, "--strategy", "exact", "--stages", 2).out
+
+
 def test_the_picture(run: Run, costs_file: Path) -> None:
     ran = run("plan", "--costs", costs_file, "--stages", 2)
     assert ran.status == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -195,6 +195,44 @@ def test_what_is_not_even_an_object(text: bytes, expected: str) -> None:
 def test_however_deep_it_is_nested_one_line_says_so(key: str, depth: int) -> None:
     """Also just short of what the interpreter can read: that may be too deep for it to write."""
     assert fault(b'{"%s":%s1%s}' % (key.encode(), b"[" * depth, b"]" * depth))
+
+
+def with_batches(*batches: dict[str, Any]) -> dict[str, Any]:
+    return good() | {"batches": list(batches)}
+
+
+class TestBatches:
+    EIGHT: ClassVar = {"frames": 8, "time_s": [[0.5, 3], [0.25, None], [0.125, None]]}
+    TWO: ClassVar = {"frames": 2, "time_s": [[0.75, 3], {"fast": 0.25}, [0.125, None]]}
+
+    def test_what_is_read_is_written_the_fewest_frames_first(self) -> None:
+        costs = parse(with_batches(self.EIGHT, self.TWO))
+        assert [batch.frames for batch in costs.batches] == [2, 8]
+        np.testing.assert_array_equal(costs.batches[0].time_s, [[0.75, 3], [0.25, np.nan], [0.125, np.nan]])
+        written = costs_object(costs)["batches"]
+        assert written[1] == self.EIGHT
+        assert [batch.frames for batch in parse(good() | {"batches": written}).batches] == [2, 8]
+        assert "batches" not in costs_object(parse(good()))
+
+    def test_other_numbers_of_frames_count_as_the_next_lower_one(self) -> None:
+        costs = parse(with_batches(self.EIGHT, self.TWO))
+        known = {frames: costs.batch_of(frames) for frames in (1, 2, 7, 8, 64)}
+        assert {frames: batch and batch.frames for frames, batch in known.items()} == {1: None, 2: 2, 7: 2, 8: 8, 64: 8}
+
+    @pytest.mark.parametrize(
+        ("batches", "expected"),
+        [
+            ([EIGHT | {"frames": 1}], "batches[0].frames = 1: … >= 2"),
+            ([EIGHT | {"frames": 65}], "batches[0].frames = 65: … <= 64"),
+            ([TWO, EIGHT | {"frames": 2}], "batches[1].frames = 2: listed twice, …"),
+            ([TWO, EIGHT | {"time_s": [[1, 1]]}], "batches[1].time_s has 1 entry, expected 3: …"),
+            ([EIGHT | {"time_s": [[1], [1, 1], [1, 1]]}], "batches[0].time_s[0] has 1 entry, expected 2: …"),
+            ([EIGHT | {"time_s": [[1, 1], {"no": 1}, [1, 1]]}], "batches[0].time_s[1]: no such place as …"),
+            ([EIGHT | {"seconds": 1}], "batches[0].seconds = 1: unknown key…"),
+        ],
+    )
+    def test_one_line_says_what_to_mend(self, batches: list[dict[str, Any]], expected: str) -> None:
+        assert fault(json.dumps(with_batches(*batches)).encode()) == says(expected)
 
 
 def with_teams(*teams: dict[str, Any]) -> dict[str, Any]:

@@ -61,17 +61,24 @@ def every_chain(costs: Costs, most_stages: int) -> Iterator[Served]:
     teams = _teams(costs)
 
     @cache
-    def team_s(team: tuple[int, int], first: int, last: int) -> float:
+    def team_s(team: tuple[int, int], frames: int, first: int, last: int) -> float:
         rows, capacity = range(first, last + 1), costs.places[kinds[team[0]][0]].memory_bytes
-        need = sum(costs.layers[i].weight_bytes for i in rows) + max(costs.layers[i].live_bytes for i in rows)
-        if capacity is not None and need > capacity:
+        live = max(costs.layers[i].live_bytes for i in rows)
+        if capacity is not None and sum(costs.layers[i].weight_bytes for i in rows) + frames * live > capacity:
             return math.nan
-        return float(sum(teams[team][i] for i in rows) + (costs.transfer_s[first - 1] if first else 0.0))
+        layers_s = teams[team]
+        if frames > 1:
+            (batch,) = (batch for batch in costs.batches if batch.frames == frames)
+            layers_s = batch.time_s[:, kinds[team[0]][0]].tolist() if team[1] == 1 else [math.nan] * layers
+        return float(sum(layers_s[i] for i in rows) + (costs.transfer_s[first - 1] if first else 0.0))
 
     @cache
     def stage(first: int, last: int, free: tuple[int, ...]) -> list[tuple[tuple[int, ...], Served]]:
-        """The places left, and what becomes of it, for each choice of teams."""
-        able = [team for team in teams if not math.isnan(team_s(team, first, last))]
+        """The places left, and what becomes of it, for each choice of teams, and of frames that share a run."""
+        return [its for frames in (1, *(b.frames for b in costs.batches)) for its in runs(frames, first, last, free)]
+
+    def runs(frames: int, first: int, last: int, free: tuple[int, ...]) -> list[tuple[tuple[int, ...], Served]]:
+        able = [team for team in teams if not math.isnan(team_s(team, frames, first, last))]
         found: list[tuple[tuple[int, ...], Served]] = []
 
         def choose(at: int, left: tuple[int, ...], times: tuple[float, ...]) -> None:
@@ -83,7 +90,7 @@ def every_chain(costs: Costs, most_stages: int) -> Iterator[Served]:
                 alone = all(left[other] == free[other] for other in range(len(free)) if other != kind)
                 if size <= left[kind] and (len(kinds) < 3 or alone):
                     fewer = (*left[:kind], left[kind] - size, *left[kind + 1 :])
-                    choose(index, fewer, (*times, team_s(able[index], first, last)))
+                    choose(index, fewer, (*times, team_s(able[index], frames, first, last)))
 
         choose(0, free, ())
         return found

@@ -66,7 +66,7 @@ class MeasuredSide:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredSides:
     """All sides, the daemon first. `others_ratio`: the part of the cores that other programs took meanwhile."""
 
     sides: tuple[MeasuredSide, ...]
@@ -93,7 +93,7 @@ class Comparison:
     rounds: int
     tune_s: float
 
-    def measure(self, say: Callable[[str], None]) -> Measured:
+    def measure(self, say: Callable[[str], None]) -> MeasuredSides:
         """Raises Failure."""
         say = _once(say)
         with contextlib.ExitStack() as closing:
@@ -118,7 +118,7 @@ class Comparison:
             measured = self._in_turns(sides, reasons, say)
             others_ratio = self._cpu_use().others_ratio(before)
             served = replace(measured[0], plan=daemon.plan(), tuner=daemon.tuner()["state"])
-            return Measured((served, *measured[1:]), others_ratio)
+            return MeasuredSides((served, *measured[1:]), others_ratio)
 
     def _cpu_use(self) -> CpuReading:
         return read_cpu_use(self.cores, family(os.getpid()), time.monotonic())

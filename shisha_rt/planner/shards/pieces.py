@@ -99,6 +99,7 @@ def refined(costs: Costs, pieces: Sequence[Piece]) -> Costs:
         teams=tuple(CostTeam(team.places, shared(pieces, team.time_s)) for team in costs.teams),
         mixed=False,  # stages that share teams need alike ones
         splits=SplitCosts(),
+        batches=(),
     )
 
 

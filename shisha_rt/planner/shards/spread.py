@@ -93,7 +93,12 @@ def _without(costs: Costs, way: Splittable, units: tuple[int, ...]) -> Costs:
         for place, held in zip(costs.places, _held(costs, way, units), strict=True)
     )
     return replace(
-        costs, layers=(*layers, *costs.layers[way.last + 1 :]), places=tuple(places), time_s=time_s, teams=()
+        costs,
+        layers=(*layers, *costs.layers[way.last + 1 :]),
+        places=tuple(places),
+        time_s=time_s,
+        teams=(),
+        batches=(),
     )
 
 

@@ -12,7 +12,7 @@ import typer
 from benchmarks.__main__ import app as benchmarks_app
 from benchmarks.report.readme import TABLES, with_results
 from benchmarks.report.results import RESULTS
-from shisha_rt.cli.app import app
+from shisha_rt.cli.app import command_line
 from shisha_rt.cli.keys import keys
 from shisha_rt.daemon.metrics import COUNTERS, GAUGES, HISTOGRAMS
 
@@ -31,7 +31,7 @@ TWO_WORDS: Final = r"(?:plan|place) (?:get|set|schedule|split)\b"
 COMMAND: Final = re.compile(
     rf"(?:^ {{4}}|`)(?:shisha-rt|python -m (benchmarks)) ({TWO_WORDS}|[a-z_]+)\b([^\n`#]*)", re.MULTILINE
 )
-COMMANDS: Final = typer.main.get_group(app).commands
+COMMANDS: Final = typer.main.get_group(command_line()).commands
 KEYS: Final = typer.main.get_group(keys).commands
 BENCHMARKS: Final = typer.main.get_group(benchmarks_app).commands
 METRIC: Final = re.compile(r"^\| `(shisha_\w+)` \| (counter|histogram|gauge)((?:, `\w+`)*) \|", re.MULTILINE)

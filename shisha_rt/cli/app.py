@@ -9,37 +9,19 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import importlib
 import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Annotated, Final
 
 import typer
 
 from shisha_rt import __version__
-from shisha_rt.cli.check import check_command
-from shisha_rt.cli.compare import compare
-from shisha_rt.cli.costs import costs
-from shisha_rt.cli.demo import demo
-from shisha_rt.cli.events import events
 from shisha_rt.cli.grouped_help import GroupedCommand, GroupedCommands
-from shisha_rt.cli.keys import keys
-from shisha_rt.cli.layers import layers
-from shisha_rt.cli.live_plan import place_set, plan_get, plan_set
-from shisha_rt.cli.models import models, models_load, models_undo, models_unload
-from shisha_rt.cli.place import place
-from shisha_rt.cli.place_split import place_split
-from shisha_rt.cli.plan import plan
-from shisha_rt.cli.plan_schedule import plan_schedule
-from shisha_rt.cli.serve import serve
-from shisha_rt.cli.service import service
-from shisha_rt.cli.status import status
-from shisha_rt.cli.submit import submit
-from shisha_rt.cli.top import top
-from shisha_rt.cli.tuner import tuner
 from shisha_rt.errors import BadInput, Error, Failure
 
 _NAME = "shisha-rt"
@@ -51,32 +33,32 @@ _SERVE: Final = "Serve and call"
 _WATCH: Final = "Watch and steer a daemon"
 _PAPER: Final = "Look into a model, and plan on paper"
 _SET_UP: Final = "Set up"
-_COMMANDS: Final[Sequence[tuple[str, Callable[..., object], str, str, str]]] = (
-    ("check", check_command, _SERVE, "the engine cannot run MODEL", "layers, serve; docs/models.md"),
-    ("serve", serve, _SERVE, "the daemon could not go on", "status, top, submit, service; docs/cli.md"),
-    ("submit", submit, _SERVE, f"{_NO_DAEMON}, or a frame ended in an error", "status; docs/wire.md"),
-    ("compare", compare, _SERVE, "MODEL cannot be served", "serve, tuner; docs/performance.md"),
-    ("demo", demo, _SERVE, "a fault was found", "serve, top; README.md"),
-    ("status", status, _WATCH, _NO_DAEMON, "top, events; docs/plans.md"),
-    ("top", top, _WATCH, _NO_DAEMON, "status, events, tuner"),
-    ("events", events, _WATCH, _NO_DAEMON, "status, tuner; docs/wire.md"),
-    ("tuner", tuner, _WATCH, f"{_NO_DAEMON}, or it refuses", "events; docs/plans.md"),
-    ("plan get", plan_get, _WATCH, _NO_DAEMON, "plan set, status; docs/plans.md"),
-    ("plan set", plan_set, _WATCH, f"{_NO_DAEMON}, or it refuses the plan", "plan get, tuner; docs/plans.md"),
-    ("place set", place_set, _WATCH, f"{_NO_DAEMON}, or it refuses", "status; docs/machines.md"),
-    ("models", models, _WATCH, _NO_DAEMON, "serve, status; docs/several-models.md"),
-    ("models load", models_load, _WATCH, f"{_NO_DAEMON}, or the model cannot be served", "docs/several-models.md"),
-    ("models undo", models_undo, _WATCH, f"{_NO_DAEMON}, or it refuses", "models load; docs/several-models.md"),
-    ("models unload", models_unload, _WATCH, f"{_NO_DAEMON}, or it refuses", "models load; docs/several-models.md"),
-    ("layers", layers, _PAPER, "MODEL could not be built or written", "costs, plan; docs/models.md"),
-    ("costs", costs, _PAPER, "MODEL could not be run", "plan; docs/machines.md"),
-    ("plan", plan, _PAPER, "there is no plan, or none was found in time", "costs, serve; docs/plans.md"),
-    ("place", place, _PAPER, "there is no assignment, or none was found in time", "serve; docs/machines.md"),
-    ("plan schedule", plan_schedule, _PAPER, "there is no schedule", "plan, serve; docs/plans.md"),
-    ("place split", place_split, _PAPER, "there is no split", "place; docs/plans.md"),
-    ("service", service, _SET_UP, "it failed", "serve; docs/install.md"),
+_COMMANDS: Final[Sequence[tuple[str, str, str, str, str]]] = (
+    ("check", "check.check_command", _SERVE, "the engine cannot run MODEL", "layers, serve; docs/models.md"),
+    ("serve", "serve", _SERVE, "the daemon could not go on", "status, top, submit, service; docs/cli.md"),
+    ("submit", "submit", _SERVE, f"{_NO_DAEMON}, or a frame ended in an error", "status; docs/wire.md"),
+    ("compare", "compare", _SERVE, "MODEL cannot be served", "serve, tuner; docs/performance.md"),
+    ("demo", "demo", _SERVE, "a fault was found", "serve, top; README.md"),
+    ("status", "status", _WATCH, _NO_DAEMON, "top, events; docs/plans.md"),
+    ("top", "top", _WATCH, _NO_DAEMON, "status, events, tuner"),
+    ("events", "events", _WATCH, _NO_DAEMON, "status, tuner; docs/wire.md"),
+    ("tuner", "tuner", _WATCH, f"{_NO_DAEMON}, or it refuses", "events; docs/plans.md"),
+    ("plan get", "live_plan", _WATCH, _NO_DAEMON, "plan set, status; docs/plans.md"),
+    ("plan set", "live_plan", _WATCH, f"{_NO_DAEMON}, or it refuses the plan", "plan get, tuner; docs/plans.md"),
+    ("place set", "live_plan", _WATCH, f"{_NO_DAEMON}, or it refuses", "status; docs/machines.md"),
+    ("models", "models", _WATCH, _NO_DAEMON, "serve, status; docs/several-models.md"),
+    ("models load", "models", _WATCH, f"{_NO_DAEMON}, or the model cannot be served", "docs/several-models.md"),
+    ("models undo", "models", _WATCH, f"{_NO_DAEMON}, or it refuses", "models load; docs/several-models.md"),
+    ("models unload", "models", _WATCH, f"{_NO_DAEMON}, or it refuses", "models load; docs/several-models.md"),
+    ("layers", "layers", _PAPER, "MODEL could not be built or written", "costs, plan; docs/models.md"),
+    ("costs", "costs", _PAPER, "MODEL could not be run", "plan; docs/machines.md"),
+    ("plan", "plan", _PAPER, "there is no plan, or none was found in time", "costs, serve; docs/plans.md"),
+    ("place", "place", _PAPER, "there is no assignment, or none was found in time", "serve; docs/machines.md"),
+    ("plan schedule", "plan_schedule", _PAPER, "there is no schedule", "plan, serve; docs/plans.md"),
+    ("place split", "place_split", _PAPER, "there is no split", "place; docs/plans.md"),
+    ("service", "service", _SET_UP, "it failed", "serve; docs/install.md"),
 )
-"""Each with its group, what its status 1 means, and where to read on."""
+"""Each with its module, and function if that has another name; its group, what status 1 means, where to read on."""
 
 _CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 _INSTEAD: Final[Mapping[str, str]] = {
@@ -91,20 +73,8 @@ _INSTEAD: Final[Mapping[str, str]] = {
 _CLOSE: Final = 0.8
 """Least similarity of an option that may have been meant (difflib's ratio)."""
 
-app = typer.Typer(
-    name=_NAME, cls=GroupedCommands, rich_markup_mode=None, pretty_exceptions_enable=False, context_settings=_CONTEXT
-)
-for name, command, group, failure, further in _COMMANDS:
-    app.command(
-        name,
-        cls=GroupedCommand,
-        epilog=f"{_STATUSES.format(failure)}\n\nSee also: {further}.",
-        context_settings={"ignore_unknown_options": command is service},
-        rich_help_panel=group,
-    )(command)
-app.add_typer(keys, rich_help_panel=_SET_UP)
-
-_TWO_WORDS: Final = frozenset(name for name, *_ in _COMMANDS if " " in name)
+_NAMES: Final = frozenset(name for name, *_ in _COMMANDS)
+_TWO_WORDS: Final = frozenset(name for name in _NAMES if " " in name)
 """Commands that a second word tells from another, as `plan set` from `plan MODEL`."""
 
 
@@ -114,13 +84,38 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Serve an ONNX model on CPU cores, and re-plan how they share it while it serves."""
+
+
+def command_line(only: str | None = None) -> typer.Typer:
+    """All commands, or `only` the one of this name: to import all takes longer than most of them run."""
+    made = typer.Typer(
+        name=_NAME,
+        cls=GroupedCommands,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings=_CONTEXT,
+    )
+    made.callback()(_options)
+    for name, where, group, failure, further in _COMMANDS:
+        if only in (None, name):
+            module, _, function = where.partition(".")
+            command = getattr(importlib.import_module(f"shisha_rt.cli.{module}"), function or name.replace(" ", "_"))
+            made.command(
+                name,
+                cls=GroupedCommand,
+                epilog=f"{_STATUSES.format(failure)}\n\nSee also: {further}.",
+                context_settings={"ignore_unknown_options": name == "service"},
+                rich_help_panel=group,
+            )(command)
+    if only is None:
+        made.add_typer(importlib.import_module("shisha_rt.cli.keys").keys, rich_help_panel=_SET_UP)
+    return made
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -155,10 +150,10 @@ def _put_away_at_sigterm() -> Iterator[None]:
 
 
 def _run(argv: Sequence[str] | None) -> int:
-    command = typer.main.get_command(app)
     words = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     if " ".join(words[:2]) in _TWO_WORDS:
         words[:2] = [" ".join(words[:2])]
+    command = typer.main.get_command(command_line(words[0] if words[0] in _NAMES else None))
     try:
         # Not standalone: typer would print its errors as boxes of several lines.
         result = command.main(args=words, prog_name=_NAME, standalone_mode=False)

@@ -11,11 +11,11 @@ import pytest
 import typer
 
 from shisha_rt import __version__
-from shisha_rt.cli.app import app
+from shisha_rt.cli.app import command_line
 from shisha_rt.errors import Failure
 from tests.cli.conftest import Run
 
-COMMANDS = tuple(name for name in typer.main.get_group(app).commands if name != "keys")  # which is a group
+COMMANDS = tuple(name for name in typer.main.get_group(command_line()).commands if name != "keys")  # which is a group
 MAIN = "import sys; from shisha_rt.cli.app import main; sys.exit(main())"
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import typer
 
-from shisha_rt.cli.app import app
+from shisha_rt.cli.app import command_line
 
 ROOT: Final = Path(__file__).parents[2]
 PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -54,7 +54,7 @@ def test_it_runs_commands_that_there_are_as_no_root_and_gets_its_signals() -> No
     assert json.loads(entry) == ["shisha-rt"]  # a list: no shell stands between it and a signal
     name, *words = json.loads(health.partition("CMD ")[2])
     assert name == "shisha-rt"
-    commands = typer.main.get_group(app).commands
+    commands = typer.main.get_group(command_line()).commands
     for called, *arguments in (json.loads(command), words):
         assert commands[called].make_context(called, arguments)
     assert steps("USER") == ["10001:10001"]

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 import typer
 
-from shisha_rt.cli.app import app
+from shisha_rt.cli.app import command_line
 from shisha_rt.cli.serve import settings_of
 from shisha_rt.daemon.front.addresses import Addresses, addresses_of
 from shisha_rt.show.systemd_unit import STOP_S
@@ -37,7 +37,7 @@ def addresses(tmp_path: Path) -> Addresses:
     for name, path in (("tls.crt", certificate), ("tls.key", key), ("access.toml", tmp_path / "access.toml")):
         (place,) = [index for index, word in enumerate(words) if word.endswith(f"/{name}")]
         words[place] = f"{words[place].partition('=')[0]}={path}"
-    serve = typer.main.get_group(app).commands["serve"]
+    serve = typer.main.get_group(command_line()).commands["serve"]
     return addresses_of(settings_of(serve.make_context("serve", words).params))
 
 

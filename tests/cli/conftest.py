@@ -90,10 +90,24 @@ def costs_file(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What one test has compiled and measured the next one finds there."""
+    return tmp_path_factory.mktemp("cache")
+
+
 @pytest.fixture
-def tiny_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Conv, Relu, Conv, Relu, Conv over a batch of unknown size `N`; the cache is a folder of the test's own."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty one, also where another fixture that comes before this one has set a cache."""
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    return folder
+
+
+@pytest.fixture
+def tiny_model(tmp_path: Path, shared_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Conv, Relu, Conv, Relu, Conv over a batch of unknown size `N`, in the shared cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(shared_cache))
     weights = np.ones((4, 4, 3, 3), np.float32)
     nodes = []
     for i in range(3):

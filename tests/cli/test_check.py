@@ -11,6 +11,7 @@ import pytest
 from onnx import helper
 
 from shisha_rt.errors import Error
+from shisha_rt.measure import engines
 from shisha_rt.measure.check import oddities, weight_bytes_within
 from shisha_rt.model.reader.onnx_reader import Model
 from tests.cli.conftest import Run
@@ -19,6 +20,12 @@ from tests.model.networks import network, odd_network, weight, write
 from tests.wild.odd_networks import SERVED, in_opset
 from tests.wild.test_odd_networks import compiled_here, saved
 from tests.wording import says
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few runs of each engine: no test goes by what they took."""
+    monkeypatch.setattr(engines, "_BUDGET_S", 0.1)
 
 
 def test_an_everyday_network(run: Run, tiny_model: Path) -> None:
@@ -89,10 +96,8 @@ def test_one_screen(run: Run, tiny_model: Path) -> None:
     assert len(ran.out.splitlines()) <= 24
 
 
-def test_nothing_to_cut_and_an_engine_that_does_not_know_an_operator(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+@pytest.mark.usefixtures("own_cache")
+def test_nothing_to_cut_and_an_engine_that_does_not_know_an_operator(run: Run, tmp_path: Path) -> None:
     found = run("check", write(odd_network(), tmp_path), "--machine", "shared-2", "--json").object
     assert found["odd"] == ["nothing to cut: no heavy operator"]
     assert found["cuts"] == {"legal": 0, "all": 0, "least": None, "most": None}
@@ -159,8 +164,8 @@ def test_bad_input(run: Run, tiny_model: Path) -> None:
 
 
 @pytest.mark.long
-def test_an_engine_that_fails(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+@pytest.mark.usefixtures("own_cache")
+def test_an_engine_that_fails(run: Run, tmp_path: Path) -> None:
     ran = run("check", refused(tmp_path), "--json")
     assert (ran.status, ran.kind) == (1, "engine_refuses")
     assert "prepacked" in ran.only_error, "it names the forms that were tried"

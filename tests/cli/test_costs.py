@@ -104,9 +104,9 @@ def test_bad_machines(run: Run, tiny_model: Path, tmp_path: Path, content: str, 
 
 
 def test_a_damaged_store_is_begun_anew_with_one_line(
-    run: Run, tiny_model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    run: Run, tiny_model: Path, own_cache: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = tmp_path / "cache" / "shisha-rt" / "profiles.sqlite"
+    store = own_cache / "shisha-rt" / "profiles.sqlite"
     store.parent.mkdir(parents=True, exist_ok=True)
     store.write_bytes(b"damaged " * 1000)
     first = run("costs", tiny_model, "--json")

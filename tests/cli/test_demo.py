@@ -25,10 +25,26 @@ from shisha_rt.show.stages import rate_seen
 from tests.cli.conftest import Run
 from tests.cli.statuses import FORK, branches, copies, team
 from tests.serving.daemon_process import leftovers
+from tests.serving.identity_model import write_identity_model
 from tests.waiting import PATIENCE_S, until
 from tests.wording import says
 
 _MARK = "SHISHA_RT_TEST_DEMO"
+DEMO_OF: Final = """
+import sys
+from shisha_rt.cli import demo
+from shisha_rt.__main__ import main
+demo._MODEL = sys.argv.pop(1)
+sys.exit(main())
+"""
+
+
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A network that takes hardly any time, in place of the demo's own."""
+    model = write_identity_model(tmp_path)
+    monkeypatch.setattr("shisha_rt.cli.demo._MODEL", str(model))
+    return model
 
 
 @pytest.fixture(autouse=True)
@@ -59,12 +75,12 @@ def assert_nothing_left(mark: Path, runtime: Path) -> None:
     assert leftovers(runtime) == []
 
 
-def test_the_whole_of_it(run: Run, tmp_path: Path, runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shisha_rt.cli.demo._SEARCH_S", 2.0)
-    ran = run("demo", "--seconds", 0.5, "--png", tmp_path / "all.png", "--json")
+def test_the_whole_of_it(run: Run, small: Path, tmp_path: Path, runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shisha_rt.cli.demo._SEARCH_S", 1.0)
+    ran = run("demo", "--seconds", 0.3, "--png", tmp_path / "all.png", "--json")
     assert (ran.status, ran.err) == (0, "")
     found = ran.object
-    assert found["model"] == "squeezenet"
+    assert found["model"] == small.stem
     assert found["machine"] == {"name": "demo", "emulated": True}
     assert found["sent"] == found["answered"] > 50
     assert (found["lost"], found["out_of_order"], found["different"], found["errors"]) == (0, 0, 0, 0)
@@ -128,8 +144,8 @@ def test_what_a_reader_sees(run: Run, tmp_path: Path, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     "number", [signal.SIGINT, *(pytest.param(one, marks=pytest.mark.long) for one in (signal.SIGTERM, signal.SIGKILL))]
 )
-def test_whatever_ends_it_nothing_is_left(tmp_path: Path, runtime: Path, number: signal.Signals) -> None:
-    command = [sys.executable, "-m", "shisha_rt", "demo", "--seconds", "1"]
+def test_whatever_ends_it_nothing_is_left(small: Path, tmp_path: Path, runtime: Path, number: signal.Signals) -> None:
+    command = [sys.executable, "-c", DEMO_OF, str(small), "demo", "--seconds", "1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as demo:
         assert demo.stdout is not None
         assert demo.stderr is not None
@@ -144,7 +160,7 @@ def test_whatever_ends_it_nothing_is_left(tmp_path: Path, runtime: Path, number:
     assert_nothing_left(tmp_path, runtime)
 
 
-def test_a_daemon_that_does_not_start(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_daemon_that_does_not_start(run: Run, small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shisha_rt.cli.demo._HOW", ("--strategy", "nonsense"))
     ran = run("demo")
     assert ran.status == 1
@@ -152,7 +168,7 @@ def test_a_daemon_that_does_not_start(run: Run, monkeypatch: pytest.MonkeyPatch)
     assert "nonsense" in ran.err
 
 
-def test_a_daemon_that_dies_says_why(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_daemon_that_dies_says_why(run: Run, small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def dies(show: Any) -> Any:
         os.kill(show._daemon.pid, signal.SIGKILL)
         raise Failure("the daemon went away")
@@ -163,7 +179,9 @@ def test_a_daemon_that_dies_says_why(run: Run, monkeypatch: pytest.MonkeyPatch) 
     assert "-9" in ran.only_error
 
 
-def test_a_tuner_that_does_not_end(run: Run, runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tuner_that_does_not_end(
+    run: Run, small: Path, runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("shisha_rt.cli.demo._TUNING_LIMIT_S", -1.0)
     ran = run("demo", "--seconds", 0.3, "--json")
     assert ran.status == 1

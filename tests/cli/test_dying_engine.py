@@ -22,13 +22,12 @@ if sys.orig_argv[1:3] == ["-m", "stages.jobs.compile"]:
 
 
 @pytest.fixture
-def _dying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _dying(tmp_path: Path, tiny_model: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process that compiles a model really dies, whatever the form, with some of its files written."""
     folder = tmp_path / "dying"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(_DYING)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), *sys.path]))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 @pytest.mark.usefixtures("_dying")

@@ -37,6 +37,7 @@ def test_each_operator(run: Run, tiny_model: Path) -> None:
     assert [layer["weight"] > 0 for layer in layers] == [True, False] * 3
 
 
+@pytest.mark.usefixtures("tiny_model", "own_cache")
 def test_the_form_once_it_is_known(run: Run, tiny_model: Path) -> None:
     assert "form" not in run("layers", tiny_model, "--json").object
     form = compile_model(tiny_model).index.form

@@ -16,6 +16,7 @@ from onnx import TensorProto, helper
 
 from shisha_rt.errors import Error, Failure
 from shisha_rt.machine.config.machine_file import load_machine
+from shisha_rt.measure import place_class
 from shisha_rt.measure.make_ready import make_ready
 from shisha_rt.papers.partitiontuner.measured_processors import processor_costs
 from shisha_rt.papers.partitiontuner.program import write_program
@@ -35,12 +36,8 @@ KEPT: Final = ("first", "last", "layers", "places", "after")
 
 
 @pytest.fixture
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
-@pytest.fixture
-def model(own_cache: None, tmp_path: Path) -> Path:
+def model(shared_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(shared_cache))
     return write_branching_identity_model(tmp_path)
 
 
@@ -124,7 +121,10 @@ class TestADescribedMachine:
 
 
 @pytest.mark.usefixtures("own_cache")
-def test_real_cores_and_a_shape_that_depends_on_the_data(run: Run, tmp_path: Path) -> None:
+def test_real_cores_and_a_shape_that_depends_on_the_data(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(place_class, "_BUDGET_S", 0.05)
     path = tmp_path / "open.py"
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["middle"], name="first"),

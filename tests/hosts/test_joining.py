@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 import socket
@@ -12,16 +11,14 @@ import sys
 import psutil
 import pytest
 
-from benchmarks.rigs.raylets import Raylets, lacking_ray
-from shisha_rt.errors import BadInput, Error, Failure
+from benchmarks.rigs.raylets import lacking_ray
+from shisha_rt.errors import Error, Failure
 from shisha_rt.hosts import messages as cm
 from shisha_rt.hosts.bundles import PlaceAsked
 from shisha_rt.hosts.joined import Joined
 from shisha_rt.hosts.messages import PROCESS
-from shisha_rt.hosts.model_files import FolderEntry, ModelManifest
 from shisha_rt.machine.config.machine_file import parse_machine
 from shisha_rt.machine.machine import Machine
-from shisha_rt.measure.compile import engine_key
 from shisha_rt.process.channel import Channel
 from shisha_rt.process.child import start_child
 from tests.wording import raised
@@ -57,31 +54,6 @@ def test_a_process_that_dies_while_it_joins_is_a_failure_of_one_line() -> None:
         port = silent.getsockname()[1]
         with raised(Failure, Error.CLUSTER_LOST, match="exit status -9"):
             Joined(f"127.0.0.1:{port}", _machine(), kill)
-
-
-class TestAHostThatCannotHaveTheModel:
-    """The start ends, with what it was; it is not tried for ever."""
-
-    def test_no_room_in_its_cache(self, one_node: Raylets) -> None:
-        blocked = one_node.head.folder / "cache" / "shisha-rt" / "blocked"
-        blocked.parent.mkdir(parents=True, exist_ok=True)
-        blocked.write_text("a file, where a folder has to be")
-        folder = FolderEntry(("blocked", "model"), ())
-        with (
-            contextlib.closing(Joined(one_node.address, _machine(), lambda _: None)) as joined,
-            raised(BadInput, Error.CLUSTER_UNFIT, match=r"far on host .*: .*blocked/model: cannot be made"),
-        ):
-            joined.ship(ModelManifest("model", engine_key(), (folder,), (folder,)))
-        blocked.unlink()
-
-    def test_its_actor_fails(self, one_node: Raylets) -> None:
-        """An actor that fails is ended: it has the CPUs that the next one needs."""
-        empty = FolderEntry(("models", "of-nothing"), ())
-        with (
-            contextlib.closing(Joined(one_node.address, _machine(), lambda _: None)) as joined,
-            raised(BadInput, Error.CLUSTER_UNFIT, match=r"hosts.toml: place far: host .*StopIteration"),
-        ):
-            joined.ship(ModelManifest("model", "another processor", (empty,), (empty,)))
 
 
 @pytest.mark.long

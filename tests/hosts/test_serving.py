@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -14,12 +15,17 @@ import psutil
 import pytest
 
 from benchmarks.rigs.raylets import Raylets
+from shisha_rt.errors import BadInput, Error
+from shisha_rt.hosts.joined import Joined
+from shisha_rt.hosts.model_files import FolderEntry, ModelManifest
+from shisha_rt.machine.config.machine_file import parse_machine
+from shisha_rt.measure.compile import engine_key
 from tests.serving.daemon_process import DaemonProcess, serve_command
 from tests.serving.identity_model import LAYERS, write_identity_model
 from tests.serving.load import PAUSE_S, Load, assert_kept
 from tests.serving.page import scrape
 from tests.waiting import PATIENCE_S, until
-from tests.wording import says
+from tests.wording import raised, says
 
 PLAN: Final = [
     {"first": 0, "last": 2, "places": ["here"]},
@@ -244,3 +250,31 @@ def test_a_cluster_of_its_own_goes_with_the_daemon(identity: Path, tmp_path: Pat
             daemon.popen.kill()
             daemon.popen.wait()
             daemon.assert_no_process()
+
+
+ONE_PLACE: Final = parse_machine('[[place]]\nname = "far"\nhost = "ray"\n', name="hosts", source="hosts.toml")
+
+
+class TestAHostThatCannotHaveTheModel:
+    """The start ends, with what it was; it is not tried for ever."""
+
+    def test_no_room_in_its_cache(self, one_node: Raylets) -> None:
+        blocked = one_node.head.folder / "cache" / "shisha-rt" / "blocked"
+        blocked.parent.mkdir(parents=True, exist_ok=True)
+        blocked.write_text("a file, where a folder has to be")
+        folder = FolderEntry(("blocked", "model"), ())
+        with (
+            contextlib.closing(Joined(one_node.address, ONE_PLACE, lambda _: None)) as joined,
+            raised(BadInput, Error.CLUSTER_UNFIT, match=r"far on host .*: .*blocked/model: cannot be made"),
+        ):
+            joined.ship(ModelManifest("model", engine_key(), (folder,), (folder,)))
+        blocked.unlink()
+
+    def test_its_actor_fails(self, one_node: Raylets) -> None:
+        """An actor that fails is ended: it has the CPUs that the next one needs."""
+        empty = FolderEntry(("models", "of-nothing"), ())
+        with (
+            contextlib.closing(Joined(one_node.address, ONE_PLACE, lambda _: None)) as joined,
+            raised(BadInput, Error.CLUSTER_UNFIT, match=r"hosts.toml: place far: host .*StopIteration"),
+        ):
+            joined.ship(ModelManifest("model", "another processor", (empty,), (empty,)))

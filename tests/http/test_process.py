@@ -23,11 +23,13 @@ SHAPE = (1, 64, 32, 32)  # takes some milliseconds: requests are under way for a
 Call = Callable[[str], HttpCaller]
 
 
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[DaemonProcess]:
-    model = write_identity_model(tmp_path, channels=SHAPE[1], size=SHAPE[2])
-    arguments = (model, "--http", "127.0.0.1:0", "--http", f"unix:{tmp_path / 'http.sock'}")
-    with DaemonProcess(tmp_path, *arguments) as process:
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    """One for all: the last test ends it."""
+    folder = tmp_path_factory.mktemp("process")
+    model = write_identity_model(folder, channels=SHAPE[1], size=SHAPE[2])
+    arguments = (model, "--http", "127.0.0.1:0", "--http", f"unix:{folder / 'http.sock'}")
+    with DaemonProcess(folder, *arguments) as process:
         yield process
 
 
@@ -55,7 +57,10 @@ def assert_answers(caller: HttpCaller, number: int) -> None:
 
 @pytest.mark.parametrize(
     ("end", "reason"),
-    [(signal.SIGKILL, "killed by signal 9"), (signal.SIGSTOP, "it hangs: no sign of")],
+    [
+        (signal.SIGKILL, "killed by signal 9"),
+        pytest.param(signal.SIGSTOP, "it hangs: no sign of", marks=pytest.mark.long),
+    ],
     ids=["killed", "stopped"],
 )
 def test_it_is_started_again_at_the_same_addresses(

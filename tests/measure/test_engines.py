@@ -27,12 +27,18 @@ from tests.stages.test_calibrate import paper_machine
 from tests.stages.test_segments import residual
 
 
+@pytest.fixture(scope="module")
+def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    return compile_model(residual(tmp_path_factory.mktemp("residual")))
+
+
 @pytest.fixture
-def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compiled:
-    """In a cache of the test's own."""
+def compiled(compiled_once: Compiled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compiled:
+    """What engines take is kept in a cache of the test's own."""
+    (tmp_path / "cache" / "shisha-rt").mkdir(parents=True)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(engines, "_BUDGET_S", 0.1)
-    return compile_model(residual(tmp_path))
+    return compiled_once
 
 
 @pytest.fixture
@@ -120,7 +126,7 @@ def test_an_engine_that_memory_was_too_short_for_is_tried_again(
 def test_a_file_that_cannot_be_used_costs_no_answer(
     compiled: Compiled, asked: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
-    (cache_folder() / engines.FILE_NAME).mkdir(parents=True)
+    (cache_folder() / engines.FILE_NAME).mkdir()
     caplog.set_level(logging.WARNING)
     (trial,) = engines_tried(compiled, paper_machine(1.0), print).engines
     assert len(trial.times) == 1

@@ -32,13 +32,19 @@ from tests.wording import says
 WITHOUT_OPENVINO = pytest.mark.skipif(find_spec("openvino") is None, reason="needs the extra openvino")
 
 
+@pytest.fixture(scope="module")
+def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    return compile_model(residual(tmp_path_factory.mktemp("residual")), plain=True)
+
+
 @pytest.fixture
-def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compiled:
-    """A small network with branches, in a cache and a profile store of the test's own."""
+def compiled(compiled_once: Compiled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compiled:
+    """A small network with branches; what is measured is kept in a cache of the test's own."""
+    (tmp_path / "cache" / "shisha-rt").mkdir(parents=True)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(place_class, "_BUDGET_S", 0.05)
     monkeypatch.setattr(place_class, "MIN_ROUNDS", 3)
-    return compile_model(residual(tmp_path), plain=True)
+    return compiled_once
 
 
 @pytest.fixture
@@ -189,11 +195,13 @@ class TestWhatAnEngineCannotRun:
                 profiled(model, machine("openvino"))
 
 
-def test_failure_carries_the_childs_last_words(compiled: Compiled) -> None:
-    for file in compiled.model_folder.glob("*.onnx"):
+@pytest.mark.usefixtures("compiled")
+def test_failure_carries_the_childs_last_words(tmp_path: Path) -> None:
+    damaged = compile_model(residual(tmp_path), plain=True)
+    for file in damaged.model_folder.glob("*.onnx"):
         file.write_bytes(b"\xff damaged")
     with pytest.raises(Failure, match=r"of residual under ort_serial could not .* measured: .*Error"):
-        profiled(compiled, machine("ort_serial"))
+        profiled(damaged, machine("ort_serial"))
 
 
 def test_more_threads_than_this_host_has(compiled: Compiled) -> None:

@@ -11,7 +11,7 @@ import random
 import signal
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -85,37 +85,40 @@ def deaths(daemon: DaemonProcess, since: int, reason: str) -> list[str]:
     return [event["place"] for event in events if event["kind"] == "worker_gone" and reason in event["reason"]]
 
 
-def test_kill_each_worker_at_work(daemon: DaemonProcess, since: int, loads: list[Load]) -> None:
+@pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_kill_each_worker_at_work(daemon: DaemonProcess, since: int, loads: list[Load], times: int) -> None:
     board, replayed = daemon.board(len(PLACES)), daemon.control.status()["frames"]["replayed"]
     for place, name in enumerate(PLACES):
-        for _ in range(2):
+        for _ in range(times):
             pid = daemon.wait_for_workers()[name]
             board.wait_until_running(place)
             daemon.kill_worker(pid)
             everything_sent_is_answered(loads)
-    assert deaths(daemon, since, KILLED) == [name for name in PLACES for _ in range(2)]
+    assert deaths(daemon, since, KILLED) == [name for name in PLACES for _ in range(times)]
     assert daemon.control.status()["frames"]["replayed"] > replayed
 
 
-def test_stop_each_worker_at_work(daemon: DaemonProcess, since: int, loads: list[Load]) -> None:
+@pytest.mark.parametrize("places", [PLACES[1:2], pytest.param(PLACES, marks=pytest.mark.long)])
+def test_stop_each_worker_at_work(daemon: DaemonProcess, since: int, loads: list[Load], places: Sequence[str]) -> None:
     """A stopped worker is not presumed dead: after two seconds of silence it is killed, and only then replaced."""
     board = daemon.board(len(PLACES))
-    for place, name in enumerate(PLACES):
+    for name in places:
         pid = daemon.wait_for_workers()[name]
-        board.wait_until_running(place)
+        board.wait_until_running(PLACES.index(name))
         os.kill(pid, signal.SIGSTOP)
         daemon.wait_for_deaths(pid)
         everything_sent_is_answered(loads)
     silent = deaths(daemon, since, "no sign of life")
-    assert [name for name in PLACES if name in silent] == list(PLACES)
+    assert [name for name in places if name in silent] == list(places)
 
 
-def test_stop_all_workers_at_once(daemon: DaemonProcess, loads: list[Load]) -> None:
+def test_stop_all_workers_at_once(daemon: DaemonProcess, since: int, loads: list[Load]) -> None:
     pids = daemon.wait_for_workers()
     for pid in pids.values():
         os.kill(pid, signal.SIGSTOP)
     daemon.wait_for_deaths(*pids.values())
     everything_sent_is_answered(loads)
+    assert {*deaths(daemon, since, "no sign of life")} == {*PLACES}
 
 
 @pytest.mark.parametrize("rounds", ROUNDS)
@@ -218,8 +221,8 @@ def test_the_second_death_is_the_frames_own_error(tmp_path: Path) -> None:
 
     A frame takes long enough here to be found running, and killed, before it is done.
     """
-    shape = (1, 256, 48, 48)
-    model = write_identity_model(tmp_path, channels=256, size=48, name="slow")
+    shape = (1, 128, 48, 48)
+    model = write_identity_model(tmp_path, channels=128, size=48, name="slow")
     with DaemonProcess(tmp_path, model, "--machine", machine_file(tmp_path, ["only"])) as daemon:
         board = daemon.board(1)
         outcomes: list[BaseException | None] = []

@@ -235,3 +235,11 @@ def _masks(daemon: DaemonProcess) -> dict[int, set[int]]:
             with contextlib.suppress(OSError):
                 masks[thread.id] = os.sched_getaffinity(thread.id)
     return masks
+
+
+def test_places_without_devices_have_none_to_slow(client: Client) -> None:
+    with pytest.raises(NotFound, match=r"'fast0' has no 'special'; .* it has no"):
+        client.call("place_set", place="fast0", device="special", speed=0.5)
+    status = client.status()
+    assert all(place["devices"] == [] for place in status["places"])
+    assert all(stage["placement"] is None for stage in status["plan"]["stages"])

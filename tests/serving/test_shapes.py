@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import random
 import signal
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import onnx
@@ -40,34 +41,46 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def daemon(wide: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    folder = tmp_path_factory.mktemp("shapes")
+    with DaemonProcess(folder, wide, *OPTIONS, "--machine", machine_file(folder, PLACES)) as process:
+        yield process
+
+
+def frames_by_shape(status: dict[str, Any]) -> dict[tuple[int, ...], int]:
+    return {tuple(its["inputs"]["x"]): its["frames"] for its in status["model"]["shapes"]}
+
+
 @pytest.mark.parametrize("count", [20, pytest.param(500, marks=pytest.mark.long)])
-def test_mixed_frames_through_changing_plans_and_deaths(wide: Path, tmp_path: Path, count: int) -> None:
+def test_mixed_frames_through_changing_plans_and_deaths(daemon: DaemonProcess, wide: Path, count: int) -> None:
     compiled = compile_shapes(wide, [InputSizes(shapes={"x": shape}) for shape in SHAPES])
     cuttable = Cuttable(len(compiled.layers), compiled.legal_cuts, compiled.needs)
     rng, killed = random.Random(count), 0
-    with DaemonProcess(tmp_path, wide, *OPTIONS, "--machine", machine_file(tmp_path, PLACES)) as daemon:
-        loads = [Load(daemon.endpoint, i, streams=2, shape=shape) for i, shape in enumerate(SHAPES)]
-        with loads[0], loads[1], loads[2]:
-            for number in range(count):
-                if number % KILL_EVERY == KILL_EVERY - 1:
-                    pid = daemon.worker_pids()[PLACES[killed % len(PLACES)]]
-                    assert pid is not None
-                    os.kill(pid, signal.SIGKILL)
-                    killed += 1
-                end = daemon.control.set_plan(cuttable.random_plan(rng, PLACES))
-                assert end["outcome"] in ("live", "dropped"), end
-                for load in loads:
-                    load.wait_for_answers(2)
-        assert_kept(*loads)
-        status = daemon.control.status()
-        assert sum(place["restarts"] for place in status["places"]) >= killed > 0
-        counted = {tuple(its["inputs"]["x"]): its["frames"] for its in status["model"]["shapes"]}
-        assert counted == {shape: load.results for shape, load in zip(SHAPES, loads, strict=True)}
+    before = daemon.control.status()
+    loads = [Load(daemon.endpoint, i, streams=2, shape=shape) for i, shape in enumerate(SHAPES)]
+    with loads[0], loads[1], loads[2]:
+        for number in range(count):
+            if number % KILL_EVERY == KILL_EVERY - 1:
+                pid = daemon.worker_pids()[PLACES[killed % len(PLACES)]]
+                assert pid is not None
+                os.kill(pid, signal.SIGKILL)
+                killed += 1
+            end = daemon.control.set_plan(cuttable.random_plan(rng, PLACES))
+            assert end["outcome"] in ("live", "dropped"), end
+            for load in loads:
+                load.wait_for_answers(2)
+    assert_kept(*loads)
+    after = daemon.control.status()
+    restarts = [sum(place["restarts"] for place in status["places"]) for status in (before, after)]
+    assert restarts[1] - restarts[0] >= killed > 0
+    counted = {shape: frames - frames_by_shape(before)[shape] for shape, frames in frames_by_shape(after).items()}
+    assert counted == {shape: load.results for shape, load in zip(SHAPES, loads, strict=True)}
 
 
-def test_a_client_learns_the_shapes_and_may_mix_them(wide: Path, tmp_path: Path) -> None:
-    machine = machine_file(tmp_path, PLACES[:2])
-    with DaemonProcess(tmp_path, wide, *OPTIONS, "--machine", machine) as daemon, Client(daemon.endpoint) as client:
+def test_a_client_learns_the_shapes_and_may_mix_them(daemon: DaemonProcess) -> None:
+    daemon.wait_for_workers()
+    with Client(daemon.endpoint) as client:
         model = client.metadata()["model"]
         assert model["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [1, CHANNELS, 4, -1]}]
         assert model["outputs"] == [{"name": "y", "datatype": "FP32", "shape": [1, CHANNELS, 4, -1]}]

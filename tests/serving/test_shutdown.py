@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +27,10 @@ FRAMES: Final = 100
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 def test_everything_admitted_is_answered(identity: Path, tmp_path: Path, two_places: Path, number: int) -> None:
-    """The daemon has said that it has the frames; then it is told to stop, and answers every one of them."""
+    """The daemon has said that it has the frames; then it is told to stop, and answers every one of them.
+
+    Meanwhile it refuses frames and plans, and is live but not ready.
+    """
     socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
     socket.linger = 0
     with DaemonProcess(tmp_path, identity, "--machine", two_places) as daemon, socket:
@@ -48,7 +52,14 @@ def test_everything_admitted_is_answered(identity: Path, tmp_path: Path, two_pla
             answers += [] if admitted else [parts]
         assert len(answers) < FRAMES
         daemon.popen.send_signal(number)
-        until(lambda: daemon.control.status()["state"] == "draining", "its hearing of the signal")
+        client = daemon.control
+        until(lambda: client.status()["state"] == "draining", "its hearing of the signal")
+        assert client.live()
+        assert not client.ready()
+        with pytest.raises(Unavailable):
+            client.infer(frame_of(0))
+        with pytest.raises(Unavailable):
+            client.set_plan([{"first": 0, "last": 8, "places": ["fast0"]}])
         for worker in workers:
             os.kill(worker, signal.SIGCONT)
         answers += [_receive(socket) for _ in range(FRAMES - len(answers))]
@@ -84,13 +95,28 @@ def test_who_reads_slowly_has_all_answers_too(tmp_path: Path, two_places: Path) 
         assert daemon.wait() == 0, daemon.stderr()
 
 
-def test_sigterm_under_load(identity: Path, two_places: Path, tmp_path: Path) -> None:
-    """The answers of a connection are results, then refusals, then nothing, in the order of sending."""
+@pytest.mark.parametrize(
+    ("tell", "number"),
+    [
+        (os.killpg, signal.SIGINT),
+        pytest.param(os.killpg, signal.SIGTERM, marks=pytest.mark.long),
+        pytest.param(os.kill, signal.SIGTERM, marks=pytest.mark.long),
+    ],
+)
+def test_a_signal_under_load(
+    identity: Path, two_places: Path, tmp_path: Path, tell: Callable[[int, int], None], number: int
+) -> None:
+    """To the whole group as by Ctrl-C at a terminal, and by service managers: the workers finish what they have.
+
+    The answers of a connection are results, then refusals, then nothing, in the order of sending.
+    """
     with DaemonProcess(tmp_path, identity, "--machine", two_places) as daemon:
+        daemon.wait_for_workers()
         with Load(daemon.endpoint, 0) as one, Load(daemon.endpoint, 1) as two:
             one.wait_for_answers(100)
             two.wait_for_answers(100)
-            assert daemon.terminate() == 0, daemon.stderr()
+            tell(daemon.pid, number)
+            assert daemon.wait() == 0, daemon.stderr()
             one.finish(wait=False)
             two.finish(wait=False)
         daemon.assert_nothing_left()
@@ -99,89 +125,41 @@ def test_sigterm_under_load(identity: Path, two_places: Path, tmp_path: Path) ->
             assert set(load.codes) <= {Code.UNAVAILABLE.value}
             ranks = [("OK", "UNAVAILABLE", "").index(outcome) for outcome in load.outcomes.values()]
             assert ranks == sorted(ranks)
-
-
-def test_a_draining_daemon_says_so(identity: Path, tmp_path: Path, two_places: Path) -> None:
-    """While it answers what it has, it refuses frames and plans, and is live but not ready."""
-    with DaemonProcess(tmp_path, identity, "--machine", two_places) as daemon:
-        worker = daemon.wait_for_workers()["fast0"]
-        with Client(daemon.endpoint, timeout_s=PATIENCE_S) as client:
-            client.metadata()
-            # With a worker stopped the frame cannot end before we have looked.
-            os.kill(worker, signal.SIGSTOP)
-            with Load(daemon.endpoint, streams=1, depth=1) as load:
-                while not client.status()["frames"]["in_flight"]:
-                    pass
-                daemon.popen.send_signal(signal.SIGTERM)
-                while client.status()["state"] != "draining":
-                    pass
-                assert client.live()
-                assert not client.ready()
-                with pytest.raises(Unavailable):
-                    client.infer(frame_of(0))
-                with pytest.raises(Unavailable):
-                    client.set_plan([{"first": 0, "last": 8, "places": ["fast0"]}])
-                os.kill(worker, signal.SIGCONT)
-                assert daemon.wait() == 0, daemon.stderr()
-                load.finish(wait=False)
-        assert load.outcomes["0"] == "OK"
-        daemon.assert_nothing_left()
-
-
-@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGINT])
-def test_a_signal_to_the_whole_group(identity: Path, two_places: Path, tmp_path: Path, number: int) -> None:
-    """Ctrl-C at a terminal, and how service managers end a service. The workers finish what they have."""
-    with DaemonProcess(tmp_path, identity, "--machine", two_places) as daemon:
-        daemon.wait_for_workers()
-        with Load(daemon.endpoint) as load:
-            load.wait_for_answers(50)
-            os.killpg(daemon.pid, number)
-            assert daemon.wait() == 0, daemon.stderr()
-            load.finish(wait=False)
-        assert load.faults == []
-        assert set(load.codes) <= {Code.UNAVAILABLE.value}
-        daemon.assert_nothing_left()
         assert daemon.stderr() == ""
 
 
 @pytest.mark.parametrize("transport", [pytest.param("tcp", marks=pytest.mark.long), "ipc"])
-def test_a_killed_daemon_takes_its_workers_along(
+def test_no_second_daemon_takes_an_address_before_the_first_is_killed(
     identity: Path, two_places: Path, tmp_path: Path, transport: str
 ) -> None:
+    """The first does not notice; and its workers go along with it."""
     endpoint = "tcp://127.0.0.1:0" if transport == "tcp" else f"ipc://{tmp_path}/public"
-    first = DaemonProcess(tmp_path, identity, "--machine", two_places, endpoint=endpoint)
-    with first, Load(first.endpoint) as load:
-        load.wait_for_answers(50)
-        first.assert_no_named_memory()
-        first.popen.kill()
-        first.wait()
-        load.finish(wait=False)
+    with DaemonProcess(tmp_path, identity, "--machine", two_places, endpoint=endpoint) as first:
+        with Load(first.endpoint, pause_s=PAUSE_S) as load:
+            load.wait_for_answers(20)
+            _assert_refused(identity, two_places, first.endpoint, first.runtime)
+            if transport == "tcp":
+                address = first.metrics.removeprefix("http://").removesuffix("/metrics")
+                _assert_refused(identity, two_places, "tcp://127.0.0.1:0", first.runtime, "--metrics", address)
+            load.wait_for_answers(20)
+        assert load.faults == []
+        assert load.results == load.sent
+        with Client(first.endpoint, timeout_s=PATIENCE_S) as late:
+            assert late.metadata()["model"]["name"] == NAME
+            assert (late.infer(frame_of(9)).output == frame_of(9)).all()
+
+        with Load(first.endpoint) as load:
+            load.wait_for_answers(50)
+            first.assert_no_named_memory()
+            first.popen.kill()
+            first.wait()
+            load.finish(wait=False)
         assert load.faults == []
         first.assert_no_process()
         assert leftovers(first.runtime) == []
         with DaemonProcess(tmp_path, identity, "--machine", two_places, endpoint=endpoint) as second:
             assert (second.control.infer(frame_of(3)).output == frame_of(3)).all()
         assert sorted(tmp_path.glob("public*")) == [], "the second start took the old socket over, and removed it"
-
-
-@pytest.mark.parametrize("transport", [pytest.param("tcp", marks=pytest.mark.long), "ipc"])
-def test_a_second_daemon_on_the_same_endpoint_or_metrics_port(
-    identity: Path, two_places: Path, tmp_path: Path, transport: str
-) -> None:
-    endpoint = "tcp://127.0.0.1:0" if transport == "tcp" else f"ipc://{tmp_path}/public"
-    with DaemonProcess(tmp_path, identity, "--machine", two_places, endpoint=endpoint) as daemon:
-        with Load(daemon.endpoint, pause_s=PAUSE_S) as load:
-            load.wait_for_answers(20)
-            _assert_refused(identity, two_places, daemon.endpoint, daemon.runtime)
-            if transport == "tcp":
-                address = daemon.metrics.removeprefix("http://").removesuffix("/metrics")
-                _assert_refused(identity, two_places, "tcp://127.0.0.1:0", daemon.runtime, "--metrics", address)
-            load.wait_for_answers(20)
-        assert load.faults == []
-        assert load.results == load.sent
-        with Client(daemon.endpoint, timeout_s=PATIENCE_S) as late:
-            assert late.metadata()["model"]["name"] == NAME
-            assert (late.infer(frame_of(9)).output == frame_of(9)).all()
 
 
 def _assert_refused(model: Path, machine: Path, endpoint: str, runtime: Path, *more: str) -> None:

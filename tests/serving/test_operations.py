@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from shisha_rt import __version__
@@ -20,6 +21,8 @@ from shisha_rt.client import (
 from tests.serving.daemon_process import DaemonProcess, machine_file
 from tests.serving.identity_model import LAYERS, NAME, SHAPE, frame_of
 from tests.serving.load import Load, assert_kept
+from tests.serving.page import scrape, values
+from tests.serving.tuned import tuner
 from tests.waiting import PATIENCE_S, until
 
 TENSOR = {"datatype": "FP32", "shape": list(SHAPE)}
@@ -243,3 +246,15 @@ def test_places_without_devices_have_none_to_slow(client: Client) -> None:
     status = client.status()
     assert all(place["devices"] == [] for place in status["places"])
     assert all(stage["placement"] is None for stage in status["plan"]["stages"])
+
+
+def test_without_a_tuner(client: Client, daemon: DaemonProcess) -> None:
+    names = [" ".join(process.cmdline()) for process in psutil.Process(daemon.pid).children()]
+    assert names
+    assert not any("tuner" in name for name in names)
+    assert tuner(client)["state"] == "off"
+    for wanted in ({"pause": True}, {"resume": True}, {"restart": True}, {"alpha": 3}):
+        with pytest.raises(FailedPrecondition, match="strategy seed"):
+            client.call("tuner_set", **wanted)
+    shown = values(scrape(daemon.metrics), "shisha_tuner_state", "shisha_tuner_state")
+    assert {state for state, is_so in shown.items() if is_so} == {"off"}

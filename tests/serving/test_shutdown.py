@@ -156,10 +156,10 @@ def test_no_second_daemon_takes_an_address_before_the_first_is_killed(
             load.finish(wait=False)
         assert load.faults == []
         first.assert_no_process()
-        assert leftovers(first.runtime) == []
-        with DaemonProcess(tmp_path, identity, "--machine", two_places, endpoint=endpoint) as second:
+        with DaemonProcess(tmp_path, identity, "--machine", two_places, endpoint=first.endpoint) as second:
             assert (second.control.infer(frame_of(3)).output == frame_of(3)).all()
-        assert sorted(tmp_path.glob("public*")) == [], "the second start took the old socket over, and removed it"
+        assert sorted(tmp_path.glob("public*")) == [], "the second start took the old sockets over, and removed them"
+        assert leftovers(first.runtime) == []
 
 
 def _assert_refused(model: Path, machine: Path, endpoint: str, runtime: Path, *more: str) -> None:

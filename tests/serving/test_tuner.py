@@ -60,29 +60,29 @@ def client(daemon: DaemonProcess) -> Client:
     return daemon.control
 
 
-def test_it_waits_for_frames_tunes_while_they_flow_and_then_watches(identity: Path, tmp_path: Path) -> None:
-    with tuned(identity, tmp_path, "--fresh") as daemon:
-        client = daemon.control
-        await_state(client, "waiting")
-        assert tuner(client).keys() == FIELDS
-        assert (tuner(client)["trials"], tuner(client)["alpha"]) == (0, 10)
-        assert events(client, "trial") == []
-        (began,) = events(client, "tuning_began")
-        with Load(daemon.endpoint) as load:
-            await_state(client, "watching")
-            found, trials = tuner(client), events(client, "trial")
-        assert_kept(load)
-        assert began["plan"] == trials[0]["plan"]
-        assert (found["strategy"], found["run"], found["trying"]) == ("shisha", 1, None)
-        assert found["best_plan"] == next(
-            trial["plan"] for trial in reversed(trials) if trial["verdict"] in ("first", "better")
-        )
-        (ended,) = events(client, "tuning_ended")
-        assert (ended["plan"], ended["trials"]) == (found["best_plan"], len(trials))
-        # What is live at the end was found to be best (R5), and the frames ran under each plan that was tried.
-        live = events(client, "plan_live")[-1]
-        assert (live["plan"], live["epoch"]) == (found["best_plan"], client.plan()["epoch"])
-        assert {trial["epoch"] for trial in trials} <= load.epochs
+def test_it_waits_for_frames_tunes_while_they_flow_and_then_watches(running: DaemonProcess) -> None:
+    """The first test, so that nothing has been asked of the daemon yet."""
+    client = running.control
+    await_state(client, "waiting")
+    assert tuner(client).keys() == FIELDS
+    assert (tuner(client)["trials"], tuner(client)["alpha"]) == (0, 10)
+    assert events(client, "trial") == []
+    (began,) = events(client, "tuning_began")
+    with Load(running.endpoint) as load:
+        await_state(client, "watching")
+        found, trials = tuner(client), events(client, "trial")
+    assert_kept(load)
+    assert began["plan"] == trials[0]["plan"]
+    assert (found["strategy"], found["run"], found["trying"]) == ("shisha", 1, None)
+    assert found["best_plan"] == next(
+        trial["plan"] for trial in reversed(trials) if trial["verdict"] in ("first", "better")
+    )
+    (ended,) = events(client, "tuning_ended")
+    assert (ended["plan"], ended["trials"]) == (found["best_plan"], len(trials))
+    # What is live at the end was found to be best (R5), and the frames ran under each plan that was tried.
+    live = events(client, "plan_live")[-1]
+    assert (live["plan"], live["epoch"]) == (found["best_plan"], client.plan()["epoch"])
+    assert {trial["epoch"] for trial in trials} <= load.epochs
 
 
 def test_events_metrics_and_tuner_get_tell_the_same_story(client: Client, daemon: DaemonProcess) -> None:
@@ -296,15 +296,3 @@ def gap_told(daemon: DaemonProcess) -> float:
 def test_guided_needs_measured_costs(client: Client) -> None:
     with pytest.raises(FailedPrecondition, match="'guided' needs measured"):
         client.call("tuner_set", strategy="guided")
-
-
-def test_without_a_tuner(identity: Path, tmp_path: Path) -> None:
-    with tuned(identity, tmp_path, "--strategy", "seed") as daemon:
-        names = [" ".join(process.cmdline()) for process in psutil.Process(daemon.pid).children()]
-        assert names
-        assert not any("tuner" in name for name in names)
-        assert tuner(daemon.control)["state"] == "off"
-        for wanted in ({"pause": True}, {"resume": True}, {"restart": True}, {"alpha": 3}):
-            with pytest.raises(FailedPrecondition, match="strategy seed"):
-                daemon.control.call("tuner_set", **wanted)
-        assert shown_state(daemon) == {"off"}

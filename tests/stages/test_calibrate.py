@@ -44,9 +44,15 @@ from tests.waiting import until
 CORE = usable_cores()[0]
 
 
+@pytest.fixture(scope="module")
+def of_residual(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    return compile_model(residual(tmp_path_factory.mktemp("residual")))
+
+
 @pytest.fixture
 def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache of the test's own for profiles; models may be compiled before, in the usual one."""
+    (tmp_path / "cache" / "shisha-rt").mkdir(parents=True)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(place_class, "_BUDGET_S", 0.05)
     return tmp_path / "cache" / "shisha-rt" / "profiles.sqlite"
@@ -150,8 +156,8 @@ def at_work(folder: Path) -> list[int]:
 
 @pytest.mark.skipif(len(usable_cores()) < 2, reason="needs two cores")
 @pytest.mark.parametrize("killed", [False, True])
-def test_neighbours_are_at_work_meanwhile_and_never_longer(tmp_path: Path, killed: bool) -> None:
-    compiled = compile_model(residual(tmp_path))
+def test_neighbours_are_at_work_meanwhile_and_never_longer(of_residual: Compiled, killed: bool) -> None:
+    compiled = of_residual
     rounds = 1_000_000 if killed else 3000  # no pipe holds the lines of so many: it goes on while one looks
     job = job_of(compiled, [(0, 0)])
     job = msgspec.structs.replace(job, neighbours=usable_cores()[1:2], budget_s=60.0, max_rounds=rounds)
@@ -167,8 +173,10 @@ def test_neighbours_are_at_work_meanwhile_and_never_longer(tmp_path: Path, kille
     until(lambda: at_work(compiled.engine_folder) == [], f"the end of neighbour {neighbour}")
 
 
-def test_a_second_start_measures_nothing(own_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled = compile_model(residual(own_store.parent.parent.parent))
+def test_a_second_start_measures_nothing(
+    of_residual: Compiled, own_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = of_residual
     machine = paper_machine(1.0, 0.5)
     told: list[str] = []
     first = profile_model(compiled, machine, told.append)
@@ -208,8 +216,9 @@ def test_a_team_is_left_out_where_others_have_its_cores(own_store: Path, tmp_pat
     assert known_costs(compiled, machine, teams=True) is None
 
 
-def test_layers_that_cannot_be_parted_are_one_group(own_store: Path) -> None:
-    compiled = compile_model(residual(own_store.parent.parent.parent))
+@pytest.mark.usefixtures("own_store")
+def test_layers_that_cannot_be_parted_are_one_group(of_residual: Compiled) -> None:
+    compiled = of_residual
     machine = paper_machine(1.0, 0.5)
     raw = profile_model(compiled, machine)
     assert raw.groups == ((0, 0), (1, 2), (3, 3))
@@ -273,8 +282,9 @@ def test_failure_carries_the_childs_last_words(own_store: Path, tmp_path: Path) 
         profile_model(compiled, paper_machine(1.0))
 
 
-def test_more_threads_than_this_host_has(own_store: Path, tmp_path: Path) -> None:
-    compiled = compile_model(residual(tmp_path))
+@pytest.mark.usefixtures("own_store")
+def test_more_threads_than_this_host_has(of_residual: Compiled) -> None:
+    compiled = of_residual
     machine = parse_machine('[[place]]\nname = "big"\ncore_count = 4096\n', name="big", source="big.toml")
     with pytest.raises(BadInput, match=r"big\.toml: place big: threads = 4096: cannot be measured"):
         costs_of(compiled, machine)
@@ -285,8 +295,9 @@ def test_the_cache_is_where_it_is_said_to_be(own_store: Path) -> None:
 
 
 @pytest.mark.skipif(len(usable_cores()) < 2, reason="needs two cores")
-def test_a_team_is_measured_once_and_only_if_asked_for(own_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled = compile_model(residual(own_store.parent.parent.parent))
+@pytest.mark.usefixtures("own_store")
+def test_a_team_is_measured_once_and_only_if_asked_for(of_residual: Compiled, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = of_residual
     machine = paper_machine(1.0, 1.0, 0.5, 1.0)
     jobs: list[CalibrationJob] = []
 

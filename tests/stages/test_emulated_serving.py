@@ -111,6 +111,34 @@ def metric(daemon: DaemonProcess, name: str) -> dict[str, float]:
     return {sample.labels.get("place") or sample.labels["memory"]: sample.value for sample in samples}
 
 
+def test_a_place_says_how_fast_it_is_and_no_frame_beats_its_target(running: DaemonProcess, emulated: Path) -> None:
+    """The first test: every frame so far is its own."""
+    daemon, machine = running, load_machine(str(emulated))
+    daemon.wait_for_workers()
+    serve_one_by_one(daemon, 20)
+    status = daemon.control.status()
+    assert status["machine"]["emulated"] is True
+    assert all(place["emulated"] for place in status["places"])
+    assert len(status["plan"]["stages"]) == 4
+    assert_no_stage_beats_its_target(status, machine)
+    used = {stage["places"][0] for stage in status["plan"]["stages"]}
+    for name in used:
+        answer = daemon.control.call("place_set", place=name, speed=0.01)
+        assert (answer["place"], answer["speed"]) == (name, 0.01)
+    assert all(stage["frames"] >= 20 and stage["service_s"] is None for stage in stages_of(daemon)), "told anew"
+    serve_one_by_one(daemon, 5)
+    assert {place["speed"] for place in daemon.control.status()["places"]} == {0.01}
+    assert_no_stage_beats_its_target(daemon.control.status(), machine)
+    events = [event for event in daemon.control.call("events")["events"] if event["kind"] == "place_speed"]
+    assert [(event["place"], event["speed"]) for event in events] == [(name, 0.01) for name in used]
+    assert metric(daemon, "shisha_place_speed_ratio") == dict.fromkeys(used, 0.01)
+    assert metric(daemon, "shisha_memory_bandwidth_bytes_per_second") == BANDWIDTHS
+    until(
+        lambda: metric(daemon, "shisha_memory_reserved_bytes_total") == reserved_bytes(daemon, machine),
+        "every byte of every frame counted",
+    )
+
+
 def test_speeds_change_while_frames_flow_and_every_answer_is_right(daemon: DaemonProcess, emulated: Path) -> None:
     machine = load_machine(str(emulated))
     with Load(daemon.endpoint) as load:
@@ -121,36 +149,6 @@ def test_speeds_change_while_frames_flow_and_every_answer_is_right(daemon: Daemo
             load.wait_for_answers(50)
     assert_kept(load)
     assert load.results == load.answered
-
-
-def test_a_place_says_how_fast_it_is_and_no_frame_beats_its_target(
-    identity: Path, emulated: Path, tmp_path: Path
-) -> None:
-    machine = load_machine(str(emulated))
-    with DaemonProcess(tmp_path, identity, "--machine", emulated) as daemon:
-        daemon.wait_for_workers()
-        serve_one_by_one(daemon, 20)
-        status = daemon.control.status()
-        assert status["machine"]["emulated"] is True
-        assert all(place["emulated"] for place in status["places"])
-        assert len(status["plan"]["stages"]) == 4
-        assert_no_stage_beats_its_target(status, machine)
-        used = {stage["places"][0] for stage in status["plan"]["stages"]}
-        for name in used:
-            answer = daemon.control.call("place_set", place=name, speed=0.01)
-            assert (answer["place"], answer["speed"]) == (name, 0.01)
-        assert all(stage["frames"] >= 20 and stage["service_s"] is None for stage in stages_of(daemon)), "told anew"
-        serve_one_by_one(daemon, 5)
-        assert {place["speed"] for place in daemon.control.status()["places"]} == {0.01}
-        assert_no_stage_beats_its_target(daemon.control.status(), machine)
-        events = [event for event in daemon.control.call("events")["events"] if event["kind"] == "place_speed"]
-        assert [(event["place"], event["speed"]) for event in events] == [(name, 0.01) for name in used]
-        assert metric(daemon, "shisha_place_speed_ratio") == dict.fromkeys(used, 0.01)
-        assert metric(daemon, "shisha_memory_bandwidth_bytes_per_second") == BANDWIDTHS
-        until(
-            lambda: metric(daemon, "shisha_memory_reserved_bytes_total") == reserved_bytes(daemon, machine),
-            "every byte of every frame counted",
-        )
 
 
 def stages_of(daemon: DaemonProcess) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ import typer
 
 from shisha_rt.cli.layers import layer_table, share_bar, short
 from shisha_rt.cli.options import Dims, Json, Layers, MachineFile, Model, Shapes, parse_sizes, progress, takes
+from shisha_rt.errors import BadInput
 
 if TYPE_CHECKING:
     from shisha_rt.costs.costs import Costs
@@ -31,6 +33,7 @@ class CostsOptions:
     teams: Annotated[
         bool, typer.Option("--teams", help="Also several alike places together, with as many threads.")
     ] = False
+    batches: Annotated[bool, typer.Option("--batches", help="Also runs of four frames, and of eight.")] = False
     as_json: Json = False
 
 
@@ -47,6 +50,7 @@ def costs(asked: CostsOptions) -> None:
       shisha-rt costs zoo:squeezenet
       shisha-rt costs zoo:resnet50 --machine demo --json > COSTS.json
       shisha-rt costs zoo:resnet50 --teams
+      shisha-rt costs zoo:alexnet --batches
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     from shisha_rt.costs.costs_file import costs_object
     from shisha_rt.costs.profiles import DISTURBED
@@ -54,13 +58,16 @@ def costs(asked: CostsOptions) -> None:
     from shisha_rt.machine.config.machine_file import load_machine
     from shisha_rt.measure.costs_of_model import layer_costs
     from shisha_rt.measure.make_ready import make_ready
+    from shisha_rt.measure.profile import MEASURED_BATCHES
     from shisha_rt.model.zoo import resolve_model
 
     sizes = parse_sizes(asked.dim, asked.shape)
     places = load_machine(asked.machine)
     model = resolve_model(asked.model, progress)
     ready = make_ready(model, places, sizes=[sizes], kind=asked.kind, teams=asked.teams, on_progress=progress)
-    measured = layer_costs(ready, progress)
+    if asked.batches and ready.operator_costs:
+        raise BadInput(f"--batches: {places.source} has devices, whose runs of several frames are not measured")
+    measured = layer_costs(ready, progress, MEASURED_BATCHES if asked.batches else ())
     costs_known = measured.costs()
     if measured.others_ratio > DISTURBED:
         print(
@@ -91,7 +98,8 @@ def _print_table(ready: ModelOnMachine, costs_known: Costs) -> None:
     labels = ["\n".join(_label(machine, place) for place in places) for places in columns]
     of_places = [(label, costs_known.time_s[:, places[0]]) for label, places in zip(labels, columns, strict=True)]
     of_teams = [("\n+".join(team.places), team.time_s) for team in costs_known.teams]
-    for header, time_s in (*of_places, *of_teams):
+    of_runs = [(f"{batch.frames} a run", batch.time_s[:, fastest]) for batch in costs_known.batches]
+    for header, time_s in (*of_places, *of_teams, *of_runs):
         table.add_column(f"{header}\nms", f"{float(time_s.sum()) * 1e3:.4g}", justify="right", no_wrap=True)
     table.add_column("share", no_wrap=True)
     table.add_column("moved", justify="right", no_wrap=True)
@@ -101,7 +109,7 @@ def _print_table(ready: ModelOnMachine, costs_known: Costs) -> None:
         table.add_row(
             str(layer.index),
             layer.name,
-            *(f"{time_s[layer.index] * 1e3:.4g}" for _, time_s in (*of_places, *of_teams)),
+            *(_in_ms(float(time_s[layer.index])) for _, time_s in (*of_places, *of_teams, *of_runs)),
             share_bar(float(shown_s[layer.index]), float(shown_s.sum()), float(shown_s.max())),
             short(size_bytes, "B"),
             f"{_OPERATIONS_PER_MAC * layer.macs / size_bytes:.3g}" if size_bytes else "",
@@ -110,6 +118,10 @@ def _print_table(ready: ModelOnMachine, costs_known: Costs) -> None:
     console.print(table)
     for line in _notes(ready):
         console.print(line)
+
+
+def _in_ms(seconds: float) -> str:
+    return "-" if math.isnan(seconds) else f"{seconds * 1e3:.4g}"
 
 
 def _label(machine: Machine, place: int) -> str:

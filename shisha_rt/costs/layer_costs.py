@@ -15,14 +15,14 @@ written them, and that writing is part of its time. At cuts that the engine does
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
 
 from shisha_rt.arrays import Floats
-from shisha_rt.costs.costs import CostLayer, CostPlace, Costs, CostTeam, with_links
+from shisha_rt.costs.costs import CostBatch, CostLayer, CostPlace, Costs, CostTeam, with_links
 from shisha_rt.costs.fit import fit_groups, tilings_of
 from shisha_rt.costs.links import Links
 from shisha_rt.machine.machine import Machine, target_s
@@ -56,7 +56,8 @@ class RawCosts:
 
     `groups` are the spans of layers that can be cut out. `times` is by place: places of one class have the same.
     `teams`: what several places take together, as far as that has been measured. `others_ratio`: the largest part of
-    the cores that others took while something of it was measured.
+    the cores that others took while something of it was measured. `shared_ratio`: by number of frames and place, what
+    each takes that shares such a run, (groups,) as part of what one by itself takes; nan where they cannot.
     """
 
     graph: Graph
@@ -65,6 +66,7 @@ class RawCosts:
     times: Mapping[str, RawTimes]
     teams: Mapping[Team, RawTimes] = field(default_factory=dict)
     others_ratio: float = 0.0
+    shared_ratio: Mapping[int, Mapping[str, Floats]] = field(default_factory=dict)
 
 
 def mean_costs(graph: Graph, layers: tuple[Layer, ...], shapes: Sequence[RawCosts]) -> RawCosts:
@@ -87,6 +89,12 @@ def mean_costs(graph: Graph, layers: tuple[Layer, ...], shapes: Sequence[RawCost
             if all(team in shape.teams for shape in shapes)
         },
         others_ratio=max(shape.others_ratio for shape in shapes),
+        shared_ratio={
+            frames: {
+                place: np.mean([shape.shared_ratio[frames][place] for shape in shapes], axis=0) for place in ratio_of
+            }
+            for frames, ratio_of in first.shared_ratio.items()
+        },
     )
 
 
@@ -124,8 +132,15 @@ class LayerCosts:
         inner = {cut for first, last in self._raw.groups for cut in range(first, last)}
         time_s = np.array([self._layer_times_s(place.name) for place in self._machine.places]).T
         transfer_s = np.array([math.nan if cut in inner else 0.0 for cut in range(len(layers) - 1)])
-        costs = replace(additive(layers, self._machine, time_s, transfer_s), teams=self._teams())
+        costs = additive(layers, self._machine, time_s, transfer_s)
+        costs = replace(costs, teams=self._teams(), batches=tuple(self._batches(time_s)))
         return with_links(costs, self._links)
+
+    def _batches(self, time_s: Floats) -> Iterator[CostBatch]:
+        """A run of several frames is paced by what it takes, as one of a single frame is."""
+        for frames, ratio_of in sorted(self._raw.shared_ratio.items()):
+            ratio = np.array([ratio_of[place.name][self._group_of] for place in self._machine.places]).T
+            yield CostBatch(frames, time_s * ratio)
 
     def _teams(self) -> tuple[CostTeam, ...]:
         """Costs of each team, priced as the only place of a machine."""

@@ -20,11 +20,15 @@ from shisha_rt.placement.placed_costs import PlacedCosts
 from shisha_rt.placement.shard_costs import shard_times
 
 
-def layer_costs(ready: ModelOnMachine, on_progress: Tell | None = None) -> LayerCosts | PlacedCosts:
-    """What layers take on the places; measured first if need be. Raises as `profile_model` does."""
+def layer_costs(
+    ready: ModelOnMachine, on_progress: Tell | None = None, batches: Sequence[int] = ()
+) -> LayerCosts | PlacedCosts:
+    """What layers take on the places; measured first if need be. `batches`, and what it raises: see `profile_model`."""
     if ready.operator_costs:
         return _placed_costs(ready)
-    raw = profile_model(ready.compiled, ready.machine, on_progress, teams=ready.teams, remote=ready.remote)
+    raw = profile_model(
+        ready.compiled, ready.machine, on_progress, teams=ready.teams, remote=ready.remote, batches=batches
+    )
     return LayerCosts(raw, ready.machine, _links(ready))
 
 

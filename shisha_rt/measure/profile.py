@@ -15,12 +15,16 @@ of them, nothing is kept, and the next start tries again.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
+import numpy as np
+
+from shisha_rt.arrays import Floats
 from shisha_rt.cache import cache_folder
 from shisha_rt.costs.fingerprint import fingerprint, fingerprint_within
 from shisha_rt.costs.fit import fit_groups, spans_to_measure
@@ -34,6 +38,7 @@ from shisha_rt.measure.place_class import PlaceClass, class_of
 from shisha_rt.measure.profile_store import FILE_NAME, ProfileStore
 from shisha_rt.measure.sitting import known_or_measured, measure
 from shisha_rt.messages.calibration import Calibrated, CalibrationJob, SpanTime
+from shisha_rt.model.batches import why_not_together
 from shisha_rt.model.spans import Span, groups_of
 from shisha_rt.plan.plan import Team
 
@@ -41,6 +46,9 @@ Tell = Callable[[str], None]
 Settings: TypeAlias = Mapping[str, Setting]
 """Of places on other hosts, what their times depend on."""
 NOWHERE_ELSE: Final[Settings] = MappingProxyType({})
+MEASURED_BATCHES: Final = (4, 8)
+"""Numbers of frames for which runs are measured."""
+_NOTHING_SHARED: Final[Mapping[int, Mapping[Setting, dict[Span, Profile]]]] = MappingProxyType({})
 
 
 def profile_model(
@@ -52,6 +60,7 @@ def profile_model(
     beside: int = 0,
     renew: bool = False,
     remote: Settings = NOWHERE_ELSE,
+    batches: Sequence[int] = (),
 ) -> RawCosts:
     """The raw costs of a model on a machine's places, and teams; takes seconds where something has to be measured.
 
@@ -59,7 +68,8 @@ def profile_model(
     A place of another host, or on paper, is measured on cores of this one. `beside`: the daemon (its pid) that
     serves frames there meanwhile, so that teams may be left out. `renew`: what was measured while others had the cores
     is measured again. `remote`: of places on other hosts that are there; what they take has been measured on
-    those (see `ready_there`). Raises BadInput where this host has too few for its threads, and Failure where a
+    those (see `ready_there`). `batches`: numbers of frames for which it is measured, too, what they take that share a
+    run, on places of this host. Raises BadInput where this host has too few for its threads, and Failure where a
     calibration fails.
     """
     tell = on_progress or (lambda _: None)
@@ -73,7 +83,17 @@ def profile_model(
             place_class.setting: _profiles(compiled, store, beside_daemon(place_class), wanted.spans, tell, renew=renew)
             for place_class in wanted.first_of_each()
         }
-        return wanted.costs(profiles_of)
+        shared = {
+            frames: {
+                place_class.setting: _profiles(
+                    compiled, store, beside_daemon(place_class), signed, tell, renew=renew, frames=frames
+                )
+                for place_class in wanted.first_of_single()
+            }
+            for frames in batches
+            if (signed := wanted.spans_of_many(frames))
+        }
+        return wanted.costs(profiles_of, shared)
 
     with ProfileStore(cache_folder() / FILE_NAME) as store:
         return mean_costs(
@@ -119,8 +139,36 @@ class _Wanted:
             place_classes.setdefault(place.setting, place)
         return place_classes.values()
 
-    def costs(self, profiles_of: Mapping[Setting, dict[Span, Profile]]) -> RawCosts:
-        """From what was found in each class; a team of which nothing was is left out."""
+    def first_of_single(self) -> Iterable[PlaceClass]:
+        """One of each class of places of this host, without teams."""
+        return {place.setting: place for place in self._places.values() if place.cores}.values()
+
+    def spans_of_many(self, frames: int) -> dict[Span, str]:
+        """The groups of layers that compute several frames in one run, with fingerprints of runs of so many."""
+        index = self._compiled.index
+        return {
+            group: fingerprint_within(self.spans[group], f"{frames} frames")
+            for group in self._groups
+            if index.mixing and not why_not_together((group,), index.mixing, index.tied)
+        }
+
+    def costs(
+        self,
+        profiles_of: Mapping[Setting, dict[Span, Profile]],
+        shared: Mapping[int, Mapping[Setting, dict[Span, Profile]]] = _NOTHING_SHARED,
+    ) -> RawCosts:
+        """From what was found in each class; a team of which nothing was is left out. `shared`: by number of frames."""
+
+        def ratio(place: PlaceClass, frames: int) -> Floats:
+            """What layers take by themselves, they are held against: neither is part of a longer run."""
+            alone, together = profiles_of[place.setting], shared[frames].get(place.setting, {})
+            return np.array(
+                [
+                    together[group].cpu_s / frames / alone[group].cpu_s if group in together else math.nan
+                    for group in self._groups
+                ]
+            )
+
         times = {
             setting: _fitted(self._groups, setting, profiles) for setting, profiles in profiles_of.items() if profiles
         }
@@ -137,6 +185,9 @@ class _Wanted:
             others_ratio=max(
                 profile.others_ratio for profiles in profiles_of.values() for profile in profiles.values()
             ),
+            shared_ratio={
+                frames: {name: ratio(place, frames) for name, place in self._places.items()} for frames in shared
+            },
         )
 
 
@@ -167,7 +218,14 @@ def _fitted(groups: Sequence[Span], setting: Setting, profiles: dict[Span, Profi
 
 
 def _profiles(
-    compiled: Compiled, store: ProfileStore, place_class: PlaceClass, spans: dict[Span, str], tell: Tell, *, renew: bool
+    compiled: Compiled,
+    store: ProfileStore,
+    place_class: PlaceClass,
+    spans: dict[Span, str],
+    tell: Tell,
+    *,
+    renew: bool,
+    frames: int = 1,
 ) -> dict[Span, Profile]:
     """A profile for each span; measures those that the store does not know, and with `renew` disturbed ones.
 
@@ -190,8 +248,9 @@ def _profiles(
                 f"{compiled.model.name} has not been measured on the hosts that have {place_class.setting.processor}",
                 Error.COSTS_MISSING,
             )
-        job = job_of(compiled, place_class, list(unknown.values()))
+        job = job_of(compiled, place_class, list(unknown.values()), frames)
         subject = f"the layers of {compiled.model.name}"
+        subject += f" with {frames} frames in a run" if frames > 1 else ""
         measured = measure(subject, "stages.jobs.calibrate", job, Calibrated, tell)
         profiles = [profile_of(time, measured.others_ratio) for time in measured.times]
         if profiles:
@@ -216,7 +275,7 @@ def profile_of(time: SpanTime, others_ratio: float = 0.0) -> Profile:
     return Profile(*times_s, time.spread_s, time.runs, time.moved_bytes, others_ratio)
 
 
-def job_of(compiled: Compiled, place_class: PlaceClass, spans: Sequence[Span]) -> CalibrationJob:
+def job_of(compiled: Compiled, place_class: PlaceClass, spans: Sequence[Span], frames: int = 1) -> CalibrationJob:
     """What is asked of a calibration."""
     return place_class.job(
         CalibrationJob,
@@ -224,4 +283,5 @@ def job_of(compiled: Compiled, place_class: PlaceClass, spans: Sequence[Span]) -
         spans=tuple(spans),
         undisturbed=place_class.undisturbed,
         family=place_class.family,
+        frames=frames,
     )

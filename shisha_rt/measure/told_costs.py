@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -30,19 +31,27 @@ def told_costs(
 ) -> Costs:
     """The stored costs in the time of measurements, from which the stretching has been taken out.
 
-    `splits`: how layers may be split there; `shard_times`: what shards take, where that is known.
+    `splits`: how layers may be split there; `shard_times`: what shards take, where that is known. What frames take that
+    share a run is left out: how full runs are no window over single frames says, so plans with them are compared as a
+    whole, by the answers that come.
     """
     costs = stored.costs()
     teams = tuple(replace(team, time_s=team.time_s / time_scale) for team in costs.teams)
     shares = {key: shard_time.stretched(1 / time_scale) for key, shard_time in (shard_times or {}).items()}
     ways = SplitCosts(tuple(splits), SHARD_S / time_scale, shard_times=shares)
-    return replace(costs, time_s=costs.time_s / time_scale, teams=teams, splits=ways)
+    return replace(costs, time_s=costs.time_s / time_scale, teams=teams, splits=ways, batches=())
 
 
 def plans_by_costs(
-    costs: Costs, machine: Machine, replicate: bool, objectives: Iterable[Objective] = OBJECTIVES
+    costs: Costs,
+    machine: Machine,
+    replicate: bool,
+    objectives: Iterable[Objective] = OBJECTIVES,
+    run_s: float = math.inf,
 ) -> dict[Objective, Plan]:
     """The best for each objective; on machines of very many places the best that is found in a moment.
+
+    `run_s`: no run of several frames takes longer.
 
     Spare places of `machine` are not planned with.
 
@@ -50,11 +59,11 @@ def plans_by_costs(
     """
     if machine.spare:
         costs = among(costs, [place.name for place in machine.usual], [1.0] * len(machine.usual))
-    plans = {objective: _plan_by_costs(costs, replicate, objective) for objective in objectives}
+    plans = {objective: _plan_by_costs(costs, replicate, objective, run_s) for objective in objectives}
     return {objective: plan for objective, plan in plans.items() if plan is not None}
 
 
-def _plan_by_costs(costs: Costs, replicate: bool, objective: Objective) -> Plan | None:
+def _plan_by_costs(costs: Costs, replicate: bool, objective: Objective, run_s: float) -> Plan | None:
     until_s = time.monotonic() + _PLANNING_S
-    goal = Goal(replicate, objective, should_stop=lambda: time.monotonic() >= until_s)
+    goal = Goal(replicate, objective, run_s=run_s, should_stop=lambda: time.monotonic() >= until_s)
     return plan_that_fits(costs, goal).plan

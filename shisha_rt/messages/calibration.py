@@ -38,10 +38,11 @@ class BesideJob(MeasuringJob, frozen=True, kw_only=True):
 
 
 class CalibrationJob(BesideJob, frozen=True, kw_only=True):
-    """Measure `spans` (first and last layer, inclusive) of the model in `engine_folder`."""
+    """Measure `spans` (first and last layer, inclusive) of the model in `engine_folder`, runs of so many `frames`."""
 
     engine_folder: str
     spans: tuple[tuple[int, int], ...]
+    frames: int = 1
 
 
 class NeighbourJob(msgspec.Struct, frozen=True):

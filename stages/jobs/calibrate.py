@@ -17,7 +17,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -36,7 +36,7 @@ from shisha_rt.model.spans import groups_of
 from shisha_rt.process.arena import Arena
 from shisha_rt.process.layout import layout_of
 from stages.engines.device_session import load_engines
-from stages.engines.onnxruntime.segment import OptimisedModel
+from stages.engines.onnxruntime.segment import OptimisedModel, SegmentOfMany
 from stages.engines.session import CpuClock, Threads
 from stages.jobs.neighbour import neighbours
 
@@ -73,16 +73,34 @@ def calibrate(job: CalibrationJob, tell: Callable[[Progress], None]) -> Calibrat
         model = OptimisedModel(Path(job.engine_folder), index)
         _run_through(model, index, arena)
         threads = Threads(job.threads, job.cores if job.lead else ())
-        segments = [model.segment((span,), threads) for span in job.spans]
         # With one thread the engine computes in ours; more are its own, and nothing else runs in this process.
         cpu_clock = time.thread_time if job.threads == 1 else time.process_time
-        timers = [Timer(partial(segment.run, arena, _SLOT), segment.frame_bytes, cpu_clock) for segment in segments]
+        if job.frames == 1:
+            segments = [model.segment((span,), threads) for span in job.spans]
+            timers = [Timer(partial(segment.run, arena, _SLOT), segment.frame_bytes, cpu_clock) for segment in segments]
+        else:
+            runs = [model.segment_of_many((span,), threads) for span in job.spans]
+            timers = [_timer_of_many(segment, arena, model.batch_axes, job.frames, cpu_clock) for segment in runs]
         before = cpu_use(job)
         given_up = not run_rounds([timer.run for timer in timers], job, tell, Waiting() if job.undisturbed else None)
         times = () if given_up else tuple(timer.result() for timer in timers)
         return Calibrated(times, cpu_use(job).others_ratio(before))
     finally:
         arena.close()
+
+
+def _timer_of_many(
+    segment: SegmentOfMany, arena: Arena, axes: Mapping[str, int], frames: int, cpu_clock: CpuClock
+) -> Timer:
+    """Of runs on memory of their own, in which each of the frames is the one in the slot."""
+    ends = (*segment.inputs, *segment.outputs)
+    arrays = {
+        spec.name: np.concatenate([arena.view(_SLOT, arena.layout.regions[spec.name])] * frames, axes[spec.name])
+        for spec in ends
+    }
+    go = segment.go_on(arrays)
+    moved_bytes = segment.weight_bytes + frames * sum(spec.size_bytes for spec in ends)
+    return Timer(lambda: (go(cpu_clock), arrays), moved_bytes, cpu_clock)  # which keeps the arrays
 
 
 def cpu_use(job: BesideJob) -> CpuReading:

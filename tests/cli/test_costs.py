@@ -57,6 +57,22 @@ def test_a_second_time_prints_the_same(run: Run, tiny_model: Path, machine: Path
     assert run("costs", tiny_model, "--machine", machine, "--json").out == first.out
 
 
+def test_frames_that_share_a_run(run: Run, tiny_model: Path, machine: Path, tmp_path: Path) -> None:
+    ran = run("costs", tiny_model, "--machine", machine, "--batches", "--json")
+    assert ran.status == 0
+    assert [batch["frames"] for batch in ran.object["batches"]] == [4, 8]
+    for batch in ran.object["batches"]:
+        assert all(0 < fast_s < slow_s == slow2_s for fast_s, slow_s, slow2_s in batch["time_s"])
+    file = tmp_path / "COSTS.json"
+    file.write_text(ran.out)
+    planned = run("plan", "--costs", file, "--strategy", "exact", "--json").object
+    assert planned["outcome"] == "optimal"
+    assert {stage.get("batch", 1) for stage in planned["stages"]} <= {1, 4, 8}
+    table = run("costs", tiny_model, "--machine", machine, "--batches").out
+    assert "4 a run" in table
+    assert "8 a run" in table
+
+
 @pytest.mark.skipif(len(usable_cores()) < 2, reason="needs two cores")
 def test_teams_only_if_asked_for(run: Run, tiny_model: Path, tmp_path: Path) -> None:
     machine = tmp_path / "alike.toml"

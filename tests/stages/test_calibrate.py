@@ -130,6 +130,18 @@ def test_a_run_moves_what_the_cleaned_graph_says() -> None:
         assert time.moved_bytes == pytest.approx(expected, rel=0.01), (first, last)
 
 
+def test_runs_of_several_frames() -> None:
+    compiled = compile_model(zoo_path("squeezenet"))
+    last = len(compiled.layers) - 1
+    job = job_of(compiled, [(0, last), (last, last)])
+    (*_, one), (*_, four) = calibrate(job), calibrate(msgspec.structs.replace(job, frames=4))
+    assert isinstance(one, Calibrated)
+    assert isinstance(four, Calibrated)
+    for single, run in zip(one.times, four.times, strict=True):
+        assert run.cpu_s > single.cpu_s
+        assert run.moved_bytes > single.moved_bytes
+
+
 @pytest.mark.skipif(len(usable_cores()) < 2, reason="needs two cores")
 def test_two_threads() -> None:
     compiled = compile_model(zoo_path("squeezenet"))
@@ -158,17 +170,19 @@ def at_work(folder: Path) -> list[int]:
 @pytest.mark.parametrize("killed", [False, True])
 def test_neighbours_are_at_work_meanwhile_and_never_longer(of_residual: Compiled, killed: bool) -> None:
     compiled = of_residual
-    rounds = 1_000_000 if killed else 3000  # no pipe holds the lines of so many: it goes on while one looks
+    budget_s = 60.0 if killed else 2.0
     job = job_of(compiled, [(0, 0)])
-    job = msgspec.structs.replace(job, neighbours=usable_cores()[1:2], budget_s=60.0, max_rounds=rounds)
+    job = msgspec.structs.replace(job, neighbours=usable_cores()[1:2], budget_s=budget_s, max_rounds=1 << 40)
     command = [sys.executable, "-m", "stages.jobs.calibrate", msgspec.json.encode(job).decode()]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         assert isinstance(decode(child.stdout.readline()), Progress)
+        child.send_signal(signal.SIGSTOP)  # it is not to end while one looks
         (neighbour,) = at_work(compiled.engine_folder)
         if killed:
             child.kill()
         else:
+            child.send_signal(signal.SIGCONT)
             assert isinstance(decode(child.stdout.readlines()[-1]), Calibrated)
     until(lambda: at_work(compiled.engine_folder) == [], f"the end of neighbour {neighbour}")
 
@@ -189,6 +203,30 @@ def test_a_second_start_measures_nothing(
     assert told == []
     np.testing.assert_array_equal(first.times["p1"].cpu_s, second.times["p1"].cpu_s)
     assert first.times["p0"] is first.times["p1"]  # one class of places, measured once
+
+
+def test_what_frames_take_that_share_a_run(own_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a network whose last layer mixes frames."""
+    compiled, machine = compile_model(mixing_at_the_end(tmp_path)), paper_machine(1.0, 0.5)
+    costs = LayerCosts(profile_model(compiled, machine, batches=(4, 8)), machine).costs()
+    assert [batch.frames for batch in costs.batches] == [4, 8]
+    for batch in costs.batches:
+        assert np.isnan(batch.time_s).tolist() == [[False, False], [True, True]]
+        np.testing.assert_allclose(batch.time_s[0, 1] / costs.time_s[0, 1], batch.time_s[0, 0] / costs.time_s[0, 0])
+    monkeypatch.setattr(profile, "measure", None)  # whoever calls it fails
+    again = LayerCosts(profile_model(compiled, machine, batches=(4, 8)), machine).costs()
+    np.testing.assert_array_equal(again.batches[1].time_s, costs.batches[1].time_s)
+    assert LayerCosts(profile_model(compiled, machine), machine).costs().batches == ()
+
+
+def mixing_at_the_end(folder: Path) -> Path:
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], name="conv"),
+        helper.make_node("Conv", ["a", "w"], ["b"], name="mixed"),
+        helper.make_node("ReduceMean", ["b"], ["y"], name="mean", axes=[0], keepdims=1),
+    ]
+    shape = (1, 16, 4, 4)
+    return write(network(nodes, {"x": shape}, {"y": shape}, {"w": weight(16, 16, 1, 1)}), folder)
 
 
 def test_known_costs_are_those_that_were_measured(own_store: Path, tmp_path: Path) -> None:

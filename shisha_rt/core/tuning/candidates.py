@@ -43,8 +43,8 @@ def candidates(
 
     `engines`: those that may be used. One is left out that took far longer than another for the whole network, on as
     many threads, while nobody disturbed them, and one whose own form of the weights there is no memory for. Copies
-    whose runs have several frames are among them where a trial took less for each; not where a run, and one before it,
-    would take longer than the target.
+    whose runs have several frames are among them where a trial took less for each, and a run is not too long for the
+    target.
     """
     whole = []
     machine, tried, further = choice.machine, choice.tried, choice.by_costs.get(objective)
@@ -70,7 +70,7 @@ def candidates(
                     for batch in _BATCHES
                     if batch <= choice.most_batch
                     and trial.batched_s < math.inf
-                    and 2 * batch * trial.batched_s <= choice.target_s
+                    and batch * trial.batched_s <= choice.most_run_s
                 ]
     whole.sort(key=lambda candidate: candidate.predicted_s)
     if further is not None and all(candidate.plan != further for candidate in whole):

@@ -113,6 +113,11 @@ class Choice:
         return len(self._weights)
 
     @property
+    def most_run_s(self) -> float:
+        """How long a run of several frames may take: a frame may have to wait for one before its own."""
+        return self.target_s / 2
+
+    @property
     def most_batch(self) -> int:
         """The most frames of one run."""
         return self._rules.most_batch

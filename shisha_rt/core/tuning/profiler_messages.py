@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final, TypeAlias
 
 import msgspec
@@ -23,7 +24,8 @@ class ProfileModel(msgspec.Struct, frozen=True, array_like=True, tag=True):
     `teams`: what several places take together, too. `remote` and `far`: of places on other hosts, what their
     times depend on, and their links. `replicate`: plans may have copies and teams. `spare`: places that are not up.
     `renew`: what was measured while others had the cores is measured again. `engines`: each that is installed is tried
-    on the whole network first.
+    on the whole network first. `most_batch`: the most frames of a run, each of which may take `run_s` at most; it is
+    measured what layers take in runs of several where the whole network was quicker in some.
     """
 
     name: str
@@ -40,6 +42,8 @@ class ProfileModel(msgspec.Struct, frozen=True, array_like=True, tag=True):
     spare: frozenset[str] = frozenset()
     renew: bool = False
     engines: bool = False
+    most_batch: int = 1
+    run_s: float = math.inf
 
     @property
     def machine(self) -> Machine:

@@ -99,6 +99,8 @@ class Children:
             machine.spare.union(down),
             renew,
             choice.tries_engines,
+            choice.most_batch,
+            choice.most_run_s,
         )
         line = fm.TO_PROFILER, fm.FROM_PROFILER
         try:

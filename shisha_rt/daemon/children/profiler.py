@@ -13,6 +13,8 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +23,7 @@ import msgspec
 from shisha_rt.core.tuning import profiler_messages as fm
 from shisha_rt.core.tuning.tuner_messages import StoredCosts
 from shisha_rt.costs.costs_file import costs_object
+from shisha_rt.costs.engine_trials import WORTH_A_BATCH
 from shisha_rt.costs.layer_costs import LayerCosts
 from shisha_rt.costs.links import Links
 from shisha_rt.errors import BadInput, Failure
@@ -28,7 +31,7 @@ from shisha_rt.measure.compile import read_compiled
 from shisha_rt.measure.compiled import Compiled
 from shisha_rt.measure.cost_tensors import cost_tensors
 from shisha_rt.measure.engines import engines_tried
-from shisha_rt.measure.profile import profile_model, teams_to_measure
+from shisha_rt.measure.profile import MEASURED_BATCHES, profile_model, teams_to_measure
 from shisha_rt.measure.shapes import as_one
 from shisha_rt.measure.told_costs import plans_by_costs, told_costs
 from shisha_rt.plan.form import brief
@@ -43,10 +46,14 @@ def main(arguments: list[str]) -> int:
     asked = fm.TO_PROFILER.decode(channel.wait())
     try:
         compiled = as_one([read_compiled(asked.name, *map(Path, folders)) for folders in asked.folders])
+        batches: tuple[int, ...] = ()
         if asked.engines:
             tried = engines_tried(compiled, asked.machine, _tell, beside=os.getppid(), renew=asked.renew)
             channel.send(fm.FROM_PROFILER.encode(fm.EnginesCompared(tried)))
-        answer: fm.FromProfiler = _profiled(asked, compiled)
+            trial = tried.of("onnxruntime")
+            if trial is not None and trial.gain_of_batches >= WORTH_A_BATCH:
+                batches = tuple(frames for frames in MEASURED_BATCHES if frames <= asked.most_batch)
+        answer: fm.FromProfiler = _profiled(asked, compiled, batches)
     except (BadInput, Failure) as error:
         answer = fm.NotProfiled(" ".join(str(error).split()))
     channel.send(fm.FROM_PROFILER.encode(answer))
@@ -54,19 +61,29 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _profiled(asked: fm.ProfileModel, compiled: Compiled) -> fm.ModelProfiled:
+def _profiled(asked: fm.ProfileModel, compiled: Compiled, batches: Sequence[int]) -> fm.ModelProfiled:
     """Raises as `profile_model` does."""
     started_s = time.monotonic()
     machine = asked.machine
     raw = profile_model(
-        compiled, machine, _tell, teams=asked.teams, beside=os.getppid(), renew=asked.renew, remote=asked.remote
+        compiled,
+        machine,
+        _tell,
+        teams=asked.teams,
+        beside=os.getppid(),
+        renew=asked.renew,
+        remote=asked.remote,
+        batches=batches,
     )
     splits = compiled.index.splits if len(asked.folders) == 1 else ()
     links = Links(cost_tensors(compiled.index), asked.far) if asked.far else None
-    costs = told_costs(LayerCosts(raw, machine, links), machine.time_scale, splits)
+    stored = LayerCosts(raw, machine, links)
+    costs = told_costs(stored, machine.time_scale, splits)
+    with_batches = replace(costs, batches=stored.costs().batches) if machine.time_scale == 1 else costs
+    plans = plans_by_costs(with_batches, machine, asked.replicate, run_s=asked.run_s)
     return fm.ModelProfiled(
         StoredCosts(msgspec.json.encode(costs_object(costs)), compiled.needs),
-        tuple((objective, brief(plan)) for objective, plan in plans_by_costs(costs, machine, asked.replicate).items()),
+        tuple((objective, brief(plan)) for objective, plan in plans.items()),
         time.monotonic() - started_s,
         len(teams_to_measure(machine)) - len(raw.teams) if asked.teams else 0,
         raw.others_ratio,

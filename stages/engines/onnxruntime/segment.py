@@ -80,13 +80,14 @@ class OptimisedModel:
 
 
 class SegmentOfMany:
-    """A built stage on arrays of several frames."""
+    """A built stage on arrays of several frames. `weight_bytes`: of its weights."""
 
     def __init__(
         self, session: ort.InferenceSession, inputs: list[TensorSpec], outputs: list[TensorSpec], weight_bytes: int
     ) -> None:
         self.inputs = inputs
         self.outputs = outputs
+        self.weight_bytes = weight_bytes
         self._session = session
 
     def go_on(self, arrays: Mapping[str, Array]) -> Callable[[CpuClock], tuple[float, ...]]:

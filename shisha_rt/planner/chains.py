@@ -66,7 +66,11 @@ class SharedStage(NamedTuple):
 
 
 class Runs(NamedTuple):
-    """The stages whose runs have so many `frames`: what each takes for a frame, as `Chains` has it."""
+    """What stages take for a frame whose runs have so many `frames`.
+
+    `busy_s` (teams, positions, positions): of each kind of team, seconds. `rates`, for each kind (places + 1,
+    positions, positions): frames a second of so many places; empty without copies. `period_s`: as in `Chains`.
+    """
 
     frames: int
     busy_s: Floats
@@ -78,11 +82,11 @@ class Runs(NamedTuple):
 class Chains:
     """A space of plans. `counts` (kinds,): the places that there are.
 
-    `seconds`: what each kind of team takes. `rates`, for each kind (places + 1, positions, positions): frames a second
-    of so many places. `shares` (shares, kinds), and `before` (shares, kinds): the share with a place less of a kind, or
-    else the number of shares. `period_s` (shares, positions, positions): seconds a frame, from a begin (last axis) to
-    an end. `grows`: whether a longer stage never takes less, which links do not grant. `runs`: of frames by themselves,
-    and of as many as may share a run; a stage's period is the least of them.
+    `seconds`: what each kind of team takes for a frame by itself. `shares` (shares, kinds), and `before` (shares,
+    kinds): the share with a place less of a kind, or else the number of shares. `period_s` (shares, positions,
+    positions): seconds a frame, from a begin (last axis) to an end. `grows`: whether a longer stage never takes less,
+    which links do not grant. `runs`: of frames by themselves, and of as many as may share a run; a stage's period is
+    the least of them.
     """
 
     model: StageCosts
@@ -91,12 +95,16 @@ class Chains:
     replicate: bool
     teams: tuple[TeamKind, ...]
     seconds: StageSeconds
-    rates: tuple[Floats, ...]
     shares: Ints
     before: Ints
     period_s: Floats
     grows: bool
     runs: tuple[Runs, ...]
+
+    @property
+    def rates(self) -> tuple[Floats, ...]:
+        """Of frames by themselves."""
+        return self.runs[0].rates
 
     @property
     def is_mixed(self) -> bool:
@@ -238,7 +246,6 @@ def chains(
         replicate=goal.replicate,
         teams=teams,
         seconds=seconds,
-        rates=each[0].rates,
         shares=shares,
         before=_before(shares),
         period_s=reduce(np.minimum, (one.period_s for one in each)),

@@ -131,9 +131,9 @@ class Compared:
         lines = [f"{self.model} on {len(self.cores)} core{'s' * (len(self.cores) != 1)}, medians of rounds (and range)"]
         lines.append(f"{'':{width}}  {'frames/s':>24}  {'one frame by itself':>24}")
         for side in measured:
-            rate = f"{_rate(side):.4g} ({_range(side.rates_fps)})"
+            rate = f"{_short(_rate(side))} ({_range(side.rates_fps)})"
             latencies_ms = [1e3 * latency_s for latency_s in side.latencies_s]
-            latency = f"{statistics.median(latencies_ms):.3g} ms ({_range(latencies_ms)})"
+            latency = f"{_short(statistics.median(latencies_ms))} ms ({_range(latencies_ms)})"
             lines.append(f"{side.name:{width}}  {rate:>24}  {latency:>24}")
         lines += [f"{side.name:{width}}  left out: {side.reason}" for side in self.sides if side.reason]
         return "\n".join([*lines, "", *self._verdict(), *self._doubt()])
@@ -197,4 +197,9 @@ def _median(values: Sequence[float]) -> float | None:
 
 
 def _range(values: Sequence[float]) -> str:
-    return f"{min(values):.3g} to {max(values):.3g}"
+    return f"{_short(min(values))} to {_short(max(values))}"
+
+
+def _short(value: float) -> str:
+    """Three digits, or all that stand before the point: no exponent."""
+    return f"{value:.0f}" if value >= 99.95 else f"{value:#.3g}"

@@ -51,7 +51,7 @@ def test_the_table_has_the_fastest_first_and_what_was_left_out_last() -> None:
     lines = compared((70.0, 60.0, 80.0)).in_words().splitlines()
     assert lines[0] == says("m on 2 cores, medians of …")
     assert [line.partition("  ")[0] for line in lines[2:6]] == [THREADS, DAEMON, COPIES, THROUGHPUT]
-    assert lines[2].endswith(" 11 ms (10 to 12)")
+    assert lines[2].endswith(" 11.0 ms (10.0 to 12.0)")
     assert lines[5].endswith("left out: not installed")
 
 
@@ -62,6 +62,10 @@ def test_a_daemon_that_is_still_tuned_is_told_of() -> None:
 def test_a_machine_that_others_use_is_told_of() -> None:
     in_words = compared((120.0, 110.0, 130.0), others_ratio=0.43).in_words()
     assert in_words.splitlines()[-1] == says("other programs had 43% of the cores meanwhile: …")
+
+
+def test_figures_have_no_exponent() -> None:
+    assert compared((1234.5, 12345.6, 99.96)).in_words().splitlines()[2].split()[1:4] == ["1234", "(100", "to"]
 
 
 def test_as_an_object() -> None:

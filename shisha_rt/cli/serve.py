@@ -18,7 +18,7 @@ import typer
 from shisha_rt.cli.completion import offer, offer_machines, offer_models
 from shisha_rt.cli.options import Dims, Groups, ManyShapes, parse_dims, parse_shapes, progress
 from shisha_rt.daemon.settings import Settings, check_built, check_cluster, engine_of, read_settings, setting_keys
-from shisha_rt.endpoint import default_endpoint
+from shisha_rt.endpoint import submit_command
 from shisha_rt.process.parent import sigterm_ends_a_start
 
 if TYPE_CHECKING:
@@ -126,9 +126,8 @@ def _told_of(web: Web) -> dict[str, list[str]]:
 
 def _what_next(endpoint: str, urls: Sequence[str]) -> str:
     """For whoever looks at a terminal: what can be done with a daemon that is ready."""
-    send = "shisha-rt submit" + ("" if endpoint == default_endpoint() else f" --endpoint {endpoint}")
     page = ", ".join(f"{url}/" for url in urls) or "none; --http 8000 has one at http://127.0.0.1:8000/"
-    return f"ready\n  page  {page}\n  send  {send} --frames 1000\n  stop  Ctrl-C"
+    return f"ready\n  page  {page}\n  send  {submit_command(endpoint)}\n  stop  Ctrl-C"
 
 
 class _StartProgress:

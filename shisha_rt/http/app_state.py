@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from shisha_rt.client import AsyncClient
 from shisha_rt.daemon.front.http_messages import HttpCounted, Keys, ServeHttp
+from shisha_rt.endpoint import submit_command
 from shisha_rt.http.page.sessions import Sessions
 from shisha_rt.http.page.watching import Watching
 from shisha_rt.protocol.access import AccessList, Permission
@@ -42,7 +43,7 @@ class AppState:
         self.ending = asyncio.Event()
         self.users_changed = asyncio.Event()
         self.sessions = Sessions()
-        self.watching = Watching(self.client)
+        self.watching = Watching(self.client, submit_command(settings.endpoint))
         self._watchings: dict[str, Watching] = {}
         self._watchers: asyncio.TaskGroup | None = None
         self._by_status: Counter[int] = Counter()
@@ -76,7 +77,9 @@ class AppState:
         watching = self._watchings.get(model)
         if watching is None:
             assert self._watchers is not None
-            watching = self._watchings[model] = Watching(self.client_of({"model": model}))
+            watching = self._watchings[model] = Watching(
+                self.client_of({"model": model}), submit_command(self.settings.endpoint, model)
+            )
             self._watchers.create_task(watching.run())
         return watching
 

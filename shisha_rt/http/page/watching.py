@@ -40,9 +40,10 @@ class Watching:
 
     `status`: the last one as JSON with what is drawn of it, and `statuses` how many there have been; `events`: the
     number of each and its JSON, of the daemon `instance`; `trouble`: why it does not answer, or None.
+    `send`: the command that sends frames, for whoever has none yet.
     """
 
-    def __init__(self, client: Asked) -> None:
+    def __init__(self, client: Asked, send: str) -> None:
         self.history = History()
         self.status = b""
         self.statuses = 0
@@ -50,6 +51,7 @@ class Watching:
         self.instance: str | None = None
         self.trouble: str | None = None
         self._client = client
+        self._send = send
         self._said: dict[str, Any] = {}
         self._next_event = 0
         self._feeds = 0
@@ -123,7 +125,7 @@ class Watching:
         said = {**status, "uptime_s": 0}
         if said != self._said:
             self._said = said
-            self.status = msgspec.json.encode({"status": status, "drawn": drawn(status)})
+            self.status = msgspec.json.encode({"status": status, "drawn": drawn(status) | {"send": self._send}})
             self.statuses += 1
         self._found()
 

@@ -309,3 +309,14 @@ def test_on_a_phone(tmp_path: Path, browser: Browser) -> None:
         no_wider_than_the_window(page)
         heights = "[...document.querySelectorAll('button, select, input')].map((one) => one.offsetHeight)"
         assert all(height == 0 or height >= 32 for height in page.evaluate(heights))
+
+
+def test_whoever_has_sent_nothing_is_told_how(tmp_path: Path, browser: Browser) -> None:
+    with serve(tmp_path) as daemon, a_page(browser, width=360) as page:
+        page.goto(daemon.http[0])
+        expect(page.locator(".terminal code")).to_have_text(
+            f"shisha-rt submit --endpoint {daemon.endpoint} --frames 1000"
+        )
+        no_wider_than_the_window(page)
+        with SteadyLoad(daemon.endpoint, 4):
+            expect(page.locator(".terminal").first).to_contain_text("frames in")

@@ -15,7 +15,7 @@ from shisha_rt.http.page import watching as watchings
 from shisha_rt.http.page.feed import Cursor, Feed
 from shisha_rt.http.page.watching import Watching
 from tests.cli.statuses import FORK, FORK_S, status_of
-from tests.http.page.told import Told
+from tests.http.page.told import SEND, Told
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def numbers(told: list[tuple[str, Any, str]]) -> list[int]:
 
 def test_each_reader_gets_all_that_is_new_to_it(daemon: Told) -> None:
     async def run() -> None:
-        watching = Watching(daemon)
+        watching = Watching(daemon, SEND)
         watching.opened()
         task = asyncio.create_task(watching.run())
         daemon.happened(450)
@@ -59,6 +59,7 @@ def test_each_reader_gets_all_that_is_new_to_it(daemon: Told) -> None:
         (status,) = (data for name, data, _ in told if name == "status")
         assert status["status"]["plan"] == daemon.status["plan"]
         assert [stage["after"] for stage in status["drawn"]["stages"]] == ["input", "after 0", "after 0", "after 1, 2"]
+        assert status["drawn"]["send"] == SEND
         assert numbers(told) == list(range(450))
         last = told[-1][2]
         assert parsed(cursor.cut()) == []
@@ -77,7 +78,7 @@ def test_each_reader_gets_all_that_is_new_to_it(daemon: Told) -> None:
 
 def test_a_status_is_asked_for_only_while_somebody_watches_and_sent_only_when_it_says_more(daemon: Told) -> None:
     async def run() -> None:
-        watching = Watching(daemon)
+        watching = Watching(daemon, SEND)
         task = asyncio.create_task(watching.run())
         await asyncio.sleep(0.02)
         assert daemon.asked == 0
@@ -99,7 +100,7 @@ def test_a_status_is_asked_for_only_while_somebody_watches_and_sent_only_when_it
 
 def test_another_daemon_begins_anew_and_a_silent_one_is_told_of(daemon: Told) -> None:
     async def run() -> None:
-        watching = Watching(daemon)
+        watching = Watching(daemon, SEND)
         watching.opened()
         task = asyncio.create_task(watching.run())
         daemon.happened(5)
@@ -126,7 +127,7 @@ def test_whoever_does_not_read_is_cut_off(daemon: Told, monkeypatch: pytest.Monk
     monkeypatch.setattr(feeds, "_SEND_WITHIN_S", 0.01)
 
     async def run() -> None:
-        watching, cut = Watching(daemon), asyncio.Event()
+        watching, cut = Watching(daemon, SEND), asyncio.Event()
 
         async def receive() -> dict[str, Any]:
             await asyncio.Event().wait()
@@ -147,7 +148,7 @@ def test_whoever_does_not_read_is_cut_off(daemon: Told, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("which", ["its reader", "the process", "the users"])
 def test_a_feed_ends_with_its_reader_and_with_the_process_and_when_others_may_come(daemon: Told, which: str) -> None:
     async def run() -> None:
-        watching, ending, gone, changed = Watching(daemon), asyncio.Event(), asyncio.Event(), asyncio.Event()
+        watching, ending, gone, changed = Watching(daemon, SEND), asyncio.Event(), asyncio.Event(), asyncio.Event()
         sent: list[Any] = []
 
         async def receive() -> dict[str, Any]:

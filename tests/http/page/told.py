@@ -8,7 +8,7 @@ import copy
 import socket
 import threading
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from shisha_rt.daemon.front.http_messages import Listener, ServeHttp
 from shisha_rt.http.app_state import AppState
@@ -19,6 +19,8 @@ from shisha_rt.http.server import serve_connections
 from shisha_rt.protocol.access import User
 from shisha_rt.protocol.exceptions import Unavailable
 from tests.cli.journal import event
+
+SEND: Final = "shisha-rt submit --endpoint tcp://127.0.0.1:7000 --frames 1000"
 
 
 class Told:
@@ -72,7 +74,7 @@ async def _serve(
 ) -> None:
     listener = Listener(0, unix=False, beyond=False)
     app_state = AppState(ServeHttp("tcp://127.0.0.1:1", (listener,), users=users))
-    app_state.watching = Watching(daemon)
+    app_state.watching = Watching(daemon, SEND)
     front = HttpFront(app_state, Served(app_state), listener)
     watching = asyncio.create_task(app_state.watching.run())
     serving = asyncio.create_task(serve_connections(end, front, app_state.ending))

@@ -26,7 +26,8 @@ export class Pipeline {
     const places = new Map(status.places.map((place) => [place.name, place]));
     const inFlight = status.frames.in_flight;
     const hasSome = inFlight > 0 || Object.values(status.frames.answered).some((number) => number > 0);
-    say(this.into, hasSome ? `frames in${rate === null ? "" : ` · ${digits(rate)}/s`}` : "no frame yet; send some: shisha-rt submit --frames 1000");
+    if (hasSome) say(this.into, `frames in${rate === null ? "" : ` · ${digits(rate)}/s`}`);
+    else if (!this.into.firstChild) this.into.append("no frame yet; send some: ", typed(drawn.send));
     say(this.out, `answers${inFlight ? ` · ${count(inFlight)} in flight` : ""}`);
     this.svg.classList.toggle("flows", Boolean(rate));
     this.rows.forEach((row, i) => row.show(drawn.stages[i], plan.stages[i], places));
@@ -204,6 +205,11 @@ export function placeState(place) {
   const state = words[place.state] ?? place.state;
   if (place.available) return state;
   return place.state === "up" || place.state === "out" ? "down, not in planning" : `${state}, not in planning`;
+}
+
+/** A command, which lines break at its spaces only. */
+function typed(command) {
+  return el("code", {}, command.split(" ").flatMap((word) => [el("span", { textContent: word }), " "]));
 }
 
 function summary(status, drawn) {

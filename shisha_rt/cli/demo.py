@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 _MODEL: Final = "zoo:squeezenet"
 _MACHINE: Final = "demo"
-_HOW: Final = ("--strategy", "guided", "--fresh")  # as `serve` does, but for the memory of earlier runs
+_HOW: Final = ("--strategy", "guided", "--fresh")  # as `serve` does, except for the memory of earlier runs
 _PNG: Final = Path("demo.png")
 _INPUTS: Final = 8
 _LOOK_EVERY_S: Final = 0.1

@@ -233,7 +233,7 @@ def _splits(plan: Plan, splits: Collection[Sequence[int]], rules: PlanRules) -> 
         elif any(share % known.block for share in shares[:-1]):
             yield (
                 f"{layers} split by {axis} in {_listed(shares)}: expected multiples of {known.block}, "
-                "but for the last share"
+                "except for the last share"
             )
         if known.summed and len(shares) > MOST_SUMMED:
             yield f"{layers} split by {axis} in {len(shares)}: expected at most {MOST_SUMMED}, whose sums have rooms"

@@ -6,11 +6,12 @@ import json
 import os
 from pathlib import Path
 
+import onnx
 import pytest
 
 from shisha_rt.cli.compare import Compared
 from shisha_rt.cli.drive.compared import DAEMON, ENGINES, MeasuredSide, MeasuredSides, _engine
-from shisha_rt.errors import Failure
+from shisha_rt.errors import Error, Failure
 from shisha_rt.model.graph import Tensor
 from tests.cli.conftest import Run
 from tests.serving.identity_model import SHAPE, write_identity_model
@@ -97,6 +98,15 @@ def test_an_engine_that_fails_says_why(tmp_path: Path) -> None:
 def test_refused(run: Run, tiny_model: Path, option: str) -> None:
     ran = run("compare", tiny_model, option, 0)
     assert ran.complaint == says(f"shisha-rt: {option} 0: … 0")
+
+
+def test_sizes_that_are_missing_are_told_as_serve_tells_them(run: Run, tiny_model: Path, tmp_path: Path) -> None:
+    model = onnx.load(tiny_model)
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "width"
+    onnx.save(model, tmp_path / "open.onnx")
+    ran = run("compare", tmp_path / "open.onnx")
+    assert (ran.status, ran.kind) == (2, Error.UNKNOWN_SIZES)
+    assert ran.complaint == says("shisha-rt: …open.onnx: …'width'… --shape x=1x4x8x8 …")
 
 
 @pytest.mark.long

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import selectors
 import signal
 import subprocess
@@ -14,11 +15,14 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Final
 
-from shisha_rt.errors import Error, Failure
+from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.process.child import Child, last_line, start_child
 
 _START_S: Final = 120.0
 _END_S: Final = 10.0
+_BAD_INPUT: Final = 2
+_COMPLAINT: Final = re.compile(r"shisha-rt: (.+?)(?: \[(\w+)\])?")
+"""The line of a command that ends so, with its kind."""
 _SILENT: Final = "it said nothing"
 _ENDING_S: Final = 0.5  # between a lost connection and the end of the process that it was to
 
@@ -37,7 +41,8 @@ class ChildDaemon:
 def child_daemon(*arguments: str, endpoint: str = "tcp://127.0.0.1:0") -> Iterator[ChildDaemon]:
     """`shisha-rt serve` with `arguments`, by default on free ports; stopped in an orderly way at the end of the block.
 
-    Raises Failure, with the last line that it wrote, where it does not come up.
+    Where it does not come up, raises BadInput if that is what it ended with, else Failure with the last line that it
+    wrote.
     """
     arguments = ("serve", *arguments, "--endpoint", endpoint, "--metrics", "127.0.0.1:0")
     with _ended_by_signals(), tempfile.TemporaryFile() as stderr:
@@ -46,7 +51,7 @@ def child_daemon(*arguments: str, endpoint: str = "tcp://127.0.0.1:0") -> Iterat
         try:
             line = _first_line(child.popen)
             if not line:
-                raise Failure(f"the daemon did not start: {last_line(stderr) or _SILENT}", Error.DAEMON_FAILED)
+                raise _not_started(child.popen, last_line(stderr))
             ready = json.loads(line)
             try:
                 yield ChildDaemon(child.popen.pid, ready["endpoint"], ready["metrics"], tuple(ready.get("http", ())))
@@ -59,6 +64,15 @@ def child_daemon(*arguments: str, endpoint: str = "tcp://127.0.0.1:0") -> Iterat
                 raise
         finally:
             _stop(child)
+
+
+def _not_started(process: subprocess.Popen[bytes], said: str) -> BadInput | Failure:
+    """What it complained of is what was asked of the command that starts it, and so is that command's complaint."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        complaint = _COMPLAINT.fullmatch(said)
+        if complaint and process.wait(_ENDING_S) == _BAD_INPUT:
+            return BadInput(complaint[1], complaint[2] or Error.BAD_INPUT)
+    return Failure(f"the daemon did not start: {said or _SILENT}", Error.DAEMON_FAILED)
 
 
 def _first_line(process: subprocess.Popen[bytes]) -> bytes:

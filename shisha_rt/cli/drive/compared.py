@@ -46,6 +46,12 @@ _FRAMES: Final = 8
 _IN_FLIGHT: Final = 4  # for each place: one to compute, one to go on with, and some on their way
 _SETTLE_S: Final = 1.0  # the daemon goes over to the plan for another kind of load within about half a second
 _LOOK_S: Final = 1.0
+_MEASURING_S: Final = 120.0
+"""For which the daemon may go on to measure layers, beyond the time to be tuned: else it would take part in the
+engines' turns.
+"""
+_SEARCHING: Final = ("profiling", "comparing", "tuning", "settling")
+"""States of a tuner that is not done."""
 _LATENCY_SHARE: Final = 0.5
 """Of a window for throughput: a window for latency is shorter, as each frame says something."""
 
@@ -103,6 +109,7 @@ class Comparison:
             inputs = model_inputs(client.call("model_metadata"))
             daemon = _Daemon(client, random_frames(inputs, _FRAMES, 0))
             daemon.tune(self.tune_s, say)
+            state = daemon.come_to_rest(say)
             sides: dict[str, _Side] = {DAEMON: daemon}
             reasons: dict[str, str] = {}
             for engine, name in ENGINES.items():
@@ -117,7 +124,7 @@ class Comparison:
             before = self._cpu_use()
             measured = self._in_turns(sides, reasons, say)
             others_ratio = self._cpu_use().others_ratio(before)
-            served = replace(measured[0], plan=daemon.plan(), tuner=daemon.tuner()["state"])
+            served = replace(measured[0], plan=daemon.plan(), tuner=state)
             return MeasuredSides((served, *measured[1:]), others_ratio)
 
     def _cpu_use(self) -> CpuReading:
@@ -148,7 +155,7 @@ class Comparison:
 
 
 def _once(say: Callable[[str], None]) -> Callable[[str], None]:
-    """`say`, but for what it has just said."""
+    """`say`, except for what it has just said."""
     last = ""
 
     def say_what_is_new(message: str) -> None:
@@ -184,6 +191,33 @@ class _Daemon:
                 say(f"tuning the daemon: {tuner['state']}, {tuner['trials_total']} trials")
                 if tuner["state"] != state and (state or tuner["state"] == "watching"):
                     break
+
+    def come_to_rest(self, say: Callable[[str], None]) -> str:
+        """End what the daemon does beside serving, which would take its cores from the engines in their turns.
+
+        A search that goes on is paused, at its best plan; what is being measured is waited for, as it is kept. Returns
+        the state of the tuner before.
+        """
+        state = str(self.tuner()["state"])
+        if state in _SEARCHING:
+            self._client.call("tuner_set", pause=True)
+        end_s = time.monotonic() + _MEASURING_S
+        while self._is_measuring() and time.monotonic() < end_s:
+            say("waiting until the daemon has measured its layers")
+            time.sleep(_LOOK_S)
+        return state
+
+    def _is_measuring(self) -> bool:
+        """By its events so far, of which there may be several answers."""
+        is_measuring, since = False, 0
+        while True:
+            answer = self._client.call("events", since=since)
+            if not answer["events"]:
+                return is_measuring
+            for event in answer["events"]:
+                if event["kind"].startswith("profiling_"):
+                    is_measuring = event["kind"] == "profiling_began"
+            since = answer["next"]
 
     def tuner(self) -> Mapping[str, Any]:
         tuner: Mapping[str, Any] = self._client.call("tuner_get")["tuner"]

@@ -17,8 +17,9 @@ try:
     model = client.get_model_metadata(name)
     inputs = []
     for tensor in model["inputs"]:
-        one = triton.InferInput(tensor["name"], tensor["shape"], tensor["datatype"])
-        one.set_data_from_numpy(np.random.rand(*tensor["shape"]).astype(triton_to_np_dtype(tensor["datatype"])))
+        shape = [max(1, size) for size in tensor["shape"]]  # -1 first: a request may have several frames
+        one = triton.InferInput(tensor["name"], shape, tensor["datatype"])
+        one.set_data_from_numpy(np.random.rand(*shape).astype(triton_to_np_dtype(tensor["datatype"])))
         inputs.append(one)
     waiting = [client.async_infer(name, inputs) for _ in range(8)]  # four at once
     for one in waiting:

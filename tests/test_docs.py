@@ -7,13 +7,9 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-import typer
 
-from benchmarks.__main__ import app as benchmarks_app
 from benchmarks.report.readme import TABLES, with_results
 from benchmarks.report.results import RESULTS
-from shisha_rt.cli.app import command_line
-from shisha_rt.cli.keys import keys
 from shisha_rt.daemon.metrics import COUNTERS, GAUGES, HISTOGRAMS
 
 ROOT: Final = Path(__file__).parent.parent
@@ -27,13 +23,6 @@ PATH: Final = re.compile(rf"(?:{NAME}/)+(?:{NAME})?|{NAME}\.py")
 LINK: Final = re.compile(r"\]\(([^)#\s]+)")
 ANCHOR: Final = re.compile(r"\]\(([^)#\s]*)#([^)\s]+)\)")
 HEADING: Final = re.compile(r"^#+ (.+)$", re.MULTILINE)
-TWO_WORDS: Final = r"(?:plan|place) (?:get|set|schedule|split)\b"
-COMMAND: Final = re.compile(
-    rf"(?:^ {{4}}|`)(?:shisha-rt|python -m (benchmarks)) ({TWO_WORDS}|[a-z_]+)\b([^\n`#]*)", re.MULTILINE
-)
-COMMANDS: Final = typer.main.get_group(command_line()).commands
-KEYS: Final = typer.main.get_group(keys).commands
-BENCHMARKS: Final = typer.main.get_group(benchmarks_app).commands
 METRIC: Final = re.compile(r"^\| `(shisha_\w+)` \| (counter|histogram|gauge)((?:, `\w+`)*) \|", re.MULTILINE)
 
 
@@ -108,22 +97,6 @@ def test_the_page_of_metrics_has_those_that_there_are() -> None:
     }
     assert told == exported
     assert "Not there yet" not in page
-
-
-@pytest.mark.parametrize("page", [*PAGES, RESULTS / "README.md"], ids=lambda page: str(page.relative_to(ROOT)))
-def test_commands_that_a_page_shows_have_these_options(page: Path) -> None:
-    wrong = []
-    for benchmark, name, arguments in COMMAND.findall(page.read_text(encoding="utf-8")):
-        command = BENCHMARKS.get(name) if benchmark else COMMANDS.get(name)
-        params = [] if command is None else command.params
-        known = {"--help", "--help-all"} | {o for p in params for o in (*p.opts, *p.secondary_opts)}
-        if name == "service":  # which hands them on
-            known |= {o for p in COMMANDS["serve"].params for o in (*p.opts, *p.secondary_opts)}
-        if name == "keys":  # which has commands of its own
-            known |= {o for p in KEYS["new"].params for o in p.opts}
-        unknown = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", arguments)) - known
-        wrong += [name] if command is None else [f"{name} {option}" for option in sorted(unknown)]
-    assert wrong == []
 
 
 @pytest.mark.parametrize("name", TABLES)

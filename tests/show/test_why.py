@@ -58,6 +58,14 @@ def test_what_was_lost_and_another_plan() -> None:
     ]
 
 
+def test_where_a_frame_was_when_it_was_given_up_is_told_however_short_it_was_there() -> None:
+    told = why_lines(status(at("run", 0.1), at("left", 0.00001, stage=1, place="slow0"), code="CANCELLED"))
+    assert [line.partition("s  ")[2] for line in told[1:]] == [
+        "computed by stage 0 on fast0",
+        "with stage 1 on slow0 when the answer was decided",
+    ]
+
+
 def test_nothing_yet() -> None:
     assert why_lines({"slow_frame": None}) == ["no frame has been looked at in the last minute"]
     assert why_lines({}) == ["no frame has been looked at in the last minute"]

@@ -16,6 +16,7 @@ import pytest
 
 from shisha_rt.cli.demo import _machine
 from shisha_rt.errors import Error, Failure
+from shisha_rt.extras import pip_install
 from shisha_rt.machine.allotment import CpuLimits
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.plan.form import plan_of, written
@@ -134,7 +135,7 @@ def test_what_a_reader_sees(run: Run, tmp_path: Path, monkeypatch: pytest.Monkey
         "best of 1 so far; a daemon goes",
     ]
     seen += ["none lost, all in order", "guided, as serve does  ", "machine demo (EMULATED)", "slowest ┓"]
-    seen += ["shisha_plan_epoch", "shisha-rt submit", "matplotlib is missing: pip install 'shisha-rt[plot]'"]
+    seen += ["shisha_plan_epoch", "shisha-rt submit", f"matplotlib is missing: {pip_install('plot')}"]
     for text in seen:
         assert text in ran.out
     assert "\x1b" not in ran.out  # nothing for a terminal where there is none

@@ -12,6 +12,8 @@ RivalName = Literal[
     "random_walk",
     "exhaustive",
     "pipe_search",
+    "lls",
+    "odin",
 ]
 RIVALS: Final[tuple[RivalName, ...]] = get_args(RivalName)
 

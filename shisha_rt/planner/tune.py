@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.model.spans import starts_of
@@ -66,7 +66,7 @@ class Walk:
 
 @dataclass(frozen=True, slots=True)
 class ShishaTuner:
-    """Algorithm 2 as a `Tuner`; made by `shisha`.
+    """Algorithm 2 as a `Tuner`; made by `of`.
 
     A plan lists no empty stages, but a stage that the walk has emptied keeps its position, takes no time, and may be
     given layers again. So the walk counts positions, each with its place for good (`order`). It counts groups of
@@ -81,6 +81,42 @@ class ShishaTuner:
     alpha: int
     balance: Balance
 
+    @classmethod
+    def of(
+        cls,
+        start: Plan,
+        places: Sequence[Ranked],
+        *,
+        alpha: int = DEFAULT_ALPHA,
+        balance: Balance = DEFAULT_HEURISTIC.balance,
+        legal_cuts: Collection[int] | None = None,
+        order: Sequence[str] | None = None,
+    ) -> Self:
+        """The walk of Algorithm 2 from `start`, a plan that `verify.py` passes: the seed, or the plan that is live.
+
+        `places` are the machine's, with their ranks. Cut c lies between layers c and c+1; None: every cut is legal.
+        `order` names the place of each position where a walk has emptied some; by default the places that `start`
+        lists.
+
+        Raises BadInput for an alpha below 1, and ValueError for a plan that is not plain: moves are of layers alone.
+        """
+        if not start.is_plain:
+            raise ValueError(f"{start}: expected a chain, each stage on a place of its own")
+        if alpha < 1:
+            raise BadInput(f"alpha = {alpha}: expected at least 1", Error.WRONG_OPTION)
+        starts = starts_of(start.stages[-1].last + 1, legal_cuts)
+        order = tuple(start.places if order is None else order)
+        fastest = min(place.rank for place in places)
+        fep = {place.name for place in places if place.rank == fastest}
+        return cls(
+            order=order,
+            fast=frozenset(position for position, name in enumerate(order) if name in fep),
+            starts=starts,
+            first=_bounds(start, order, starts),
+            alpha=alpha,
+            balance=balance,
+        )
+
     def init(self) -> tuple[Walk, Proposal]:
         """Lines 1-3."""
         walk = Walk(at=self.first, gamma=0, seen=frozenset({self.first}), best=self.first, best_measured=None)
@@ -89,11 +125,11 @@ class ShishaTuner:
     def step(self, walk: Walk, observation: Measurement) -> tuple[Walk, Proposal]:
         """Lines 8-14 for the plan just measured, then lines 4-7 for the next one."""
         walk = _judged(walk, observation)
-        if walk.gamma >= self.alpha:
-            return walk, self._final(walk, f"no gain in {walk.gamma} moves")
+        if (why := self.why_over(walk, observation)) is not None:
+            return walk, self._final(walk, why)
         times_s = self._times_s(walk.at, observation)
         source = list(self._occupied(walk.at))[observation.slowest_stage]
-        target = self._target(source, times_s)
+        target = self.target(source, times_s)
         if target is None:
             return walk, self._final(walk, "there is no other stage to move a layer to")
         to = _moved(walk.at, source, target)
@@ -102,7 +138,11 @@ class ShishaTuner:
         reason = self._reason(walk.at, source, target)
         return replace(walk, at=to, seen=walk.seen | {to}), Proposal(self._plan(to), reason)
 
-    def _target(self, source: int, times_s: Sequence[float]) -> int | None:
+    def why_over(self, walk: Walk, observation: Measurement) -> str | None:
+        """Line 4: why the walk ends with the plan just measured, and judged; None: it goes on."""
+        return f"no gain in {walk.gamma} moves" if walk.gamma >= self.alpha else None
+
+    def target(self, source: int, times_s: Sequence[float]) -> int | None:
         """Line 6: who takes the layer. FEP is the fastest class; with no other stage on one, all others (ours)."""
         others = [position for position in range(len(self.order)) if position != source]
         candidates = [position for position in others if position in self.fast] or others
@@ -141,38 +181,7 @@ class ShishaTuner:
         return f"{layers} from stage {source} ({self.order[source]}) {to} stage {target} ({self.order[target]})"
 
 
-def shisha(
-    start: Plan,
-    places: Sequence[Ranked],
-    *,
-    alpha: int = DEFAULT_ALPHA,
-    balance: Balance = DEFAULT_HEURISTIC.balance,
-    legal_cuts: Collection[int] | None = None,
-    order: Sequence[str] | None = None,
-) -> ShishaTuner:
-    """The walk of Algorithm 2 from `start`, a plan that `verify.py` passes: the seed, or the plan that is live.
-
-    `places` are the machine's, with their ranks. Cut c lies between layers c and c+1; None: every cut is legal.
-    `order` names the place of each position where a walk has emptied some; by default the places that `start` lists.
-
-    Raises BadInput for an alpha below 1, and ValueError for a plan that is not plain: moves are of layers alone.
-    """
-    if not start.is_plain:
-        raise ValueError(f"{start}: expected a chain, each stage on a place of its own")
-    if alpha < 1:
-        raise BadInput(f"alpha = {alpha}: expected at least 1", Error.WRONG_OPTION)
-    starts = starts_of(start.stages[-1].last + 1, legal_cuts)
-    order = tuple(start.places if order is None else order)
-    fastest = min(place.rank for place in places)
-    fep = {place.name for place in places if place.rank == fastest}
-    return ShishaTuner(
-        order=order,
-        fast=frozenset(position for position, name in enumerate(order) if name in fep),
-        starts=starts,
-        first=_bounds(start, order, starts),
-        alpha=alpha,
-        balance=balance,
-    )
+shisha: Final = ShishaTuner.of
 
 
 def _bounds(plan: Plan, order: Sequence[str], starts: Sequence[int]) -> Bounds:

@@ -27,14 +27,14 @@ from shisha_rt.process.parent import line_to_parent
 from shisha_rt.studies import study
 
 
-class _Layers(NamedTuple):
+class Layers(NamedTuple):
     """What layers cost, and of which others each reads."""
 
     costs: Costs
     needs: tuple[frozenset[int], ...]
 
 
-_Stored: TypeAlias = _Layers | tm.StoredProcessors
+Stored: TypeAlias = Layers | tm.StoredProcessors
 
 
 class _BrokenOff(Exception):
@@ -70,7 +70,7 @@ class _LiveEvaluator:
 
 def main(arguments: list[str]) -> int:
     channel = line_to_parent(arguments)
-    stored: _Stored | None = None
+    stored: Stored | None = None
     begin: tm.Begin | None = None
     while True:
         if begin is None:
@@ -90,16 +90,17 @@ def main(arguments: list[str]) -> int:
             stored = stored if broken.costs is None else _layers(broken.costs)
 
 
-def _layers(costs: tm.StoredCosts) -> _Layers:
-    return _Layers(parse_costs(costs.text, "the daemon's stored costs"), costs.needs)
+def _layers(costs: tm.StoredCosts) -> Layers:
+    return Layers(parse_costs(costs.text, "the daemon's stored costs"), costs.needs)
 
 
-def _search(begin: tm.Begin, stored: _Stored | None, channel: Channel) -> tm.Finished:
-    result = run(_tuner_of(begin, stored), _LiveEvaluator(channel, begin.run))
+def _search(begin: tm.Begin, stored: Stored | None, channel: Channel) -> tm.Finished:
+    result = run(tuner_for(begin, stored), _LiveEvaluator(channel, begin.run))
     return tm.Finished(begin.run, brief(result.solution), result.reason, result.outcome, result.lower_bound_s)
 
 
-def _tuner_of(begin: tm.Begin, stored: _Stored | None) -> Tuner[Any]:
+def tuner_for(begin: tm.Begin, stored: Stored | None) -> Tuner[Any]:
+    """The search that the daemon wants, by the costs that it has told of."""
     if isinstance(stored, tm.StoredProcessors):  # the daemon schedules partitions, by some scheme
         return cast(Tuner[Any], study("scheme_tuner")(stored, begin))
     goes_by_costs = begin.strategy != "shisha"

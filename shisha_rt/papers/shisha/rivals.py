@@ -15,6 +15,7 @@ from shisha_rt.papers.shisha.exhaustive import Exhaustive, trial_count
 from shisha_rt.papers.shisha.hill_climbing import HillClimbing
 from shisha_rt.papers.shisha.pipe_search import build_s, pipe_search
 from shisha_rt.papers.shisha.random_walk import RandomWalk
+from shisha_rt.papers.shisha.rebalancing import LeastLoaded, Odin
 from shisha_rt.papers.shisha.search import Limit, Search
 from shisha_rt.plan.plan import Plan
 from shisha_rt.planner.seed import Ranked
@@ -37,8 +38,10 @@ def rival(
     seed: Plan,
     rng: random.Random,
     limit: Limit,
+    order: Sequence[str] | None = None,
 ) -> Search[Any]:
-    """The `Tuner` of that name. `weights` is (layers,), Eq. 1; `seed` (Algorithm 1's) is where the seeded ones start.
+    """The `Tuner` of that name. `weights` is (layers,), Eq. 1; `seed` is where those start that are told to: `lls` and
+    `odin` from the plan that is live, with the places of `order`, the others from Algorithm 1's.
 
     Raises BadInput where Exhaustive Search has too many plans and no limit, or Pipe-Search too many ways to cut.
     """
@@ -63,6 +66,10 @@ def rival(
             return Search(Exhaustive(space), limit)
         case "pipe_search":
             return Search(pipe_search(space, weights, places), limit, setup_s=build_s(space))
+        case "lls" | "odin":
+            walk = LeastLoaded if name == "lls" else Odin
+            cuts = [start - 1 for start in space.starts[1:-1]]
+            return Search(walk.of(seed, places, legal_cuts=cuts, order=order), limit)
 
 
 def rival_tuner(name: RivalName, task: SearchTask) -> Search[Any]:
@@ -77,6 +84,15 @@ def rival_tuner(name: RivalName, task: SearchTask) -> Search[Any]:
         kinds=kinds_of(costs),
     )
     limit = Limit(trial_time_s=task.trial_time_s)
-    tuner = rival(name, space, weights=weights, places=costs.places, seed=task.start, rng=task.rng, limit=limit)
+    tuner = rival(
+        name,
+        space,
+        weights=weights,
+        places=costs.places,
+        seed=task.start,
+        rng=task.rng,
+        limit=limit,
+        order=task.order,
+    )
     # What a database took to build on the paper's machine is no time of the user's.
     return replace(tuner, setup_s=0.0)

@@ -26,7 +26,10 @@ class Rival(Protocol[S]):
         ...
 
     def step(self, state: S, observation: Measurement) -> tuple[S, Proposal | str]:
-        """The next plan, now that the last one has been measured; or, as text, why there is none."""
+        """The next plan, now that the last one has been measured; or, as text, why there is none.
+
+        A final one ends the search, too.
+        """
         ...
 
 
@@ -84,6 +87,8 @@ class Search(Generic[S]):
         state, proposed = self.rival.step(progress.state, observation)
         if isinstance(proposed, str):
             return replace(progress, state=state), _final(progress, proposed)
+        if proposed.final:
+            return replace(progress, state=state), proposed
         return replace(progress, state=state, at=proposed.plan), proposed
 
 

@@ -28,6 +28,7 @@ from tests.wording import says
 
 WEIGHTS = (4, 7, 3, 8, 2, 6)
 LEGAL_CUTS = {0, 1, 3, 4}
+WITHOUT_CHANCE = ("exhaustive", "pipe_search", "lls", "odin")
 
 
 @pytest.fixture
@@ -55,12 +56,12 @@ def optimum_s(costs: Costs, stages: int = 3) -> float:
 
 
 @pytest.mark.parametrize("stages", [1, 2, 3])
-@pytest.mark.parametrize("name", [name for name in RIVALS if name != "hill_climbing_seeded"])
+@pytest.mark.parametrize("name", sorted(set(RIVALS) - {"hill_climbing_seeded", "lls", "odin"}))
 def test_the_best_of_many_runs_is_the_optimum(name: RivalName, stages: int, costs: Costs) -> None:
     # As the paper does with what is random: many runs, the best kept. A climb that always starts from the seed may be
-    # on the wrong hill each time.
+    # on the wrong hill each time, and so may a walk, which leaves places with their stages.
     limit = Limit(trials=200)
-    runs = 1 if name in ("exhaustive", "pipe_search") else 60
+    runs = 1 if name in WITHOUT_CHANCE else 60
     best_s = min(
         searched(name, costs, limit=limit, number=i, stages=stages)[1].measurement.bottleneck_s for i in range(runs)
     )
@@ -83,7 +84,7 @@ def test_the_same_generator_makes_the_same_search(name: RivalName, costs: Costs)
         return [trial.plan for trial in found.trials]
 
     assert seen(1) == seen(1)
-    assert (len({tuple(seen(number)) for number in range(5)}) == 1) == (name in ("exhaustive", "pipe_search"))
+    assert (len({tuple(seen(number)) for number in range(5)}) == 1) == (name in WITHOUT_CHANCE)
 
 
 @pytest.mark.parametrize("name", RIVALS)

@@ -40,6 +40,7 @@ from benchmarks.live.race import race
 from benchmarks.live.screenshots import screenshots
 from benchmarks.live.transport import MODELS, transport
 from benchmarks.live.walk import walk
+from benchmarks.paper.drift import drift
 from benchmarks.paper.exact_planner import exact_planner
 from benchmarks.paper.guided import guided
 from benchmarks.paper.links import links
@@ -71,6 +72,7 @@ for command in (
     emulation,
     online_tuning,
     disturbance,
+    drift,
     placement_gap,
     engines,
     against_engines,

@@ -1,17 +1,16 @@
-"""Frames served on paper: the daemon's own lifecycle in virtual time, each part as long as its costs say. Pure.
+"""Frames served on paper (see `paper_daemon`), each part as long as its costs say. Pure.
 
 What is drawn is thus what `core/lifecycle/` would do with these plans: which frame is dealt to whom, which epoch it
-takes, and when an epoch is retired. A hand-over takes no time, and neither does the daemon.
+takes, and when an epoch is retired.
 """
 
 from __future__ import annotations
 
-import heapq
 import math
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from benchmarks.rigs.paper_daemon import PaperDaemon
 from shisha_rt.core.lifecycle import events as ev
 from shisha_rt.core.lifecycle import instructions as do
 from shisha_rt.core.lifecycle.lifecycle import Lifecycle
@@ -67,82 +66,37 @@ def served(
     return Served(parts, tuple(paper.answered_s), epochs)
 
 
-@dataclass(slots=True)
-class _Worker:
-    waiting: deque[do.RunPart] = field(default_factory=deque)
-    busy: bool = False
-
-
-class _Paper:
-    """The lifecycle, and what carries its instructions out."""
+class _Paper(PaperDaemon):
+    """What the lifecycle makes of plans that are proposed, noted down."""
 
     def __init__(self, costs: Costs, in_flight: int, build_s: float) -> None:
+        places = [place.name for place in costs.places]
+        lifecycle = Lifecycle(PlanRules(len(costs.layers), tuple(places)), in_flight, Policy())
+        super().__init__(lifecycle.handle, in_flight, build_s)
         self.parts: list[Part] = []
-        self.answered_s: list[float] = []
         self.live_s: dict[int, float] = {}
         self.retired_s: dict[int, float] = {}
         self._evaluator = CostsEvaluator(costs)
-        places = [place.name for place in costs.places]
-        self._lifecycle = Lifecycle(PlanRules(len(costs.layers), tuple(places)), in_flight, Policy())
-        self._build_s = build_s
         self._service_s: dict[int, tuple[float, ...]] = {}
-        self._workers: dict[int, tuple[str, _Worker]] = {}
-        self._coming: list[tuple[float, int, ev.Event]] = []
-        self._count = 0
-        self._frames = 0
-        self._in_flight = in_flight
 
     def serve(self, plans: Sequence[tuple[float, Plan]], seconds: float) -> None:
-        self._at(0.0, ev.Tick())
         for number, (at_s, plan) in enumerate(plans, start=1):
-            self._at(at_s, ev.PlanProposed(ev.Owner.TUNER, number, plan, under=number - 1 or None))
-        for _ in range(self._in_flight):
-            self._arrival(0.0)
-        while self._coming and self._coming[0][0] <= seconds:
-            now_s, _, event = heapq.heappop(self._coming)
-            if isinstance(event, ev.PartDone):
-                self._run_next(self._workers[event.descriptor.incarnation], now_s, done=True)
-            for instruction in self._lifecycle.handle(event, now_s):
-                self._carry_out(instruction, now_s)
+            self.at(at_s, ev.PlanProposed(ev.Owner.TUNER, number, plan, under=number - 1 or None))
+        self.start()
+        self.run(seconds)
 
-    def _at(self, at_s: float, event: ev.Event) -> None:
-        self._count += 1
-        heapq.heappush(self._coming, (at_s, self._count, event))
+    def service_s(self, part: do.RunPart, place: str) -> float:
+        what = part.descriptor
+        service_s = self._service_s[what.epoch][what.stage]
+        end_s = self.now_s + service_s
+        self.parts.append(Part(what.frame, what.stage, what.epoch, place, part.ready_s, self.now_s, end_s))
+        return service_s
 
-    def _arrival(self, at_s: float) -> None:
-        self._frames += 1
-        self._at(at_s, ev.FrameArrived(self._frames, "client", "stream", 1))
-
-    def _carry_out(self, instruction: do.Instruction, now_s: float) -> None:
+    def hear(self, instruction: do.Instruction) -> None:
         match instruction:
-            case do.Start(place, incarnation):
-                self._workers[incarnation] = (place, _Worker())
-                self._at(now_s, ev.WorkerReady(incarnation))
             case do.EpochStarted(epoch=epoch, plan=plan):
                 self._service_s[epoch] = self._evaluator.measurement_of(plan).service_s
-            case do.PrepareStage(incarnation=incarnation, epoch=epoch, stage=stage):
-                ready_s = now_s + self._build_s * (epoch > 1)
-                self._at(ready_s, ev.StagePrepared(epoch, stage, incarnation))
             case do.Settled(epoch=epoch, ending=do.Ending.LIVE) if epoch is not None:
-                self.live_s[epoch] = now_s
+                self.live_s[epoch] = self.now_s
             case do.EpochEnded(epoch=epoch):
-                self.retired_s[epoch] = now_s
-            case do.RunPart(descriptor=descriptor):
-                of = self._workers[descriptor.incarnation]
-                of[1].waiting.append(instruction)
-                self._run_next(of, now_s)
-            case do.Deliver():
-                self.answered_s.append(now_s)
-                self._arrival(now_s)
-
-    def _run_next(self, of: tuple[str, _Worker], now_s: float, *, done: bool = False) -> None:
-        place, worker = of
-        worker.busy = worker.busy and not done
-        if worker.busy or not worker.waiting:
-            return
-        part = worker.waiting.popleft()
-        what = part.descriptor
-        end_s = now_s + self._service_s[what.epoch][what.stage]
-        self.parts.append(Part(what.frame, what.stage, what.epoch, place, part.ready_s, now_s, end_s))
-        worker.busy = True
-        self._at(end_s, ev.PartDone(what))
+                self.retired_s[epoch] = self.now_s

@@ -34,7 +34,7 @@ class SearchRun:
     the last.
 
     `over`: the places that it may use. `order`: those of the walk's positions. `scheme`: of partitions, if it goes by
-    one. `proposal`: under which the plan being tried was made live, None if it was live already. `lower_bound_s`: no
+    one. `at_start`: what the live plan took just before, where that is why it began. `proposal`: under which the plan being tried was made live, None if it was live already. `lower_bound_s`: no
     plan is faster as far as the search knows.
     """
 
@@ -45,6 +45,7 @@ class SearchRun:
     order: tuple[str, ...] = ()
     over: tuple[str, ...] = ()
     scheme: SchemeName | None = None
+    at_start: Measurement | None = None
     trials: int = 0
     trying: tm.Try | None = None
     proposal: int | None = None

@@ -437,7 +437,9 @@ class Tuning:
         assert live is not None  # no search begins before
         self.search.trying, self.search.proposal = wanted, None
         plan = unfolded(wanted.stages)
-        if plan == live[1]:
+        if plan == live[1] and not self.search.trials and self.search.at_start is not None:
+            self._trial_done(self.search.at_start)
+        elif plan == live[1]:
             self._measure_trial()
         else:
             self.search.proposal = self._propose(Owner.TUNER, plan, Purpose.TRIAL, ATTEMPTS)
@@ -547,6 +549,7 @@ class Tuning:
             self._outbox.write(drifted)
             self._look_anew()
             self._begin(drift_in_words(drifted))
+            self.search.at_start = measurement
 
     def _others_seen(self, seen: ev.OthersSeen) -> None:
         disturbed = seen.others_ratio > DISTURBED

@@ -1,0 +1,102 @@
+"""A daemon on paper: its cores in virtual time. Each part takes as long as it is said to, and nobody waits.
+
+A client keeps so many frames on the way, in one stream. A hand-over takes no time, and neither does the daemon.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from shisha_rt.core.lifecycle import events as ev
+from shisha_rt.core.lifecycle import instructions as do
+
+
+@dataclass(slots=True)
+class _Worker:
+    """`service_s`: of what it runs; None: it is idle."""
+
+    place: str
+    waiting: deque[do.RunPart] = field(default_factory=deque)
+    service_s: float | None = None
+
+
+class PaperDaemon:
+    """`handle`: that of a lifecycle, or of all cores. A place builds each stage of a plan in `build_s`, beside whatever
+    it runs, but for the first plan's.
+    """
+
+    def __init__(self, handle: Callable[[Any, float], Sequence[Any]], in_flight: int, build_s: float) -> None:
+        self.now_s = 0.0
+        self.answered_s: list[float] = []
+        self._handle = handle
+        self._in_flight = in_flight
+        self._build_s = build_s
+        self._workers: dict[int, _Worker] = {}
+        self._coming: list[tuple[float, int, Any]] = []
+        self._count = 0
+        self._frames = 0
+
+    def service_s(self, part: do.RunPart, place: str) -> float:
+        """Seconds that a part takes which begins now."""
+        raise NotImplementedError
+
+    def taken(self, what: ev.Descriptor, place: str, service_s: float) -> None:
+        """A part is done, and the lifecycle does not know it yet."""
+
+    def hear(self, instruction: Any) -> None:
+        """What is to be done beside workers and answers."""
+
+    def start(self) -> None:
+        self.at(self.now_s, ev.Tick())
+        for _ in range(self._in_flight):
+            self._arrive()
+
+    def run(self, until_s: float) -> None:
+        while self._coming and self._coming[0][0] <= until_s:
+            self.now_s, _, event = heapq.heappop(self._coming)
+            if isinstance(event, ev.PartDone):
+                worker = self._workers[event.descriptor.incarnation]
+                assert worker.service_s is not None
+                self.taken(event.descriptor, worker.place, worker.service_s)
+                worker.service_s = None
+                self._run_next(worker)
+            self.post(event)
+
+    def at(self, at_s: float, event: Any) -> None:
+        self._count += 1
+        heapq.heappush(self._coming, (at_s, self._count, event))
+
+    def post(self, event: Any) -> None:
+        for instruction in self._handle(event, self.now_s):
+            self._carry_out(instruction)
+
+    def _arrive(self) -> None:
+        self._frames += 1
+        self.at(self.now_s, ev.FrameArrived(self._frames, "client", "stream", 1))
+
+    def _carry_out(self, instruction: Any) -> None:
+        match instruction:
+            case do.RunPart(descriptor=descriptor):
+                worker = self._workers[descriptor.incarnation]
+                worker.waiting.append(instruction)
+                self._run_next(worker)
+            case do.Deliver():
+                self.answered_s.append(self.now_s)
+                self._arrive()
+            case do.Start(place, incarnation):
+                self._workers[incarnation] = _Worker(place)
+                self.at(self.now_s, ev.WorkerReady(incarnation))
+            case do.PrepareStage(incarnation=incarnation, epoch=epoch, stage=stage):
+                self.at(self.now_s + self._build_s * (epoch > 1), ev.StagePrepared(epoch, stage, incarnation))
+            case _:
+                self.hear(instruction)
+
+    def _run_next(self, worker: _Worker) -> None:
+        if worker.service_s is None and worker.waiting:
+            part = worker.waiting.popleft()
+            worker.service_s = self.service_s(part, worker.place)
+            self.at(self.now_s + worker.service_s, ev.PartDone(part.descriptor))

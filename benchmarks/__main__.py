@@ -19,6 +19,7 @@ from benchmarks.live.dashboard import dashboard
 from benchmarks.live.detector import detector
 from benchmarks.live.device_slowed import device_slowed
 from benchmarks.live.disturbance import disturbance
+from benchmarks.live.drift_live import drift_live
 from benchmarks.live.emulation import MODEL as PACED
 from benchmarks.live.emulation import emulation
 from benchmarks.live.engines import engines
@@ -73,6 +74,7 @@ for command in (
     online_tuning,
     disturbance,
     drift,
+    drift_live,
     placement_gap,
     engines,
     against_engines,

@@ -64,7 +64,7 @@ class Effort:
 
 
 _FULL: Final = Effort(rounds=5, seconds=3.0, minutes=10.0)
-_QUICK: Final = Effort(rounds=3, seconds=1.0, minutes=1.0)
+QUICK: Final = Effort(rounds=3, seconds=1.0, minutes=1.0)
 
 
 class Busy:
@@ -267,7 +267,7 @@ def disturbance(
     quick: Annotated[bool, typer.Option(help="About two minutes in all.")] = False,
 ) -> None:
     """A place slowed and a core loaded while frames flow; then a long run of such changes."""
-    effort = _QUICK if quick else _FULL
+    effort = QUICK if quick else _FULL
     length = effort.minutes if minutes is None else minutes
     flag = " --quick" if quick else ""
     about = facts(f"disturbance --machine {machine} --model {model} --minutes {length:g}{flag}") | {

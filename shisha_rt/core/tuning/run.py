@@ -34,8 +34,9 @@ class SearchRun:
     the last.
 
     `over`: the places that it may use. `order`: those of the walk's positions. `scheme`: of partitions, if it goes by
-    one. `at_start`: what the live plan took just before, where that is why it began. `proposal`: under which the plan being tried was made live, None if it was live already. `lower_bound_s`: no
-    plan is faster as far as the search knows.
+    one. `at_start`: what the live plan took just before, where that is why it began. `proposal`: under which the plan
+    being tried was made live, None if it was live already. `lower_bound_s`: no plan is faster as far as the search
+    knows.
     """
 
     number: int

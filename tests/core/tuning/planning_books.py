@@ -69,7 +69,7 @@ class Books:
         self._makeshift = False  # the live plan was placed at once
         self._parts_s: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
         self._event: CoreEvent = le.Tick()
-        self._drifted_under: int | None = None
+        self._drifted: event_log.Drifted | None = None
         self._heeded = True
         self._not_placed: Name | None = None
         self._searching_before = False
@@ -214,17 +214,19 @@ class Books:
         self.seen["trial" if found.can_run else "trial of what cannot run"] += 1
         if found.can_run:
             self._check_frames(plan, found)
-        self._drifted_under = None
+        self._drifted = None
         if self.best is None or found.is_better_than(self.best[1], self.searched_for):
             self.best = plan, found
 
     def _check_frames(self, plan: Plan, found: Measurement) -> None:
-        """A measurement is of this plan's frames, and of nothing else: upon the last, or as a drift was seen by it."""
-        part, live = self._event, self.live
-        known = self._drifted_under is not None and live is not None and live[0] == self._drifted_under
-        assert isinstance(part, ev.PartTaken) or known, f"{found} is found upon {part}"
+        """A measurement is of this plan's frames, and of nothing else: upon the last, or that by which it drifted."""
+        live, drifted = self.live, self._drifted
         assert live is not None
         assert live[1] == plan, f"{plan} is judged while {live[1]} is live"
+        if not isinstance(self._event, ev.PartTaken):
+            assert drifted is not None, f"{found} is found upon {self._event}"
+            assert found.service_s[drifted.stage] == drifted.service_s, f"{found} is not what {drifted} was seen by"
+            return
         for stage, service_s in enumerate(found.service_s):
             taken_s = self._parts_s[live[0], stage]
             enough = len(taken_s) >= found.frames + self.warm_up
@@ -281,7 +283,7 @@ class Books:
                 self._objective_changed(record)
             case event_log.Drifted():
                 self.seen["drift"] += 1
-                self._drifted_under = None if self.live is None else self.live[0]
+                self._drifted = record
             case event_log.TuningResumed():
                 self.seen["resumed"] += 1
 

@@ -255,8 +255,11 @@ def test_while_nothing_changes_it_only_watches(watching: World) -> None:
 def test_a_place_that_slows_down_makes_it_tune_again(watching: World) -> None:
     watching.serve(5 * FRAMES)
     watching.layer_s["fast"] *= 3
+    trials = watching.tuning.trials
     frames = watching.serve_until(lambda: bool(watching.events("drift")))
     assert frames <= (WINDOWS_TO_LEAVE + 2) * MAX_FRAMES
+    assert watching.tuning.trials == trials + 1  # the drift has said what the live plan takes: not a frame is needed
+    assert watching.events("trial")[-1]["service_s"][0] == watching.events("drift")[-1]["service_s"]
     watching.serve_until(State.WATCHING)
     assert watching.plan == SEED
 

@@ -327,6 +327,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._headers: list[Header] = []
         self._upgrading = False
         self._in_head = True
+        self.lost: asyncio.Future[None] = self.loop.create_future()
         self._head_bytes = 0
         self._patience: asyncio.TimerHandle | None = None
         self._idle: asyncio.TimerHandle | None = None
@@ -362,6 +363,7 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.connections.open.discard(self)
+        self.lost.set_result(None)
         for timer in (self._patience, self._idle, self._unread):
             if timer is not None:
                 timer.cancel()

@@ -23,6 +23,7 @@ async def serve_connections(
     try:
         await ending.wait()
     finally:
+        last_s = loop.time() + _LAST_ANSWERS_S
         server.close()
         connections.end()
         if connections.tasks:
@@ -33,3 +34,6 @@ async def serve_connections(
             await asyncio.wait(connections.tasks)
         for connection in list(connections.open):
             connection.transport.close()
+        unsent = [its.lost for its in connections.open if its.transport.get_write_buffer_size()]
+        if unsent:  # an answer that its reader takes slowly
+            await asyncio.wait(unsent, timeout=max(0.0, last_s - loop.time()))

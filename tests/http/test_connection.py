@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import threading
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
-from shisha_rt.http import connection
+from shisha_rt.http import connection, server
 from shisha_rt.http.connection import Exchange, HttpConnections
+from tests.waiting import PATIENCE_S
 
 _ANSWER = bytes(16 << 20)
 HOST = b"Host: localhost\r\n"
@@ -82,6 +86,30 @@ def test_who_reads_nothing_of_an_answer_is_cut_off_and_who_reads_slowly_has_all(
                 await asyncio.sleep(0.02)
 
     talk(_large, caller)
+
+
+def test_who_reads_slowly_has_all_of_the_last_answer_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process ends when what it serves has ended, and what it has not sent by then is lost."""
+    monkeypatch.setattr(server, "_LAST_ANSWERS_S", PATIENCE_S)
+    told: list[Callable[[], object]] = []
+
+    async def serve(listening: socket.socket) -> None:
+        ending = asyncio.Event()
+        told.append(partial(asyncio.get_running_loop().call_soon_threadsafe, ending.set))
+        await server.serve_connections(listening, _large, ending)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening, socket.create_connection(listening.getsockname()) as end:
+        serving = threading.Thread(target=lambda: asyncio.run(serve(listening)))
+        serving.start()
+        end.settimeout(PATIENCE_S)
+        end.sendall(b"GET / HTTP/1.1\r\n" + HOST + b"\r\n")
+        with end.makefile("rb") as answer:
+            while answer.readline() != b"\r\n":
+                pass
+            told[0]()
+            serving.join(0.2)
+            assert len(answer.read()) == len(_ANSWER)
+        serving.join()
 
 
 @pytest.mark.parametrize("size", [0, 1, 1000, 1001, 100_000, 100_001, 3_000_001])

@@ -126,7 +126,7 @@ app.add_typer(cluster, name="cluster")
 
 @app.callback(invoke_without_command=True)
 def _all(context: typer.Context) -> None:
-    """The short benchmarks: a few minutes in all. Tables here; CSV and figures in benchmarks/results."""
+    """The short benchmarks: a quarter of an hour of two cores. Tables here; CSV and figures in benchmarks/results."""
     if context.invoked_subcommand is None:
         answers(",".join(SHIPPED), MACHINE, frames=3)
         transport(MODELS, "this-machine", seconds=0.8, rounds=5, in_flight=IN_FLIGHT)

@@ -40,6 +40,7 @@ from benchmarks.rigs.journal import next_event
 from benchmarks.rigs.optimum import Optimum
 from benchmarks.rigs.resources import Sample, sample, summary
 from benchmarks.rigs.tuned import Case, Observed, Tuned, plan_of, rate, tuned
+from shisha_rt.core.tuning.tuning import DISTURBANCE_S
 from shisha_rt.machine.config.machine_file import load_machine
 
 MACHINE: Final = "demo"
@@ -47,7 +48,7 @@ MODEL: Final = "squeezenet"
 _SLOWER: Final = 3.0
 _WITHIN: Final = 0.95
 _TUNING_TIMEOUT_S: Final = 120.0
-_NOTICE_TIMEOUT_S: Final = 20.0  # for changes that nobody tells the daemon of
+_NOTICE_TIMEOUT_S: Final = DISTURBANCE_S + 20.0  # for changes that nobody tells the daemon of
 _SAMPLE_EVERY_S: Final = 2.0
 _CHANGE_EVERY_S: Final = (3.0, 10.0)
 _RUNNING_IN: Final = 0.25  # so much of the long run comes on top of it, before

@@ -161,12 +161,13 @@ def test_whatever_ends_it_nothing_is_left(small: Path, tmp_path: Path, runtime: 
     assert_nothing_left(tmp_path, runtime)
 
 
-def test_a_daemon_that_does_not_start(run: Run, small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_daemon_that_refuses_to_start_says_why_as_serve_does(
+    run: Run, small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("shisha_rt.cli.demo._HOW", ("--strategy", "nonsense"))
     ran = run("demo")
-    assert ran.status == 1
-    assert ran.err == says("shisha-rt: the daemon … start: shisha-rt: …")
-    assert "nonsense" in ran.err
+    assert ran.status == 2
+    assert ran.err == says('shisha-rt: … strategy = "nonsense": …')
 
 
 def test_a_daemon_that_dies_says_why(run: Run, small: Path, monkeypatch: pytest.MonkeyPatch) -> None:

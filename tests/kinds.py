@@ -38,6 +38,7 @@ _IMPORTS: Final = {  # the first kind whose patterns fit
     "process": (
         "multiprocessing",
         "subprocess",
+        "benchmarks.report.facts*",
         "benchmarks.rigs*",
         "benchmarks.robust*",
         "shisha_rt.measure.compile*",

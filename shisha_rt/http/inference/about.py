@@ -11,7 +11,7 @@ from shisha_rt.errors import Error
 from shisha_rt.http.app_state import AppState, Caller
 from shisha_rt.http.inference.names import check_path
 from shisha_rt.model.graph import Tensor
-from shisha_rt.protocol.exceptions import ShishaError, error_for
+from shisha_rt.protocol.exceptions import ShishaError, Unavailable, error_for
 from shisha_rt.protocol.request import Signature
 
 PATIENCE_S: Final = 5.0
@@ -52,7 +52,11 @@ class About:
         return await self._health("server_ready", "ready")
 
     async def model_ready(self, path: Path) -> bool:
-        await self._check(path)
+        """Whether it is; a model that has just been unloaded, or whose daemon is not there, is not."""
+        try:
+            await self._check(path)
+        except Unavailable:
+            return False
         return await self._health("model_ready", "ready", path)
 
     async def model(self, path: Path) -> dict[str, Any]:

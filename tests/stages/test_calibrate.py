@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
@@ -42,6 +43,7 @@ from tests.stages.test_segments import residual
 from tests.waiting import until
 
 CORE = usable_cores()[0]
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +72,11 @@ def paper_machine(*speeds: float, extra: str = "") -> Machine:
 
 @contextlib.contextmanager
 def busy(core: int) -> Iterator[None]:
-    """Meanwhile another program wants this core all the time: an orphan, as what we have started counts as ours."""
+    """Meanwhile another program wants this core all the time: an orphan, as what we have started counts as ours.
+
+    So this process must not take orphans in, as it does after some other tests.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 0)
     apart = "import os, sys\nos.sched_setaffinity(0, {int(sys.argv[1])})\nif pid := os.fork(): print(pid), sys.exit()"
     code = f"{apart}\nos.close(1)\nwhile True: pass"
     started = subprocess.run([sys.executable, "-c", code, str(core)], stdout=subprocess.PIPE, check=True)

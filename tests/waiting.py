@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-PATIENCE_S: Final = 60.0
+PATIENCE_S: Final = 100.0
 """How long anything may take on a slow, busy machine before it counts as never happening."""
 
 

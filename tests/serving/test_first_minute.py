@@ -51,8 +51,10 @@ def test_frames_flow_before_anything_is_measured(identity: Path, two_places: Pat
             await_state(client, "watching")
         assert_kept(load)
         kinds = [event["kind"] for event in client.events(0, 10_000)["events"]]
-        order = ("ready", "profiling_began", "profiler_died", "profiling_ended", "tuning_began", "tuning_ended")
-        assert [kind for kind in kinds if kind in order] == list(order)
+        measured = ("ready", "profiling_began", "profiler_died", "profiling_ended")
+        assert [kind for kind in kinds if kind in measured] == list(measured)
+        # Whether candidates alone were compared, or cuts searched too, depends on how the frames come.
+        assert {"tuning_ended", "comparison_ended"} & set(kinds)
         until(lambda: not profilers(daemon), "the end of what has no more to do")
     with DaemonProcess(tmp_path, *arguments) as again:
         assert events(again.control, "profiling_began") == []

@@ -11,12 +11,10 @@ if TYPE_CHECKING:
 
 
 def chunks(count: int, size: int, *, short: int, first: int = 0) -> list[ParameterSet]:
-    """Ranges of `size` seeds from `first` on, `count` seeds in all, the first `short` of them not long."""
-    return [
-        pytest.param(
-            range(start, min(start + size, first + count)),
-            id=f"from {start}",
-            marks=[pytest.mark.long] if start >= first + short else [],
-        )
-        for start in range(first, first + count, size)
+    """Ranges of seeds from `first` on, `count` seeds in all: the first `short`, and then long ones of `size` each."""
+    end = first + count
+    long = [
+        pytest.param(range(start, min(start + size, end)), id=f"from {start}", marks=pytest.mark.long)
+        for start in range(first + short, end, size)
     ]
+    return [pytest.param(range(first, first + short), id=f"from {first}"), *long]

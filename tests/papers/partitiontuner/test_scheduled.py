@@ -58,7 +58,7 @@ def drawn(seed: int) -> tuple[random.Random, ProcessorCosts]:
     return rng, random_processors(rng, edges, handover_s=0.05)
 
 
-@pytest.mark.parametrize("seeds", chunks(200, 25, short=25))
+@pytest.mark.parametrize("seeds", chunks(200, 25, short=4))
 class TestRandomMachines:
     def test_a_slowed_place_leads_to_what_would_have_been_planned(self, seeds: range) -> None:
         """Costs that are off by a factor for each place are known after one trial of every place in use.

@@ -78,7 +78,7 @@ def every_seed(seeds: range, *, moving: bool = True, handover_s: float = 0.0) ->
     return found
 
 
-@pytest.mark.parametrize("seeds", chunks(300, 30, short=30))
+@pytest.mark.parametrize("seeds", chunks(300, 30, short=8))
 class TestRandomNetworks:
     def test_every_scheme_makes_a_plan_that_can_run(self, seeds: range) -> None:
         for costs in every_seed(seeds, handover_s=0.125):

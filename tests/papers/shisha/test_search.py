@@ -55,7 +55,9 @@ def optimum_s(costs: Costs, stages: int = 3) -> float:
     return min(evaluator.measurement_of(plan).bottleneck_s for plan in all_plans(6, names, stages, costs.legal_cuts))
 
 
-@pytest.mark.parametrize("stages", [1, 2, 3])
+@pytest.mark.parametrize(
+    "stages", [pytest.param(1, marks=pytest.mark.long), 2, pytest.param(3, marks=pytest.mark.long)]
+)
 @pytest.mark.parametrize("name", sorted(set(RIVALS) - {"hill_climbing_seeded", "lls", "odin"}))
 def test_the_best_of_many_runs_is_the_optimum(name: RivalName, stages: int, costs: Costs) -> None:
     # As the paper does with what is random: many runs, the best kept. A climb that always starts from the seed may be

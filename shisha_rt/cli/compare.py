@@ -184,7 +184,7 @@ class Compared:
 
     def _over(self, rival: MeasuredSide) -> dict[str, float]:
         """The daemon's rate over the rival's, round by round."""
-        ratios = [mine / its for mine, its in zip(self.sides[0].rates_fps, rival.rates_fps, strict=True)]
+        ratios = [own / other for own, other in zip(self.sides[0].rates_fps, rival.rates_fps, strict=True)]
         return {"median": statistics.median(ratios), "least": min(ratios), "most": max(ratios)}
 
 

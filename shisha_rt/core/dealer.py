@@ -268,22 +268,24 @@ def deal(places: Sequence[str], models: Iterable[DealtModel]) -> dict[str, set[s
     """The places that each model is to have. What it has it keeps where that does as well as any other."""
     dealt = list(models)
     counts = _counts(len(places), dealt)
-    working = [one for one in dealt if counts[one.name]]
+    working = [model for model in dealt if counts[model.name]]
     crowded = len(working) > len(places)
     target = _firsts_in_a_crowd(places, working) if crowded else _firsts(places, working)
     claimed = Counter(place for firsts in target.values() for place in firsts)
-    for one in working:
-        for _ in range(counts[one.name] - 1):
-            further = _best(places, claimed, one)
-            target[one.name].add(further)
+    for model in working:
+        for _ in range(counts[model.name] - 1):
+            further = _best(places, claimed, model)
+            target[model.name].add(further)
             claimed[further] += 1
-    for one in dealt:
-        if one.name not in target:  # its warm worker stays where it is, and further places as long as nobody wants them
-            unclaimed = {place for place in one.has if not claimed[place]}
-            target[one.name] = unclaimed or {min(one.has, key=lambda place: (claimed[place], place))}
+    for model in dealt:
+        if (
+            model.name not in target
+        ):  # its warm worker stays where it is, and further places as long as nobody wants them
+            unclaimed = {place for place in model.has if not claimed[place]}
+            target[model.name] = unclaimed or {min(model.has, key=lambda place: (claimed[place], place))}
         elif not crowded:  # so do places of a model that works
-            others = set().union(*(other.has for other in dealt if other is not one))
-            target[one.name] |= {place for place in one.has - others if not claimed[place]}
+            others = set().union(*(other.has for other in dealt if other is not model))
+            target[model.name] |= {place for place in model.has - others if not claimed[place]}
     return target
 
 
@@ -291,10 +293,10 @@ def _firsts(places: Sequence[str], working: Sequence[DealtModel]) -> dict[str, s
     """A place for each model that works; who has fewest to choose from chooses first."""
     claimed: Counter[str] = Counter()
     firsts: dict[str, set[str]] = {}
-    for one in sorted(working, key=lambda one: (len(one.has), one.name)):
-        first = _best(places, claimed, one)
+    for model in sorted(working, key=lambda model: (len(model.has), model.name)):
+        first = _best(places, claimed, model)
         claimed[first] += 1
-        firsts[one.name] = {first}
+        firsts[model.name] = {first}
     return firsts
 
 
@@ -303,23 +305,23 @@ def _firsts_in_a_crowd(places: Sequence[str], working: Sequence[DealtModel]) -> 
     room = math.ceil(len(working) / len(places))
     claimed: Counter[str] = Counter()
     firsts: dict[str, set[str]] = {}
-    for one in working:
-        own = [place for place in places if place in one.has and claimed[place] < room]
+    for model in working:
+        own = [place for place in places if place in model.has and claimed[place] < room]
         if own:
             claimed[own[0]] += 1
-            firsts[one.name] = {own[0]}
-    for one in working:
-        if one.name not in firsts:
+            firsts[model.name] = {own[0]}
+    for model in working:
+        if model.name not in firsts:
             first = min(places, key=lambda place: claimed[place])
             claimed[first] += 1
-            firsts[one.name] = {first}
+            firsts[model.name] = {first}
     return firsts
 
 
-def _best(places: Sequence[str], claimed: Mapping[str, int], one: DealtModel) -> str:
+def _best(places: Sequence[str], claimed: Mapping[str, int], model: DealtModel) -> str:
     """Return a place that nobody has claimed, of its own if it has such a one."""
     free = [place for place in places if not claimed[place]]
-    return min(free, key=lambda place: (place not in one.has, places.index(place)))
+    return min(free, key=lambda place: (place not in model.has, places.index(place)))
 
 
 def _counts(place_count: int, models: Sequence[DealtModel]) -> dict[str, int]:
@@ -328,13 +330,13 @@ def _counts(place_count: int, models: Sequence[DealtModel]) -> dict[str, int]:
     Each that works has one, or its `least` if all of these can be had; then the one that has least for its share gets
     the next, until none wants more.
     """
-    least = {one.name: one.terms.least if one.terms.least > 1 else 0 for one in models}
-    wanted = {one.name: max(one.wanted, least[one.name]) for one in models}
+    least = {model.name: model.terms.least if model.terms.least > 1 else 0 for model in models}
+    wanted = {model.name: max(model.wanted, least[model.name]) for model in models}
     counts = {name: max(min(1, count), least[name]) for name, count in wanted.items()}
     if sum(counts.values()) > place_count:
         counts = {name: min(1, count) for name, count in counts.items()}
     left = place_count - sum(counts.values())
-    shares = {one.name: one.terms.share for one in models}
+    shares = {model.name: model.terms.share for model in models}
     while left > 0:
         hungry = [name for name in counts if 0 < counts[name] < wanted[name]]
         if not hungry:

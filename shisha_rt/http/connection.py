@@ -369,7 +369,9 @@ class HttpConnection(asyncio.BufferedProtocol):
                 timer.cancel()
         self._end_filling(lost=True)
         self.resume_writing()
-        for exchange in {id(one): one for one in (self._exchange, self._coming, *self._next) if one}.values():
+        for exchange in {
+            id(exchange): exchange for exchange in (self._exchange, self._coming, *self._next) if exchange
+        }.values():
             exchange.lose()
         self._next.clear()
 

@@ -34,6 +34,6 @@ async def serve_connections(
             await asyncio.wait(connections.tasks)
         for connection in list(connections.open):
             connection.transport.close()
-        unsent = [its.lost for its in connections.open if its.transport.get_write_buffer_size()]
+        unsent = [connection.lost for connection in connections.open if connection.transport.get_write_buffer_size()]
         if unsent:  # an answer that its reader takes slowly
             await asyncio.wait(unsent, timeout=max(0.0, last_s - loop.time()))

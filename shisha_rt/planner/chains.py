@@ -248,7 +248,7 @@ def chains(
         seconds=seconds,
         shares=shares,
         before=_before(shares),
-        period_s=reduce(np.minimum, (one.period_s for one in each)),
+        period_s=reduce(np.minimum, (run.period_s for run in each)),
         grows=seconds.alone_s is seconds.busy_s,
         runs=each,
     )

@@ -144,7 +144,7 @@ def _with_runs_seen(costs: Costs, kinds: Sequence[Group], trials: Sequence[tuple
             time_s = seen.time_s.copy()
             time_s[stage.first : stage.last + 1, group_of[stage.place]] *= min(service_s / told_s, _MOST_TIMES)
             corrected = CostBatch(seen.frames, time_s)
-            costs = replace(costs, batches=tuple(corrected if its is seen else its for its in costs.batches))
+            costs = replace(costs, batches=tuple(corrected if batch is seen else batch for batch in costs.batches))
     return costs
 
 

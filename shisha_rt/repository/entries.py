@@ -113,8 +113,8 @@ def _in_folder(folder: Path) -> list[ModelEntry]:
 
 def _versions(folder: Path) -> list[tuple[str, Path]]:
     """The versions in a folder with their files, the newest last: by number, as Triton has it."""
-    found = {inner.name: sorted(inner.glob("*.onnx")) for inner in folder.iterdir() if inner.name.isdecimal()}
-    return [(name, files[0]) for name, files in sorted(found.items(), key=lambda item: int(item[0])) if files]
+    versions = {inner.name: sorted(inner.glob("*.onnx")) for inner in folder.iterdir() if inner.name.isdecimal()}
+    return [(name, files[0]) for name, files in sorted(versions.items(), key=lambda item: int(item[0])) if files]
 
 
 def _in_file(path: Path) -> tuple[Settings, list[ModelEntry]]:

@@ -765,7 +765,9 @@ class ModelHost:
 
     def _all(self) -> list[ModelDaemon]:
         served = self.models.values()
-        return [daemon for one in served for daemon in (one.daemon, one.coming, *one.leaving) if daemon is not None]
+        return [
+            daemon for model in served for daemon in (model.daemon, model.coming, *model.leaving) if daemon is not None
+        ]
 
 
 def _places_a_team(status: Fields) -> float:

@@ -18,13 +18,13 @@ def why_lines(status: Mapping[str, Any]) -> list[str]:
     if slow is None:
         return [_NOTHING_YET]
     whole_s = slow["latency_s"]
-    told = [
+    steps = [
         (step, words_of(step, before, status["frames"]["slots"]))
         for before, step in zip([None, *slow["steps"]], slow["steps"], strict=False)
         if step["seconds"] >= _NEGLIGIBLE * whole_s or step["what"] in ("lost", "left")
     ]
-    width = max((len(milliseconds(step["seconds"])) for step, _ in told), default=0)
-    return [_headline(slow), *(f"{milliseconds(step['seconds']):>{width}}  {words}" for step, words in told)]
+    width = max((len(milliseconds(step["seconds"])) for step, _ in steps), default=0)
+    return [_headline(slow), *(f"{milliseconds(step['seconds']):>{width}}  {words}" for step, words in steps)]
 
 
 def _headline(slow: Mapping[str, Any]) -> str:

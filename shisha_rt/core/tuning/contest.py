@@ -184,9 +184,9 @@ class Contests:
         """Try all candidates against the live plan; False where there is none to try."""
         live, over, choice = self._serving.live, self._serving.available, self._choice
         assert live is not None
-        found = candidates(choice, over, objective, self.engines)
-        others = [one for one in found if one.plan != live[1] and choice.fits(one.plan, over)]
-        name = next((one.name for one in found if one.plan == live[1]), "the plan that served")
+        tried = candidates(choice, over, objective, self.engines)
+        others = [candidate for candidate in tried if candidate.plan != live[1] and choice.fits(candidate.plan, over)]
+        name = next((candidate.name for candidate in tried if candidate.plan == live[1]), "the plan that served")
         return self._start(objective, name, others)
 
     def begin_with(self, objective: Objective, rival: Plan, name: str) -> bool:
@@ -200,7 +200,7 @@ class Contests:
         self.running = Contest(objective, over, live[1], name, deque(others), len(others) + 1, value={live[1]: 1.0})
         self._outbox.write(
             event_log.ComparisonBegan(
-                objective=objective, plan=str(live[1]), candidates=tuple(one.name for one in others)
+                objective=objective, plan=str(live[1]), candidates=tuple(other.name for other in others)
             )
         )
         if others:

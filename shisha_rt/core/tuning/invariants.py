@@ -56,7 +56,9 @@ def _check_trial(lifecycle: Lifecycle, tuning: Tuning) -> None:
     if search.trying is None:
         assert tuning.measuring.epoch is None, f"nothing is tried, and epoch {tuning.measuring.epoch} is measured"
         return
-    awaited = (Owner.TUNER, search.proposal) in {(one.owner, one.proposal) for one in lifecycle.proposals}
+    awaited = (Owner.TUNER, search.proposal) in {
+        (proposed.owner, proposed.proposal) for proposed in lifecycle.proposals
+    }
     assert awaited != (tuning.measuring.epoch is not None), (
         f"the trial {search.trying} is awaited: {awaited}, or measured"
     )

@@ -117,8 +117,8 @@ def _read() -> tuple[str, dict[str, type[Any]], list[Method]]:
     pool = DescriptorPool()
     pool.Add(reader.file)
     package = f"{reader.file.package}."
-    found = GetMessageClassesForFiles([reader.file.name], pool)
-    classes = {name.removeprefix(package): kind for name, kind in found.items()}
+    messages = GetMessageClassesForFiles([reader.file.name], pool)
+    classes = {name.removeprefix(package): kind for name, kind in messages.items()}
     methods = [
         Method(name, classes[request], classes[answer], streams) for name, request, answer, streams in reader.rpcs
     ]

@@ -297,7 +297,9 @@ def _check_shape(given: _Input, signature: Signature) -> None:
 def _is_of_several(shape: tuple[int, ...], served: Sequence[tuple[int, ...]], most: int) -> bool:
     """Whether it is that of up to so many frames, along the first axis."""
     return any(
-        shape[1:] == one[1:] and shape[:1] in [(n * one[0],) for n in range(1, most + 1)] for one in served if one
+        shape[1:] == single[1:] and shape[:1] in [(n * single[0],) for n in range(1, most + 1)]
+        for single in served
+        if single
     )
 
 

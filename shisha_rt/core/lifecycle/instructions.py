@@ -1,11 +1,7 @@
-"""What the daemon has to do: values that the lifecycle hands out, to be carried out in their order.
-
-Those of every frame are structs, as in `events`.
-"""
+"""What the daemon has to do: values that the lifecycle hands out, to be carried out in their order."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -16,8 +12,7 @@ from shisha_rt.errors import Error
 from shisha_rt.plan.plan import Plan, Team
 
 
-@dataclass(frozen=True, slots=True)
-class Refuse:
+class Refuse(Struct, frozen=True):
     """Answer at once with an error; the frame was never accepted."""
 
     frame: int
@@ -34,8 +29,7 @@ class Fill(Struct, frozen=True, gc=False):
     ticket: Ticket = None
 
 
-@dataclass(frozen=True, slots=True)
-class ReadLent:
+class ReadLent(Struct, frozen=True):
     """Copy the inputs that the frame's client lends into its slot: several stages begin it, and none can for all."""
 
     frame: int
@@ -90,22 +84,19 @@ class Deliver(Struct, frozen=True, gc=False):
     ticket: Ticket = None
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(Struct, frozen=True):
     """Start a worker process for `place` under this incarnation (unique in the daemon's life)."""
 
     place: str
     incarnation: int
 
 
-@dataclass(frozen=True, slots=True)
-class Kill:
+class Kill(Struct, frozen=True):
     incarnation: int
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class PrepareStage:
+class PrepareStage(Struct, frozen=True):
     """Have the worker of `team`'s lead build and warm stage `stage` of `plan` for `epoch` beside what it runs now.
 
     `batch`: for runs of up to so many frames.
@@ -119,14 +110,12 @@ class PrepareStage:
     batch: int
 
 
-@dataclass(frozen=True, slots=True)
-class RetireEpoch:
+class RetireEpoch(Struct, frozen=True):
     incarnation: int
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class PlaceOperators:
+class PlaceOperators(Struct, frozen=True):
     """Choose the devices of the plan's operators; `PlanPlaced` or `PlanNotPlaced` is awaited."""
 
     owner: Owner
@@ -142,8 +131,7 @@ class Ending(StrEnum):
     DROPPED = "dropped"
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(Struct, frozen=True):
     """How a proposal ended. `plan` has the devices of its operators, if they have been chosen; `epoch` is None if it
     never got a number.
 
@@ -170,8 +158,7 @@ class Settled:
         return self.proposed.proposal
 
 
-@dataclass(frozen=True, slots=True)
-class EpochStarted:
+class EpochStarted(Struct, frozen=True):
     """`epoch` is being prepared."""
 
     proposed: PlanProposed
@@ -179,44 +166,38 @@ class EpochStarted:
     plan: Plan
 
 
-@dataclass(frozen=True, slots=True)
-class EpochEnded:
+class EpochEnded(Struct, frozen=True):
     """No frame and no worker uses `epoch` any more; slots need no room that only its plan used."""
 
     epoch: int
     plan: Plan
 
 
-@dataclass(frozen=True, slots=True)
-class Replan:
+class Replan(Struct, frozen=True):
     """The live plan cannot serve (or there is none): propose one over the places that are available."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class PlaceAway:
+class PlaceAway(Struct, frozen=True):
     """The worker of `place` is overdue: plans are made without the place until the worker is back."""
 
     place: str
 
 
-@dataclass(frozen=True, slots=True)
-class PlaceBack:
+class PlaceBack(Struct, frozen=True):
     """A place that was away has its worker again."""
 
     place: str
 
 
-@dataclass(frozen=True, slots=True)
-class PlaceReleased:
+class PlaceReleased(Struct, frozen=True):
     """A place that was taken down has no process any more, and no epoch's plan uses its cores."""
 
     place: str
 
 
-@dataclass(frozen=True, slots=True)
-class GivenUp:
+class GivenUp(Struct, frozen=True):
     place: str
     reason: str
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -49,8 +48,7 @@ class FrameAnswered(Struct, frozen=True, gc=False):
     left: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class FramesCounted:
+class FramesCounted(Struct, frozen=True):
     """Every so often: the frames since the daemon's start. Those that `arrived`, refused ones too; that `met` others
     which had no answer yet; that were `answered` with a result, and how long all of these took. `in_flight`: now.
     """
@@ -62,73 +60,62 @@ class FramesCounted:
     in_flight: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class PeriodsCounted:
+class PeriodsCounted(Struct, frozen=True):
     """Every so often, under a CPU quota: its periods in which something ran, and those in which it was used up."""
 
     periods: int
     throttled: int
 
 
-@dataclass(frozen=True, slots=True)
-class OthersSeen:
+class OthersSeen(Struct, frozen=True):
     """Every so often: the part of the daemon's cores that other processes take, without its clients on this host."""
 
     others_ratio: float
 
 
-@dataclass(frozen=True, slots=True)
-class TunerSaid:
+class TunerSaid(Struct, frozen=True):
     message: tm.FromTuner
 
 
-@dataclass(frozen=True, slots=True)
-class TunerDied:
+class TunerDied(Struct, frozen=True):
     """Another process has been started in its place."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class ProfilerSaid:
+class ProfilerSaid(Struct, frozen=True):
     message: fm.FromProfiler
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedAhead:
+class PlannedAhead(Struct, frozen=True):
     """The best plans by stored costs for objectives that were not wanted at the start."""
 
     by_costs: Mapping[Objective, Plan]
 
 
-@dataclass(frozen=True, slots=True)
-class PlacerSaid:
+class PlacerSaid(Struct, frozen=True):
     message: pm.FromPlacer
 
 
-@dataclass(frozen=True, slots=True)
-class PlacerDied:
+class PlacerDied(Struct, frozen=True):
     """Another process has been started in its place."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class PauseAsked:
+class PauseAsked(Struct, frozen=True):
     """Stop searching and watching; the best plan of the search goes live (R5)."""
 
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class SearchAsked:
+class SearchAsked(Struct, frozen=True):
     """Search from the live plan, which is the daemon's to replace from now on."""
 
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class OptionsSet:
+class OptionsSet(Struct, frozen=True):
     """Options for the next search; None leaves an option as it is."""
 
     strategy: str | None = None
@@ -136,23 +123,20 @@ class OptionsSet:
     objective: AnyObjective | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MachineChanged:
+class MachineChanged(Struct, frozen=True):
     """What was measured holds no longer."""
 
     machine: Machine
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class PlaceReturned:
+class PlaceReturned(Struct, frozen=True):
     """A place may be planned on again."""
 
     place: str
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(Struct, frozen=True):
     """Every so often: compare what segments take with what was predicted."""
 
 

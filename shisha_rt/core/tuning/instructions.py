@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from shisha_rt.core.event_log import Record
 from shisha_rt.core.lifecycle.events import Lead, LetGo, PlanNotPlaced, PlanPlaced, PlanProposed
@@ -12,41 +13,35 @@ from shisha_rt.core.tuning import tuner_messages as tm
 from shisha_rt.core.tuning.best import BestPlan
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(Struct, frozen=True):
     """Write `record` into the journal."""
 
     record: Record
 
 
-@dataclass(frozen=True, slots=True)
-class TellTuner:
+class TellTuner(Struct, frozen=True):
     message: tm.ToTuner
 
 
-@dataclass(frozen=True, slots=True)
-class TellPlacer:
+class TellPlacer(Struct, frozen=True):
     message: pm.ToPlacer
 
 
-@dataclass(frozen=True, slots=True)
-class Keep:
+class Keep(Struct, frozen=True):
     """Keep the best plan of the machine with this key on disk, for the next start."""
 
     key: str
     best: BestPlan
 
 
-@dataclass(frozen=True, slots=True)
-class CountTrial:
+class CountTrial(Struct, frozen=True):
     """`moves`: from the plan tried before it; the first of a search is where that starts."""
 
     verdict: str
     moves: int
 
 
-@dataclass(frozen=True, slots=True)
-class CountSolve:
+class CountSolve(Struct, frozen=True):
     """The operators of a plan have been placed."""
 
     solver: str

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Final
 
 import pytest
+from msgspec.structs import replace
 
 from shisha_rt.core.lifecycle import events as ev
 from shisha_rt.core.lifecycle.dealing import Dealing

@@ -6,11 +6,10 @@ A checker that never fails proves nothing. Each class below is the real one with
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 from typing import Final, NamedTuple
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from shisha_rt.core.lifecycle.epochs import Epochs
 from shisha_rt.core.lifecycle.events import Owner, PlanProposed
@@ -129,7 +128,7 @@ class MeasuresAnyFrame(Tuning):
         if isinstance(event, ev.PartTaken) and live is not None and epoch is not None:
             stages = live[1].stages
             if event.stage < len(stages):
-                event = msgspec.structs.replace(event, epoch=epoch, place=stages[event.stage].place)
+                event = replace(event, epoch=epoch, place=stages[event.stage].place)
             self._serving = NeverChanging(live, serving.available)
         try:
             return super().handle(event, now_s)
@@ -161,7 +160,7 @@ class HearsOldSearches(Tuning):
 
     def handle(self, event: ev.TuningEvent, now_s: float) -> list[Decision]:
         if isinstance(event, ev.TunerSaid):
-            event = ev.TunerSaid(msgspec.structs.replace(event.message, run=self.search.number))
+            event = ev.TunerSaid(replace(event.message, run=self.search.number))
         return super().handle(event, now_s)
 
 

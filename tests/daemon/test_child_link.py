@@ -224,6 +224,7 @@ def test_a_process_that_is_stopped_is_ended_and_followed(start: Callable[..., Ch
     assert child.until_heard(2)[1:] == ["hello"]
 
 
+@pytest.mark.long
 def test_a_process_that_waits_for_something_else_lives_by_its_signs_and_by_no_other(tmp_path: Path) -> None:
     """Its main thread reads no messages; without its signs it counts as hung."""
     script = tmp_path / "waits.py"

@@ -7,6 +7,7 @@ import importlib.metadata
 import os
 import platform
 import subprocess
+import sysconfig
 from pathlib import Path
 from typing import Final
 
@@ -27,7 +28,7 @@ def facts(command: str) -> dict[str, str]:
         "commit": commit(),
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         **host(),
-        "python": platform.python_version(),
+        "python": _python(),
         "versions": ", ".join(f"{name} {importlib.metadata.version(name)}" for name in _PACKAGES),
         "load average at the start": load,
         "repeat": f"python -m benchmarks {command}",
@@ -65,6 +66,12 @@ def host() -> dict[str, str]:
         "memory": f"{psutil.virtual_memory().total / 2**30:.0f} GiB",
         "kernel": platform.release(),
     }
+
+
+def _python() -> str:
+    """Version, and whether the interpreter was built by profiles, as distributions build theirs: it is faster then."""
+    by_profiles = bool(sysconfig.get_config_var("PGO_PROF_USE_FLAG"))
+    return f"{platform.python_version()}, built {'with' if by_profiles else 'without'} profiles"
 
 
 def _cpu_model() -> str:

@@ -7,11 +7,12 @@ import importlib.metadata
 import os
 import platform
 import subprocess
-import sysconfig
 from pathlib import Path
 from typing import Final
 
 import psutil
+
+from shisha_rt.machine.host.interpreter import interpreter_in_words
 
 ROOT: Final = Path(__file__).parent.parent.parent
 _PACKAGES: Final = ("shisha-rt", "onnxruntime", "pyzmq", "numpy", "msgspec")
@@ -28,7 +29,7 @@ def facts(command: str) -> dict[str, str]:
         "commit": commit(),
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         **host(),
-        "python": _python(),
+        "python": interpreter_in_words(),
         "versions": ", ".join(f"{name} {importlib.metadata.version(name)}" for name in _PACKAGES),
         "load average at the start": load,
         "repeat": f"python -m benchmarks {command}",
@@ -66,12 +67,6 @@ def host() -> dict[str, str]:
         "memory": f"{psutil.virtual_memory().total / 2**30:.0f} GiB",
         "kernel": platform.release(),
     }
-
-
-def _python() -> str:
-    """Version, and whether the interpreter was built by profiles, as distributions build theirs: it is faster then."""
-    by_profiles = bool(sysconfig.get_config_var("PGO_PROF_USE_FLAG"))
-    return f"{platform.python_version()}, built {'with' if by_profiles else 'without'} profiles"
 
 
 def _cpu_model() -> str:

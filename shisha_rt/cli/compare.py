@@ -34,6 +34,10 @@ class CompareOptions:
     seconds: Annotated[float, typer.Option(metavar="S", help="Of one window of one side.")] = 1.0
     rounds: Annotated[int, typer.Option(metavar="N", min=1, max=100, help="Turns of each side.")] = 3
     tune: Annotated[float, typer.Option(metavar="S", help="For which the daemon may be tuned, at most.")] = 30.0
+    inputs: Annotated[
+        Path | None,
+        typer.Option("--input", metavar="FILE", help="Frames to compute, a .npy or .npz file. Default: random."),
+    ] = None
     png: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw a chart (takes the extra plot).")] = None
     dim: Dims = None
     shape: Shapes = None
@@ -47,13 +51,15 @@ def compare(asked: CompareOptions) -> None:
     ONNX Runtime, OpenVINO where it is installed, and a daemon that has tuned itself take turns on the same cores:
     frames a second with as many frames as they take, and the latency of a frame by itself. The daemon's frames come
     from a client in another process; an engine's lie in its own memory. It takes about a minute, longer for large
-    networks. The machine should have nothing else to do.
+    networks. The machine should have nothing else to do. Files of --input are as for submit; an engine computes the
+    first frame over and over.
 
     \b
     Examples:
       shisha-rt compare zoo:squeezenet
       shisha-rt compare model.onnx --dim batch=1 --rounds 5 --json
       shisha-rt compare zoo:text_detector --png compared.png
+      shisha-rt compare speech.onnx --input one_frame.npz
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     from shisha_rt.cli.drive.compared import Comparison
     from shisha_rt.cli.drive.reach import plainly
@@ -73,7 +79,9 @@ def compare(asked: CompareOptions) -> None:
         for text in texts or ():
             arguments += [name, text]
     with plainly():
-        asked_for = Comparison(asked.model, path, cores, arguments, asked.seconds, asked.rounds, asked.tune)
+        asked_for = Comparison(
+            asked.model, path, cores, arguments, asked.seconds, asked.rounds, asked.tune, asked.inputs
+        )
         measured = asked_for.measure(progress)
     compared = Compared(asked.model, tuple(cores), measured)
     print(json.dumps(compared.as_object()) if asked.as_json else compared.in_words())

@@ -247,9 +247,9 @@ def _merged(sightings: Sequence[Sighting]) -> _Merged:
             continue
         time_s, error_s = np.array([(sighting.time_s, sighting.error_s) for sighting in sighted]).T
         weights = 1 / error_s**2
-        mean_s, its_error_s = float(weights @ time_s / weights.sum()), float(weights.sum() ** -0.5)
-        scatter += math.log(its_error_s) - float(np.log(error_s).sum() + weights @ (time_s - mean_s) ** 2 / 2)
-        merged.append(Sighting(first, end, mean_s, its_error_s))
+        mean_s, merged_error_s = float(weights @ time_s / weights.sum()), float(weights.sum() ** -0.5)
+        scatter += math.log(merged_error_s) - float(np.log(error_s).sum() + weights @ (time_s - mean_s) ** 2 / 2)
+        merged.append(Sighting(first, end, mean_s, merged_error_s))
     return _Merged(merged[-_MOST_SIGHTINGS:], scatter)
 
 

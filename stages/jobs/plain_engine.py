@@ -1,8 +1,9 @@
 """`python -m stages.jobs.plain_engine SETTINGS`: one plain engine, which runs frames whenever it is told to.
 
-SETTINGS is JSON: the name of the `engine`, the `path` of the model, `cores`, and `inputs`: name, shape and datatype. It
-says `{"ready":true}`; then for each line `{"seconds":1.0,"one":false}` that it reads what came of that: `frames` in
-`wall_s`, and with `one` the seconds of each frame by itself.
+SETTINGS is JSON: the name of the `engine`, the `path` of the model, `cores`, and the frame: the names of the `inputs`,
+and an .npz file of their `arrays` in the same order. It says `{"ready":true}`; then for each line that it reads
+(`{"seconds":1.0,"one":false}`) what came of that: `frames` in `wall_s`, and with `one` the seconds of each frame by
+itself.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from shisha_rt.tensors import NUMPY_OF
 from stages.engines.plain import PLAIN_ENGINES, Frame
 
 _WARM_UP_S = 0.3
@@ -25,7 +25,7 @@ _WARM_UP_S = 0.3
 def main(arguments: list[str]) -> int:
     settings = json.loads(arguments[0])
     os.sched_setaffinity(0, settings["cores"])
-    engine = PLAIN_ENGINES[settings["engine"]](Path(settings["path"]), _frame(settings["inputs"]), settings["cores"])
+    engine = PLAIN_ENGINES[settings["engine"]](Path(settings["path"]), _frame(settings), settings["cores"])
     engine.run(_WARM_UP_S)
     _say({"ready": True})
     for line in sys.stdin:
@@ -44,16 +44,9 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _frame(inputs: list[dict[str, Any]]) -> Frame:
-    """Floats are normal with unit variance; whole numbers are 0, as they may be indices."""
-    generator = np.random.default_rng(0)
-    frame: Frame = {}
-    for tensor in inputs:
-        dtype = NUMPY_OF[tensor["datatype"]]
-        is_float = dtype.kind == "f"
-        made_up = generator.standard_normal(tensor["shape"]) if is_float else np.zeros(tensor["shape"])
-        frame[tensor["name"]] = made_up.astype(dtype)
-    return frame
+def _frame(settings: dict[str, Any]) -> Frame:
+    with np.load(settings["arrays"], allow_pickle=False) as arrays:
+        return dict(zip(settings["inputs"], arrays.values(), strict=True))
 
 
 def _say(answer: dict[str, Any]) -> None:

@@ -6,13 +6,13 @@ import json
 import os
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 
 from shisha_rt.cli.compare import Compared
 from shisha_rt.cli.drive.compared import DAEMON, ENGINES, MeasuredSide, MeasuredSides, _engine
 from shisha_rt.errors import Error, Failure
-from shisha_rt.model.graph import Tensor
 from tests.cli.conftest import Run
 from tests.serving.identity_model import SHAPE, write_identity_model
 from tests.wording import says
@@ -82,15 +82,15 @@ def test_as_an_object() -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_engines_run_a_network(tmp_path: Path, engine: str) -> None:
-    inputs = [Tensor("x", SHAPE, "FP32")]
-    with _engine(engine, write_identity_model(tmp_path), inputs, sorted(os.sched_getaffinity(0))) as side:
+    frame = {"x": np.ones(SHAPE, np.float32)}
+    with _engine(engine, write_identity_model(tmp_path), frame, sorted(os.sched_getaffinity(0))) as side:
         assert side.rate_fps(0.05) > 0
         assert 0 < side.latency_s(0.05) < 1
 
 
 def test_an_engine_that_fails_says_why(tmp_path: Path) -> None:
     (tmp_path / "bad.onnx").write_bytes(b"no model")
-    with pytest.raises(Failure, match=r"bad\.onnx"), _engine("ort_threads", tmp_path / "bad.onnx", [], [0]):
+    with pytest.raises(Failure, match=r"bad\.onnx"), _engine("ort_threads", tmp_path / "bad.onnx", {}, [0]):
         pass
 
 
@@ -109,10 +109,21 @@ def test_sizes_that_are_missing_are_told_as_serve_tells_them(run: Run, tiny_mode
     assert ran.complaint == says("shisha-rt: …open.onnx: …'width'… --shape x=1x4x8x8 …")
 
 
+def test_frames_that_do_not_fit_are_refused(run: Run, tiny_model: Path, tmp_path: Path) -> None:
+    frames = tmp_path / "frames.npz"
+    ran = run("compare", tiny_model, "--dim", "N=1", "--input", frames)
+    assert (ran.status, ran.kind) == (2, Error.UNREADABLE_FILE)
+    np.savez(frames, y=np.zeros(3))
+    ran = run("compare", tiny_model, "--dim", "N=1", "--input", frames)
+    assert (ran.status, ran.kind) == (2, Error.WRONG_FRAMES)
+    assert str(frames) in ran.complaint
+
+
 @pytest.mark.long
 def test_all_of_it(run: Run, tiny_model: Path, tmp_path: Path) -> None:
     picture = tmp_path / "c.png"
-    quick = ("--seconds", 0.1, "--rounds", 2, "--tune", 4)
+    np.savez(tmp_path / "frames.npz", x=np.zeros((3, 4, 8, 8), np.float32))
+    quick = ("--seconds", 0.1, "--rounds", 2, "--tune", 4, "--input", tmp_path / "frames.npz")
     ran = run("compare", tiny_model, "--dim", "N=1", *quick, "--json", "--png", picture)
     assert (ran.status, ran.err) == (0, "")
     assert all(len(side["rates_fps"]) == 2 for side in ran.object["sides"] if side["reason"] is None)

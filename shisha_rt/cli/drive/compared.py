@@ -23,12 +23,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
+import numpy as np
+
 from shisha_rt.cli.drive.child_daemon import child_daemon
-from shisha_rt.cli.drive.frames import Frame, model_inputs, random_frames
+from shisha_rt.cli.drive.frames import Frame, frames_of_any, model_shapes, random_frames, read_arrays
 from shisha_rt.client import Client
 from shisha_rt.errors import Failure
 from shisha_rt.machine.host.cpu_use import CpuReading, family, read_cpu_use
-from shisha_rt.model.graph import Tensor
 from shisha_rt.process.child import Child, last_line, start_child
 
 DAEMON: Final = "shisha-rt"
@@ -88,7 +89,8 @@ class _Side(Protocol):
 class Comparison:
     """`model`, as `serve` takes it, and its file; `arguments`: those of `serve` beside it. `cores`: of the engines.
 
-    `rounds` of two windows, the longer of `seconds`, after the daemon has had `tune_s` to tune itself.
+    `rounds` of two windows, the longer of `seconds`, after the daemon has had `tune_s` to tune itself. `inputs`: the
+    frames to compute, a .npy or .npz file; None: random ones.
     """
 
     model: str
@@ -98,16 +100,20 @@ class Comparison:
     seconds: float
     rounds: int
     tune_s: float
+    inputs: Path | None = None
 
     def measure(self, say: Callable[[str], None]) -> MeasuredSides:
-        """Raises Failure."""
+        """Raises Failure; BadInput where the file of frames does not fit the model."""
         say = _once(say)
+        files = [] if self.inputs is None else [(self.inputs, read_arrays(self.inputs))]
         with contextlib.ExitStack() as closing:
             say("starting a daemon")
             child = closing.enter_context(child_daemon(self.model, *self.arguments))
             client = closing.enter_context(Client(child.endpoint))
-            inputs = model_inputs(client.call("model_metadata"))
-            daemon = _Daemon(client, random_frames(inputs, _FRAMES, 0))
+            shapes = model_shapes(client.call("model_metadata"))
+            given = [frame for file in files for frame in frames_of_any(*file, shapes)]
+            frames = given or random_frames(shapes[0], _FRAMES, 0)
+            daemon = _Daemon(client, frames)
             daemon.tune(self.tune_s, say)
             state = daemon.come_to_rest(say)
             sides: dict[str, _Side] = {DAEMON: daemon}
@@ -118,7 +124,7 @@ class Comparison:
                     continue
                 say(f"starting {name}")
                 try:
-                    sides[name] = closing.enter_context(_engine(engine, self.path, inputs, self.cores))
+                    sides[name] = closing.enter_context(_engine(engine, self.path, frames[0], self.cores))
                 except Failure as error:
                     reasons[name] = str(error)
             before = self._cpu_use()
@@ -291,15 +297,18 @@ class _Engine:
 
 
 @contextlib.contextmanager
-def _engine(engine: str, path: Path, inputs: Sequence[Tensor], cores: Sequence[int]) -> Iterator[_Engine]:
-    """Raises Failure where it cannot run the model."""
-    settings = {
-        "engine": engine,
-        "path": str(path),
-        "cores": list(cores),
-        "inputs": [{"name": spec.name, "shape": spec.shape, "datatype": spec.datatype} for spec in inputs],
-    }
-    with tempfile.TemporaryFile() as said:
+def _engine(engine: str, path: Path, frame: Frame, cores: Sequence[int]) -> Iterator[_Engine]:
+    """It computes `frame` over and over. Raises Failure where it cannot run the model."""
+    with tempfile.NamedTemporaryFile(suffix=".npz") as arrays, tempfile.TemporaryFile() as said:
+        np.savez(arrays, *frame.values())  # by position: an input may have any name
+        arrays.flush()
+        settings = {
+            "engine": engine,
+            "path": str(path),
+            "cores": list(cores),
+            "inputs": list(frame),
+            "arrays": arrays.name,
+        }
         child = start_child(
             "stages.jobs.plain_engine",
             json.dumps(settings),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import urllib.request
+from collections import defaultdict
 from collections.abc import Callable
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -19,8 +20,12 @@ def scrape(address: str) -> list[Sample]:
 
 
 def values(samples: list[Sample], name: str, label: str) -> dict[str, float]:
-    """The samples of one name by the value of one label."""
-    return {sample.labels[label]: sample.value for sample in samples if sample.name == name}
+    """The samples of one name by the value of one label: sums over all others."""
+    sums: defaultdict[str, float] = defaultdict(float)
+    for sample in samples:
+        if sample.name == name:
+            sums[sample.labels[label]] += sample.value
+    return dict(sums)
 
 
 def standing(address: str) -> dict[str, str]:

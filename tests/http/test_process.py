@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +85,7 @@ def test_it_is_started_again_at_the_same_addresses(
 def test_who_hangs_up_is_given_up_and_who_waits_is_answered_to_the_last(daemon: DaemonProcess, call: Call) -> None:
     assert call(daemon.http[1]).infer(frame(0), deadline_ms=0)[0] == 504
     gone = [call(daemon.http[0]) for _ in range(40)]
-    with stopped(daemon.wait_for_workers().values()):  # else all may be answered before anybody looks
+    with daemon.workers_stopped():  # else all may be answered before anybody looks
         for number, caller in enumerate(gone):
             caller.send_frame(frame(number))
         until(lambda: frames(daemon)["in_flight"] > 0, "frames")
@@ -111,19 +111,6 @@ def test_who_hangs_up_is_given_up_and_who_waits_is_answered_to_the_last(daemon: 
     assert daemon.wait() == 0
     daemon.assert_nothing_left()
     assert not Path(daemon.http[1].removeprefix("unix:")).exists()
-
-
-@contextlib.contextmanager
-def stopped(pids: Collection[int]) -> Iterator[None]:
-    """Processes that compute nothing meanwhile; one that is ended as it hangs is not there any more in the end."""
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
 
 
 def connections(daemon: DaemonProcess) -> list[object]:

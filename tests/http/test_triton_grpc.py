@@ -303,18 +303,11 @@ def test_system_shared_memory(client: Any, daemon: DaemonProcess) -> None:
 
 
 def test_who_cancels_wants_no_answer(daemon: DaemonProcess, client: Any) -> None:
-    workers = [pid for pid in daemon.worker_pids().values() if pid is not None]
-    for pid in workers:
-        os.kill(pid, signal.SIGSTOP)
-    try:
+    with daemon.workers_stopped():
         call = client.async_infer(NAME, [input_of(1)], callback=lambda result, error: None, headers=token())
         until(lambda: daemon.control.status()["frames"]["in_flight"] > 0, "the frame's arrival")
         call.cancel()
         until(lambda: daemon.control.status()["frames"]["answered"].get("CANCELLED", 0) > 0, "the cancelled frame")
-    finally:
-        for pid in workers:
-            with contextlib.suppress(ProcessLookupError):  # it has counted as hung
-                os.kill(pid, signal.SIGCONT)
     assert (client.infer(NAME, [input_of(2)], headers=token()).as_numpy("y") == frame(2)).all()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import mmap
 import os
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -111,6 +112,19 @@ class DaemonProcess:
 
         until(all_up, "a worker on every place", within_s=within_s)
         return found
+
+    @contextlib.contextmanager
+    def workers_stopped(self) -> Iterator[None]:
+        """What comes meanwhile is not computed. A worker that is ended, as it hangs, is followed by another."""
+        pids = self.wait_for_workers().values()
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
 
     def kill_worker(self, *pids: int) -> None:
         """Kill workers, and wait until the daemon knows."""

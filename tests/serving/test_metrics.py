@@ -67,7 +67,7 @@ def test_the_figures_add_up(identity: Path, two_places: Path, tmp_path: Path) ->
         assert value(samples, "shisha_frames_replayed_total") == 0
         assert value(samples, "shisha_answers_undeliverable_total") == 0
         assert values(samples, "shisha_place_speed_ratio", "place") == {"fast0": 1, "slow0": 1}
-        assert values(samples, "shisha_place_speed_ratio", "emulated") == {"false": 1}
+        assert values(samples, "shisha_place_speed_ratio", "emulated") == {"false": 2}  # of both
         assert values(samples, "shisha_plan_proposals_total", "outcome") == {"live": 2, "refused": 1}
         status = control.status()
         assert Counter(status["frames"]["answered"]) == Counter(OK=FRAMES, DEADLINE_EXCEEDED=LATE)

@@ -12,8 +12,6 @@ from typing import Final
 
 import psutil
 
-from shisha_rt.machine.host.interpreter import interpreter_in_words
-
 ROOT: Final = Path(__file__).parent.parent.parent
 _PACKAGES: Final = ("shisha-rt", "onnxruntime", "pyzmq", "numpy", "msgspec")
 _CODE: Final = ("shisha_rt", "stages", "benchmarks", ":!benchmarks/results")
@@ -29,7 +27,7 @@ def facts(command: str) -> dict[str, str]:
         "commit": commit(),
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         **host(),
-        "python": interpreter_in_words(),
+        "python": platform.python_version(),
         "versions": ", ".join(f"{name} {importlib.metadata.version(name)}" for name in _PACKAGES),
         "load average at the start": load,
         "repeat": f"python -m benchmarks {command}",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import platform
 import shlex
 import shutil
 import textwrap
@@ -16,7 +15,6 @@ from shisha_rt.cli.layers import form_in_words, short
 from shisha_rt.cli.options import Dims, Json, MachineFile, ManyShapes, Model, parse_dims, parse_shapes, progress
 from shisha_rt.costs.engine_trials import ahead, why_not
 from shisha_rt.costs.profiles import DISTURBED
-from shisha_rt.machine.host.interpreter import built_with_profiles, interpreter_in_words
 from shisha_rt.machine.host.this_machine import host_in_words, host_object
 from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.plan.engine import ENGINES
@@ -123,7 +121,6 @@ def _as_object(checked: Checked, machine: Machine, host: Host, following: Sequen
         ],
         "machine": machine.name,
         "host": host_object(*host),
-        "python": {"version": platform.python_version(), "built_with_profiles": built_with_profiles()},
         "places": [place.name for place in machine.places],
         "devices": list(checked.devices),
         "engine": index.engine,
@@ -191,8 +188,6 @@ def _rows(checked: Checked, machine: Machine, host: Host) -> Iterator[tuple[str,
                       f"{_count(len(compiled.layers), 'layer')}{_heaviest(checked.heaviest)}"]  # fmt: skip
     yield "machine", [f"{machine.name}: {', '.join(_listed([place.name for place in machine.places]))}"]
     yield "host", host_in_words(*host)
-    if not built_with_profiles():
-        yield "python", [f"{interpreter_in_words()}: a frame costs more outside its engine than with a distribution's"]
     if checked.devices:
         yield "engine", [f"devices {', '.join(checked.devices)}; stages are cut from the model as it was read"]
     else:

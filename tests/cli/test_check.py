@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,7 +11,6 @@ import pytest
 from onnx import helper
 
 from shisha_rt.errors import Error
-from shisha_rt.machine.host.interpreter import built_with_profiles
 from shisha_rt.measure import engines
 from shisha_rt.measure.check import oddities, weight_bytes_within
 from shisha_rt.model.reader.onnx_reader import Model
@@ -46,10 +44,6 @@ def test_an_everyday_network(run: Run, tiny_model: Path) -> None:
     host = found.pop("host")
     assert host["usable_cores"] == len(os.sched_getaffinity(0)) == len(host["cores"])
     assert host.keys() == {"usable_cores", "quota_cores", "memory_limit_bytes", "cores"}
-    assert found.pop("python") == {
-        "version": platform.python_version(),
-        "built_with_profiles": built_with_profiles(),
-    }
     cuts = found.pop("cuts")
     assert (cuts["legal"], cuts["all"], cuts["least"]["cut"], cuts["least"]["tensors"]) == (2, 2, 0, 1)
     assert cuts["least"]["bytes"] >= 2 * 4 * 8 * 8 * 4  # a blocked format may have more channels
@@ -89,7 +83,6 @@ def test_one_screen(run: Run, tiny_model: Path) -> None:
             "weights",
             "machine",
             "host",
-            *["python"] * (not built_with_profiles()),
             "engine",
             "cuts",
             "batches",

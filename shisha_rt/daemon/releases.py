@@ -57,7 +57,7 @@ class Releases:
     def planless(self, place: str) -> tuple[Sequence[int], Collection[int]]:
         """Nothing is planned on the place: which workers have to forget stages on which cores."""
         self._measure_elsewhere()
-        awaited = self._awaited[place] = {leader for leader, places in self._teams.items() if place in places}
+        awaited = self._awaited[place] = {incarnation for incarnation, places in self._teams.items() if place in places}
         return sorted(awaited), self._cores[place]
 
     def forgotten(self, incarnation: int) -> None:

@@ -369,9 +369,7 @@ class HttpConnection(asyncio.BufferedProtocol):
                 timer.cancel()
         self._end_filling(lost=True)
         self.resume_writing()
-        for exchange in {
-            id(exchange): exchange for exchange in (self._exchange, self._coming, *self._next) if exchange
-        }.values():
+        for exchange in dict.fromkeys(filter(None, (self._exchange, self._coming, *self._next))):  # each once
             exchange.lose()
         self._next.clear()
 

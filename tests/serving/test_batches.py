@@ -74,7 +74,7 @@ def test_changes_and_deaths_under_load(daemon: DaemonProcess, cuttable: Cuttable
 
 
 def test_frames_share_runs_and_the_page_says_how_many(daemon: DaemonProcess) -> None:
-    stages = [  # two places feed one, before which frames wait however the cores are shared
+    stages = [  # two places feed a third, before which frames wait however the cores are shared
         {"first": 0, "last": 3, "places": ["b", "c"]},
         {"first": 4, "last": LAYERS - 1, "places": ["a"], "batch": MOST},
     ]

@@ -184,9 +184,11 @@ class Contests:
         """Try all candidates against the live plan; False where there is none to try."""
         live, over, choice = self._serving.live, self._serving.available, self._choice
         assert live is not None
-        tried = candidates(choice, over, objective, self.engines)
-        others = [candidate for candidate in tried if candidate.plan != live[1] and choice.fits(candidate.plan, over)]
-        name = next((candidate.name for candidate in tried if candidate.plan == live[1]), "the plan that served")
+        contenders = candidates(choice, over, objective, self.engines)
+        others = [
+            candidate for candidate in contenders if candidate.plan != live[1] and choice.fits(candidate.plan, over)
+        ]
+        name = next((candidate.name for candidate in contenders if candidate.plan == live[1]), "the plan that served")
         return self._start(objective, name, others)
 
     def begin_with(self, objective: Objective, rival: Plan, name: str) -> bool:

@@ -36,6 +36,7 @@ def _leases_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
 def _alone_if_a_unit(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.node.get_closest_marker(kinds.UNIT) is not None:
         monkeypatch.setattr(subprocess, "Popen", _refuse_a_child)
+        monkeypatch.setattr("shisha_rt.process.child._servers.start", _refuse_a_child)
 
 
 def _refuse_a_child(*_: object, **__: object) -> NoReturn:

@@ -148,16 +148,14 @@ class _StartProgress:
 
 def _daemon(options: Mapping[str, Any], manager: ServiceManager, log: tuple[int, str]) -> Daemon:
     """The daemon that the options ask for; nothing is left behind where it cannot be had. `log`: level and format."""
-    from shisha_rt.daemon.children.preparer_link import PreparerLink
+    from shisha_rt.daemon.start import expect_daemon, start_daemon
 
+    expect_daemon()
     tell = _StartProgress(manager).say
     with contextlib.ExitStack() as leaving:
-        preparer = PreparerLink()  # first: it loads what it needs while this process does
-        leaving.callback(preparer.close)
         settings = settings_of(options)  # all that a daemon file may say, too
         from shisha_rt.daemon.host_share import share_of
         from shisha_rt.daemon.prepared import Preparation
-        from shisha_rt.daemon.start import start_daemon
 
         share = share_of(settings)
         leaving.callback(share.close)
@@ -165,7 +163,7 @@ def _daemon(options: Mapping[str, Any], manager: ServiceManager, log: tuple[int,
         engine_of(settings, share.machine)  # raises for one that cannot be had
         share.say()
         asked = Preparation(settings, share.machine, options["fresh"])
-        daemon = start_daemon(asked, share, preparer, manager, log, tell)
+        daemon = start_daemon(asked, share, manager, log, tell)
         leaving.pop_all()  # it is the daemon's now
     tell(f"starting {len(share.machine.usual)} workers")
     return daemon
@@ -173,6 +171,9 @@ def _daemon(options: Mapping[str, Any], manager: ServiceManager, log: tuple[int,
 
 def _serve_several(options: Mapping[str, Any], manager: ServiceManager, log: tuple[int, str]) -> None:
     """Serve several models until told to stop: each by a daemon of its own, all at one address."""
+    from shisha_rt.daemon.start import expect_daemon
+
+    expect_daemon("shisha_rt.repository.hosted", "shisha_rt.daemon.server")
     from shisha_rt.daemon.host_share import share_of
     from shisha_rt.repository.entries import entries_of
     from shisha_rt.repository.host import ModelHost

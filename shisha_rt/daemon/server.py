@@ -64,6 +64,7 @@ from shisha_rt.measure.compiled import Compiled
 from shisha_rt.messages.traces import ServeTraces, TracesCounted
 from shisha_rt.process.arena import Arena
 from shisha_rt.process.budgets import Budgets
+from shisha_rt.process.child import fork_server
 from shisha_rt.process.layout import Layout, layouts_of
 from shisha_rt.process.output_room import OUTPUT_BYTES
 from shisha_rt.protocol.limits import Limits
@@ -366,12 +367,14 @@ class Daemon:
         """Pids of this daemon and its children, and those of clients."""
         workers = [process.pid for process in self.shell.supervisor.processes.values()]
         own, *children = self._beside_workers()
-        families = [pid for child in children for pid in family(child)]
+        families = {pid for child in children for pid in family(child)}
         return [own, *workers, *families], self._sharing.pids
 
     def _beside_workers(self) -> list[int]:
         """Pids of this daemon and those that think or speak for it."""
-        return [os.getpid(), *self._children.pids, *filter(None, [self.web.pid, self._tracer.pid])]
+        children = *self._children.pids, *filter(None, [self.web.pid, self._tracer.pid])
+        forks = fork_server()
+        return [os.getpid(), *children, *(() if forks is None else family(forks))]
 
     def _measure_elsewhere(self) -> None:
         """A place has been taken down: whatever measures there begins anew on the others."""

@@ -4,46 +4,66 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from shisha_rt.daemon.front.addresses import addresses_of
+from shisha_rt.process.child import expect_children
 
 if TYPE_CHECKING:  # what is not wanted before the model is prepared
-    from shisha_rt.daemon.children.preparer_link import PreparerLink
     from shisha_rt.daemon.host_share import HostShare
     from shisha_rt.daemon.prepared import Preparation
     from shisha_rt.daemon.server import Daemon
     from shisha_rt.daemon.service_manager import ServiceManager
 
 
+_CHILDREN: Final = (
+    "shisha_rt.daemon.children.preparer",
+    "stages.worker",
+    "shisha_rt.daemon.children.tuner",
+    "shisha_rt.daemon.children.profiler",
+)
+
+
+def expect_daemon(*before: str) -> None:
+    """Have loaded what a daemon's children need, by a process of its own, while this one loads what it needs itself.
+
+    `before`: modules of children that are wanted first.
+    """
+    expect_children(*before, *_CHILDREN)
+
+
 def start_daemon(
     asked: Preparation,
     share: HostShare,
-    preparer: PreparerLink,
     manager: ServiceManager,
     log: tuple[int, str],
     tell: Callable[[str], None],
 ) -> Daemon:
-    """The daemon, to which `share` and `preparer` belong from now on; they stay the caller's if it cannot be had.
+    """The daemon, to which `share` belongs from now on; it stays the caller's if the daemon cannot be had.
 
-    `log`: level and format. Raises BadInput and Failure.
+    `log`: level and format. Raises BadInput and Failure. Best called after `expect_daemon`.
     """
-    settings, joined = asked.settings, None
+    from shisha_rt.daemon.server import Daemon  # while the fork server loads what the children need
+
+    settings, joined, preparer = asked.settings, None, None
     addresses = addresses_of(settings)
+    if addresses.http or addresses.grpc:
+        expect_children("shisha_rt.http.process")
     with contextlib.ExitStack() as leaving:
         if settings.ray is None:
+            from shisha_rt.daemon.children.preparer_link import PreparerLink
+
+            preparer = PreparerLink()
+            leaving.callback(preparer.close)
             preparer.ask(asked, log)
+            prepared = preparer.wait(tell)
         else:  # the line to the cluster stays with this process
             from shisha_rt.daemon.prepare import prepare
             from shisha_rt.hosts.joined import Joined
 
-            preparer.close()
             joined = Joined(settings.ray, share.machine, tell)
             leaving.callback(joined.close)
-        from shisha_rt.daemon.server import Daemon
-
-        prepared = preparer.wait(tell) if joined is None else prepare(asked, tell, joined)
-        ahead = preparer if joined is None else None
-        daemon = Daemon(prepared, addresses, settings.max_output_bytes, manager, joined, share, ahead)
+            prepared = prepare(asked, tell, joined)
+        daemon = Daemon(prepared, addresses, settings.max_output_bytes, manager, joined, share, preparer)
         leaving.pop_all()
     return daemon

@@ -162,16 +162,16 @@ class FarHost:
             return
         self._far[incarnation] = child
         if incarnation in self._unwanted:
-            child.popen.kill()
-        assert child.popen.stdout is not None
-        assert child.popen.stderr is not None
-        said = child.popen.stdout.readline().decode().strip()
+            child.kill()
+        assert child.stdout is not None
+        assert child.stderr is not None
+        said = child.stdout.readline().decode().strip()
         if said:
             up((said, ""))
         last = ""
-        for line in child.popen.stderr:
+        for line in child.stderr:
             last = line.decode(errors="replace").strip()[:500] or last
-        child.popen.wait()
+        child.wait()
         self._far.pop(incarnation, None)
         status = child.end()
         reason = last or f"exit status {status}"
@@ -191,7 +191,7 @@ class FarHost:
             self._unwanted.add(incarnation)
         child = self._far.get(incarnation)
         if child is not None:
-            child.popen.kill()
+            child.kill()
 
 
 def _index_of(engine: FolderEntry) -> str:

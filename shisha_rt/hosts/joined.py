@@ -33,7 +33,7 @@ class Joined:
 
     def __init__(self, address: str, machine: Machine, tell: Callable[[str], None]) -> None:
         self.line = _start()
-        self._pulse = Pulse(self.line[0].popen.pid)
+        self._pulse = Pulse(self.line[0].pid)
         self.places: dict[str, cm.PlaceThere] = {}
         self.lost: set[str] = set()
         self._all_there = False
@@ -112,9 +112,9 @@ class Joined:
             select.select([channel.fileno(), child.pidfd], [], [], _SENDS_EVERY_S)
 
     def _ended(self) -> Failure:
-        popen = self.line[0].popen
-        popen.kill()
-        status = popen.wait()  # `close` does the rest
+        child = self.line[0]
+        child.kill()
+        status = child.wait()  # `close` does the rest
         return Failure(
             f"the cluster process has ended (exit status {status}): the Ray cluster may be gone", Error.CLUSTER_LOST
         )

@@ -1,75 +1,217 @@
 """How a process of ours is started, and how it is ended.
 
+Children are forked by a server that has imported what they need (`process/fork_server.py`); where none can be had, or
+not for this child, it is started as a program. Either way it is a child of the process that asks.
+
 A child is told of by its own pidfd: readable once it is gone, and never that of another process. Modules that are
 started so call `parent.die_with` first, so that none outlives its parent; for one that does not, the kernel can be
-asked before it begins. Either way it goes by the *thread* that started the child, which is to be one that stays.
+asked before it begins.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
+import select
+import signal
 import subprocess
-import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, TypeAlias
 
-from shisha_rt.process.parent import die_with
+from shisha_rt.process.fork_line import FORKING, ONCE, ChildOrder, ForkLine, ServerGone, read_at_start
 
 _ENVIRONMENT: Final = {"OPENBLAS_NUM_THREADS": "1"}
 """Of the numpy in each: it would have a thread for each core of the machine, in every one of as many workers."""
 
+_Stream: TypeAlias = int | IO[Any] | None
 
-@dataclass(frozen=True, slots=True)
+
 class Child:
-    """A process that has been started. Both are to be closed, which `end` does."""
+    """A process that has been started. `end` closes its descriptor and its pipes.
 
-    popen: subprocess.Popen[bytes]
-    pidfd: int
+    `pidfd`: readable once it is gone. `stdin`, `stdout`, `stderr`: our ends of the pipes that were asked for.
+    `returncode`: its exit status, or minus the signal that ended it; None until that is waited for.
+    """
+
+    def __init__(self, pid: int, pipes: Sequence[IO[bytes] | None]) -> None:
+        """Raises OSError where it cannot be watched; it is ended then."""
+        self.pid = pid
+        self.returncode: int | None = None
+        self.stdin, self.stdout, self.stderr = pipes
+        try:
+            self.pidfd = os.pidfd_open(pid)
+        except OSError:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            raise
+
+    def poll(self) -> int | None:
+        """Its exit status if it has ended, or minus a signal; None while it runs."""
+        return self._reap(os.WNOHANG)
+
+    def wait(self, within_s: float | None = None) -> int:
+        """Its exit status once it has ended, or minus a signal. Raises subprocess.TimeoutExpired."""
+        if within_s is not None and self.returncode is None and not select.select([self.pidfd], [], [], within_s)[0]:
+            raise subprocess.TimeoutExpired(str(self.pid), within_s)
+        status = self._reap()
+        assert status is not None
+        return status
+
+    def _reap(self, options: int = 0) -> int | None:
+        if self.returncode is None:
+            ended = os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | options)
+            if ended is not None:
+                self.returncode = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+        return self.returncode
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal, unless it has been waited for."""
+        if self.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.pidfd, number)
 
     def end(self) -> int:
         """Kill it, unless it has ended, and close what is ours of it. Returns its exit status, or minus a signal."""
         try:
-            _kill(self.popen)
+            self.kill()
+            return self.wait()
         finally:
             os.close(self.pidfd)
-        return self.popen.returncode
+            for pipe in (self.stdin, self.stdout, self.stderr):
+                if pipe is not None:
+                    pipe.close()
 
 
 def start_child(
     module: str,
     *arguments: str,
     pass_fds: Sequence[int] = (),
-    stdin: int | IO[Any] | None = subprocess.DEVNULL,
-    stdout: int | IO[Any] | None = subprocess.DEVNULL,
-    stderr: int | IO[Any] | None = None,
+    stdin: _Stream = subprocess.DEVNULL,
+    stdout: _Stream = subprocess.DEVNULL,
+    stderr: _Stream = None,
     ended_by: int | None = None,
 ) -> Child:
-    """`python -m MODULE ARGUMENTS`. The standard streams are given as `Popen` takes them.
+    """`python -m MODULE ARGUMENTS`. The standard streams are given as `subprocess.Popen` takes them.
 
-    `ended_by`: the signal that it gets when the calling thread ends. Raises OSError where no process or descriptor
-    can be had; nothing of it is left then.
+    `ended_by`: the signal that it gets when this process ends. Raises OSError where no process or descriptor can be
+    had; nothing of it is left then.
     """
-    command = [sys.executable, "-m", module, *arguments]
-    ask = None if ended_by is None else functools.partial(die_with, os.getpid(), ended_by)
-    with Path(os.devnull).open("r+b", buffering=0) as nothing:  # Popen's own stays open where it can have no pipe
-        popen = subprocess.Popen(
-            command,
-            stdin=nothing if stdin == subprocess.DEVNULL else stdin,
-            stdout=nothing if stdout == subprocess.DEVNULL else stdout,
-            stderr=nothing if stderr == subprocess.DEVNULL else stderr,
-            pass_fds=pass_fds,
-            preexec_fn=ask,
-            env={**os.environ, **_ENVIRONMENT},
-        )
+    order = ChildOrder(module, arguments, pass_fds, {**os.environ, **_ENVIRONMENT}, ended_by)
+    with _here() as folder, _streams(stdin, stdout, stderr) as (theirs, ours):
+        return Child(_servers.start(order, [folder, *theirs, *pass_fds]), ours)
+
+
+def expect_children(*modules: str) -> None:
+    """Have these imported for the children to come, as long as nothing else is asked for; nobody waits for that."""
+    _servers.expect(modules)
+
+
+def fork_server() -> int | None:
+    """The process that forks children for this one; below it are a spare child, and the process between."""
+    line = _servers.line
+    return None if line is None else line.server
+
+
+class _Servers:
+    """The server of this process: started at its first child, and anew where it has died or been stopped."""
+
+    def __init__(self) -> None:
+        self.line: ForkLine | None = None
+        self._asking = threading.Lock()
+        self._forks = True
+
+    def start(self, order: ChildOrder, descriptors: Sequence[int]) -> int:
+        with self._asking:
+            for _ in range(2):
+                line = self._line_for(order)
+                if line is None:
+                    break
+                try:
+                    pid = line.order(order, descriptors)
+                    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+                except ServerGone:
+                    self._drop()
+                except ChildProcessError:  # or it went to another parent
+                    self._forks = False
+                else:
+                    return pid
+            line = ForkLine.to_new_server(ONCE, order.environment)
+            with line.socket, contextlib.suppress(ServerGone):  # its exit status says more
+                try:
+                    line.send_order(order, descriptors)
+                except OSError:
+                    line.close()
+                    raise
+            return line.server
+
+    def expect(self, modules: Sequence[str]) -> None:
+        with self._asking, contextlib.suppress(OSError, ServerGone):
+            if self.line is None:
+                self.line = ForkLine.to_new_server(FORKING, {**os.environ, **_ENVIRONMENT})
+            self.line.expect(modules)
+
+    def _line_for(self, order: ChildOrder) -> ForkLine | None:
+        """None: this child is to be started as a program."""
+        if not self._forks:
+            return None
+        if self.line is None:
+            self.line = ForkLine.to_new_server(FORKING, order.environment)
+        return self.line if self.line.read_at_start == read_at_start(order.environment) else None
+
+    def _drop(self) -> None:
+        line, self.line = self.line, None
+        if line is not None:
+            line.close()
+
+
+_servers: Final = _Servers()
+
+
+def adopt(line: ForkLine) -> None:
+    """Have a server that has just been forked from this process itself."""
+    _servers.line = line
+
+
+@contextlib.contextmanager
+def _here() -> Iterator[int]:
+    """A descriptor of the working directory."""
+    folder = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        return Child(popen, os.pidfd_open(popen.pid))
-    except OSError:
-        _kill(popen)
-        raise
+        yield folder
+    finally:
+        os.close(folder)
+
+
+@contextlib.contextmanager
+def _streams(*streams: _Stream) -> Iterator[tuple[list[int], list[IO[bytes] | None]]]:
+    """Descriptors of a child's standard streams, and our ends of those that are pipes: closed where it has no child."""
+    with contextlib.ExitStack() as theirs, contextlib.ExitStack() as unless_started:
+        fds: list[int] = []
+        pipes: list[IO[bytes] | None] = []
+        for number, stream in enumerate(streams):
+            pipe = None
+            if stream == subprocess.PIPE:
+                ends = os.pipe()
+                fds.append(ends[0] if number == 0 else ends[1])
+                pipe = os.fdopen(ends[1] if number == 0 else ends[0], "wb" if number == 0 else "rb")
+                unless_started.enter_context(pipe)
+                theirs.callback(os.close, fds[-1])
+            elif stream == subprocess.DEVNULL:
+                fds.append(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC))
+                theirs.callback(os.close, fds[-1])
+            else:
+                fds.append(number if stream is None else stream if isinstance(stream, int) else stream.fileno())
+            pipes.append(pipe)
+        yield fds, pipes
+        unless_started.pop_all()
 
 
 def last_line(stderr: IO[bytes]) -> str:
@@ -90,11 +232,3 @@ def wants_core(pid: int) -> bool:
 def stat_fields(path: Path) -> list[str]:
     """The fields behind a process's or thread's name, the first of which is its state. Raises OSError."""
     return path.read_text().rpartition(")")[2].split()
-
-
-def _kill(popen: subprocess.Popen[bytes]) -> None:
-    popen.kill()
-    popen.wait()
-    for pipe in (popen.stdin, popen.stdout, popen.stderr):
-        if pipe is not None:
-            pipe.close()

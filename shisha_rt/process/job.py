@@ -77,8 +77,8 @@ def run_job(
 
 def _listen(child: Child, hear: Callable[[bytes], None] | None, until_s: float) -> str | None:
     """Pass on the lines that a job says, until it has ended. Returns why it is to be broken off, or None."""
-    assert child.popen.stdout is not None  # a pipe was asked for
-    stdout, pulse, begun = child.popen.stdout.fileno(), Pulse(child.popen.pid, JOB_SILENCE_S), b""
+    assert child.stdout is not None  # a pipe was asked for
+    stdout, pulse, begun = child.stdout.fileno(), Pulse(child.pid, JOB_SILENCE_S), b""
     watched = [stdout, child.pidfd]
     while watched:
         can_be_read = select.select(watched, [], [], _LOOK_EVERY_S)[0]

@@ -14,17 +14,20 @@ import pickle
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-from shisha_rt.daemon.children.preparer_link import PreparerLink
 from shisha_rt.daemon.host_share import HostShare
 from shisha_rt.daemon.prepared import Preparation
 from shisha_rt.daemon.service_manager import ServiceManager
 from shisha_rt.daemon.settings import Settings
-from shisha_rt.daemon.start import start_daemon
+from shisha_rt.daemon.start import expect_daemon, start_daemon
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.machine.host.leases import CoreLeases
 from shisha_rt.machine.machine import Machine
 from shisha_rt.process.parent import sigterm_ends_a_start
+
+STARTS_CHILDREN: Final = True
+"""A process of this module has a fork server of its own: see `process/fork_server.py`."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +60,10 @@ def _serve(asked: HostedModel) -> None:
     with contextlib.ExitStack() as leaving, sigterm_ends_a_start():
         share = _share(asked)  # before any other process is started, which inherits where it may run
         leaving.callback(share.close)
-        preparer = PreparerLink()
-        leaving.callback(preparer.close)
+        expect_daemon()
         manager = ServiceManager({})
         wanted = Preparation(asked.settings, share.machine, asked.fresh)
-        daemon = start_daemon(wanted, share, preparer, manager, asked.log, logging.info)
+        daemon = start_daemon(wanted, share, manager, asked.log, logging.info)
         leaving.pop_all()  # it is the daemon's now
 
         def announce() -> None:

@@ -87,11 +87,11 @@ class ModelDaemon:
         settings = replace(entry.settings, http=(), leases=None, **own)
         asked = HostedModel(settings, machine, leases, log_as, fresh)
         child = start_child(_MODULE, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        self._child, self._pidfd, self.pid = child, child.pidfd, child.popen.pid
-        assert child.popen.stdin is not None
-        with contextlib.suppress(BrokenPipeError), child.popen.stdin as end:
+        self._child, self._pidfd, self.pid = child, child.pidfd, child.pid
+        assert child.stdin is not None
+        with contextlib.suppress(BrokenPipeError), child.stdin as end:
             end.write(pickle.dumps(asked))
-        for pipe, read in ((child.popen.stdout, self._read_line), (child.popen.stderr, self._read_log)):
+        for pipe, read in ((child.stdout, self._read_line), (child.stderr, self._read_log)):
             assert pipe is not None
             os.set_blocking(pipe.fileno(), False)
             self._poller.watch(pipe.fileno(), partial(read, pipe))
@@ -142,7 +142,7 @@ class ModelDaemon:
     def _ended(self) -> Iterator[DaemonEnded]:
         reason = self._reason
         if self._child is not None:
-            status = self._child.popen.wait()
+            status = self._child.wait()
             reason = reason or (f"killed by signal {-status}" if status < 0 else f"exit status {status}")
             if not self._reason and self._last_lines and status > 0:
                 reason = f"{reason}: {self._last_lines[-1]}"
@@ -162,7 +162,7 @@ class ModelDaemon:
             return
         self._poller.unwatch(descriptor)
         if self._child is not None:
-            for pipe in (self._child.popen.stdout, self._child.popen.stderr):
+            for pipe in (self._child.stdout, self._child.stderr):
                 assert pipe is not None
                 self._poller.unwatch(pipe.fileno())
             self._child.end()

@@ -37,6 +37,8 @@ from stages.far.carrier import Carried, CarrierBroken
 from stages.far.shipping import largest_tensor_bytes, receive, send_of
 from stages.far.zmq_carrier import FarEnd
 
+STARTS_CHILDREN: Final = True
+"""A process of this module has a fork server of its own: see `process/fork_server.py`."""
 _BEAT_EVERY_S: Final = 0.2
 _FIRST_LOOKS_MS: Final = 5
 _RELAY_COMES_S: Final = 30.0
@@ -132,9 +134,9 @@ class FarPlace:
 
     def run(self) -> None:
         """Run until the worker is dead. Raises CarrierBroken when the relay is gone."""
-        assert self._child.popen.stderr is not None
+        assert self._child.stderr is not None
         poller = select.poll()
-        fds = [self._channel.fileno(), self._child.pidfd, self._child.popen.stderr.fileno(), *self._end.filenos()]
+        fds = [self._channel.fileno(), self._child.pidfd, self._child.stderr.fileno(), *self._end.filenos()]
         for fd in fds:
             poller.register(fd, select.POLLIN)
         while True:
@@ -164,7 +166,7 @@ class FarPlace:
 
     def _tell_end(self) -> None:
         """The root cause, to the relay; and what it had begun."""
-        status = self._child.popen.wait()
+        status = self._child.wait()
         self._read_stderr()
         said = f": {self._last_lines[-1]}" if self._last_lines else ""
         how = f"killed by signal {-status} ({signal.Signals(-status).name})" if status < 0 else f"exit status {status}"
@@ -178,7 +180,7 @@ class FarPlace:
                 time.sleep(5e-3)
 
     def _read_stderr(self) -> None:
-        stderr = self._child.popen.stderr
+        stderr = self._child.stderr
         assert stderr is not None
         for line in (stderr.read() or b"").decode(errors="replace").splitlines():
             if line.strip():
@@ -201,7 +203,7 @@ class FarPlace:
         silent_s = (time.monotonic_ns() - self._arena.sign(0).heartbeat_ns) / 1e9
         if not self._ready or silent_s < _WORKER_SILENT_S:
             return True
-        return silent_s < _STARVED_S and wants_core(self._child.popen.pid)
+        return silent_s < _STARVED_S and wants_core(self._child.pid)
 
     # --- from the relay ---------------------------------------------------------------------------------------
 
@@ -307,8 +309,8 @@ def _start_worker(config: messages.WorkerConfig, channel_fd: int, arena_fd: int)
         pass_fds=[channel_fd, arena_fd],
         stderr=subprocess.PIPE,
     )
-    assert child.popen.stderr is not None
-    os.set_blocking(child.popen.stderr.fileno(), False)
+    assert child.stderr is not None
+    os.set_blocking(child.stderr.fileno(), False)
     return child
 
 

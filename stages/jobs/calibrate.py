@@ -40,6 +40,8 @@ from stages.engines.onnxruntime.segment import OptimisedModel, SegmentOfMany
 from stages.engines.session import CpuClock, Threads
 from stages.jobs.neighbour import neighbours
 
+STARTS_CHILDREN: Final = True
+"""A process of this module has a fork server of its own: see `process/fork_server.py`."""
 _SLOT: Final = 0
 _TOLD_RATIO: Final = 0.01
 """Of the work, between two lines of progress."""

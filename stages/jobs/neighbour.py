@@ -43,9 +43,9 @@ def neighbours(folder: str, cores: tuple[int, ...], *, clean: bool = False) -> I
         jobs = [NeighbourJob(folder, core, os.getpid(), clean) for core in cores]
         children = [ending.enter_context(_child(job)) for job in jobs]
         for child in children:
-            assert child.popen.stdout is not None  # a pipe was asked for
-            if not child.popen.stdout.readline():
-                raise RuntimeError(f"a neighbour ended with status {child.popen.wait()}")
+            assert child.stdout is not None  # a pipe was asked for
+            if not child.stdout.readline():
+                raise RuntimeError(f"a neighbour ended with status {child.wait()}")
         yield
 
 

@@ -49,6 +49,8 @@ from stages.engines.session import Threads
 from stages.jobs.calibrate import fill, run_rounds, say, stand
 from stages.jobs.neighbour import neighbours
 
+STARTS_CHILDREN: Final = True
+"""A process of this module has a fork server of its own: see `process/fork_server.py`."""
 _SLOT: Final = 0
 _WATCHED_TIMES: Final = 3
 

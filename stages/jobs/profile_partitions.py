@@ -37,6 +37,8 @@ from stages.engines.session import Array, Threads
 from stages.jobs.calibrate import Timer, run_rounds, say, stand
 from stages.jobs.neighbour import neighbours
 
+STARTS_CHILDREN: Final = True
+"""A process of this module has a fork server of its own: see `process/fork_server.py`."""
 _MOST_SESSIONS: Final = 64
 _MOST_BYTES: Final = 256 << 20
 """Of a batch: weights of all its sessions, and the tensors around them."""

@@ -42,6 +42,8 @@ from stages.jobs.calibrate import Waiting, cpu_use, run_rounds, say
 from stages.jobs.neighbour import neighbours
 from stages.jobs.noise import run_on_something
 
+STARTS_CHILDREN: Final = True
+"""A process of this module has a fork server of its own: see `process/fork_server.py`."""
 _FRAMES: Final = 3
 _TURN_S: Final = 0.02
 _MOST_BUDGETS: Final = 2
@@ -256,7 +258,7 @@ class _Process:
             if not self._channel.open:
                 raise _Lost(self._how_it_ended())
             if not select.select([self._channel], [], [], max(0.0, end_s - time.monotonic()))[0]:
-                self._child.popen.kill()
+                self._child.kill()
                 raise _Lost(how_ended(None))
         match te.FROM_ENGINE.decode(data):
             case te.EngineRefuses(reason):
@@ -266,7 +268,7 @@ class _Process:
                 return said
 
     def _how_it_ended(self) -> str:
-        status = self._child.popen.wait()
+        status = self._child.wait()
         return how_ended(status) if status < 0 else last_line(self._said) or how_ended(status)
 
     def close(self) -> None:

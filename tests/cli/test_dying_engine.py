@@ -13,12 +13,16 @@ from tests.cli.conftest import Run
 from tests.wording import says
 
 _DYING = """
-import os, pathlib, signal, sys
+import pathlib, signal, sys
 
-if sys.orig_argv[1:3] == ["-m", "stages.jobs.compile"]:
-    (pathlib.Path(sys.orig_argv[4]) / "half.bin").write_bytes(b"half")
-    signal.raise_signal(signal.SIGSEGV)
+def hook(event, arguments):
+    if event == "exec" and arguments[0].co_filename == sys.argv[0] and sys.argv[0].endswith("stages/jobs/compile.py"):
+        (pathlib.Path(sys.argv[2]) / "half.bin").write_bytes(b"half")
+        signal.raise_signal(signal.SIGSEGV)
+
+sys.addaudithook(hook)
 """
+"""As it is run, not as the fork server imports it."""
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ import pytest
 
 from shisha_rt.daemon.children.child_link import ChildLink
 from shisha_rt.daemon.loop.poller import Poller
+from shisha_rt.process import pulse
 from shisha_rt.process.channel import Channel
 from shisha_rt.process.codec import Codec
 from shisha_rt.process.pulse import Pulse
@@ -211,8 +212,11 @@ def test_a_process_that_had_lived_for_a_while_is_followed_at_once(start: Callabl
     assert child.deaths == ["killed by signal 9"] * 2
 
 
-def test_a_process_that_is_stopped_is_ended_and_followed(start: Callable[..., Child]) -> None:
+def test_a_process_that_is_stopped_is_ended_and_followed(
+    start: Callable[..., Child], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One that was stopped in the midst of a search was waited for without end."""
+    monkeypatch.setattr(pulse, "SILENCE_S", 2.0)
     child = start(["hello"])
     child.until(lambda: len(child.heard) == 2)
     (pid,) = (message for message in child.heard if isinstance(message, int))

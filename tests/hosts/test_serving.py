@@ -24,6 +24,7 @@ from tests.serving.daemon_process import DaemonProcess, serve_command
 from tests.serving.identity_model import LAYERS, write_identity_model
 from tests.serving.load import PAUSE_S, Load, assert_kept
 from tests.serving.page import scrape
+from tests.stages.far_places import children_of
 from tests.waiting import PATIENCE_S, until
 from tests.wording import raised, says
 
@@ -125,7 +126,7 @@ class TestServing:
                     victim = rng.choice(actors(one_node)).pid
                 else:
                     far_end = rng.choice(far_ends(one_node))
-                    victim = far_end.pid if kill == "far end" else far_end.children()[0].pid
+                    victim = far_end.pid if kill == "far end" else children_of(far_end.pid)[0]
                 os.kill(victim, signal.SIGKILL)
                 until(lambda pids=pids: daemon.worker_pids() != pids, "a relay's end")  # type: ignore[misc]
                 for load, sent in ((one, one.sent), (two, two.sent)):

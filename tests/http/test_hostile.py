@@ -9,7 +9,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from benchmarks.rigs.hostile_process import malformed, slow
@@ -80,8 +79,7 @@ def port(daemon: DaemonProcess) -> int:
 
 def held(daemon: DaemonProcess) -> dict[str, Any]:
     """What the HTTP process has."""
-    children = psutil.Process(daemon.pid).children()
-    http = next(one for one in children if "shisha_rt.http.process" in one.cmdline())
+    (http,) = daemon.running("shisha_rt.http.process")
     return {
         "pid": http.pid,
         "bytes": http.memory_info().rss,

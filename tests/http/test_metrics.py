@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -166,9 +165,7 @@ def test_a_token_is_revoked_while_it_serves(exposed: Exposed) -> None:
 
 
 def test_it_comes_back_at_the_same_address_when_its_process_dies(exposed: Exposed) -> None:
-    (page,) = [
-        child for child in psutil.Process(exposed.daemon.pid).children() if "shisha_rt.http.process" in child.cmdline()
-    ]
+    (page,) = exposed.daemon.running("shisha_rt.http.process")
     page.kill()
     assert exposed.ask(TOKEN)[0] == 200  # the address is the daemon's: the next process answers
 

@@ -45,8 +45,8 @@ def frame(number: int) -> Array:
 
 
 def http_pid(daemon: DaemonProcess) -> int | None:
-    found = [one.pid for one in psutil.Process(daemon.pid).children() if "shisha_rt.http.process" in one.cmdline()]
-    return found[0] if found else None
+    running = daemon.running("shisha_rt.http.process")
+    return running[0].pid if running else None
 
 
 def assert_answers(caller: HttpCaller, number: int) -> None:

@@ -40,8 +40,8 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def wait_until_up(child: Child) -> None:
-    assert child.popen.stdout is not None
-    assert child.popen.stdout.readline() == b"up\n"
+    assert child.stdout is not None
+    assert child.stdout.readline() == b"up\n"
 
 
 def test_a_child_inherits_what_it_is_passed_and_ends_when_it_is_to(module: str) -> None:
@@ -53,7 +53,7 @@ def test_a_child_inherits_what_it_is_passed_and_ends_when_it_is_to(module: str) 
     assert os.read(reading, 100) == b"inherited"
     os.close(reading)
     assert select.select([child.pidfd], [], [], 0)[0] == []
-    os.kill(child.popen.pid, signal.SIGKILL)
+    os.kill(child.pid, signal.SIGKILL)
     assert select.select([child.pidfd], [], [], PATIENCE_S)[0] == [child.pidfd]
     assert child.end() == -signal.SIGKILL
     assert open_descriptors() == before
@@ -62,7 +62,7 @@ def test_a_child_inherits_what_it_is_passed_and_ends_when_it_is_to(module: str) 
 def test_ending_a_child_kills_it(module: str) -> None:
     child = start_child(module, stdout=subprocess.PIPE)
     assert child.end() == -signal.SIGKILL
-    assert not psutil.pid_exists(child.popen.pid)
+    assert not psutil.pid_exists(child.pid)
 
 
 def test_a_child_ends_with_the_thread_that_started_it_if_it_is_to(module: str) -> None:
@@ -76,7 +76,7 @@ def test_a_child_ends_with_the_thread_that_started_it_if_it_is_to(module: str) -
     thread.start()
     thread.join()
     (child,) = children
-    assert child.popen.wait(PATIENCE_S) == -signal.SIGTERM
+    assert child.wait(PATIENCE_S) == -signal.SIGTERM
     child.end()
 
 

@@ -142,6 +142,15 @@ class DaemonProcess:
         """Every living process that descends from this daemon, whoever its parent is by now."""
         return [process for process in psutil.process_iter() if _environment(process).get(_MARK) == self._mark]
 
+    def running(self, module: str) -> list[psutil.Process]:
+        """Those of its processes that run the module."""
+        found = []
+        for process in self.processes():
+            with contextlib.suppress(psutil.Error):  # gone, or a zombie
+                if module in process.cmdline():
+                    found.append(process)
+        return found
+
     # --- the end ----------------------------------------------------------------------------------------------
 
     def terminate(self, number: int = signal.SIGTERM) -> int:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import psutil
 import pytest
 
 from shisha_rt.client import Client, InvalidArgument, NotFound
@@ -236,11 +235,7 @@ def test_workers_that_are_killed_come_back_with_their_placements(client: Client,
 
 
 def placer_pid(daemon: DaemonProcess) -> int:
-    (placer,) = (
-        child
-        for child in psutil.Process(daemon.pid).children()
-        if "shisha_rt.daemon.children.placer" in child.cmdline()
-    )
+    (placer,) = daemon.running("shisha_rt.daemon.children.placer")
     return placer.pid
 
 

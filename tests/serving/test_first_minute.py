@@ -20,7 +20,7 @@ GUIDED = ("--strategy", "guided")
 
 
 def profilers(daemon: DaemonProcess) -> list[psutil.Process]:
-    return [one for one in daemon.processes() if "shisha_rt.daemon.children.profiler" in one.cmdline()]
+    return daemon.running("shisha_rt.daemon.children.profiler")
 
 
 def has_died(daemon: DaemonProcess, times: int) -> bool:

@@ -109,13 +109,8 @@ def lives_on(daemon: DaemonProcess, answered: Callable[[], int], trials: int) ->
 
 
 def tuner_pid(daemon: DaemonProcess) -> int:
-    """Of the daemon's children it is the one that runs a module called so."""
-    (pid,) = (
-        child.pid
-        for child in psutil.Process(daemon.pid).children()
-        if any("tuner" in argument for argument in child.cmdline())
-    )
-    return pid
+    (process,) = daemon.running("shisha_rt.daemon.children.tuner")
+    return process.pid
 
 
 def leaves_nothing(daemon: DaemonProcess) -> None:

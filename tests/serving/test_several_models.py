@@ -225,7 +225,7 @@ def test_a_version_takes_over_and_no_request_is_lost(
     assert (forwarded.faults, forwarded.codes, forwarded.messages) == ([], {}, [])
     assert forwarded.results == forwarded.answered == forwarded.sent
     assert float(host.told("times")["version"]) == (factors[-2] if factors[1:] else 1)
-    daemons = [p for p in host.processes() if "shisha_rt.repository.hosted" in p.cmdline()]
+    daemons = host.running("shisha_rt.repository.hosted")
     until(lambda: sum(p.is_running() for p in daemons) == 2, "the end of the daemons before")
 
 
@@ -255,7 +255,7 @@ def test_a_comparison_that_dies_changes_nothing_and_can_begin_again(host: HostPr
     changed, before = write_times(models, 3.0, "watched"), host.told("times")["version"]
 
     def comparing() -> list[psutil.Process]:
-        return [process for process in host.processes() if "shisha_rt.daemon.children.shadow" in process.cmdline()]
+        return host.running("shisha_rt.daemon.children.shadow")
 
     def load(frames: int) -> Any:
         with Client(host.endpoint, timeout_s=PATIENCE_S) as client:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -182,13 +183,21 @@ def _receive(socket: zmq.Socket[bytes]) -> list[bytes]:
     return socket.recv_multipart()
 
 
+def commands_below(process: psutil.Process) -> list[list[str]]:
+    found = []
+    for child in process.children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found.append(child.cmdline())
+    return found
+
+
 def test_sigterm_before_anything_runs_is_an_orderly_end_too(identity: Path, four_places: Path, tmp_path: Path) -> None:
     """It ended with -15, and jobs went on without it."""
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
     command = serve_command(identity, "--machine", four_places)
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as started:
         starting = psutil.Process(started.pid)
-        until(lambda: starting.children(), "a job")
+        until(lambda: any("stages.jobs" in " ".join(command) for command in commands_below(starting)), "a job")
         jobs = starting.children(recursive=True)
         started.terminate()
         try:

@@ -179,7 +179,7 @@ def test_histograms_name_traces(daemon: DaemonProcess, receiver: OtlpReceiver) -
 
 
 def test_the_process_is_started_again(daemon: DaemonProcess, receiver: OtlpReceiver) -> None:
-    (tracer,) = [one for one in daemon.processes() if "shisha_rt.traces.process" in one.cmdline()]
+    (tracer,) = daemon.running("shisha_rt.traces.process")
     tracer.kill()
     until(lambda: events(daemon.control, "tracer_died"), "the tracer's end")
     header, trace_id, _ = caller()

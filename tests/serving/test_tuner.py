@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-import psutil
 import pytest
 
 from shisha_rt.cache import cache_folder
@@ -199,6 +198,7 @@ def test_a_tuner_that_is_killed_is_started_again(client: Client, daemon: DaemonP
     assert began["run"] == ended["run"] == tuner(client)["run"]
 
 
+@pytest.mark.long
 def test_a_tuner_that_is_stopped_is_ended_and_the_search_goes_on(client: Client, daemon: DaemonProcess) -> None:
     """It stayed in its search for good, and to restart that changed nothing."""
     before = len(events(client, "tuner_died"))
@@ -214,9 +214,7 @@ def test_a_tuner_that_is_stopped_is_ended_and_the_search_goes_on(client: Client,
 
 
 def tuner_pid(daemon: DaemonProcess) -> int:
-    (process,) = (
-        child for child in psutil.Process(daemon.pid).children() if "shisha_rt.daemon.children.tuner" in child.cmdline()
-    )
+    (process,) = daemon.running("shisha_rt.daemon.children.tuner")
     return process.pid
 
 

@@ -8,10 +8,10 @@ import select
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import msgspec
 import numpy as np
+import psutil
 
 from shisha_rt.core.lifecycle.events import Descriptor
 from shisha_rt.measure.compiled import Compiled
@@ -21,6 +21,7 @@ from shisha_rt.model.spans import Span
 from shisha_rt.process.arena import Arena
 from shisha_rt.process.channel import Channel
 from shisha_rt.process.child import Child, start_child
+from shisha_rt.process.fork_line import SERVER
 from shisha_rt.process.layout import layouts_of
 from shisha_rt.process.output_room import OUTPUT_BYTES
 from tests.waiting import PATIENCE_S
@@ -69,8 +70,8 @@ class FarPlace:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
-        assert self.far.popen.stdout is not None
-        return msgspec.json.decode(self.far.popen.stdout.readline(), type=FarUp)
+        assert self.far.stdout is not None
+        return msgspec.json.decode(self.far.stdout.readline(), type=FarUp)
 
     def connect(self, far: FarUp | None = None) -> None:
         """Until its worker is ready."""
@@ -112,15 +113,15 @@ class FarPlace:
     def ends(self) -> int:
         """The relay's exit status, waited for."""
         assert select.select([self.relay.pidfd], [], [], PATIENCE_S)[0], "the relay does not end"
-        return self.relay.popen.wait()
+        return self.relay.wait()
 
     def far_is_gone(self) -> bool:
-        return self.far is None or self.far.popen.poll() is not None
+        return self.far is None or self.far.poll() is not None
 
     def last_words(self) -> str:
         self.ends()
-        assert self.relay.popen.stderr is not None
-        lines = self.relay.popen.stderr.read().decode().strip().splitlines()
+        assert self.relay.stderr is not None
+        lines = self.relay.stderr.read().decode().strip().splitlines()
         return lines[-1] if lines else ""
 
     def close(self) -> None:
@@ -162,7 +163,5 @@ def put_noise(arena: Arena, compiled: Compiled, slot: int, seed: int) -> None:
 
 
 def children_of(pid: int) -> list[int]:
-    found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        found += map(int, (task / "children").read_text().split())
-    return found
+    """But for its fork server."""
+    return [child.pid for child in psutil.Process(pid).children() if SERVER not in child.cmdline()]

@@ -175,6 +175,7 @@ def test_a_new_worker_keeps_the_speed_of_its_place(daemon: DaemonProcess, emulat
     assert_no_stage_beats_its_target(daemon.control.status(), load_machine(str(emulated)))
 
 
+@pytest.mark.long
 def test_a_frame_may_take_longer_than_a_hang(identity: Path, tmp_path: Path) -> None:
     """The whole network in over seven seconds, held back by its memory alone: slow, and not hung."""
     core = min(os.sched_getaffinity(0))

@@ -113,7 +113,7 @@ def begun(place: FarPlace, compiled: Compiled) -> int:
     place.connect()
     place.prepare((0, layers_of(compiled) - 1))
     assert place.far is not None
-    (worker,) = children_of(place.far.popen.pid)
+    (worker,) = children_of(place.far.pid)
     return worker
 
 
@@ -144,7 +144,7 @@ def test_its_far_end_is_killed(compiled: Compiled) -> None:
         os.kill(worker, signal.SIGSTOP)
         place.tell(messages.Run(place.part(3, 0), 0))
         assert place.far is not None
-        place.far.popen.kill()
+        place.far.kill()
         assert place.ends() == messages.FAR_END_GONE
         assert place.last_words() == says("… its far end: the connection ended")
         assert arena.sign(0).frame is None, "no frame is charged with the loss of a host"
@@ -154,7 +154,7 @@ def test_its_far_end_is_killed(compiled: Compiled) -> None:
 def test_its_relay_is_killed(compiled: Compiled) -> None:
     with arena_of(compiled) as arena, far_places(compiled, arena) as (place,):
         worker = begun(place, compiled)
-        place.relay.popen.kill()
+        place.relay.kill()
         until(place.far_is_gone)
         until(lambda: gone(worker))
 

@@ -45,7 +45,7 @@ def prepared(place: FarPlace, compiled: Compiled) -> int:
     place.connect()
     place.prepare((0, len(compiled.layers) - 1))
     assert place.far is not None
-    (worker,) = children_of(place.far.popen.pid)
+    (worker,) = children_of(place.far.pid)
     return worker
 
 
@@ -119,9 +119,9 @@ def test_a_far_end_that_never_hears_from_its_relay_ends(compiled: Compiled) -> N
     with arena_of(compiled) as arena, far_places(compiled, arena) as (place,):
         place.start_far(zmq.curve_keypair()[0].decode())
         assert place.far is not None
-        assert place.far.popen.stderr is not None
+        assert place.far.stderr is not None
         assert select.select([place.far.pidfd], [], [], 2 * PATIENCE_S)[0]
-        (line,) = place.far.popen.stderr.read().decode().splitlines()
+        (line,) = place.far.stderr.read().decode().splitlines()
         assert line == says("… far end of far0: its relay … within 30 s")
 
 
@@ -129,7 +129,7 @@ def test_a_far_end_that_never_hears_from_its_relay_ends(compiled: Compiled) -> N
 def test_a_relay_that_says_nothing_is_not_waited_for_for_ever(compiled: Compiled) -> None:
     with arena_of(compiled) as arena, far_places(compiled, arena) as (place,):
         worker = prepared(place, compiled)
-        os.kill(place.relay.popen.pid, signal.SIGSTOP)
+        os.kill(place.relay.pid, signal.SIGSTOP)
         assert place.far is not None
         assert select.select([place.far.pidfd], [], [], 2 * PATIENCE_S)[0]
         until(lambda: gone(worker))
@@ -143,7 +143,7 @@ def test_any_of_them_dies_at_any_moment_under_load(compiled: Compiled, victim: s
     with arena_of(compiled) as arena, far_places(compiled, arena) as (place,):
         worker = prepared(place, compiled)
         assert place.far is not None
-        pids = {"worker": worker, "far end": place.far.popen.pid, "relay": place.relay.popen.pid}
+        pids = {"worker": worker, "far end": place.far.pid, "relay": place.relay.pid}
         frame, told, kill_s = 0, 0, time.monotonic() + rng.uniform(0.0, 0.3)
         while not select.select([place.relay.pidfd], [], [], 0)[0]:
             if kill_s is not None and time.monotonic() >= kill_s:

@@ -24,8 +24,8 @@ def test_a_worker_imports_what_it_needs_and_has_no_threads_but_its_own(
     (tmp_path / "started.py").write_text(PROGRAM)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
     child = start_child("started", stdout=subprocess.PIPE)
-    assert child.popen.stdout is not None
-    found = json.loads(child.popen.stdout.readline())
+    assert child.stdout is not None
+    found = json.loads(child.stdout.readline())
     child.end()
     roots = {module.partition(".")[0] for module in found["modules"]}
     assert {"numpy", "onnxruntime"} <= roots

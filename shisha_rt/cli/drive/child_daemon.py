@@ -49,15 +49,15 @@ def child_daemon(*arguments: str, endpoint: str = "tcp://127.0.0.1:0") -> Iterat
         # It gets the signal even if we are killed, and stop nothing ourselves.
         child = start_child("shisha_rt", *arguments, stdout=subprocess.PIPE, stderr=stderr, ended_by=signal.SIGTERM)
         try:
-            line = _first_line(child.popen)
+            line = _first_line(child)
             if not line:
-                raise _not_started(child.popen, last_line(stderr))
+                raise _not_started(child, last_line(stderr))
             ready = json.loads(line)
             try:
-                yield ChildDaemon(child.popen.pid, ready["endpoint"], ready["metrics"], tuple(ready.get("http", ())))
+                yield ChildDaemon(child.pid, ready["endpoint"], ready["metrics"], tuple(ready.get("http", ())))
             except Failure:
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    status = child.popen.wait(_ENDING_S)
+                    status = child.wait(_ENDING_S)
                     raise Failure(
                         f"the daemon ended with status {status}: {last_line(stderr) or _SILENT}", Error.DAEMON_FAILED
                     ) from None
@@ -66,27 +66,27 @@ def child_daemon(*arguments: str, endpoint: str = "tcp://127.0.0.1:0") -> Iterat
             _stop(child)
 
 
-def _not_started(process: subprocess.Popen[bytes], said: str) -> BadInput | Failure:
+def _not_started(child: Child, said: str) -> BadInput | Failure:
     """What it complained of is what was asked of the command that starts it, and so is that command's complaint."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         complaint = _COMPLAINT.fullmatch(said)
-        if complaint and process.wait(_ENDING_S) == _BAD_INPUT:
+        if complaint and child.wait(_ENDING_S) == _BAD_INPUT:
             return BadInput(complaint[1], complaint[2] or Error.BAD_INPUT)
     return Failure(f"the daemon did not start: {said or _SILENT}", Error.DAEMON_FAILED)
 
 
-def _first_line(process: subprocess.Popen[bytes]) -> bytes:
-    assert process.stdout is not None
+def _first_line(child: Child) -> bytes:
+    assert child.stdout is not None
     end_s = time.monotonic() + _START_S
     with selectors.DefaultSelector() as selector:
-        selector.register(process.stdout, selectors.EVENT_READ)
-        return process.stdout.readline() if selector.select(max(0.0, end_s - time.monotonic())) else b""
+        selector.register(child.stdout, selectors.EVENT_READ)
+        return child.stdout.readline() if selector.select(max(0.0, end_s - time.monotonic())) else b""
 
 
 def _stop(child: Child) -> None:
-    child.popen.terminate()
+    child.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
-        child.popen.wait(_END_S)
+        child.wait(_END_S)
     child.end()  # and its workers with it
 
 

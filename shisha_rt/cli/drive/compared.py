@@ -281,7 +281,7 @@ class _Engine:
 
     def ask(self, what: dict[str, object] | None) -> dict[str, Any]:
         """Tell it something, and wait for what it says; None: only wait. Raises Failure where it has died."""
-        pipes = self._child.popen
+        pipes = self._child
         assert pipes.stdin is not None
         assert pipes.stdout is not None
         with contextlib.suppress(BrokenPipeError):  # then it says nothing either

@@ -90,14 +90,14 @@ class ChildLink(Generic[ToT, FromT]):
     def _watch(self, child: Child, channel: Channel) -> None:
         self._started_s = time.monotonic()
         self._line = child, channel
-        self._pulse = Pulse(child.popen.pid)
+        self._pulse = Pulse(child.pid)
         self._poller.watch(channel.fileno(), self._hear)
         self._poller.watch(child.pidfd, self._ended)
 
     @property
     def pid(self) -> int | None:
         """Process id of the child; None while no process runs."""
-        return None if self._line is None else self._line[0].popen.pid
+        return None if self._line is None else self._line[0].pid
 
     def send(self, message: ToT) -> None:
         """Send a message, in order; what the channel has no room for yet goes out with a later message or look."""
@@ -122,7 +122,7 @@ class ChildLink(Generic[ToT, FromT]):
         except ChannelBroken as broken:
             if str(broken) != GONE:  # else it ends by itself, and its status says more
                 self._reason = f"it takes no messages: {broken}"
-            child.popen.kill()
+            child.kill()
 
     def _hear(self) -> Iterator[object]:
         if self._line is None:
@@ -136,7 +136,7 @@ class ChildLink(Generic[ToT, FromT]):
                     log.warning("a message of %s was not understood: %s", self._module, error)
         except ChannelBroken as broken:
             self._reason = f"it is not understood: {broken}"
-            child.popen.kill()
+            child.kill()
         if not channel.open:
             self._poller.unwatch(channel.fileno())
 
@@ -159,7 +159,7 @@ class ChildLink(Generic[ToT, FromT]):
             hangs = self._pulse.look(channel.beats)
             if hangs is not None:
                 self._reason = hangs
-                child.popen.kill()
+                child.kill()
         elif not self._idle and time.monotonic() >= self._again_at_s:
             reason, self._reason = self._reason, None
             assert reason is not None  # it has died

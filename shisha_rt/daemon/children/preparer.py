@@ -20,6 +20,8 @@ from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import Objective
 from shisha_rt.process.parent import line_to_parent
 
+STARTS_CHILDREN: Final = True
+"""A process of this module has a fork server of its own: see `process/fork_server.py`."""
 _NICENESS: Final = 10
 """While it plans ahead, workers start."""
 

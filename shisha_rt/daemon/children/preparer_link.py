@@ -9,18 +9,16 @@ import select
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from shisha_rt.core.tuning.events import PlannedAhead
+from shisha_rt.daemon.loop.poller import Poller
+from shisha_rt.daemon.prepared import Preparation, PreparedModel
 from shisha_rt.errors import Error, Failure
 from shisha_rt.process.channel import Channel, ChannelBroken
 from shisha_rt.process.child import start_child
 from shisha_rt.process.job import how_ended
 from shisha_rt.process.pulse import Pulse
-
-if TYPE_CHECKING:  # what it is started from has not loaded these yet
-    from shisha_rt.core.tuning.events import PlannedAhead
-    from shisha_rt.daemon.loop.poller import Poller
-    from shisha_rt.daemon.prepared import Preparation, PreparedModel
 
 _MODULE: Final = "shisha_rt.daemon.children.preparer"
 _ENDS_WITHIN_S: Final = 5.0
@@ -29,7 +27,7 @@ _TELL_EVERY_S: Final = 10.0
 
 
 class PreparerLink:
-    """Started at once, as it takes a second to load; then `ask`, `wait`, and `watch` for the plans made ahead.
+    """`ask`, `wait`, and then `watch` for the plans made ahead.
 
     `look` every so often meanwhile, and `close` in any case.
     """
@@ -46,7 +44,7 @@ class PreparerLink:
             raise
         finally:
             theirs.close()
-        self._pulse = Pulse(self._child.popen.pid)
+        self._pulse = Pulse(self._child.pid)
 
     def ask(self, asked: Preparation, log: tuple[int, str]) -> None:
         """Begin. `log`: level and format of what the process logs to the standard error that is the daemon's, too."""
@@ -86,7 +84,7 @@ class PreparerLink:
                 fd = self._channel.fileno()
                 select.select([fd], [fd] if self._channel.waiting else [], [], _LOOK_EVERY_S)
         raise Failure(
-            f"the process that prepares the model has died: {how_ended(self._child.popen.wait())}", Error.CHILD_DIED
+            f"the process that prepares the model has died: {how_ended(self._child.wait())}", Error.CHILD_DIED
         )
 
     def watch(self, poller: Poller) -> None:
@@ -98,18 +96,16 @@ class PreparerLink:
     def look(self) -> None:
         """End the process if it hangs: what it would have planned ahead is planned when it is wanted."""
         if not self._closed and self._pulse.look(self._channel.beats) is not None:
-            self._child.popen.kill()
+            self._child.kill()
 
     def _hear(self) -> Iterator[PlannedAhead]:
-        from shisha_rt.core.tuning.events import PlannedAhead  # the daemon has it by now
-
         assert self._poller is not None
         with contextlib.suppress(ChannelBroken):
             data = self._channel.take()
             if data is not None:
                 yield PlannedAhead(pickle.loads(data))
         self._poller.unwatch(self._channel.fileno())
-        self._child.popen.terminate()  # it has no more to do; the loop does not wait for its end
+        self._child.terminate()  # it has no more to do; the loop does not wait for its end
 
     def _gone(self) -> Iterator[object]:
         self.close()
@@ -124,7 +120,7 @@ class PreparerLink:
             self._poller.unwatch(self._channel.fileno())
             self._poller.unwatch(self._child.pidfd)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._child.popen.terminate()
-            self._child.popen.wait(_ENDS_WITHIN_S)
+            self._child.terminate()
+            self._child.wait(_ENDS_WITHIN_S)
         self._child.end()
         self._channel.close()

@@ -37,6 +37,8 @@ from shisha_rt.measure.told_costs import plans_by_costs, told_costs
 from shisha_rt.plan.form import brief
 from shisha_rt.process.parent import line_to_parent
 
+STARTS_CHILDREN: Final = True
+"""A process of this module has a fork server of its own: see `process/fork_server.py`."""
 _NICENESS: Final = 10
 
 

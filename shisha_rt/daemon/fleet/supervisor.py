@@ -55,7 +55,7 @@ class Process:
 
     @property
     def pid(self) -> int:
-        return self.child.popen.pid
+        return self.child.pid
 
 
 class Supervisor:
@@ -97,13 +97,13 @@ class Supervisor:
             raise
         finally:
             theirs.close()
-        assert child.popen.stderr is not None
-        os.set_blocking(child.popen.stderr.fileno(), False)
+        assert child.stderr is not None
+        os.set_blocking(child.stderr.fileno(), False)
         process = self.processes[incarnation] = Process(place_name, incarnation, child)
         if place.remote:
             self.far.expect(place_name, incarnation, config)
         self._poller.watch(child.pidfd, functools.partial(self._bury, process))
-        self._poller.watch(child.popen.stderr.fileno(), functools.partial(self._read_stderr, process))
+        self._poller.watch(child.stderr.fileno(), functools.partial(self._read_stderr, process))
 
     def _config(self, place: Place, incarnation: int, channel_fd: int) -> WorkerConfig:
         compiled, machine = self._ready.compiled, self._ready.machine
@@ -149,7 +149,7 @@ class Supervisor:
         return None if process is None else process.place
 
     def _read_stderr(self, process: Process) -> Iterator[object]:
-        stderr = process.child.popen.stderr
+        stderr = process.child.stderr
         assert stderr is not None
         data = stderr.read()
         if data == b"":  # closed at the other end; the pidfd will tell the rest
@@ -162,16 +162,16 @@ class Supervisor:
 
     def _bury(self, process: Process) -> Iterator[FromWorker | WorkerHung | WorkerGone]:
         """Reap a dead process. What it had already said still counts, and the board tells which frame it computed."""
-        popen = process.child.popen
-        assert popen.stderr is not None
-        popen.wait()
+        child = process.child
+        assert child.stderr is not None
+        child.wait()
         yield from self.link.receive(process.incarnation)
         self._read_stderr(process)
         running = self._arena.sign(self._index[process.place]).frame
         del self.processes[process.incarnation]
-        for fd in (process.child.pidfd, popen.stderr.fileno()):
+        for fd in (child.pidfd, child.stderr.fileno()):
             self._poller.unwatch(fd)
-        status = process.child.end()
+        status = child.end()
         self.link.close(process.incarnation)
         self.far.gone(process.incarnation)
         by_itself = status not in (-signal.SIGKILL, FAR_END_GONE)
@@ -208,7 +208,7 @@ class Supervisor:
     def end_all(self) -> None:
         """Kill and reap every worker; what they had to say is heard no more."""
         for process in list(self.processes.values()):
-            process.child.popen.kill()
+            process.child.kill()
         for process in list(self.processes.values()):
             deque(self._bury(process), maxlen=0)
 

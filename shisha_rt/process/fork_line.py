@@ -1,0 +1,152 @@
+"""The line of a process to the server that forks children for it (`process/fork_server.py`), and what passes on it.
+
+A message is a byte with descriptors; the first is of a file in memory that has the text, as that may be long.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Final, Self
+
+SERVER: Final = "shisha_rt.process.fork_server"
+FORKING: Final = "forking"
+ONCE: Final = "once"
+"""The server forks nothing, and becomes itself the first child that it is asked for."""
+ANSWER: Final = struct.Struct("=q")
+"""To each order: the child's process id, or minus an error number."""
+LIMITS: Final = tuple(getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_"))
+
+_TITLE_ROOM: Final = "-" * 1000
+"""The last argument of a server: room for the command lines that its children show."""
+_READ_AT_START: Final = ("PYTHON", "LD_")
+"""How variables begin that a process obeys only if they are there when it is started."""
+_LOOK_EVERY_S: Final = 0.1
+_PATIENCE_S: Final = 30.0
+_PR_SET_CHILD_SUBREAPER: Final = 36
+_PR_GET_CHILD_SUBREAPER: Final = 37
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ChildOrder:
+    """`python -m module arguments`, as a child of the process `parent`, with what it inherits from that.
+
+    `numbers`: of the descriptors that are passed beside the standard streams. `ended_by`: the signal that it gets at
+    the end of its parent, if any. `cores`, `niceness` and `limits` are those of the thread that orders it.
+    """
+
+    module: str
+    arguments: Sequence[str]
+    numbers: Sequence[int]
+    environment: dict[str, str]
+    ended_by: int | None
+    parent: int = field(default_factory=os.getpid)
+    cores: Sequence[int] = field(default_factory=lambda: sorted(os.sched_getaffinity(0)))
+    niceness: int = field(default_factory=lambda: os.getpriority(os.PRIO_PROCESS, 0))
+    limits: Sequence[tuple[int, int]] = field(default_factory=lambda: [resource.getrlimit(limit) for limit in LIMITS])
+
+
+@dataclass(frozen=True, slots=True)
+class ForkLine:
+    """`server`: its process id. `read_at_start`: variables that it was started with, and could not change any more."""
+
+    socket: socket.socket
+    server: int
+    read_at_start: Mapping[str, str]
+
+    @classmethod
+    def to_new_server(cls, mode: str, environment: Mapping[str, str]) -> Self:
+        """Start a server, which ends with the calling thread. Raises OSError."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        command = [sys.executable, "-m", SERVER, str(os.getpid()), mode, _TITLE_ROOM]
+        with contextlib.ExitStack() as leaving:
+            leaving.callback(ours.close)
+            with theirs, Path(os.devnull).open("wb") as nothing:
+                actions = [(os.POSIX_SPAWN_DUP2, theirs.fileno(), 0), (os.POSIX_SPAWN_DUP2, nothing.fileno(), 1)]
+                server = os.posix_spawn(sys.executable, command, environment, file_actions=actions)
+            leaving.pop_all()
+        return cls(ours, server, read_at_start(environment))
+
+    def expect(self, modules: Sequence[str]) -> None:
+        """Tell the server what modules children will be asked for, which it imports while it has nothing to do."""
+        self._send({"expect": list(modules)}, ())
+
+    def order(self, order: ChildOrder, descriptors: Sequence[int]) -> int:
+        """Have a child forked: its process id. `descriptors`: of its working directory, of its standard streams, and
+        those with a number.
+
+        Raises OSError where none is to be had, ChildProcessError if this kernel cannot do it, and ServerGone.
+        """
+        with _orphans_taken():
+            self._send({"order": asdict(order)}, descriptors)
+            child: int = ANSWER.unpack(self._receive())[0]
+        if child < 0:
+            raise OSError(-child, os.strerror(-child))
+        return child
+
+    def send_order(self, order: ChildOrder, descriptors: Sequence[int]) -> None:
+        """To a server that becomes the child itself, and answers nothing."""
+        self._send({"order": asdict(order)}, descriptors)
+
+    def _send(self, message: object, descriptors: Sequence[int]) -> None:
+        with os.fdopen(os.memfd_create("shisha-rt-order", os.MFD_CLOEXEC), "r+b", buffering=0) as text:
+            text.write(json.dumps(message).encode())
+            text.seek(0)
+            try:
+                socket.send_fds(self.socket, [b"!"], [text.fileno(), *descriptors])
+            except (BrokenPipeError, ConnectionResetError):
+                raise ServerGone from None
+
+    def _receive(self) -> bytes:
+        end_s = time.monotonic() + _PATIENCE_S
+        while not select.select([self.socket], [], [], _LOOK_EVERY_S)[0]:
+            stat = Path(f"/proc/{self.server}/stat").read_text().rpartition(")")[2].split()
+            if stat[0] in "TtZX" or time.monotonic() >= end_s:
+                raise ServerGone
+        with contextlib.suppress(ConnectionResetError):
+            if answer := self.socket.recv(ANSWER.size):
+                return answer
+        raise ServerGone
+
+    def close(self) -> None:
+        """End the server, if it has not ended. Children that it has forked go on."""
+        self.socket.close()
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):
+            os.kill(self.server, signal.SIGKILL)
+            os.waitpid(self.server, 0)
+
+
+class ServerGone(Exception):
+    """The server has died, or hangs."""
+
+
+def read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
+    """The part of an environment that a process which has started could not change any more."""
+    return {name: value for name, value in environment.items() if name.startswith(_READ_AT_START)}
+
+
+@contextlib.contextmanager
+def _orphans_taken() -> Iterator[None]:
+    """Meanwhile orphans below this process become its children."""
+    before = ctypes.c_int()
+    _libc.prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before))
+    if _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1) != 0:
+        raise ChildProcessError(errno.ENOSYS, "the kernel gives no orphans to whoever would take them")
+    try:
+        yield
+    finally:
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, before.value)

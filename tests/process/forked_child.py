@@ -1,0 +1,43 @@
+"""A child that says what it has inherited, and ends as it is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import sys
+import time
+from pathlib import Path
+
+
+def main(arguments: list[str]) -> int | str:
+    how, *numbers = arguments
+    inherited = {
+        "parent": os.getppid(),
+        "threads": len(list(Path("/proc/self/task").iterdir())),
+        "said": [os.read(int(number), 100).decode() for number in numbers],
+        "folder": str(Path.cwd()),
+        "variable": os.environ.get("SHISHA_TEST"),
+        "cores": sorted(os.sched_getaffinity(0)),
+        "niceness": os.nice(0),
+        "files": resource.getrlimit(resource.RLIMIT_NOFILE),
+        "terminated": signal.getsignal(signal.SIGTERM) == signal.SIG_DFL,
+        "descriptors": sorted(int(path.name) for path in Path("/proc/self/fd").iterdir()),
+        "modules": len(sys.modules),
+    }
+    print(json.dumps(inherited), flush=True)
+    match how:
+        case "waits":
+            time.sleep(600)
+        case "is killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "raises":
+            raise ValueError("a reason")
+        case "complains":
+            return "a complaint"
+    return 7
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,268 @@
+"""Children are forked from a process that has imported what they need, and are as if their parent had started them."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from shisha_rt.process import child as child_module
+from shisha_rt.process.channel import Channel
+from shisha_rt.process.child import Child, expect_children, last_line, start_child
+from shisha_rt.process.fork_line import SERVER
+from shisha_rt.process.fork_server import _place
+from tests.drawn import chunks
+from tests.process.descriptors import open_descriptors
+from tests.waiting import PATIENCE_S, until
+
+FORKED = "tests.process.forked_child"
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@contextlib.contextmanager
+def forked(*arguments: str, **options: Any) -> Iterator[tuple[Child, dict[str, Any]]]:
+    child = start_child(FORKED, *arguments, stdout=subprocess.PIPE, **options)
+    try:
+        assert child.stdout is not None
+        yield child, json.loads(child.stdout.readline())
+    finally:
+        child.end()
+
+
+@pytest.fixture
+def server() -> psutil.Process:
+    """The one of this process, once it forks."""
+    with forked("returns"):
+        pass
+    return psutil.Process(server_pid())
+
+
+def server_pid() -> int:
+    line = child_module._servers.line
+    assert line is not None
+    return line.server
+
+
+def test_a_child_is_as_if_its_parent_had_started_it(
+    server: psutil.Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it inherits is what its parent has now, not what that had when the server was started."""
+    cores = os.sched_getaffinity(0)
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    monkeypatch.setenv("SHISHA_TEST", "of now")
+    monkeypatch.chdir(tmp_path)
+    try:
+        os.sched_setaffinity(0, {min(cores)})
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files[0] - 1, files[1]))
+        with forked("waits") as (child, inherited):
+            assert child.pid in {process.pid for process in psutil.Process().children()}
+            assert psutil.Process(child.pid).cmdline() == [sys.executable, "-m", FORKED, "waits"]
+    finally:
+        os.sched_setaffinity(0, cores)
+        resource.setrlimit(resource.RLIMIT_NOFILE, files)
+    assert inherited.pop("modules") > 0
+    assert inherited.pop("descriptors")[:3] == [0, 1, 2]
+    assert inherited == {
+        "parent": os.getpid(),
+        "threads": 1,
+        "said": [],
+        "folder": str(tmp_path),
+        "variable": "of now",
+        "cores": [min(cores)],
+        "niceness": os.nice(0),
+        "files": [files[0] - 1, files[1]],
+        "terminated": True,
+    }
+    assert psutil.Process(server.pid).cmdline() == [sys.executable, "-m", SERVER]
+
+
+def test_it_has_the_descriptors_that_it_is_passed_under_their_numbers_and_no_others(server: psutil.Process) -> None:
+    pipes = [os.pipe() for _ in range(5)]
+    before = open_descriptors()
+    for at, (_, writing) in enumerate(pipes):
+        os.write(writing, str(at).encode())
+    reading = [reading for reading, _ in pipes]
+    random.Random(0).shuffle(reading)
+    with forked("returns", *map(str, reading), pass_fds=reading) as (_, inherited):
+        assert inherited["said"] == [str([ends[0] for ends in pipes].index(fd)) for fd in reading]
+        scanning = 1  # the one by which it looks
+        assert len(inherited["descriptors"]) == 3 + len(reading) + scanning
+    assert open_descriptors() == before
+    for ends in pipes:
+        for fd in ends:
+            os.close(fd)
+
+
+@pytest.mark.parametrize("seeds", chunks(400, 40, short=10))
+def test_descriptors_get_their_numbers_whatever_numbers_they_have(seeds: range) -> None:
+    """Also where one has the number that another is to get."""
+    for seed in seeds:
+        rng = random.Random(seed)
+        taken = rng.sample(range(300, 312), 6)
+        numbers = rng.sample(range(300, 312), 6)
+        fds = []
+        for at, number in enumerate(taken):
+            with tempfile.TemporaryFile() as file:
+                file.write(str(at).encode())
+                file.flush()
+                os.dup2(file.fileno(), number)
+            fds.append(number)
+        _place(fds, numbers)
+        assert [os.pread(number, 10, 0).decode() for number in numbers] == [str(at) for at in range(6)]
+        for number in range(300, 312):
+            if number not in numbers:
+                with pytest.raises(OSError, match="Bad file descriptor"):
+                    fcntl.fcntl(number, fcntl.F_GETFD)
+            else:
+                os.close(number)
+
+
+@pytest.mark.parametrize(
+    ("how", "status", "said"),
+    [
+        ("returns", 7, ""),
+        ("complains", 1, "a complaint"),
+        ("raises", 1, "ValueError: a reason"),
+        ("is killed", -signal.SIGKILL, ""),
+    ],
+)
+def test_its_end_is_told_as_that_of_any_child(how: str, status: int, said: str) -> None:
+    with tempfile.TemporaryFile() as stderr, forked(how, stderr=stderr) as (child, _):
+        assert child.wait(PATIENCE_S) == status
+        assert child.poll() == child.returncode == status
+        child.kill()  # that it is gone is no error
+        assert last_line(stderr) == said
+
+
+def test_waiting_for_a_child_may_take_too_long() -> None:
+    with forked("waits") as (child, _):
+        assert child.poll() is None
+        with pytest.raises(subprocess.TimeoutExpired):
+            child.wait(0.01)
+        child.terminate()
+        assert child.wait(PATIENCE_S) == -signal.SIGTERM
+
+
+def test_it_gets_its_signal_at_the_end_of_its_parent(tmp_path: Path) -> None:
+    script = (
+        "import subprocess, sys\nfrom shisha_rt.process.child import start_child\n"
+        f"child = start_child('{FORKED}', 'waits', stdout=subprocess.PIPE, ended_by=15)\n"
+        "child.stdout.readline()\nprint(child.pid, flush=True)\nsys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT
+    ) as parent:
+        assert parent.stdout is not None
+        child = psutil.Process(int(parent.stdout.readline()))
+        below = psutil.Process(parent.pid).children(recursive=True)
+        parent.kill()
+    until(lambda: not child.is_running(), "the end of the child")
+    until(lambda: not any(process.is_running() for process in below), "the end of its server")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_server_that_is_gone_or_hangs_is_followed_by_another(server: psutil.Process, number: int) -> None:
+    with forked("waits") as (child, _):
+        server.send_signal(number)
+        with forked("returns") as (_, inherited):
+            assert inherited["parent"] == os.getpid()
+        assert server_pid() != server.pid
+        until(lambda: not server.is_running(), "the end of the server")
+        assert child.poll() is None
+
+
+@pytest.fixture
+def own_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], psutil.Process]]:
+    """In place of this process's: one that nothing was asked of."""
+    servers = child_module._Servers()
+    monkeypatch.setattr(child_module, "_servers", servers)
+    yield lambda: psutil.Process(servers.line.server if servers.line else 0)
+    if servers.line is not None:
+        servers.line.close()
+
+
+def test_what_is_expected_is_imported_before_it_is_asked_for(own_server: Callable[[], psutil.Process]) -> None:
+    with forked("returns") as (_, without):
+        pass
+    expect_children("no.such.module", "shisha_rt.no_such_module", "stages.worker")
+    until(lambda: own_server().children(), "a spare child")
+    with forked("returns") as (_, beside):
+        assert beside["modules"] > without["modules"] + 100
+
+
+def test_a_spare_child_that_dies_is_replaced(own_server: Callable[[], psutil.Process]) -> None:
+    expect_children("stages")
+    until(lambda: len(own_server().children(recursive=True)) == 2, "a spare child and the process between")
+    (between,) = own_server().children()
+    (spare,) = between.children()
+    spare.kill()
+    until(lambda: spare.status() == psutil.STATUS_ZOMBIE, "the end of the spare child")
+    with forked("returns") as (child, inherited):
+        assert child.pid != spare.pid
+        assert inherited["parent"] == os.getpid()
+    until(lambda: not spare.is_running(), "the end of the spare child")
+
+
+def test_a_process_that_starts_children_has_a_server_of_its_own() -> None:
+    ours, theirs = Channel.pair()
+    with contextlib.closing(ours), contextlib.closing(theirs):
+        arguments = str(theirs.fileno()), str(os.getpid())
+        child = start_child("shisha_rt.daemon.children.profiler", *arguments, pass_fds=[theirs.fileno()])
+        try:
+            until(lambda: psutil.Process(child.pid).children(), "its server")
+            (server,) = psutil.Process(child.pid).children()
+            assert SERVER in server.cmdline()
+            held = [str(path.readlink()) for path in Path(f"/proc/{server.pid}/fd").iterdir()]
+            assert len([what for what in held if what.startswith("socket:")]) == 1  # its line, and none of the child's
+        finally:
+            child.end()
+    until(lambda: not server.is_running(), "the end of the server")
+
+
+def test_servers_hold_on_to_nothing(server: psutil.Process) -> None:
+    def held() -> int:
+        return len(list(Path(f"/proc/{server.pid}/fd").iterdir()))
+
+    before = held()
+    for _ in range(3):
+        with forked("returns"):
+            pass
+    assert held() == before
+    assert [process for process in server.children() if process.status() != psutil.STATUS_ZOMBIE] == []
+
+
+def test_nothing_that_children_run_starts_a_thread_when_it_is_imported() -> None:
+    """A fork takes one thread along: of what another had begun, nobody would see the end."""
+    modules = [
+        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for package in ("shisha_rt", "stages")
+        for path in sorted((ROOT / package).rglob("*.py"))
+        if '__name__ == "__main__"' in path.read_text() and path.stem not in ("__main__", "program_template")
+    ]
+    assert "stages.worker" in modules
+    script = (
+        f"import importlib, os\nfor name in {modules}: importlib.import_module(name)\n"
+        "print(os.listdir('/proc/self/task'))"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+    ).stdout
+    assert said.count("'") == 2

@@ -8,6 +8,7 @@ frames are sent from its first answer on: how many it answers meanwhile, and how
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Final
 
+import psutil
 import typer
 
 from benchmarks.live.copies import MODELS
@@ -31,6 +33,7 @@ _IN_FLIGHT: Final = 6
 _PATIENCE_S: Final = 300.0
 _AFTER_S: Final = 3.0
 _LOOK_EVERY_S: Final = 0.1
+_SOON_S: Final = 0.002
 _CACHE: Final = "XDG_CACHE_HOME"
 
 
@@ -59,8 +62,8 @@ def _round(path: Path, machine: str) -> dict[str, float]:
     with _empty_cache():
         with _started(path, machine, found, "cold") as daemon:
             found |= _served(daemon)
-        with _started(path, machine, found, "warm"):
-            pass
+        with _started(path, machine, found, "warm") as daemon:
+            found |= _lost_and_found(daemon)
     return found
 
 
@@ -87,6 +90,24 @@ def _started(path: Path, machine: str, found: dict[str, float], how: str) -> Ite
             client.infer(frame)
         found[f"{how}_s"] = time.monotonic() - started_s
         yield daemon
+
+
+def _lost_and_found(daemon: ChildDaemon) -> dict[str, float]:
+    """How long a killed worker's place is without one, and the memory of all processes; what is shared counts once."""
+    with Client(daemon.endpoint, timeout_s=_PATIENCE_S) as client:
+
+        def workers() -> list[int | None]:
+            return [place["pid"] if place["state"] == "up" else None for place in client.status()["places"]]
+
+        while None in (before := workers()):
+            time.sleep(_SOON_S)
+        family = [daemon.pid, *(child.pid for child in psutil.Process(daemon.pid).children(recursive=True))]
+        mib = sum(psutil.Process(pid).memory_full_info().pss for pid in family) / 2**20
+        killed_s = time.monotonic()
+        os.kill(before[0] or 0, signal.SIGKILL)
+        while workers()[0] in (None, before[0]):
+            time.sleep(_SOON_S)
+        return {"back_s": time.monotonic() - killed_s, "mib": mib}
 
 
 def _served(daemon: ChildDaemon) -> dict[str, float]:
@@ -128,10 +149,13 @@ def _row(model: str, found: list[dict[str, float]]) -> Row:
         "engine_s": spread("engine_s"),
         "cold_ready_s": spread("cold_ready_s"),
         "cold_s": spread("cold_s"),
+        "warm_ready_s": spread("warm_ready_s"),
         "warm_s": spread("warm_s"),
         "warm - engine_s": Spread.of(its["warm_s"] - its["engine_s"] for its in found),
         "profiling_s": spread("profiling_s"),
         "frames answered meanwhile": spread("during"),
         "meanwhile_fps": spread("during_fps"),
         "tuned_fps": spread("tuned_fps"),
+        "killed worker back_s": spread("back_s"),
+        "all processes_mib": spread("mib"),
     }

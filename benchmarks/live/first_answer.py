@@ -113,10 +113,9 @@ def _lost_and_found(daemon: ChildDaemon) -> dict[str, float]:
 def _served(daemon: ChildDaemon) -> dict[str, float]:
     """Frames without a pause, while layers are measured, and for a moment after the search that follows."""
     with Client(daemon.endpoint, timeout_s=_PATIENCE_S) as client, SteadyLoad(daemon.endpoint, _IN_FLIGHT) as load:
-        _await(client, load, lambda state: state != "profiling")
-        times_s = {event["kind"]: event["time_s"] for event in client.events(0, 10_000)["events"]}
-        began_s, ended_s = times_s["profiling_began"], times_s["profiling_ended"]
-        _await(client, load, lambda state: state == "watching")
+        _await(load, "the end of profiling", lambda: "profiling_ended" in _times_s(client))
+        began_s, ended_s = (_times_s(client)[kind] for kind in ("profiling_began", "profiling_ended"))
+        _await(load, "the end of tuning", lambda: client.call("tuner_get")["tuner"]["state"] == "watching")
         after_s = time.time()
         time.sleep(_AFTER_S)
         after = load.answered_since(after_s) / (time.time() - after_s)
@@ -131,12 +130,17 @@ def _served(daemon: ChildDaemon) -> dict[str, float]:
     }
 
 
-def _await(client: Client, load: SteadyLoad, reached: Callable[[str], bool]) -> None:
+def _times_s(client: Client) -> dict[str, float]:
+    """When events of each kind came last."""
+    return {event["kind"]: event["time_s"] for event in client.events(0, 10_000)["events"]}
+
+
+def _await(load: SteadyLoad, what: str, reached: Callable[[], bool]) -> None:
     end_s = time.monotonic() + _PATIENCE_S
-    while not reached(client.call("tuner_get")["tuner"]["state"]):
+    while not reached():
         load.check()
         if time.monotonic() > end_s:
-            raise RuntimeError(f"the tuner is {client.call('tuner_get')['tuner']['state']} after {_PATIENCE_S:g} s")
+            raise RuntimeError(f"{what} has not come after {_PATIENCE_S:g} s")
         time.sleep(_LOOK_EVERY_S)
 
 

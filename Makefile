@@ -2,12 +2,16 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
+# What is installed and what is here is compiled when it is first imported, once, whatever the shell says: hundreds of
+# processes follow, and most of what is installed is never imported.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: demo test test-long check bench docs clean
 
 .venv/.ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "shisha-rt needs Python 3.11 or newer; say which with: make PYTHON=python3.11")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,dev,plot,solve,openvino,real,ray,grpc,otel]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[test,dev,plot,solve,openvino,real,ray,grpc,otel]'
 	@touch $@
 
 demo: .venv/.ready
@@ -20,9 +24,6 @@ check: .venv/.ready
 
 # Neighbours in a file share daemons, so files are dealt whole, the longest first: tests/dealing.py.
 SIDE_BY_SIDE := --numprocesses 2 --dist loadfile --no-loadscope-reorder
-
-# Tests start hundreds of processes: none is to compile the sources anew, whatever the shell says.
-test test-long: export PYTHONDONTWRITEBYTECODE :=
 
 test: check
 	$(BIN)/python -m pytest -m "not long" $(SIDE_BY_SIDE)
@@ -37,7 +38,6 @@ test-long: .venv/.ready
 
 # Times the test files anew, by which they are dealt. On a host that does nothing else.
 .PHONY: durations
-durations: export PYTHONDONTWRITEBYTECODE :=
 durations: .venv/.ready
 	$(BIN)/python -m pytest -m "not long" $(SIDE_BY_SIDE) --keep-durations
 

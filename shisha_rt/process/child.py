@@ -121,12 +121,17 @@ def fork_server() -> int | None:
 
 
 class _Servers:
-    """The server of this process: started at its first child, and anew where it has died or been stopped."""
+    """The server of this process: started at its first child, and anew where it has died or been stopped.
+
+    Who expects children has others waiting: while a new server imports what they need, they are started as programs.
+    """
 
     def __init__(self) -> None:
         self.line: ForkLine | None = None
         self._asking = threading.Lock()
         self._forks = True
+        self._expected: tuple[str, ...] = ()
+        self._not_yet = False
 
     def start(self, order: ChildOrder, descriptors: Sequence[int]) -> int:
         with self._asking:
@@ -138,7 +143,7 @@ class _Servers:
                     pid = line.order(order, descriptors)
                     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
                 except ServerGone:
-                    self._drop()
+                    self._renew()
                 except ChildProcessError:  # or it went to another parent
                     self._forks = False
                 else:
@@ -154,6 +159,7 @@ class _Servers:
 
     def expect(self, modules: Sequence[str]) -> None:
         with self._asking, contextlib.suppress(OSError, ServerGone):
+            self._expected += tuple(modules)
             if self.line is None:
                 self.line = ForkLine.to_new_server(FORKING, {**os.environ, **_ENVIRONMENT})
             self.line.expect(modules)
@@ -164,12 +170,23 @@ class _Servers:
             return None
         if self.line is None:
             self.line = ForkLine.to_new_server(FORKING, order.environment)
-        return self.line if self.line.read_at_start == read_at_start(order.environment) else None
+        if self._not_yet:
+            try:
+                self._not_yet = not self.line.is_ready()
+            except ServerGone:
+                self._renew()
+        if self._not_yet or self.line.read_at_start != read_at_start(order.environment):
+            return None
+        return self.line
 
-    def _drop(self) -> None:
+    def _renew(self) -> None:
         line, self.line = self.line, None
         if line is not None:
             line.close()
+        if self._expected:
+            self.line = ForkLine.to_new_server(FORKING, {**os.environ, **_ENVIRONMENT})
+            self.line.expect(self._expected)
+            self._not_yet = True
 
 
 _servers: Final = _Servers()

@@ -28,6 +28,8 @@ ONCE: Final = "once"
 """The server forks nothing, and becomes itself the first child that it is asked for."""
 ANSWER: Final = struct.Struct("=q")
 """To each order: the child's process id, or minus an error number."""
+READY: Final = ANSWER.pack(0)
+"""Beside: all that is expected has been imported."""
 LIMITS: Final = tuple(getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_"))
 
 _TITLE_ROOM: Final = "-" * 1000
@@ -93,7 +95,9 @@ class ForkLine:
         """
         with _orphans_taken():
             self._send({"order": asdict(order)}, descriptors)
-            child: int = ANSWER.unpack(self._receive())[0]
+            while (answer := self._receive()) == READY:
+                pass
+        child: int = ANSWER.unpack(answer)[0]
         if child < 0:
             raise OSError(-child, os.strerror(-child))
         return child
@@ -101,6 +105,10 @@ class ForkLine:
     def send_order(self, order: ChildOrder, descriptors: Sequence[int]) -> None:
         """To a server that becomes the child itself, and answers nothing."""
         self._send({"order": asdict(order)}, descriptors)
+
+    def is_ready(self) -> bool:
+        """Whether it has said since the last look that all that is expected has been imported. Raises ServerGone."""
+        return bool(select.select([self.socket], [], [], 0)[0]) and self._receive() == READY
 
     def _send(self, message: object, descriptors: Sequence[int]) -> None:
         with os.fdopen(os.memfd_create("shisha-rt-order", os.MFD_CLOEXEC), "r+b", buffering=0) as text:

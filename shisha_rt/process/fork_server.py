@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from shisha_rt.process.child import adopt, stat_fields
-from shisha_rt.process.fork_line import ANSWER, LIMITS, ONCE, SERVER, ChildOrder, ForkLine, read_at_start
+from shisha_rt.process.fork_line import ANSWER, LIMITS, ONCE, READY, SERVER, ChildOrder, ForkLine, read_at_start
 from shisha_rt.process.parent import die_with
 
 _OURS: Final = ("shisha_rt", "stages")
@@ -137,6 +137,8 @@ class _Server:
             if self._keeps_spare and not select.select([self._line], [], [], 0)[0]:
                 if self._expected:
                     _import(self._expected.popleft())
+                    if not self._expected:
+                        self._line.send(READY)
                     continue
                 with contextlib.suppress(OSError):  # then there is none
                     if self._spare is None and (mine := self._fork([])) is not None:

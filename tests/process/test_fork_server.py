@@ -203,6 +203,23 @@ def test_what_is_expected_is_imported_before_it_is_asked_for(own_server: Callabl
         assert beside["modules"] > without["modules"] + 100
 
 
+def test_nobody_waits_for_what_a_new_server_imports(own_server: Callable[[], psutil.Process]) -> None:
+    expect_children("stages.worker")
+    until(lambda: own_server().children(), "a spare child")
+    with forked("returns") as (_, before):
+        pass
+    gone = own_server()
+    gone.kill()
+    with forked("returns") as (child, meanwhile):
+        assert meanwhile["parent"] == os.getpid()
+        assert meanwhile["modules"] < before["modules"] - 100
+        assert child.wait(PATIENCE_S) == 7
+    assert own_server() != gone
+    until(lambda: own_server().children(), "a spare child again")
+    with forked("returns") as (_, after):
+        assert after["modules"] > meanwhile["modules"] + 100
+
+
 def test_a_spare_child_that_dies_is_replaced(own_server: Callable[[], psutil.Process]) -> None:
     expect_children("stages")
     until(lambda: len(own_server().children(recursive=True)) == 2, "a spare child and the process between")

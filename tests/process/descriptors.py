@@ -1,8 +1,11 @@
-"""What this process has open, to be compared before and after."""
+"""What this process has open, to be compared before and after; and how many more it may have."""
 
 from __future__ import annotations
 
-from contextlib import suppress
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from shisha_rt.process.child import _servers
@@ -17,3 +20,20 @@ def open_descriptors() -> list[str]:
             if line is None or path.name != str(line.socket.fileno()):
                 found.append(str(path.readlink()))
     return sorted(found)
+
+
+@contextmanager
+def descriptors_to_be_had(count: int) -> Iterator[None]:
+    """So many more than are open; there are no gaps between those."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(int(path.name) for path in Path("/proc/self/fd").iterdir())
+    fillers = [os.dup(0)]
+    while fillers[-1] <= highest:
+        fillers.append(os.dup(0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (fillers[-1] + 1 + count, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for fd in fillers:
+            os.close(fd)

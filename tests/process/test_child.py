@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 import select
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
 
 from shisha_rt.process.child import Child, last_line, start_child
-from tests.process.descriptors import open_descriptors
+from tests.process.descriptors import descriptors_to_be_had, open_descriptors
 from tests.waiting import PATIENCE_S
 
 PROGRAM = """
@@ -80,34 +78,25 @@ def test_a_child_ends_with_the_thread_that_started_it_if_it_is_to(module: str) -
     child.end()
 
 
-@contextmanager
-def descriptors_to_be_had(count: int) -> Iterator[None]:
-    """So many more than are open; there are no gaps between those."""
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    highest = max(int(path.name) for path in Path("/proc/self/fd").iterdir())
-    fillers = [os.dup(0)]
-    while fillers[-1] <= highest:
-        fillers.append(os.dup(0))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (fillers[-1] + 1 + count, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-        for fd in fillers:
-            os.close(fd)
-
-
-def test_a_child_without_descriptors_to_be_had_leaves_nothing(module: str) -> None:
+@pytest.mark.parametrize("forked", [False, True])
+def test_a_child_without_descriptors_to_be_had_leaves_nothing(
+    forked: bool, module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """However far its start comes: one descriptor more at each try, until there are enough."""
+    arguments = [module]
+    if forked:
+        monkeypatch.delenv("PYTHONPATH")
+        arguments = ["tests.process.forked_child", "waits"]
+        start_child(*arguments).end()  # now there is a server
     before = open_descriptors()
     children_before = psutil.Process().children()
     for count in range(20):
         with suppress(OSError), descriptors_to_be_had(count):
-            start_child(module, stdout=subprocess.PIPE, stderr=subprocess.PIPE).end()
+            start_child(*arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE).end()
             break
         assert open_descriptors() == before
         assert psutil.Process().children() == children_before
-    assert 4 < count < 19  # two pipes and what stands for /dev/null; from Python 3.13 on that is all
+    assert 4 < count < 19  # two pipes and what stands for /dev/null
     assert open_descriptors() == before
 
 

@@ -25,6 +25,9 @@ from shisha_rt.process.fork_line import FORKING, ONCE, ChildOrder, ForkLine, Ser
 _ENVIRONMENT: Final = {"OPENBLAS_NUM_THREADS": "1"}
 """Of the numpy in each: it would have a thread for each core of the machine, in every one of as many workers."""
 
+_AT_START: Final = read_at_start(os.environ)
+"""Of this process, and of its fork server: a child that is to have others is started as a program."""
+
 _Stream: TypeAlias = int | IO[Any] | None
 
 
@@ -166,7 +169,7 @@ class _Servers:
 
     def _line_for(self, order: ChildOrder) -> ForkLine | None:
         """None: this child is to be started as a program."""
-        if not self._forks:
+        if not self._forks or read_at_start(order.environment) != _AT_START:
             return None
         if self.line is None:
             self.line = ForkLine.to_new_server(FORKING, order.environment)
@@ -175,9 +178,7 @@ class _Servers:
                 self._not_yet = not self.line.is_ready()
             except ServerGone:
                 self._renew()
-        if self._not_yet or self.line.read_at_start != read_at_start(order.environment):
-            return None
-        return self.line
+        return None if self._not_yet else self.line
 
     def _renew(self) -> None:
         line, self.line = self.line, None

@@ -64,11 +64,10 @@ class ChildOrder:
 
 @dataclass(frozen=True, slots=True)
 class ForkLine:
-    """`server`: its process id. `read_at_start`: variables that it was started with, and could not change any more."""
+    """`server`: its process id."""
 
     socket: socket.socket
     server: int
-    read_at_start: Mapping[str, str]
 
     @classmethod
     def to_new_server(cls, mode: str, environment: Mapping[str, str]) -> Self:
@@ -81,7 +80,7 @@ class ForkLine:
                 actions = [(os.POSIX_SPAWN_DUP2, theirs.fileno(), 0), (os.POSIX_SPAWN_DUP2, nothing.fileno(), 1)]
                 server = os.posix_spawn(sys.executable, command, environment, file_actions=actions)
             leaving.pop_all()
-        return cls(ours, server, read_at_start(environment))
+        return cls(ours, server)
 
     def expect(self, modules: Sequence[str]) -> None:
         """Tell the server what modules children will be asked for, which it imports while it has nothing to do."""

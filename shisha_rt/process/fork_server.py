@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from shisha_rt.process.child import adopt, stat_fields
-from shisha_rt.process.fork_line import ANSWER, LIMITS, ONCE, READY, SERVER, ChildOrder, ForkLine, read_at_start
+from shisha_rt.process.fork_line import ANSWER, LIMITS, ONCE, READY, SERVER, ChildOrder, ForkLine
 from shisha_rt.process.parent import die_with
 
 _OURS: Final = ("shisha_rt", "stages")
@@ -264,7 +264,7 @@ def _fork_server(order: ChildOrder) -> socket.socket | None:
     server = os.fork()
     if server:
         theirs.close()
-        adopt(ForkLine(ours, server, read_at_start(os.environ)))
+        adopt(ForkLine(ours, server))
         return None
     die_with(parent)
     ours.close()

@@ -92,6 +92,8 @@ class ForkLine:
 
         Raises OSError where none is to be had, ChildProcessError if this kernel cannot do it, and ServerGone.
         """
+        if os.waitid(os.P_PID, self.server, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+            raise ServerGone  # what it has left is not to become ours
         with _orphans_taken():
             self._send({"order": asdict(order)}, descriptors)
             while (answer := self._receive()) == READY:

@@ -82,7 +82,9 @@ class _Passed:
 
 def _take(line: socket.socket) -> _Passed | list[str] | None:
     """The next order, or the modules that are to be expected; None at the end of whoever gives them."""
-    fds = socket.recv_fds(line, 1, _MOST_DESCRIPTORS)[1]
+    fds: list[int] = []
+    with contextlib.suppress(ConnectionResetError):  # whoever gives them has ended before it heard all
+        fds = socket.recv_fds(line, 1, _MOST_DESCRIPTORS)[1]
     if not fds:
         return None
     with os.fdopen(fds[0], "rb", closefd=False) as text:
@@ -137,8 +139,8 @@ class _Server:
             if self._keeps_spare and not select.select([self._line], [], [], 0)[0]:
                 if self._expected:
                     _import(self._expected.popleft())
-                    if not self._expected:
-                        self._line.send(READY)
+                    if not self._expected and not self._say(READY):
+                        return None
                     continue
                 with contextlib.suppress(OSError):  # then there is none
                     if self._spare is None and (mine := self._fork([])) is not None:
@@ -163,7 +165,16 @@ class _Server:
                 spare, self._spare = self._spare, None
                 answer, given = spare.pid, spare.give(asked)
             asked.close()
-            self._line.send(ANSWER.pack(answer))
+            if not self._say(ANSWER.pack(answer)):
+                return None
+
+    def _say(self, message: bytes) -> bool:
+        """False: nobody hears it any more."""
+        try:
+            self._line.send(message)
+        except (BrokenPipeError, ConnectionResetError):
+            return False
+        return True
 
     def _fork(self, passing: list[int]) -> _Passed | None:
         """None in the server, which has a spare child now; in that child its order, once it has it. Raises OSError.

@@ -177,6 +177,7 @@ def test_it_gets_its_signal_at_the_end_of_its_parent(tmp_path: Path) -> None:
 def test_a_server_that_is_gone_or_hangs_is_followed_by_another(server: psutil.Process, number: int) -> None:
     with forked("waits") as (child, _):
         server.send_signal(number)
+        until(lambda: server.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_STOPPED), "the signal")
         with forked("returns") as (_, inherited):
             assert inherited["parent"] == os.getpid()
         assert server_pid() != server.pid
@@ -210,6 +211,7 @@ def test_nobody_waits_for_what_a_new_server_imports(own_server: Callable[[], psu
         pass
     gone = own_server()
     gone.kill()
+    until(lambda: gone.status() == psutil.STATUS_ZOMBIE, "the end of the server")
     with forked("returns") as (child, meanwhile):
         assert meanwhile["parent"] == os.getpid()
         assert meanwhile["modules"] < before["modules"] - 100

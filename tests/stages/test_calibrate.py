@@ -122,7 +122,7 @@ def test_every_span_is_measured_and_progress_only_grows() -> None:
         assert time.wall_s > 0
         assert time.spread_s >= 0
         assert time.runs == len(progress)
-    assert max(answer.times, key=lambda time: time.cpu_s) is answer.times[0]
+    assert answer.times[0].cpu_s > answer.times[-1].cpu_s  # the whole network, and its last layer
 
 
 def test_a_run_moves_what_the_cleaned_graph_says() -> None:

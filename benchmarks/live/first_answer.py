@@ -7,6 +7,7 @@ frames are sent from its first answer on: how many it answers meanwhile, and how
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import tempfile
@@ -99,15 +100,17 @@ def _lost_and_found(daemon: ChildDaemon) -> dict[str, float]:
         def workers() -> list[int | None]:
             return [place["pid"] if place["state"] == "up" else None for place in client.status()["places"]]
 
-        while None in (before := workers()):
+        while (victim := workers()[0]) is None:
             time.sleep(_SOON_S)
-        family = [daemon.pid, *(child.pid for child in psutil.Process(daemon.pid).children(recursive=True))]
-        mib = sum(psutil.Process(pid).memory_full_info().pss for pid in family) / 2**20
+        pss_bytes = 0
+        for process in (whole := psutil.Process(daemon.pid), *whole.children(recursive=True)):
+            with contextlib.suppress(psutil.NoSuchProcess):  # a job that has just ended
+                pss_bytes += process.memory_full_info().pss
         killed_s = time.monotonic()
-        os.kill(before[0] or 0, signal.SIGKILL)
-        while workers()[0] in (None, before[0]):
+        os.kill(victim, signal.SIGKILL)
+        while workers()[0] in (None, victim):
             time.sleep(_SOON_S)
-        return {"back_s": time.monotonic() - killed_s, "mib": mib}
+        return {"back_s": time.monotonic() - killed_s, "mib": pss_bytes / 2**20}
 
 
 def _served(daemon: ChildDaemon) -> dict[str, float]:

@@ -25,7 +25,7 @@ _CHILDREN: Final = (
 
 
 def expect_daemon(*before: str) -> None:
-    """Have loaded what a daemon's children need, by a process of its own, while this one loads what it needs itself.
+    """Have the fork server import what a daemon's children need, while this process imports what it needs itself.
 
     `before`: modules of children that are wanted first.
     """

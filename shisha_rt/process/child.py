@@ -17,7 +17,6 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import IO, Any, Final, TypeAlias
 
 from shisha_rt.process.fork_line import FORKING, ONCE, ChildOrder, ForkLine, ServerGone, read_at_start
@@ -236,17 +235,3 @@ def last_line(stderr: IO[bytes]) -> str:
     """The last that a process wrote to this file; empty if it said nothing."""
     stderr.seek(0)
     return next(reversed(stderr.read().decode(errors="replace").strip().splitlines()), "")
-
-
-def wants_core(pid: int) -> bool:
-    """Whether some thread of the process is runnable, or waits for a disk."""
-    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
-        with contextlib.suppress(OSError):  # it has just ended
-            if stat_fields(stat)[0] in "RD":
-                return True
-    return False
-
-
-def stat_fields(path: Path) -> list[str]:
-    """The fields behind a process's or thread's name, the first of which is its state. Raises OSError."""
-    return path.read_text().rpartition(")")[2].split()

@@ -22,6 +22,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final, Self
 
+from shisha_rt.process.stat import stat_fields
+
 SERVER: Final = "shisha_rt.process.fork_server"
 FORKING: Final = "forking"
 ONCE: Final = "once"
@@ -123,8 +125,8 @@ class ForkLine:
     def _receive(self) -> bytes:
         end_s = time.monotonic() + _PATIENCE_S
         while not select.select([self.socket], [], [], _LOOK_EVERY_S)[0]:
-            stat = Path(f"/proc/{self.server}/stat").read_text().rpartition(")")[2].split()
-            if stat[0] in "TtZX" or time.monotonic() >= end_s:
+            state = stat_fields(Path(f"/proc/{self.server}/stat"))[0]
+            if state in "TtZX" or time.monotonic() >= end_s:
                 raise ServerGone
         with contextlib.suppress(ConnectionResetError):
             if answer := self.socket.recv(ANSWER.size):

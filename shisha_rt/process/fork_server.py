@@ -2,8 +2,8 @@
 
 An import takes a third to two thirds of a second of CPU; a fork takes milliseconds, and shares the memory of what was
 imported before it. The server imports each module of ours once, when a child of it is asked for or expected. It forks
-twice: the process between ends at once, so that the kernel gives its child to the nearest process above that takes
-orphans, which is whoever asks (`process/fork_line.py`): the parent, as if it had started the child itself.
+twice. Once the child has its order, the process between is killed, and the kernel gives the orphan to the nearest
+process above that takes orphans: whoever asks (`process/fork_line.py`), as if that had started the child itself.
 
 It has one thread, as a fork takes no other along; what it imports must start none (a test holds that). Its standard
 input is the line to whoever asks, with which it ends.
@@ -34,9 +34,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from shisha_rt.process.child import adopt, stat_fields
+from shisha_rt.process.child import adopt
 from shisha_rt.process.fork_line import ANSWER, LIMITS, ONCE, READY, SERVER, ChildOrder, ForkLine
 from shisha_rt.process.parent import die_with
+from shisha_rt.process.stat import stat_fields
 
 _OURS: Final = ("shisha_rt", "stages")
 _MOST_DESCRIPTORS: Final = 250
@@ -101,13 +102,13 @@ def _take(line: socket.socket) -> _Passed | list[str] | None:
 class _Spare:
     """A child that waits on `line` for its order, and the process between, which is its parent until it is killed.
 
-    That one hears by `told` that the child has died, and reaps it.
+    A byte into the pipe `child_died` has that process reap the child, and end.
     """
 
     pid: int
     between: int
     line: socket.socket
-    told: int
+    child_died: int
 
     def give(self, passed: _Passed) -> bool:
         """Pass on the order: now it is a child of the process above that takes orphans. False: it had died."""
@@ -117,9 +118,9 @@ class _Spare:
             os.kill(self.between, signal.SIGKILL)  # it may have been stopped
         except (BrokenPipeError, ConnectionResetError):
             alive = False
-            os.write(self.told, b"!")
+            os.write(self.child_died, b"!")
         self.line.close()
-        os.close(self.told)
+        os.close(self.child_died)
         os.waitpid(self.between, 0)
         return alive
 
@@ -139,8 +140,8 @@ class _Server:
             if self._keeps_spare and not select.select([self._line], [], [], 0)[0]:
                 if self._expected:
                     _import(self._expected.popleft())
-                    if not self._expected and not self._say(READY):
-                        return None
+                    if not self._expected:
+                        self._say(READY)
                     continue
                 with contextlib.suppress(OSError):  # then there is none
                     if self._spare is None and (mine := self._fork([])) is not None:
@@ -153,28 +154,29 @@ class _Server:
                 self._keeps_spare = True
                 continue
             _import(asked.order.module)
-            given = False
-            while not given:
-                try:
-                    if self._spare is None and (mine := self._fork(asked.fds)) is not None:
-                        return mine
-                except OSError as error:
-                    answer = -(error.errno or errno.EAGAIN)
-                    break
-                assert self._spare is not None
-                spare, self._spare = self._spare, None
-                answer, given = spare.pid, spare.give(asked)
-            asked.close()
-            if not self._say(ANSWER.pack(answer)):
-                return None
+            if (mine := self._start(asked)) is not None:
+                return mine
 
-    def _say(self, message: bytes) -> bool:
-        """False: nobody hears it any more."""
-        try:
+    def _start(self, asked: _Passed) -> _Passed | None:
+        """Give the order to a child, and answer; returns in that child if it is only forked now."""
+        given = False
+        while not given:
+            try:
+                if self._spare is None and (mine := self._fork(asked.fds)) is not None:
+                    return mine
+            except OSError as error:
+                answer = -(error.errno or errno.EAGAIN)
+                break
+            assert self._spare is not None
+            spare, self._spare = self._spare, None
+            answer, given = spare.pid, spare.give(asked)
+        asked.close()
+        self._say(ANSWER.pack(answer))
+        return None
+
+    def _say(self, message: bytes) -> None:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # nobody hears it: the next message is the end
             self._line.send(message)
-        except (BrokenPipeError, ConnectionResetError):
-            return False
-        return True
 
     def _fork(self, passing: list[int]) -> _Passed | None:
         """None in the server, which has a spare child now; in that child its order, once it has it. Raises OSError.
@@ -183,38 +185,43 @@ class _Server:
         """
         gc.freeze()  # a child's collector need not look through what is there, nor copy it so
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        hears, told = os.pipe()
+        hears_death, child_died = os.pipe()
         between = _fork_or_not()
-        if between != 0:
-            theirs.close()
-            os.close(hears)
-            said = ours.recv(ANSWER.size) if between > 0 else b""
-            if said:
-                self._spare = _Spare(ANSWER.unpack(said)[0], between, ours, told)
-                return None
-            ours.close()
-            os.close(told)
-            if between > 0:
-                os.waitpid(between, 0)
-            raise OSError(errno.EAGAIN, "no process to be had")
-        for fd in (self._line.detach(), ours.detach(), told, *passing):
-            os.close(fd)
-        between = os.getpid()
-        child = _fork_or_not()
-        if child != 0:
-            theirs.close()
-            if os.read(hears, 1):
-                os.waitpid(child, 0)
-            os._exit(0)
-        os.close(hears)
-        with theirs:
-            theirs.send(ANSWER.pack(os.getpid()))
-            passed = _take(theirs)
-        if not isinstance(passed, _Passed):  # the server has ended
-            os._exit(0)
-        while os.getppid() == between:
-            time.sleep(_ORPHANED_LOOK_S)
-        return passed
+        if between == 0:
+            for fd in (self._line.detach(), ours.detach(), child_died, *passing):
+                os.close(fd)
+            return _await_order(theirs, hears_death)
+        theirs.close()
+        os.close(hears_death)
+        pid = ours.recv(ANSWER.size) if between > 0 else b""
+        if pid:
+            self._spare = _Spare(ANSWER.unpack(pid)[0], between, ours, child_died)
+            return None
+        ours.close()
+        os.close(child_died)
+        if between > 0:
+            os.waitpid(between, 0)
+        raise OSError(errno.EAGAIN, "no process to be had")
+
+
+def _await_order(line: socket.socket, hears_death: int) -> _Passed:
+    """Be the process between. Returns in the child that it forks, with the order, once the child is the asker's own."""
+    between = os.getpid()
+    child = _fork_or_not()
+    if child != 0:
+        line.close()
+        if os.read(hears_death, 1):
+            os.waitpid(child, 0)
+        os._exit(0)
+    os.close(hears_death)
+    with line:
+        line.send(ANSWER.pack(os.getpid()))
+        passed = _take(line)
+    if not isinstance(passed, _Passed):  # the server has ended
+        os._exit(0)
+    while os.getppid() == between:  # which is being killed; no event tells of a new parent
+        time.sleep(_ORPHANED_LOOK_S)
+    return passed
 
 
 def _fork_or_not() -> int:

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from shisha_rt.process.child import stat_fields, wants_core
+from shisha_rt.process.stat import stat_fields, wants_core
 
 SILENCE_S: Final = 5.0
 JOB_SILENCE_S: Final = 300.0

@@ -28,9 +28,10 @@ from shisha_rt.messages.worker import FarConfig, FarUp
 from shisha_rt.model.reader import index_file
 from shisha_rt.process.arena import Arena, NoRoom
 from shisha_rt.process.channel import Channel, ChannelBroken
-from shisha_rt.process.child import Child, start_child, wants_core
+from shisha_rt.process.child import Child, start_child
 from shisha_rt.process.layout import Layout, layouts_of
 from shisha_rt.process.parent import die_with
+from shisha_rt.process.stat import wants_core
 from stages.engines.onnxruntime.parts import Boundaries, read_parts
 from stages.far import messages as far
 from stages.far.carrier import Carried, CarrierBroken

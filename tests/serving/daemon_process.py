@@ -144,12 +144,12 @@ class DaemonProcess:
 
     def running(self, module: str) -> list[psutil.Process]:
         """Those of its processes that run the module."""
-        found = []
+        running = []
         for process in self.processes():
             with contextlib.suppress(psutil.Error):  # gone, or a zombie
                 if module in process.cmdline():
-                    found.append(process)
-        return found
+                    running.append(process)
+        return running
 
     # --- the end ----------------------------------------------------------------------------------------------
 

@@ -184,11 +184,11 @@ def _receive(socket: zmq.Socket[bytes]) -> list[bytes]:
 
 
 def commands_below(process: psutil.Process) -> list[list[str]]:
-    found = []
+    commands = []
     for child in process.children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            found.append(child.cmdline())
-    return found
+        with contextlib.suppress(psutil.NoSuchProcess):  # a zombie is one, too
+            commands.append(child.cmdline())
+    return commands
 
 
 def test_sigterm_before_anything_runs_is_an_orderly_end_too(identity: Path, four_places: Path, tmp_path: Path) -> None:

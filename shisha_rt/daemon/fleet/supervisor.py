@@ -31,8 +31,9 @@ from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.messages.worker import FAR_END_GONE, FromWorker, WorkerConfig
 from shisha_rt.process.arena import Arena
 from shisha_rt.process.budgets import Budgets
-from shisha_rt.process.child import Child, start_child, wants_core
+from shisha_rt.process.child import Child, start_child
 from shisha_rt.process.pulse import cpu_ticks
+from shisha_rt.process.stat import wants_core
 
 log = logging.getLogger(__name__)
 

@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -39,35 +40,36 @@ def fuzz(
     """Fuzz everything that reads what strangers wrote; exit status 1 if there is a defect."""
     if target and target not in TARGETS:
         raise BadInput(f"target {target!r}: expected one of {', '.join(TARGETS)}")
-    rows: list[Row] = []
-    defects = 0
-    for name in [target] if target else TARGETS:
+    about = facts(f"fuzz --count {count} --seed {seed}")
+
+    def row_of(name: str) -> Row:
         share = max(1, round(count * (1.0 if target else TARGETS[name].share)))
         begun_s = time.monotonic()
         counts, found = fuzzed(name, seed, first, share)
         seconds = time.monotonic() - begun_s
-        rows.append(
-            {
-                "target": name,
-                "cases": share,
-                "taken": counts["taken"],
-                "refused": counts["refused"],
-                "defects": counts["defects"],
-                "places": len({one["where"] for one in found}),
-                "cases a second": share / seconds,
-            }
-        )
-        defects += counts["defects"]
+        print(f"{name}: {share} cases, {counts['defects']} defects", file=sys.stderr, flush=True)
         for one in _first_of_each(found):
-            print(f"{name} {seed} {one['number']}: {one['where']}: {one['what']}", file=sys.stderr)
+            print(f"{name} {seed} {one['number']}: {one['where']}: {one['what']}", file=sys.stderr, flush=True)
             if keep is not None:
                 folder = keep / name
                 folder.mkdir(parents=True, exist_ok=True)
                 (folder / f"{seed}-{one['number']}").write_bytes(TARGETS[name].case(name, seed, one["number"]))
+        return {
+            "target": name,
+            "cases": share,
+            "taken": counts["taken"],
+            "refused": counts["refused"],
+            "defects": counts["defects"],
+            "places": len({one["where"] for one in found}),
+            "cases a second": share / seconds,
+        }
+
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        rows = list(pool.map(row_of, [target] if target else TARGETS))
     show("readers under input that nobody should send", rows, ["places: of defects, in the code"])
     if not target:
-        save_csv("fuzz", rows, facts(f"fuzz --count {count} --seed {seed}"))
-    if defects:
+        save_csv("fuzz", rows, about)
+    if any(row["defects"] for row in rows):
         raise typer.Exit(1)
 
 

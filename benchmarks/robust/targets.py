@@ -40,6 +40,7 @@ from shisha_rt.protocol.exceptions import ShishaError
 from shisha_rt.protocol.limits import Limits
 from shisha_rt.protocol.operations import PlanSet
 from shisha_rt.protocol.request import OpRequest, parse
+from shisha_rt.repository.entries import entries_of, names_several
 
 Mutate: TypeAlias = Callable[[random.Random, bytes], bytes]
 
@@ -63,7 +64,8 @@ class Refused(Exception):
 class Target:
     """`take` reads what may be anything, and raises `Refused` for what it does not take, within `limit_s`.
 
-    `share`: of the cases that are asked for, as some targets take a hundred times as long as others.
+    `share`: of the cases that are asked for, as some targets take a hundred times as long as others; together `request`
+    and `answer`, the wire's decoders, get a hundred times as many as a file's reader.
     """
 
     bases: Callable[[], Sequence[bytes]]
@@ -222,19 +224,21 @@ def _device(path: Path) -> None:
 
 
 def _daemon(path: Path) -> None:
-    settings = read_settings(path)
-    check_built(settings, str(path))
+    if names_several([str(path)]):
+        entries_of([str(path)], {})
+    else:
+        check_built(read_settings(path), str(path))
 
 
 TARGETS: Final[Mapping[str, Target]] = MappingProxyType(
     {
         "request": Target(bases.requests, _mutated_parts, _request),
         "answer": Target(bases.answers, _mutated_parts, _answer),
-        "http": Target(bases.http_bodies, mutated_json_text, _http),
-        "plan": Target(bases.plans, mutated_json_text, _plan),
-        "machine": Target(bases.machines, mutated_tokens, _file(".toml", _machine), share=0.1),
-        "device": Target(bases.devices, mutated_tokens, _file(".toml", _device), share=0.1),
-        "daemon": Target(bases.daemons, mutated_tokens, _file(".toml", _daemon), share=0.1),
+        "http": Target(bases.http_bodies, mutated_json_text, _http, share=0.2),
+        "plan": Target(bases.plans, mutated_json_text, _plan, share=0.2),
+        "machine": Target(bases.machines, mutated_tokens, _file(".toml", _machine), share=0.02),
+        "device": Target(bases.devices, mutated_tokens, _file(".toml", _device), share=0.02),
+        "daemon": Target(bases.daemons, mutated_tokens, _file(".toml", _daemon), share=0.02),
         "costs": Target(
             bases.costs,
             mutated_json_text,
@@ -249,6 +253,6 @@ TARGETS: Final[Mapping[str, Target]] = MappingProxyType(
             limit_s=20.0,
             share=0.02,
         ),
-        "onnx": Target(bases.models, mutated_model, _file(".onnx", read_model), limit_s=60.0, share=0.01),
+        "onnx": Target(bases.models, mutated_model, _file(".onnx", read_model), limit_s=60.0, share=0.02),
     }
 )

@@ -11,7 +11,7 @@ from benchmarks.robust.fuzz import fuzzed
 from benchmarks.robust.targets import TARGETS, Refused, kept
 
 SEED = int(os.environ.get("SHISHA_FUZZ_SEED", "0"))
-SHORT = 2000
+SHORT = 3000
 
 
 @pytest.mark.parametrize("name", TARGETS)

@@ -1,19 +1,22 @@
 """Everything at once, on purpose and at random: `python -m benchmarks campaign`.
 
 A real daemon of the identity network, whose answer is its input, so that an oracle knows each frame's answer: clients
-over TCP and with shared memory, in ordered streams, and a client over HTTP, all the time. Meanwhile, by one seed and
-one after the other: plans of every kind (chains, copies, teams, branches, shards, batches), places down and up, the
-tuner started, paused and told other objectives; any process killed, or stopped until the daemon has noticed; clients
-that go away in the midst of a message; deadlines and cancels. Between any two it is asked for its status.
+over TCP (or `--ipc`) and with shared memory, in ordered streams, one over HTTP and one over gRPC, all the time.
+Meanwhile, by one seed and one after the other: plans of every kind (chains, copies, teams, branches, shards, batches),
+places down, up and slowed, the tuner started, paused and told other objectives; any process killed, or stopped until
+the daemon has noticed, workers also on purpose while they compute and while a plan is prepared and goes live; clients
+that go away in the midst of a message; deadlines and cancels; with `--clock` the host's clock set forth and back.
+Between any two it is asked for its status.
 
-It counts, and ends with 1 if any of the first four is not 0:
+It counts, and ends with 1 if any of the first five is not 0:
 
-- `lost`, `doubled or unasked`, `out of order`, `wrong`: answers that break a promise, as the clients saw them;
+- `lost`, `doubled or unasked`, `out of order`, `wrong`, `of no epoch`: broken promises, as the clients saw them;
 - `errors`: frames that were answered with an error, by code: two deaths of workers at one frame are its own;
-- `HTTP lost`: requests whose HTTP process was killed while it had them;
+- `HTTP lost`, `gRPC lost`: requests that a killed front process had, or that came before another one was there;
 - `status ms`: how long it took to answer, median, 99th percentile and most;
 - `longest gap s`: between two answers of one client; with a stopped worker that is the patience of the daemon;
-- `growth MiB`: of the daemon's private memory, from a minute after the start on (or the first fifth);
+- `growth MiB`: of the daemon's private memory, from a minute after the start on (or the first fifth), and at quarters;
+- `descriptors`: open files of the daemon after that minute and at the end, medians;
 - `left`: processes and files of the daemon after its end.
 """
 
@@ -31,6 +34,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -38,6 +42,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import psutil
+import tritonclient.grpc as triton
 import typer
 import zmq
 
@@ -57,19 +62,59 @@ PLACES: Final = ("a", "b", "c", "d")
 MOST_BATCH: Final = 4
 _DEATHS_APART_S: Final = 6.0
 """Workers of one place may die five times in 30 s before it is left out of planning, which would end the campaign."""
-_STOPPED_S: Final = 60.0
+_PREPARED_WITHIN_S: Final = 0.15
+"""A plan of the identity network is prepared, and live, within about as long."""
+_CLOCK_STEP_S: Final = 100
 _WITHIN_S: Final = 60.0
 
 
-class _HttpLoad(threading.Thread):
-    """One frame after the other over HTTP; a request whose connection breaks is lost, and counted."""
+class _FrontLoad(threading.Thread):
+    """One frame after the other by the front process; a request whose connection breaks is lost, and counted."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self) -> None:
         super().__init__(daemon=True)
         self.answered = self.lost = self.wrong = 0
-        self.codes: Counter[int] = Counter()
-        self._url = urlsplit(url)
+        self.codes: Counter[str] = Counter()
         self._ending = threading.Event()
+
+    def finish(self) -> None:
+        self._ending.set()
+        self.join(_WITHIN_S)
+
+
+class _GrpcLoad(_FrontLoad):
+    """With the protocol's stock client."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__()
+        self._address = address
+
+    def run(self) -> None:
+        number = 1
+        with triton.InferenceServerClient(self._address) as client:
+            asked = triton.InferInput("x", list(SHAPE), "FP32")
+            while not self._ending.is_set():
+                number += 2
+                frame = frame_of(number)
+                asked.set_data_from_numpy(frame)
+                try:
+                    answer = client.infer(NAME, [asked], client_timeout=_WITHIN_S).as_numpy("y")
+                except triton.InferenceServerException as error:
+                    code = (error.status() or "").rpartition(".")[2]
+                    if code == "UNAVAILABLE":  # nobody there, or the connection broke
+                        self.lost += 1
+                        time.sleep(0.2)
+                    else:
+                        self.codes[code] += 1
+                    continue
+                self.answered += 1
+                self.wrong += answer is None or answer.tobytes() != frame.tobytes()
+
+
+class _HttpLoad(_FrontLoad):
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self._url = urlsplit(url)
 
     def run(self) -> None:
         number = 1
@@ -93,37 +138,42 @@ class _HttpLoad(threading.Thread):
                 continue
             finally:
                 connection.close()
-            self.codes[answer.status] += 1
             if answer.status == 200:
                 self.answered += 1
                 self.wrong += not body.endswith(frame)
-
-    def finish(self) -> None:
-        self._ending.set()
-        self.join(_WITHIN_S)
+            else:
+                self.codes[str(answer.status)] += 1
 
 
 class _Campaign:
     """What is done to the daemon, and what comes of it."""
 
-    def __init__(self, daemon: DaemonProcess, cuttable: Cuttable, rng: random.Random) -> None:
+    def __init__(self, daemon: DaemonProcess, cuttable: Cuttable, rng: random.Random, *, clock: bool) -> None:
         self.daemon = daemon
         self.done: Counter[str] = Counter()
+        self.faults = 0
+        self.epoch = 0
         self.status_s: list[float] = []
         self.private_bytes: list[tuple[float, int]] = []
+        self.descriptors: list[tuple[float, int]] = []
+        self._board = daemon.board(len(PLACES))
         self._cuttable = cuttable
         self._rng = rng
         self._died_s = dict.fromkeys(PLACES, 0.0)
         self._down: str | None = None
         acts: dict[Callable[[], None], int] = {
             self.plan: 40,
-            self.kill_worker: 8,
-            self.stop_worker: 1,
-            self.kill_child: 3,
-            self.place: 6,
+            self.kill_worker: 4,
+            self.kill_at_work: 8,
+            self.kill_amid_plan: 8,
+            self.stop_worker: 2,
+            self.kill_child: 6,
+            self.place: 5,
+            self.slow: 3,
             self.tuner: 4,
             self.vanish: 6,
             self.late_and_cancelled: 6,
+            **({self.step_clock: 4} if clock else {}),
         }
         self._acts, self._weights = [*acts], [*acts.values()]
 
@@ -131,14 +181,21 @@ class _Campaign:
         (act,) = self._rng.choices(self._acts, self._weights)
         act()
         begun_s = time.monotonic()
-        self.daemon.control.status()
+        self.epoch = self.daemon.control.status()["plan"]["epoch"]
         self.status_s.append(time.monotonic() - begun_s)
-        private = psutil.Process(self.daemon.pid).memory_full_info().uss
-        self.private_bytes.append((time.monotonic(), private))
+        process = psutil.Process(self.daemon.pid)
+        self.private_bytes.append((time.monotonic(), process.memory_full_info().uss))
+        self.descriptors.append((time.monotonic(), process.num_fds()))
         time.sleep(self._rng.uniform(0, 0.1))
 
     def plan(self) -> None:
         """A plan of any kind, live or not: a place that is down, or a worker that dies meanwhile, may be in its way."""
+        self._propose(self._random_plan())
+
+    def _propose(self, plan: Plan) -> None:
+        self.done[f"plans, {self.daemon.control.set_plan(plan)['outcome']}"] += 1
+
+    def _random_plan(self) -> Plan:
         rng = self._rng
         if rng.random() < 0.2:
             plan = self._cuttable.random_split_plan(rng, PLACES)
@@ -146,30 +203,53 @@ class _Campaign:
             plan = self._cuttable.random_plan(rng, PLACES)
         if rng.random() < 0.5 and not any(stage.split for stage in plan.stages):
             plan = Plan(tuple(replace(stage, batch=rng.randint(1, MOST_BATCH)) for stage in plan.stages))
-        self.done[f"plans, {self.daemon.control.set_plan(plan)['outcome']}"] += 1
+        return plan
 
     def kill_worker(self) -> None:
-        self._end_worker(signal.SIGKILL, "workers killed")
+        self._end_worker(signal.SIGKILL, "workers killed at any moment")
 
     def stop_worker(self) -> None:
         """It is found out by its silence, and killed."""
         self._end_worker(signal.SIGSTOP, "workers stopped")
 
-    def _end_worker(self, number: int, what: str) -> None:
-        pids = {name: pid for name, pid in self.daemon.worker_pids().items() if pid is not None}
+    def kill_at_work(self) -> None:
+        """While it computes a frame, or just as it replies."""
+
+        def is_reached(place: str) -> bool:
+            end_s = time.monotonic() + 0.2
+            while self._board.running(PLACES.index(place)) is None:
+                if time.monotonic() > end_s:
+                    return False  # nothing of the live plan is there
+            time.sleep(self._rng.choice((0, self._rng.uniform(0, 0.002))))
+            return True
+
+        self._end_worker(signal.SIGKILL, "workers killed at work", is_reached)
+
+    def kill_amid_plan(self) -> None:
+        """While stages are prepared, or as the plan goes live."""
+        with ThreadPoolExecutor(1) as pool:
+            outcome = pool.submit(self._propose, self._random_plan())
+            time.sleep(self._rng.uniform(0, _PREPARED_WITHIN_S))
+            self._end_worker(signal.SIGKILL, "workers killed amid a plan")
+            outcome.result()
+
+    def _end_worker(self, number: int, what: str, is_reached: Callable[[str], bool] = lambda _: True) -> None:
+        with Client(self.daemon.endpoint, timeout_s=_WITHIN_S) as client:  # the other may wait for a plan
+            pids = {place["name"]: place["pid"] for place in client.status()["places"] if place["pid"] is not None}
         now_s = time.monotonic()
         able = [name for name in pids if now_s - self._died_s[name] > _DEATHS_APART_S]
-        if able:
-            name = self._rng.choice(able)
+        if able and is_reached(name := self._rng.choice(able)):
             self._died_s[name] = now_s
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pids[name], number)
             self.done[what] += 1
+            self.faults += 1
 
     def kill_child(self) -> None:
         """Tuner, HTTP, or whatever else works for the daemon at this moment; now and then it is stopped instead."""
         workers = set(self.daemon.worker_pids().values())
-        children = [child for child in psutil.Process(self.daemon.pid).children() if child.pid not in workers]
+        descendants = psutil.Process(self.daemon.pid).children(recursive=True)
+        children = [child for child in descendants if child.pid not in workers]
         if children:
             child = self._rng.choice(children)
             stops = self._rng.random() < 0.1
@@ -178,6 +258,7 @@ class _Campaign:
                 child.send_signal(signal.SIGSTOP if stops else signal.SIGKILL)
                 what = ".".join(module.split(".")[-2:])
                 self.done[f"{what} {'stopped' if stops else 'killed'}"] += 1
+                self.faults += 1
 
     def place(self) -> None:
         """One place at a time is down."""
@@ -187,6 +268,23 @@ class _Campaign:
             self.daemon.control.call("place_set", place=name, timeout_s=_WITHIN_S, **change)
             self._down = None if self._down else name
             self.done["places down or up"] += 1
+
+    def slow(self) -> None:
+        """A place is at another speed from now on, if its core has room for it."""
+        name, speed = self._rng.choice(PLACES), self._rng.choice((1.0, 1.0, 0.5, 0.2))
+        with contextlib.suppress(ShishaError):
+            self.daemon.control.call("place_set", place=name, speed=speed)
+            self.done["places slowed, or fast again"] += 1
+
+    def step_clock(self) -> None:
+        """The host's clock is another for a moment; what goes by it notices, monotonic time does not."""
+        step_s = self._rng.choice((-_CLOCK_STEP_S, _CLOCK_STEP_S))
+        time.clock_settime(time.CLOCK_REALTIME, time.time() + step_s)
+        try:
+            time.sleep(self._rng.uniform(0, 0.5))
+        finally:
+            time.clock_settime(time.CLOCK_REALTIME, time.time() - step_s)
+        self.done["clock set forth or back"] += 1
 
     def tuner(self) -> None:
         change: dict[str, Any] = self._rng.choice(
@@ -205,14 +303,21 @@ class _Campaign:
     def vanish(self) -> None:
         """A client that ends in the midst of what it sends: of a message, or of frames that nobody will hear of."""
         if self._rng.random() < 0.5:
-            address = urlsplit(self.daemon.endpoint)
-            with socket.create_connection((address.hostname or "", address.port or 0), timeout=_WITHIN_S) as connection:
+            with self._connected() as connection:
                 connection.sendall(bytes(self._rng.choices(range(256), k=self._rng.randint(1, 200))))
         else:
             with Client(self.daemon.endpoint, timeout_s=_WITHIN_S) as client:
                 stream = client.stream(in_flight=8).run(frame_of(number) for number in range(100))
                 next(stream)
         self.done["clients that vanished"] += 1
+
+    def _connected(self) -> socket.socket:
+        address = urlsplit(self.daemon.endpoint)
+        if address.scheme == "ipc":
+            connection = socket.socket(socket.AF_UNIX)
+            connection.connect(address.path)
+            return connection
+        return socket.create_connection((address.hostname or "", address.port or 0), timeout=_WITHIN_S)
 
     def late_and_cancelled(self) -> None:
         with Client(self.daemon.endpoint, timeout_s=_WITHIN_S) as client:
@@ -222,88 +327,115 @@ class _Campaign:
             self.done["frames with a deadline, in time"] += len(outcomes) - late
             self.done["frames with a deadline, late"] += late
 
-    @property
-    def growth_bytes(self) -> int:
-        """Private memory at the end over that a minute after the start, or after a fifth; medians of some."""
-        begun_s, ended_s = self.private_bytes[0][0], self.private_bytes[-1][0]
-        from_s = begun_s + min(60.0, (ended_s - begun_s) / 5)
-        later = [size for at_s, size in self.private_bytes if at_s >= from_s]
-        part = max(1, len(later) // 20)
-        return int(np.median(later[-part:]) - np.median(later[:part]))
-
 
 def campaign(
     minutes: Annotated[float, typer.Option(min=0.1, help="How long.")] = 10.0,
     seed: Annotated[int, typer.Option(help="Of the random generator.")] = 0,
+    ipc: Annotated[bool, typer.Option("--ipc", help="ZeroMQ's clients over ipc in place of TCP.")] = False,
+    clock: Annotated[
+        bool, typer.Option("--clock", help="Set the host's clock forth and back, too: wants root.")
+    ] = False,
 ) -> None:
     """Plans, kills, stops and vanishing clients at random, held against an oracle; status 1 if a promise is broken."""
-    rng, progress = random.Random(seed), Progress("campaign")
-    about = facts(f"campaign --minutes {minutes:g} --seed {seed}")
+    words = f"campaign --minutes {minutes:g} --seed {seed}{' --ipc' * ipc}{' --clock' * clock}"
+    rng, progress, about = random.Random(seed), Progress("campaign"), facts(words)
     with tempfile.TemporaryDirectory(prefix="campaign-") as name:
         folder = Path(name)
         model = write_identity_model(folder)
         compiled = compile_model(model)
         index = compiled.index
         cuttable = Cuttable(len(compiled.layers), compiled.legal_cuts, compiled.index.needs, index.splits)
-        options = ("--strategy", "guided", "--batch", MOST_BATCH, "--http", "127.0.0.1:0")
+        options = ("--strategy", "guided", "--batch", MOST_BATCH, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
+        endpoint = f"ipc://{folder}/daemon" if ipc else "tcp://127.0.0.1:0"
         begun_s = time.monotonic()
-        with DaemonProcess(folder, model, "--machine", machine_file(folder, PLACES), *options) as daemon:
+        machine = machine_file(folder, PLACES)
+        with DaemonProcess(folder, model, "--machine", machine, *options, endpoint=endpoint) as daemon:
             daemon.wait_for_workers()
-            going = _Campaign(daemon, cuttable, rng)
+            going = _Campaign(daemon, cuttable, rng, clock=clock)
             path = daemon.control.metadata()["server"]["shared_memory_socket"]
             loads = [
                 Load(daemon.endpoint, 0, streams=3, depth=3),
                 Load(daemon.endpoint, 1, streams=3, depth=3, sharing=path),
                 Load(daemon.endpoint, 2, streams=1, depth=1),
             ]
-            over_http = _HttpLoad(daemon.http[0])
-            for each in (*loads, over_http):
+            fronts: list[_FrontLoad] = [_HttpLoad(daemon.http[0]), _GrpcLoad(daemon.grpc[0])]
+            for each in (*loads, *fronts):
                 each.start()
             while time.monotonic() < begun_s + 60 * minutes:
                 going.step()
-                progress.glance(
-                    f"{sum(load.answered for load in loads)} frames, {going.done.total()} changes and faults"
-                )
-            over_http.finish()
+                frames = sum(load.answered for load in loads)
+                progress.glance(f"{frames} frames, {going.faults} kills and stops, {going.epoch} plans")
+            for front in fronts:
+                front.finish()
             for load in loads:
                 load.finish()
         left = len(leftovers(daemon.runtime)) + len(daemon.processes())
     progress.done()
     zmq.Context.instance().term()
-    rows = _rows(going, loads, over_http, left, time.monotonic() - begun_s)
-    save_csv("campaign", rows, about)
+    rows = _rows(going, loads, fronts, left, time.monotonic() - begun_s)
+    name = "campaign" + "_ipc" * ipc + "_clock" * clock
+    save_csv(name, rows, about)
     show("Campaign", rows)
     broken = [fault for load in loads for fault in load.faults]
     for fault in broken[:20]:
         print(f"campaign: {fault}", file=sys.stderr)
-    if broken or over_http.wrong or left or any(load.sent != load.answered for load in loads):
+    wrong = sum(front.wrong for front in fronts) + sum(_of_no_epoch(load, going.epoch) for load in loads)
+    if broken or wrong or left or any(load.sent != load.answered for load in loads):
         raise typer.Exit(1)
 
 
-def _rows(going: _Campaign, loads: list[Load], over_http: _HttpLoad, left: int, seconds: float) -> list[Row]:
+def _of_no_epoch(load: Load, last: int) -> int:
+    """Epochs that answered and were never live: later than the last, or before the first."""
+    return sum(not 1 <= epoch <= last for epoch in load.epochs)
+
+
+def _rows(going: _Campaign, loads: list[Load], fronts: list[_FrontLoad], left: int, seconds: float) -> list[Row]:
+    http, grpc = fronts
     faults = [fault for load in loads for fault in load.faults]
     wrong = [fault for fault in faults if "a wrong answer" in fault or "sequence" in fault]
     unordered = [fault for fault in faults if "was answered before" in fault]
     unasked = [fault for fault in faults if "an answer to nothing" in fault]
     codes = sum((load.codes for load in loads), Counter[str]())
+    private, descriptors = _settled(going.private_bytes), _settled(going.descriptors)
     figures: dict[str, object] = {
         "seconds": seconds,
         "frames over ZeroMQ": sum(load.answered for load in loads),
-        "frames over HTTP": over_http.answered,
+        "frames over HTTP": http.answered,
+        "frames over gRPC": grpc.answered,
         "lost": sum(load.sent - load.answered for load in loads),
         "doubled or unasked": len(unasked),
         "out of order": len(unordered),
-        "wrong": len(wrong) + over_http.wrong,
+        "wrong": len(wrong) + http.wrong + grpc.wrong,
+        "of no epoch": sum(_of_no_epoch(load, going.epoch) for load in loads),
         "other faults": len(faults) - len(wrong) - len(unordered) - len(unasked),
         **{f"errors, {code}": count for code, count in sorted(codes.items())},
-        "HTTP lost": over_http.lost,
-        **{f"HTTP status {status}": count for status, count in sorted(over_http.codes.items()) if status != 200},
+        "HTTP lost": http.lost,
+        **{f"HTTP status {status}": count for status, count in sorted(http.codes.items())},
+        "gRPC lost": grpc.lost,
+        **{f"gRPC status {status}": count for status, count in sorted(grpc.codes.items())},
+        "kills and stops": going.faults,
+        "epochs that answered": len(set[int]().union(*(load.epochs for load in loads))),
         **dict(sorted(going.done.items())),
         "status ms, median": 1e3 * percentile(going.status_s, 50),
         "status ms, 99th percentile": 1e3 * percentile(going.status_s, 99),
         "status ms, most": 1e3 * max(going.status_s),
         "longest gap s": max(load.longest_gap_s for load in loads),
-        "growth MiB": going.growth_bytes / 2**20,
+        "growth MiB": (private[-1] - private[0]) / 2**20,
+        **{f"private MiB, {when}": size / 2**20 for when, size in zip(_WHEN, private, strict=True)},
+        **{f"descriptors, {when}": count for when, count in zip(_WHEN, descriptors, strict=True)},
         "left": left,
     }
     return [{"what": what, "count": figure} for what, figure in figures.items()]
+
+
+_WHEN: Final = ("after a minute", "at a quarter", "at half", "at three quarters", "at the end")
+
+
+def _settled(readings: list[tuple[float, int]]) -> list[int]:
+    """Medians of readings around each of `_WHEN`; without the first minute, or fifth, in which a daemon warms up."""
+    begun_s, ended_s = readings[0][0], readings[-1][0]
+    from_s = begun_s + min(60.0, (ended_s - begun_s) / 5)
+    later = [value for at_s, value in readings if at_s >= from_s]
+    part = max(1, len(later) // 20)
+    starts = [round(quarter * (len(later) - part) / 4) for quarter in range(len(_WHEN))]
+    return [int(np.median(later[start : start + part])) for start in starts]

@@ -56,6 +56,7 @@ from benchmarks.report.headers import stale
 from benchmarks.report.readme import readme
 from benchmarks.rigs.served import IN_FLIGHT
 from benchmarks.robust.campaign import campaign
+from benchmarks.robust.campaign_models import campaign_models
 from benchmarks.robust.fuzz import fuzz
 from benchmarks.shisha.repeat import shisha
 from benchmarks.splits.executed import splits_executed
@@ -108,6 +109,7 @@ for command in (
     hostile,
     fuzz,
     campaign,
+    campaign_models,
     loadgen,
     int8_accuracy,
     partitiontuner,

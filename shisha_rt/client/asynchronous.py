@@ -203,10 +203,12 @@ class AsyncClient:
         try:
             while self._link.conversation.signature is None:
                 await self._ask("server_metadata", {}, patience)
-                if self._link.follow():
+                if self._link.is_to_leave:
+                    await self._leave(patience)
+                elif self._link.follow():
                     self._watch()
-                    continue
-                await self._ask("model_metadata", {}, patience)
+                else:
+                    await self._ask("model_metadata", {}, patience)
             while memory is not None and memory.wants and patience.left_s:
                 memory.advance()
                 if memory.wants:

@@ -175,14 +175,15 @@ class Client:
     def _introduce(self, patience: Patience) -> None:
         """Learn who the daemon is and what its model takes, once for each connection, and have memory to share."""
         self._settle(self._link.look())
-        if self._link.is_to_leave:
-            self._leave(patience)
-        self._link.follow()
-        while self._link.conversation.signature is None:
+        while True:
+            if self._link.is_to_leave:
+                self._leave(patience)
+            self._link.follow()
+            if self._link.conversation.signature is not None:
+                break
             self._ask("server_metadata", {}, patience)
-            if self._link.follow():
-                continue
-            self._ask("model_metadata", {}, patience)
+            if not self._link.follow() and not self._link.is_to_leave:
+                self._ask("model_metadata", {}, patience)
         self._share(patience)
 
     def _leave(self, patience: Patience) -> None:

@@ -27,6 +27,11 @@ def die_with(parent_pid: int, number: int = signal.SIGKILL) -> None:
         os._exit(1)
 
 
+def outlive_parent() -> None:
+    """Undo `die_with`."""
+    _libc.prctl(_PR_SET_PDEATHSIG, 0)
+
+
 def ignore_signals() -> None:
     """Ignore SIGINT and SIGTERM: they may reach the whole group, and only the parent acts on them."""
     for number in (signal.SIGINT, signal.SIGTERM):

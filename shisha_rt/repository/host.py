@@ -49,7 +49,7 @@ from shisha_rt.repository.all_metrics import ModelsCollector
 from shisha_rt.repository.asking import Fields, refusal
 from shisha_rt.repository.entries import FIRST_VERSION, ModelEntry, told
 from shisha_rt.repository.front import LIMITS, Front
-from shisha_rt.repository.model_daemon import DaemonEnded, DaemonReady, ModelDaemon, left_daemons
+from shisha_rt.repository.model_daemon import DaemonEnded, DaemonReady, ModelDaemon, end_left, left_daemons
 
 log = logging.getLogger(__name__)
 
@@ -407,18 +407,17 @@ class ModelHost:
     # --- daemons ----------------------------------------------------------------------------------------------
 
     def _adopt_or_begin(self) -> None:
-        left = {record.told["name"]: record for record in left_daemons(self._folder)}
-        self._numbers = itertools.count(1 + max((record.number for record in left.values()), default=0))
+        left = list(left_daemons(self._folder))
+        self._numbers = itertools.count(1 + max((record.number for record in left), default=0))
         for entry in self._entries:
             served = self.models[entry.name] = ServedModel(entry)
-            record = left.pop(entry.name, None)
-            if record is not None and record.told == told(entry) and self._adopt(served, record):
-                continue
-            if record is not None:
-                _end_left(record.pid)
-            self._deal(de.ModelCame(entry.name, entry.terms))
-        for record in left.values():
-            _end_left(record.pid)
+            fit = next((record for record in left if record.told == told(entry)), None)
+            if fit is not None and self._adopt(served, fit):
+                left.remove(fit)
+        end_left(self._folder, left, _ENDS_WITHIN_S)
+        for served in self.models.values():
+            if served.daemon is None:
+                self._deal(de.ModelCame(served.entry.name, served.entry.terms))
 
     def _adopt(self, served: ServedModel, record: Any) -> bool:
         """Whether a daemon of a host process that has died is still there, and serves this model from now on."""
@@ -668,7 +667,7 @@ class ModelHost:
         assert old is not None
         if old.line is not None:
             served.leaving[old] = math.inf
-            old.line.ask("send_away", lambda _: None)
+            old.send_away()
         replaced = event_log.ModelReplaced(model=entry.name, version=entry.version, before=before.version)
         self.journal.write(replaced, "a client")
         self._models_changed()
@@ -793,12 +792,3 @@ def _check_room(entry: ModelEntry) -> None:
         raise error_for(
             Error.LOAD_FAILED, f"{needed >> 20} MiB are needed for {entry.name!r}, {free >> 20} MiB are free"
         )
-
-
-def _end_left(pid: int) -> None:
-    """A daemon that nobody wants any more; its process id may be another's by now."""
-    with contextlib.suppress(psutil.Error):
-        process = psutil.Process(pid)
-        if "shisha_rt.repository.hosted" in process.cmdline():
-            process.terminate()
-            process.wait(_ENDS_WITHIN_S)

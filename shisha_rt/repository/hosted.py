@@ -1,7 +1,8 @@
 """`python -m shisha_rt.repository.hosted`: the daemon of one model, for a host process, which writes to its standard
 input what it is to be (pickled: both ends are the same program).
 
-It prints one JSON line: where it serves, or why it cannot. It outlives the host process: another may take it over.
+It prints one JSON line: where it serves, or why it cannot. Once it serves it outlives the host process: another takes
+it over, or ends it, by the record that it has left. Until then it ends with the host process.
 """
 
 from __future__ import annotations
@@ -11,10 +12,13 @@ import json
 import logging
 import os
 import pickle
+import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from shisha_rt.daemon.host_share import HostShare
 from shisha_rt.daemon.prepared import Preparation
@@ -24,17 +28,31 @@ from shisha_rt.daemon.start import expect_daemon, start_daemon
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.machine.host.leases import CoreLeases
 from shisha_rt.machine.machine import Machine
-from shisha_rt.process.parent import sigterm_ends_a_start
+from shisha_rt.process.parent import die_with, outlive_parent, sigterm_ends_a_start
 
 STARTS_CHILDREN: Final = True
 """A process of this module has a fork server of its own: see `process/fork_server.py`."""
+
+
+class DaemonRecord(msgspec.Struct, frozen=True):
+    """What a daemon that serves leaves beside its socket for a host process that comes after its own.
+
+    `told`: what it serves (`entries.told`), None if another has taken over from it; `number`: its own in the folder of
+    that address.
+    """
+
+    told: dict[str, Any] | None
+    number: int
+    pid: int
+    metrics: str
 
 
 @dataclass(frozen=True)
 class HostedModel:
     """`machine`: all places that the daemon may ever have; those that it begins with are not spare ones.
 
-    `leases`: where cores are leased, if they are; `log`: level and format.
+    `leases`: where cores are leased, if they are; `log`: level and format; `host_pid`: of the host process; `record`:
+    where its record is to be, with `told` and `number`.
     """
 
     settings: Settings
@@ -42,11 +60,16 @@ class HostedModel:
     leases: Path | None
     log: tuple[int, str]
     fresh: bool
+    host_pid: int
+    record: Path
+    told: dict[str, Any]
+    number: int
 
 
 def main() -> int:
     os.setsid()  # a Ctrl-C in its terminal is for the host process
     asked: HostedModel = pickle.load(sys.stdin.buffer)
+    die_with(asked.host_pid, signal.SIGTERM)
     logging.basicConfig(level=asked.log[0], format=asked.log[1])
     try:
         _serve(asked)
@@ -67,9 +90,19 @@ def _serve(asked: HostedModel) -> None:
         leaving.pop_all()  # it is the daemon's now
 
         def announce() -> None:
-            print(json.dumps({"ready": True, "metrics": daemon.metrics_page}), flush=True)
+            write_record(asked.record, DaemonRecord(asked.told, asked.number, os.getpid(), daemon.metrics_page))
+            outlive_parent()
+            with contextlib.suppress(BrokenPipeError):  # just now it has died, and the next finds the record
+                print(json.dumps({"ready": True, "metrics": daemon.metrics_page}), flush=True)
 
         daemon.run(announce)
+
+
+def write_record(path: Path, record: DaemonRecord) -> None:
+    """Whole or not at all, whoever reads it meanwhile."""
+    begun = path.with_suffix(".begun")
+    begun.write_bytes(msgspec.json.encode(record))
+    begun.replace(path)
 
 
 def _share(asked: HostedModel) -> HostShare:

@@ -15,9 +15,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Final
 
 import msgspec
+import psutil
 import zmq
 from msgspec.structs import replace
 
@@ -27,7 +28,7 @@ from shisha_rt.machine.machine import Machine
 from shisha_rt.process.child import Child, start_child
 from shisha_rt.repository.asking import AskingLine
 from shisha_rt.repository.entries import ModelEntry, told
-from shisha_rt.repository.hosted import HostedModel
+from shisha_rt.repository.hosted import DaemonRecord, HostedModel, write_record
 
 log = logging.getLogger(__name__)
 
@@ -49,15 +50,6 @@ class DaemonEnded:
     refused: bool = False
 
 
-class _Record(msgspec.Struct, frozen=True):
-    """What a host process leaves in its folder for one that takes over: a daemon that serves."""
-
-    told: dict[str, Any]
-    number: int
-    pid: int
-    metrics: str
-
-
 class ModelDaemon:
     """`number` is its own in the folder of this address. `ready`: it serves, at `endpoint`."""
 
@@ -71,7 +63,7 @@ class ModelDaemon:
         self.ready = False
         self.line: AskingLine | None = None
         self.pid = 0
-        self._record = folder / f"{number}.json"
+        self._folder = folder
         self._poller = poller
         self._context = context
         self._child: Child | None = None
@@ -85,7 +77,10 @@ class ModelDaemon:
         entry = self.entry
         own = {"name": entry.name, "version": entry.version, "endpoint": self.endpoint, "metrics": _ANY_PORT}
         settings = replace(entry.settings, http=(), leases=None, **own)
-        asked = HostedModel(settings, machine, leases, log_as, fresh)
+        record = _record_of(self._folder, self.number)
+        asked = HostedModel(
+            settings, machine, leases, log_as, fresh, os.getpid(), record, told=told(entry), number=self.number
+        )
         child = start_child(_MODULE, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self._child, self._pidfd, self.pid = child, child.pidfd, child.pid
         assert child.stdin is not None
@@ -97,7 +92,7 @@ class ModelDaemon:
             self._poller.watch(pipe.fileno(), partial(read, pipe))
         self._poller.watch(child.pidfd, self._ended)
 
-    def adopt(self, record: _Record) -> None:
+    def adopt(self, record: DaemonRecord) -> None:
         """Take over one that serves already. Raises OSError where it has just ended."""
         self.pid, self.metrics = record.pid, record.metrics
         self._pidfd = os.pidfd_open(record.pid)
@@ -108,10 +103,11 @@ class ModelDaemon:
         self.ready = True
         self.line = AskingLine(self._context, self.endpoint, self._poller)
 
-    def keep_record(self) -> None:
-        """For a host process that takes over when this one has died."""
-        record = _Record(told(self.entry), self.number, self.pid, self.metrics)
-        self._record.write_bytes(msgspec.json.encode(record))
+    def send_away(self) -> None:
+        """Another takes over, and no host process is to have this one serve again."""
+        assert self.line is not None
+        write_record(_record_of(self._folder, self.number), DaemonRecord(None, self.number, self.pid, self.metrics))
+        self.line.ask("send_away", lambda _: None)
 
     def _read_line(self, pipe: IO[bytes]) -> Iterator[DaemonReady]:
         data = pipe.read()
@@ -125,7 +121,6 @@ class ModelDaemon:
         if said["ready"]:
             self.metrics = said["metrics"]
             self._serve()
-            self.keep_record()
             yield DaemonReady(self)
         else:
             self._reason = said["reason"]
@@ -171,19 +166,44 @@ class ModelDaemon:
         line, self.line = self.line, None
         if line is not None:
             line.close()
-        self._record.unlink(missing_ok=True)
-        own = Path(self.endpoint.removeprefix("ipc://"))  # which it leaves behind if it was killed
-        for path in (own, own.with_name(f"{own.name}.lock")):
-            path.unlink(missing_ok=True)
-        shutil.rmtree(own.with_name(f"{own.name}.share"), ignore_errors=True)
+        _forget(self._folder, self.number)
 
 
-def left_daemons(folder: Path) -> Sequence[_Record]:
-    """The daemons that serve a folder's address, as a host process that has died has left them."""
+def left_daemons(folder: Path) -> Sequence[DaemonRecord]:
+    """The daemons that serve a folder's address, as a host process that has died has left them, the newest first."""
     records = []
-    for path in sorted(folder.glob("*.json")):
+    for path in folder.glob("*.json"):
         try:
-            records.append(msgspec.json.decode(path.read_bytes(), type=_Record))
+            records.append(msgspec.json.decode(path.read_bytes(), type=DaemonRecord))
         except (OSError, msgspec.MsgspecError) as error:
             raise Failure(f"{path}: {error}; expected what a host process has left there") from None
-    return records
+    return sorted(records, key=lambda record: -record.number)
+
+
+def end_left(folder: Path, records: Sequence[DaemonRecord], within_s: float) -> None:
+    """End daemons that nobody wants any more, and what they leave. A process id may be another's by now."""
+    processes = []
+    for record in records:
+        with contextlib.suppress(psutil.Error):
+            process = psutil.Process(record.pid)
+            if _MODULE in process.cmdline():
+                process.terminate()
+                processes.append(process)
+    _, hung = psutil.wait_procs(processes, within_s)
+    for process in hung:
+        process.kill()
+    for record in records:
+        _forget(folder, record.number)
+
+
+def _record_of(folder: Path, number: int) -> Path:
+    return folder / f"{number}.json"
+
+
+def _forget(folder: Path, number: int) -> None:
+    """Remove what a daemon has in the folder, and leaves there if it was killed."""
+    record = _record_of(folder, number)
+    socket = folder / str(number)
+    for path in (record, record.with_suffix(".begun"), socket, socket.with_name(f"{number}.lock")):
+        path.unlink(missing_ok=True)
+    shutil.rmtree(socket.with_name(f"{number}.share"), ignore_errors=True)

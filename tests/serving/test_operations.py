@@ -10,6 +10,7 @@ from typing import Any
 
 import psutil
 import pytest
+import zmq
 
 from shisha_rt import __version__
 from shisha_rt.client import (
@@ -18,7 +19,8 @@ from shisha_rt.client import (
     InvalidArgument,
     NotFound,
 )
-from tests.serving.daemon_process import DaemonProcess, machine_file
+from shisha_rt.protocol.header import AnswerHead, decode_head, encode_operation
+from tests.serving.daemon_process import PATIENCE_MS, DaemonProcess, machine_file
 from tests.serving.identity_model import LAYERS, NAME, SHAPE, frame_of
 from tests.serving.load import Load, assert_kept
 from tests.serving.page import scrape, values
@@ -258,3 +260,17 @@ def test_without_a_tuner(client: Client, daemon: DaemonProcess) -> None:
             client.call("tuner_set", **wanted)
     shown = values(scrape(daemon.metrics), "shisha_tuner_state", "shisha_tuner_state")
     assert {state for state, is_so in shown.items() if is_so} == {"off"}
+
+
+def test_who_comes_after_clients_were_sent_away_is_sent_away_too(client: Client, daemon: DaemonProcess) -> None:
+    """Else a client that had just been led here would never hear that another takes over, and lose its last frame."""
+    client.call("send_away")
+    late: zmq.Socket[bytes]
+    with zmq.Context.instance().socket(zmq.DEALER) as late:
+        late.linger = 0
+        late.connect(daemon.endpoint)
+        late.send(encode_operation("server_metadata", "asked"))
+        assert late.poll(PATIENCE_MS)
+        heads = [decode_head(late.recv_multipart()[0]) for _ in range(2)]
+    assert [(head.id, head.moved) for head in heads if isinstance(head, AnswerHead)] == [(None, True), ("asked", False)]
+    assert (client.infer(frame_of(2)).output == frame_of(2)).all(), "whoever was led nowhere stays"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -319,6 +320,32 @@ def test_a_host_process_that_is_killed_leaves_its_daemons_to_the_next(tmp_path: 
                 assert (led.infer(X).output == 2 * X).all()
                 with second.model("identity") as client:
                     assert (client.infer(frame_of(3)).output == frame_of(3)).all()
+
+
+def test_a_host_process_that_is_killed_amid_a_load_leaves_nothing_that_no_other_wants(tmp_path: Path) -> None:
+    """Neither the version that takes over from one, nor one that has not begun to serve."""
+    models = [write_identity_model(tmp_path), write_times(tmp_path, 2.0)]
+    with HostProcess(tmp_path, *models) as first:
+        third = write_times(tmp_path, 3.0, "times3")
+        first.control.call("model_load", model_name="times", model=str(third), version="3")
+        daemons = len(first.running("shisha_rt.repository.hosted"))
+
+        def load() -> None:
+            wanted: dict[str, Any] = {"model_name": "identity", "model": str(models[0]), "version": "3"}
+            with Client(first.endpoint, timeout_s=2.0) as client, pytest.raises(ShishaError):
+                client.call("model_load", **wanted)  # its answer goes down with the host process
+
+        with ThreadPoolExecutor(1) as pool, first.model("times") as led:
+            loading = pool.submit(load)
+            until(lambda: len(first.running("shisha_rt.repository.hosted")) > daemons, "a daemon that is to take over")
+            first.popen.kill()
+            first.popen.wait()
+            with HostProcess(tmp_path, *models, endpoint=first.endpoint) as second:
+                wanted = {second.told(name)["pid"] for name in ("identity", "times")}
+                running = (each.running("shisha_rt.repository.hosted") for each in (first, second))
+                assert {process.pid for process in itertools.chain(*running)} == wanted
+                assert (led.infer(X).output == 2 * X).all()
+                loading.result()
 
 
 def test_a_model_that_cannot_start_is_given_up_and_the_other_has_its_places(tmp_path: Path) -> None:

@@ -114,6 +114,7 @@ class Gateway(PublicSocket):
         self._regions = regions
         self.waiting: dict[tuple[Hashable, str | None], Reply] = {}
         self._followers: dict[Hashable, Sequence[bytes]] = {}  # envelopes; who came last is last
+        self._sent_away = False
         self._written: dict[tuple[int, tuple[str, ...]], Raw] = {}  # by layout and names
 
     def written_outputs(self, answer: Ticket) -> Raw:
@@ -156,6 +157,10 @@ class Gateway(PublicSocket):
         return Arrived(client, request, reply)
 
     def follow(self, client: Hashable, envelope: Sequence[bytes]) -> None:
+        """Have a client told of another daemon that takes over; at once, if it has come too late."""
+        if self._sent_away:
+            self.outbox.send(client, [*envelope, encode_moved()])
+            return
         self._followers.pop(client, None)
         self._followers[client] = envelope
         if len(self._followers) > _MOST_FOLLOWERS:
@@ -163,6 +168,7 @@ class Gateway(PublicSocket):
 
     def send_away(self) -> None:
         """Tell clients that another daemon takes over; what they send all the same is answered as ever."""
+        self._sent_away = True
         for client, envelope in self._followers.items():
             self.outbox.send(client, [*envelope, encode_moved()])
         self._followers.clear()

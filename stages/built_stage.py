@@ -46,6 +46,15 @@ class BuiltStage(Warmable, Protocol):
         ...
 
 
+@runtime_checkable
+class GivesBack(Protocol):
+    """A stage whose engine keeps memory that a frame has made it take."""
+
+    def give_back(self) -> None:
+        """Give back what warming up does not take."""
+        ...
+
+
 class FramesDiffer(ValueError):
     """Frames come out of a run of several otherwise than alone."""
 

@@ -7,8 +7,10 @@ stage that keeps its layers, its placement and its team in the new plan, or had 
 
 from __future__ import annotations
 
+import contextlib
 import math
 import queue
+import re
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -24,7 +26,7 @@ from shisha_rt.model.split import BriefSplit
 from shisha_rt.plan.engine import StageEngine
 from shisha_rt.process.arena import Arena
 from stages.builder import Builder, Built, Finished, FramesCore, Manner, Ordered
-from stages.built_stage import BuiltStage, FramesDiffer, SharedRuns
+from stages.built_stage import BuiltStage, FramesDiffer, GivesBack, SharedRuns
 from stages.emulate.place import Demand, EmulatedPlace
 from stages.engines.session import CpuClock
 from stages.kept_stages import KeptStages
@@ -32,6 +34,10 @@ from stages.kept_stages import KeptStages
 _TIMED_RUNS: Final = 20
 _LEFT_FREE: Final = 0.5  # of what a frame took, for building
 _HEAD_START_S: Final = 0.0003
+_IN_SOURCES: Final = re.compile(
+    r"/\S+:\d+ [^()]*\([^()]*\)(?: const)? |^(?:Caught exception: )?Exception from \S+\n| failed at \S+:$", re.MULTILINE
+)
+"""Where in the engine's sources, as ONNX Runtime and OpenVINO say it."""
 
 
 class EngineSegment(Protocol):
@@ -45,6 +51,8 @@ class EngineSegment(Protocol):
     def bind(self, arena: Arena, slot: int) -> None: ...
 
     def run(self, arena: Arena, slot: int) -> None: ...
+
+    def give_back(self) -> None: ...
 
 
 class WholeStage:
@@ -73,6 +81,10 @@ class WholeStage:
     def run(self, arena: Arena, slot: int, cpu_clock: CpuClock, layout: int = 0) -> tuple[float, ...]:
         self._segments[layout].run(arena, slot)
         return ()
+
+    def give_back(self) -> None:
+        for segment in self._segments:
+            segment.give_back()
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +207,18 @@ class Executor:
         if loaded.inline:
             self._core.note(cpu_s, start_s, time.monotonic())
         return Ran(cpu_s, self._paced_cpu_s(cpu_s, segments_s), segments_s)
+
+    def give_back(self) -> None:
+        """Have engines give back memory that they keep for frames to come."""
+        for loaded in self._loaded.values():
+            if isinstance(loaded.stage, GivesBack):
+                with contextlib.suppress(Exception):  # the next frame will show what is wrong
+                    loaded.stage.give_back()
+
+    @property
+    def builds(self) -> bool:
+        """Whether a stage is being built, or has been and is not taken."""
+        return self.has_built or any(builder.busy for builder in self._builders.values())
 
     def look_after_builders(self) -> None:
         """Every so often while `building`: what one does not get on with, as others have the core, another builds."""
@@ -330,9 +354,9 @@ def _content(order: Prepare) -> _Content:
 
 
 def one_line(error: BaseException) -> str:
-    """An exception as a single line: its type and the first line of what it says."""
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0][:300]}" if text else type(error).__name__
+    """An exception as a single line: its type and what it says, but for where that was in the engine."""
+    text = " ".join(_IN_SOURCES.sub("", str(error)).split())
+    return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__
 
 
 def _private_bytes() -> int:

@@ -8,6 +8,7 @@ The worker dies with its daemon, whatever way that goes.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import os
@@ -39,6 +40,7 @@ from stages.emulate.place import EmulatedPlace, Started
 from stages.engines.onnxruntime.segment import OptimisedModel, OptimisedSegment, SegmentOfMany
 from stages.engines.session import Threads
 from stages.executor import Executor, Ran, WholeStage, one_line
+from stages.memory_limit import MemoryLimit, die_before_others, is_for_memory
 
 _CopyLent: TypeAlias = Callable[[Sequence[LentPiece], Mapping[int, int], Arena, int, int], None]
 _HEARTBEAT_S: Final = 0.1
@@ -51,6 +53,7 @@ _SWITCH_S: Final = 0.0002  # a builder at work keeps the interpreter for so long
 def main(arguments: list[str]) -> int:
     config = msgspec.json.decode(arguments[0], type=WorkerConfig)
     belong_to(config.parent_pid)
+    die_before_others()
     if config.devices:
         from stages.engines.device_session import load_engines
 
@@ -91,8 +94,9 @@ class Worker:
         indexes = [index_file.read_index(Path(folder)) for folder in config.engine_folders]
         layout, *further = layouts_of(indexes, config.output_bytes)
         self._arena = Arena.attach(config.arena_fd, layout, config.slot_count, config.place_count, further)
-        threading.Thread(target=self._sign, name="heartbeat", daemon=True).start()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK)
+        self._memory = MemoryLimit(config.max_worker_bytes, config.place_count)
+        threading.Thread(target=self._sign, name="heartbeat", daemon=True).start()
         self._place = EmulatedPlace(
             config.place,
             config.threads,
@@ -140,6 +144,10 @@ class Worker:
                 self._executor.look_after_builders()
             if self._part is not None:
                 self._end_if_due(self._part)
+            elif self._memory.grown:
+                self._give_back()
+            elif self._memory.is_lifted and not self._executor.builds:
+                self._memory.settle()
             elif self._pending:
                 self._executor.give_way()
                 self._run(*self._pending.popleft())
@@ -157,6 +165,7 @@ class Worker:
             case messages.Run() as run:
                 self._take_run(run)
             case messages.Prepare() as order:
+                self._memory.lift()
                 self._executor.prepare(order)
             case messages.Retire(epoch=epoch):
                 self._executor.retire(epoch)
@@ -187,9 +196,7 @@ class Worker:
             ran = self._executor.run(part, run.layout)
             self._copy_lent(write_lent, run, "writes")
         except Exception as error:
-            reason = str(error) if isinstance(error, LentFault | NoRoom) else one_line(error)
-            self._send(messages.Failed(part, reason))
-            self._end(time.monotonic())
+            self._failed(part, error)
             return
         end_s = time.monotonic()
         due_s = self._place.finish(started, ran.paced_cpu_s, end_s)
@@ -200,6 +207,25 @@ class Worker:
         start_s = max(ready_s, self._idle_since_s)
         self._part = _Part(part, started, start_s, due_s, ran, self._place.take_dropped_s())
         self._end_if_due(self._part)
+
+    def _failed(self, part: Descriptor, error: Exception) -> None:
+        if isinstance(error, LentFault | NoRoom):
+            reason = str(error)
+        elif is_for_memory(error):
+            self._memory.lift()  # else there might be none to say so
+            self._memory.grown = True
+            reason = self._memory.explained(one_line(error))
+        else:
+            reason = one_line(error)
+        self._send(messages.Failed(part, reason))
+        self._end(time.monotonic())
+
+    def _give_back(self) -> None:
+        self._memory.lift()
+        self._executor.give_back()
+        self._memory.gave_back()
+        if not self._executor.builds:
+            self._memory.hold()
 
     def _copy_lent(self, copy: _CopyLent, run: messages.Run, which: Literal["reads", "writes"]) -> None:
         pieces = getattr(run, which)
@@ -248,7 +274,10 @@ class Worker:
 
     def _sign(self) -> None:
         while True:
-            self._arena.beat(self._config.place_index, time.monotonic_ns())
+            with contextlib.suppress(MemoryError):  # a frame has all that there is
+                self._arena.beat(self._config.place_index, time.monotonic_ns())
+                if self._memory.look():
+                    self._wake()
             time.sleep(_HEARTBEAT_S)
 
 

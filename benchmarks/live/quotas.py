@@ -21,7 +21,7 @@ import typer
 from benchmarks.report.facts import facts
 from benchmarks.report.results import Row, Spread, save_csv, show
 from benchmarks.rigs.child_process import child_process
-from benchmarks.rigs.quota_group import QuotaGroup
+from benchmarks.rigs.control_group import QuotaGroup
 from benchmarks.rigs.served import IN_FLIGHT
 from benchmarks.rigs.steady_load import SteadyLoad
 from shisha_rt.cli.drive.child_daemon import child_daemon

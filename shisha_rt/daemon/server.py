@@ -17,7 +17,6 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-import psutil
 import zmq
 
 from shisha_rt import __version__
@@ -60,6 +59,7 @@ from shisha_rt.daemon.tracing import Tracing
 from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.machine.host.cpu_use import family
 from shisha_rt.machine.host.leases import CoreLeases
+from shisha_rt.machine.host.memory import own_memory_bytes
 from shisha_rt.measure.compiled import Compiled
 from shisha_rt.messages.traces import ServeTraces, TracesCounted
 from shisha_rt.process.arena import Arena
@@ -95,9 +95,9 @@ class Daemon:
     """One model on one machine. `run` serves until `stop` is called (SIGTERM and SIGINT call it).
 
     Raises `BadInput` where modelled timing lacks what it paces by. `output_bytes`: the room of each output whose shape
-    depends on the data. `manager`: who is told how it goes. The daemon's from now on: `joined`, the cluster with the
-    places of other hosts; `share`, the part of this host that its places have (default: the cores of its machine, and
-    no leases); `preparer`, which still plans ahead.
+    depends on the data. `max_worker_bytes`: see `messages.worker.WorkerConfig`. `manager`: who is told how it goes. The
+    daemon's from now on: `joined`, the cluster with the places of other hosts; `share`, the part of this host that its
+    places have (default: the cores of its machine, and no leases); `preparer`, which still plans ahead.
     """
 
     def __init__(
@@ -105,6 +105,7 @@ class Daemon:
         prepared: PreparedModel,
         addresses: Addresses,
         output_bytes: int = OUTPUT_BYTES,
+        max_worker_bytes: int | None = None,
         manager: ServiceManager | None = None,
         joined: Joined | None = None,
         share: HostShare | None = None,
@@ -123,7 +124,7 @@ class Daemon:
         limits = _limits(ready.compiled, (layout, *further), cores.lifecycle)
         try:
             metrics = self._own(Metrics())
-            regions = Regions(*_most_regions(self._share.memory_limit_bytes))
+            regions = Regions(*_most_regions())
             self._admission = AccessControl(
                 addresses, lambda reason: metrics.counter("shisha_access_refused").labels(reason).inc()
             )
@@ -141,7 +142,7 @@ class Daemon:
             limited = [memory.name for memory in memories if memory.bandwidth_bytes_per_s is not None]
             budgets = self._own(Budgets(limited))
             self._far = self._own(FarPlaces(joined, self._poller))
-            supervisor = Supervisor(ready, arena, budgets, self._poller, self._far)
+            supervisor = Supervisor(ready, arena, budgets, self._poller, self._far, max_worker_bytes)
             self._closing.callback(supervisor.end_all)
             plan_writer = self._own(PlanWriter(None if planning.fresh else plans_file(), ready.compiled.key))
             known = None if planning.strategy == "seed" else prepared.told_first
@@ -423,13 +424,12 @@ def _timing(prepared: PreparedModel) -> Timing:
     return Timing(machine.time_scale, lambda place, first, last: pacing.segment_cpu_s(first, last, place))
 
 
-def _most_regions(memory_limit_bytes: int | None) -> tuple[int, int]:
+def _most_regions() -> tuple[int, int]:
     """How many regions clients may be lent, and of how many bytes: few enough that descriptors and memory are left."""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     unlimited = descriptors == resource.RLIM_INFINITY
     most = _MOST_REGIONS if unlimited else min(_MOST_REGIONS, descriptors // _DESCRIPTORS_A_REGION)
-    total_bytes = psutil.virtual_memory().total
-    return most, min(total_bytes, memory_limit_bytes or total_bytes) // _PART_OF_MEMORY
+    return most, own_memory_bytes() // _PART_OF_MEMORY
 
 
 def _limits(compiled: Compiled, layouts: Sequence[Layout], lifecycle: Lifecycle) -> Limits:

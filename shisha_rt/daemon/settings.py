@@ -38,6 +38,8 @@ STRATEGIES: Final = (*LIVE, "seed", *SCHEMES)
 """`seed`: it is not tuned at all. Schemes schedule partitions."""
 
 MOST_DELAY_US: Final = 1_000_000
+LEAST_WORKER_BYTES: Final = 1 << 20
+MOST_WORKER_BYTES: Final = 1 << 50
 
 _Size: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_SIZE)]
 
@@ -174,6 +176,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_output_bytes: Annotated[
         int, _key("Room for an output whose shape depends on the data: 1 MiB.", "N", group=HOST)
     ] = OUTPUT_BYTES
+    max_worker_bytes: Annotated[
+        int | None,
+        _key("What frames may make a worker take beyond its stages: half of the host's memory.", "N", group=HOST),
+    ] = None
     plan: Annotated[
         str | None,
         _key(
@@ -330,6 +336,12 @@ def check_built(settings: Settings, source: str) -> None:
         expected = f"{LEAST_OUTPUT_BYTES} to {MOST_OUTPUT_BYTES}"
         raise BadInput(
             f"{source}: max_output_bytes = {shown(settings.max_output_bytes)}: expected {expected}", Error.WRONG_VALUE
+        )
+    most_bytes = settings.max_worker_bytes
+    if most_bytes is not None and not LEAST_WORKER_BYTES <= most_bytes <= MOST_WORKER_BYTES:
+        raise BadInput(
+            f"{source}: max_worker_bytes = {shown(most_bytes)}: expected {LEAST_WORKER_BYTES} to {MOST_WORKER_BYTES}",
+            Error.WRONG_VALUE,
         )
 
 

@@ -216,7 +216,9 @@ class Shell:
         part, cause = failed.part, f"worker {failed.part.incarnation} failed"
         frame = self.cores.lifecycle.frames.by_number.get(part.frame)
         if frame is not None and not frame.delivered:  # else nobody is told, and what the frame lent may be gone
-            self.write(self._part_raised(part, failed.reason), cause)
+            raised = self._part_raised(part, failed.reason)
+            log.warning("frame %d failed on %s: %s", raised.frame, raised.place, raised.reason)
+            self.write(raised, cause)
         self.post(ev.PartFailed(part, failed.reason), cause)
 
     def _worker_ready(self, ready: messages.Ready) -> None:

@@ -64,6 +64,15 @@ def start_daemon(
             joined = Joined(settings.ray, share.machine, tell)
             leaving.callback(joined.close)
             prepared = prepare(asked, tell, joined)
-        daemon = Daemon(prepared, addresses, settings.max_output_bytes, manager, joined, share, preparer)
+        daemon = Daemon(
+            prepared,
+            addresses,
+            settings.max_output_bytes,
+            settings.max_worker_bytes,
+            manager,
+            joined,
+            share,
+            preparer,
+        )
         leaving.pop_all()
     return daemon

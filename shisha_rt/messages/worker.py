@@ -190,7 +190,8 @@ class WorkerConfig(msgspec.Struct, frozen=True):
     `time_scale` and the two after it are of its place's machine and memory (see `process.budgets`); the speeds of the
     place and of its devices are on the board. `model_folders`, one for each layout, have the cleaned model, which a
     place with `devices` cuts, and other engines run whole; `scales` is the file there with its scales in int8.
-    `engine_folders`: one for each layout; `output_bytes` as in `process.layout.Layout`.
+    `engine_folders`: one for each layout; `output_bytes` as in `process.layout.Layout`. `max_worker_bytes`: what frames
+    may make it take beyond its stages; None: half of its host's memory.
     """
 
     place: str
@@ -211,6 +212,7 @@ class WorkerConfig(msgspec.Struct, frozen=True):
     devices: tuple[Device, ...] = ()
     scales: str = scales_file()
     output_bytes: int = OUTPUT_BYTES
+    max_worker_bytes: int | None = None
 
 
 FAR_END_GONE: Final = 75

@@ -20,7 +20,7 @@ from shisha_rt.model.noise import noise
 from shisha_rt.process.arena import Arena
 from shisha_rt.tensors import NUMPY_OF, TensorSpec
 from stages.built.differences import relative_difference
-from stages.built_stage import BuiltStage, FramesDiffer
+from stages.built_stage import BuiltStage, FramesDiffer, GivesBack
 from stages.engines.session import Array, CpuClock
 
 _TRIED_FRAMES: Final = 3
@@ -95,6 +95,10 @@ class BatchedStage:
 
     def run(self, arena: Arena, slot: int, cpu_clock: CpuClock, layout: int = 0) -> tuple[float, ...]:
         return self.single.run(arena, slot, cpu_clock, layout)
+
+    def give_back(self) -> None:
+        if isinstance(self.single, GivesBack):
+            self.single.give_back()
 
     def run_together(
         self, arena: Arena, slots: Sequence[int], cpu_clock: CpuClock, layout: int = 0

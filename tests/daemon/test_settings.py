@@ -104,6 +104,7 @@ def test_a_missing_file_and_one_that_is_no_text(tmp_path: Path) -> None:
         (Settings("m", solver="milp"), 'solver = "milp"'),
         (Settings("m", engine="tvm"), 'engine = "tvm"'),
         (Settings("m", objective="power"), 'objective = "power"'),
+        (Settings("m", max_worker_bytes=1000), "max_worker_bytes = 1000"),
         (
             Settings("m", strategy="opseq", objective="throughput"),
             'objective = "throughput": strategy opseq knows',

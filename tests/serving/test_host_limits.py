@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.rigs.quota_group import QuotaGroup
+from benchmarks.rigs.control_group import QuotaGroup
 from shisha_rt.client import FailedPrecondition
 from shisha_rt.machine.host.cores import usable_cores
-from tests.machine.host.quota_group import quota_group
+from tests.machine.host.control_group import quota_group
 from tests.serving.daemon_process import DaemonProcess
 from tests.serving.load import PAUSE_S, Load, assert_kept
 from tests.serving.page import scrape, standing, value

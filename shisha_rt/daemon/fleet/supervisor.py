@@ -26,6 +26,7 @@ from shisha_rt.daemon.fleet.far_places import FarPlaces
 from shisha_rt.daemon.fleet.link import WorkerLink
 from shisha_rt.daemon.fleet.watch import HangLimits, Watch
 from shisha_rt.daemon.loop.poller import Poller
+from shisha_rt.machine.host.memory import frames_memory_bytes, kernel_kills
 from shisha_rt.machine.machine import Place
 from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.messages.worker import FAR_END_GONE, FromWorker, WorkerConfig
@@ -62,7 +63,15 @@ class Process:
 class Supervisor:
     """Starts and ends workers. What they say, and each death after the last message, comes out of `poller`."""
 
-    def __init__(self, ready: ModelOnMachine, arena: Arena, budgets: Budgets, poller: Poller, far: FarPlaces) -> None:
+    def __init__(
+        self,
+        ready: ModelOnMachine,
+        arena: Arena,
+        budgets: Budgets,
+        poller: Poller,
+        far: FarPlaces,
+        max_worker_bytes: int | None = None,
+    ) -> None:
         self.link = WorkerLink(poller)
         self.far = far
         self.patience = HangLimits()
@@ -72,6 +81,8 @@ class Supervisor:
         self._arena = arena
         self._budgets = budgets
         self._poller = poller
+        self._max_worker_bytes = max_worker_bytes
+        self._kernel_kills = kernel_kills()
         self._index = {place.name: index for index, place in enumerate(ready.machine.places)}
         for place in ready.machine.places:
             arena.set_speed(self._index[place.name], place.speed)
@@ -127,6 +138,7 @@ class Supervisor:
             devices=self._ready.devices.get(place.name, ()),
             scales=self._ready.scales,
             output_bytes=self._arena.layout.output_bytes,
+            max_worker_bytes=self._max_worker_bytes,
         )
 
     def is_ready(self, incarnation: int) -> None:
@@ -177,8 +189,21 @@ class Supervisor:
         self.far.gone(process.incarnation)
         by_itself = status not in (-signal.SIGKILL, FAR_END_GONE)
         reason, crashed = process.kill_reason, process.kill_reason is None and by_itself
-        reason = reason or _cause(status, process.last_lines)
+        if reason is None:
+            reason = f"{_cause(status, process.last_lines)}{self._of_memory(status)}"
+            log.warning("the worker on %s (pid %d) has ended: %s", process.place, process.pid, reason)
         yield WorkerGone(process.incarnation, running, reason, crashed=crashed)
+
+    def _of_memory(self, status: int) -> str:
+        """What is to be added where the kernel has killed a process for memory since a worker died last."""
+        kills, self._kernel_kills = self._kernel_kills, kernel_kills()
+        if status != -signal.SIGKILL or kills == self._kernel_kills:
+            return ""
+        mib = frames_memory_bytes(self._max_worker_bytes) / 2**20
+        return (
+            f" by the kernel, as memory ran out; frames may take {mib:.0f} MiB of a worker's, "
+            "which serve --max-worker-bytes sets"
+        )
 
     def look(self, expected_s: Mapping[str, float], having_parts: Collection[int]) -> list[WorkerHung]:
         """Every so often: the workers that hang now, with why.
@@ -209,6 +234,7 @@ class Supervisor:
     def end_all(self) -> None:
         """Kill and reap every worker; what they had to say is heard no more."""
         for process in list(self.processes.values()):
+            process.kill_reason = process.kill_reason or "the daemon ends"
             process.child.kill()
         for process in list(self.processes.values()):
             deque(self._bury(process), maxlen=0)

@@ -8,6 +8,8 @@ import onnxruntime as ort
 
 from stages.engines.session import ONE_THREAD, Threads
 
+_FATAL: Final = 4
+"""Of the severities of its log: what it raises is told by whoever catches it."""
 SPIN_US: Final = 2000
 """How long threads that spin wait for the next piece of work before they sleep: longer than between two operators."""
 
@@ -18,7 +20,7 @@ def base_options(threads: Threads = ONE_THREAD) -> ort.SessionOptions:
     options.intra_op_num_threads = threads.count
     options.inter_op_num_threads = 1
     options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
-    options.log_severity_level = 3
+    options.log_severity_level = _FATAL
     options.add_session_config_entry("session.intra_op.allow_spinning", str(int(threads.spin)))
     if threads.spin:
         options.add_session_config_entry("session.intra_op.spin_duration_us", str(SPIN_US))

@@ -1,8 +1,10 @@
 """A segment as OpenVINO runs it: a cut of the cleaned model, compiled in memory, one request for each binding.
 
-Three of its defaults do not fit here. On processors that have bfloat16 it computes in it, so the precision is always
+Some of its ways do not fit here. On processors that have bfloat16 it computes in it, so the precision is always
 stated; it pins the thread that asks to a core, where affinity is the worker's own affair; and it looks for weights
-beside a file, so that they are embedded. The engine is an extra, and imported only when a device asks for it.
+beside a file, so that they are embedded. With one stream of one thread a run that fails raises nothing, and leaves
+whatever was in its outputs (2026.4); without streams the caller's thread computes alike, and is told. The engine is an
+extra, and imported only when a device asks for it.
 """
 
 from __future__ import annotations
@@ -37,8 +39,8 @@ def openvino_session(model: CleanModel, segment: Segment, precision: Precision, 
 def compile_network(
     network: onnx.ModelProto | Path, precision: Precision, threads: int, *, profiled: bool = False
 ) -> Any:
-    """An `openvino.CompiledModel` of one stream, of a network or its file; `profiled`: its requests keep the time of
-    each node.
+    """An `openvino.CompiledModel` of one stream at most, of a network or its file; `profiled`: its requests keep the
+    time of each node.
     """
     core = _core()
     if precision == "bf16" and "BF16" not in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
@@ -49,7 +51,7 @@ def compile_network(
     config = {
         "INFERENCE_PRECISION_HINT": _PRECISIONS[precision],
         "INFERENCE_NUM_THREADS": str(threads),
-        "NUM_STREAMS": "1",
+        "NUM_STREAMS": "1" if threads > 1 else "0",
         "ENABLE_CPU_PINNING": "NO",
         "PERF_COUNT": "YES" if profiled else "NO",
     }
@@ -84,6 +86,10 @@ class CompiledNetwork:
         with THREADS.starting() if self._cores and not self._has_run else nullcontext():
             request.infer(share_outputs=True)  # else it would return copies of them
         self._has_run = True
+
+    def give_back(self) -> None:
+        """Give back memory that runs have taken."""
+        self._compiled.release_memory()
 
 
 def load_openvino() -> None:

@@ -26,6 +26,7 @@ from stages.engines.onnxruntime.segment import OptimisedSegment
 from stages.engines.openvino.session import CompiledNetwork, load_openvino
 from stages.engines.session import Array, Threads
 from stages.jobs.noise import run_on_something
+from stages.memory_limit import is_for_memory
 
 
 class WholeOnOpenVino:
@@ -38,7 +39,9 @@ class WholeOnOpenVino:
         self.inputs, self.outputs = index.inputs, index.outputs
         ends = (*self.inputs, *self.outputs)
         self.frame_bytes = weight_bytes + sum(spec.size_bytes for spec in ends)
-        self._compiled = CompiledNetwork(folder / CLEAN_FILE, "fp32", threads)
+        self._file, self._threads = folder / CLEAN_FILE, threads
+        self._compiled = CompiledNetwork(self._file, "fp32", threads)
+        self._is_broken = False
         self._layout = layout
         self._bound: dict[int, tuple[Any, Sequence[Array]]] = {}  # requests, with the memory that they refer to
 
@@ -60,10 +63,25 @@ class WholeOnOpenVino:
         self._bound[slot] = self._request(inputs, outputs), (*inputs, *outputs)
 
     def run(self, arena: Arena, slot: int) -> None:
-        """Compute the network on the tensors of `slot`, in place in the arena."""
+        """Compute the network on the tensors of `slot`, in place in the arena.
+
+        Once the engine could not have the memory for a frame it has none for any other (2026.4): it compiles anew.
+        """
+        if self._is_broken:
+            self._bound.clear()
+            self._compiled = CompiledNetwork(self._file, "fp32", self._threads)
+            self._is_broken = False
         if slot not in self._bound:
             self.bind(arena, slot)
-        self._compiled.infer(self._bound[slot][0])
+        try:
+            self._compiled.infer(self._bound[slot][0])
+        except RuntimeError as error:
+            self._is_broken = is_for_memory(error)
+            raise
+
+    def give_back(self) -> None:
+        """Have the engine give back what runs have made it keep; the next one takes it anew."""
+        self._compiled.give_back()
 
     def apart_from(self, usual: OptimisedSegment) -> float:
         """How far its answers lie from those of ONNX Runtime on frames of noise, relative to an output's largest value.

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shisha_rt.machine.host.cgroups import ControlGroups, Throttling
-from tests.machine.host.quota_group import quota_group
+from tests.machine.host.control_group import quota_group
 from tests.machine.host.trees import write
 
 

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.rigs.quota_group import QuotaGroup
+from benchmarks.rigs.control_group import MemoryGroup, QuotaGroup
 
 
 def quota_group(cores: float) -> QuotaGroup:
     try:
         return QuotaGroup(cores)
+    except OSError as error:
+        pytest.skip(str(error))
+
+
+def memory_group(limit_bytes: int) -> MemoryGroup:
+    try:
+        return MemoryGroup(limit_bytes)
     except OSError as error:
         pytest.skip(str(error))

@@ -1,4 +1,4 @@
-"""A real control group with a CPU quota, of version 1 or 2, where this process may make one (as root, as a rule)."""
+"""Real control groups with a limit, of version 1 or 2, where this process may make them (as root, as a rule)."""
 
 from __future__ import annotations
 
@@ -16,27 +16,24 @@ _PERIOD_US: Final = 100_000
 _numbers = count()
 
 
-class QuotaGroup:
-    """A group of `cores` cores. Raises OSError where none can be made; leaving the context removes it."""
+class ControlGroup:
+    """A group of one `controller`, `files`: of its limit in version 1 and in version 2.
 
-    def __init__(self, cores: float) -> None:
+    Raises OSError where none can be made; leaving the context removes it.
+    """
+
+    def __init__(self, controller: str, files: tuple[str, str]) -> None:
         name = f"shisha-rt-{os.getpid()}-{next(_numbers)}"
-        for parent, file in ((_MOUNTED / "cpu", "cpu.cfs_quota_us"), (_MOUNTED, "cpu.max")):
+        for parent, file in zip((_MOUNTED / controller, _MOUNTED), files, strict=True):
             self.folder = parent / name
             with contextlib.suppress(OSError):
                 self.folder.mkdir()
                 if (self.folder / file).exists():  # else it is no folder of the kernel's
-                    self._parent, self._file = parent, file
-                    self.allow(cores)
+                    self._parent, self.limit = parent, self.folder / file
                     return
             with contextlib.suppress(OSError):
                 self.folder.rmdir()
-        raise OSError("control groups of CPU time cannot be made here: that takes root and a writable /sys/fs/cgroup")
-
-    def allow(self, cores: float) -> None:
-        quota_us = round(cores * _PERIOD_US)
-        text = f"{quota_us} {_PERIOD_US}" if self._file == "cpu.max" else str(quota_us)
-        (self.folder / self._file).write_text(text)
+        raise OSError(f"control groups ({controller}) cannot be made here: that takes root and a writable {_MOUNTED}")
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
@@ -61,3 +58,23 @@ class QuotaGroup:
                 self.folder.rmdir()
                 return
             time.sleep(0.05)
+
+
+class QuotaGroup(ControlGroup):
+    """A group of `cores` cores."""
+
+    def __init__(self, cores: float) -> None:
+        super().__init__("cpu", ("cpu.cfs_quota_us", "cpu.max"))
+        self.allow(cores)
+
+    def allow(self, cores: float) -> None:
+        quota_us = round(cores * _PERIOD_US)
+        self.limit.write_text(f"{quota_us} {_PERIOD_US}" if self.limit.name == "cpu.max" else str(quota_us))
+
+
+class MemoryGroup(ControlGroup):
+    """A group whose processes may have so much memory."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__("memory", ("memory.limit_in_bytes", "memory.max"))
+        self.limit.write_text(str(limit_bytes))

@@ -251,7 +251,7 @@ class AsyncClient:
         if not self._link.stirring:
             self._stirred.clear()
             with suppress(TimeoutError):
-                async with asyncio.timeout(timeout_s):
+                async with asyncio.timeout(min(timeout_s, self._link.again_in_s)):
                     await self._stirred.wait()
 
     async def _result(self, request_id: str, patience: Patience) -> Answer | Fields:

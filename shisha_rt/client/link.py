@@ -2,21 +2,21 @@
 
 Both faces of the client use this one class and differ only in how they wait for its file descriptors, so what is
 delicate about ZeroMQ stands here once:
-- IMMEDIATE: a request is only taken while a daemon is connected, and what was queued for a connection that broke is
-  dropped with it. So nothing reaches a restarted daemon behind the caller's back.
+- A connection is a socket, and libzmq makes no second one by itself: a request is only sent while a daemon is
+  connected, and what was queued for a connection that broke is dropped with its socket. So nothing reaches a restarted
+  daemon behind the caller's back. (ZMQ_IMMEDIATE does as much, but also drops answers that nobody has read yet.)
 - The sockets' descriptors signal changes, not states: after each signal and each send, read until nothing is left.
 - Descriptors are polled, or EVENTS asked for, before reading: that nothing is there costs an exception otherwise, which
   takes longer than all the rest.
 - Messages are read before the watch, so that answers which came before the connection broke still count.
 - Where several models are served the public address leads to the own daemon of each (`follow`), and whoever has lost
   that, or is sent away by it, asks the public address again: both by new sockets.
-- A handshake that is refused ends libzmq's attempts for ever; so there is a new one with each call that comes later.
+- A handshake that is refused is tried again with each call that comes later.
 Shell.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
 import socket
@@ -49,7 +49,8 @@ PROBE_S: Final = 1.0
 """After so long a silence a waiting client asks whether the daemon is still the same."""
 _HEARTBEAT_MS: Final = 1000
 _HEARTBEAT_TIMEOUT_MS: Final = 3000
-_RECONNECT_MS: Final = 100
+_RECONNECT_S: Final = 0.1
+_NEVER_MS: Final = 24 * 3600 * 1000
 _LOOKED_S: Final = 1e-3
 """For so long nobody looks again whether the connection is still the same."""
 # As plain numbers: combining members of an enumeration takes longer than the call.
@@ -121,20 +122,20 @@ class Link:
         self._context = zmq.Context.instance() if context is None else zmq.Context(shadow=context)
         self._looked_s = 0.0
         self._has_said = False
+        self._barred = _Barred(endpoint, self._keys)
         self._connect(endpoint)
 
     def _connect(self, endpoint: str) -> None:
         """Make sockets, and connect them; raises InvalidArgument for what is no address."""
         self.at = endpoint
         self.connected = False
-        self._barred = _Barred(endpoint, self._keys)
+        self._again_s = math.inf  # when there is to be another socket, as this one has nobody there
         self.socket: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
         self.socket.linger = 0
-        self.socket.set(zmq.IMMEDIATE, 1)
         self.socket.set(zmq.IPV6, int("[" in endpoint))
         self.socket.set(zmq.HEARTBEAT_IVL, _HEARTBEAT_MS)
         self.socket.set(zmq.HEARTBEAT_TIMEOUT, _HEARTBEAT_TIMEOUT_MS)
-        self.socket.set(zmq.RECONNECT_IVL, _RECONNECT_MS)
+        self.socket.set(zmq.RECONNECT_IVL, _NEVER_MS)
         if self._keys is not None:
             self.socket.set(zmq.CURVE_PUBLICKEY, self._keys.own.public.encode())
             self.socket.set(zmq.CURVE_SECRETKEY, self._keys.own.secret.encode())
@@ -173,8 +174,10 @@ class Link:
         self._turn_to(self.endpoint)
 
     def _turn_to(self, endpoint: str) -> None:
-        self.conversation.lose("the client was led to another daemon")
+        self.conversation.lose("the client turned to another connection")
         self._close_sockets()
+        if endpoint != self.at:
+            self._barred = _Barred(endpoint, self._keys)
         self._connect(endpoint)
         self.turns += 1
 
@@ -216,6 +219,8 @@ class Link:
         if self._barred.why is not None:
             self._try_again()
         self.conversation.check(outgoing)
+        if not self.connected:
+            return False
         try:
             send_parts(self.socket, outgoing.parts, copy=copy)
         except zmq.Again:
@@ -231,7 +236,7 @@ class Link:
     def abandon(self, request_id: str) -> bool:
         """Stop waiting for a request, and tell the daemon if that can be done at once; whether it was told."""
         cancel = self.conversation.abandon(request_id)
-        if cancel is None or self.closed:
+        if cancel is None or self.closed or not self.connected:
             return False
         try:
             send_parts(self.socket, cancel.parts, copy=True)
@@ -246,10 +251,11 @@ class Link:
         """
         if self.closed:
             return self.drain()
-        events = zmq.zmq_poll(self._writable if to_send else self._readable, math.ceil(timeout_s * 1e3))
+        watched = self._writable if to_send and self.connected else self._readable
+        events = zmq.zmq_poll(watched, math.ceil(min(timeout_s, self.again_in_s) * 1e3))
         self._looked_s = time.monotonic()
         if not events:
-            return None
+            return None if self._looked_s < self._again_s else self.drain()
         if any(socket is self.watch for socket, _ in events):
             return self.drain()
         return self._read() if events[0][1] & _POLLIN else []
@@ -262,21 +268,35 @@ class Link:
         """Read all that has come, and say what it settled."""
         if self.closed:
             return self.conversation.lose("the client was closed")
-        settled: list[RequestOutcome] = []
-        while _is_readable(self.socket):
-            settled += self._read()
+        settled = self._read_all()
+        self._looked_s = time.monotonic()
         while _is_readable(self.watch):
             monitor_message = parse_monitor_message(self.watch.recv_multipart(zmq.DONTWAIT))
-            self.connected = monitor_message["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED
-            self._barred.hear(monitor_message["event"], int(monitor_message["value"]))
-            if monitor_message["event"] == zmq.EVENT_DISCONNECTED:
+            event, was_connected = monitor_message["event"], self.connected
+            self.connected = event == zmq.EVENT_HANDSHAKE_SUCCEEDED
+            self._barred.hear(event, int(monitor_message["value"]))
+            if event == zmq.EVENT_DISCONNECTED:
+                settled += self._read_all()  # what came between the first look and the end
                 settled += self.conversation.lose(
                     f"the connection to {self.at} was lost with the request under way; it may have been run"
                 )
-            if self.at is not self.endpoint and monitor_message["event"] in _NOT_THERE:
-                self._turn_to(self.endpoint)
-        self._looked_s = time.monotonic()
+            if event in _NOT_THERE and not self._barred.is_over:
+                is_first = was_connected or self.at is not self.endpoint
+                self._again_s = min(self._again_s, self._looked_s + (0.0 if is_first else _RECONNECT_S))
+        if self._looked_s >= self._again_s:
+            self._turn_to(self.endpoint)
         return settled
+
+    def _read_all(self) -> list[RequestOutcome]:
+        settled: list[RequestOutcome] = []
+        while _is_readable(self.socket):
+            settled += self._read()
+        return settled
+
+    @property
+    def again_in_s(self) -> float:
+        """How long until `drain` tries once more to reach a daemon; inf while one is connected, or might be."""
+        return max(0.0, self._again_s - time.monotonic())
 
     def _try_again(self) -> None:
         """Raises why we are barred, unless that was some time ago: then it may be otherwise now."""
@@ -284,11 +304,9 @@ class Link:
         assert barred.why is not None
         if time.monotonic() < barred.until_s:
             raise barred.why
-        if barred.is_over:
-            with contextlib.suppress(zmq.ZMQError):  # it may have forgotten it by itself
-                self.socket.disconnect(self.at)  # else it takes the next for the one that it has
-            self.socket.connect(self.at)
         self._barred = _Barred(self.at, self._keys)
+        if barred.is_over:
+            self._turn_to(self.at)
 
     def _read(self) -> list[RequestOutcome]:
         """The message that is there."""
@@ -311,7 +329,10 @@ class Link:
     @property
     def stirring(self) -> bool:
         """Whether `try_send` or `drain` has something to do. If not, the next change shows on a descriptor."""
-        return not self.closed and bool(self.socket.get(zmq.EVENTS))
+        if self.closed:
+            return False
+        awaited = _POLLIN | _POLLOUT if self.connected else _POLLIN
+        return bool(cast("int", self.socket.get(_EVENTS)) & awaited)
 
     def refused(self, patience: Patience) -> ShishaError:
         """Why a request could not be sent."""
@@ -334,7 +355,7 @@ _OTHER_KEY: Final = "expected one whose public key is server_key (--server-key)"
 
 
 class _Barred:
-    """Whether the daemon refuses us, and `why`; `is_over`: libzmq has given up, and tries no more by itself."""
+    """Whether the daemon refuses us, and `why`; `is_over`: for certain, and it is tried again by later calls alone."""
 
     def __init__(self, endpoint: str, keys: ClientKeys | None) -> None:
         self._endpoint = endpoint
@@ -375,7 +396,7 @@ class _Barred:
                 self._because(error_for(Error.HANDSHAKE_BROKEN, f"{where} breaks off each handshake; {reason}"))
 
     def _because(self, why: ShishaError) -> None:
-        self.why, self.until_s = why, time.monotonic() + _RECONNECT_MS / 1e3
+        self.why, self.until_s = why, time.monotonic() + _RECONNECT_S
 
 
 def _is_near(endpoint: str) -> bool:

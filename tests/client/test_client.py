@@ -215,6 +215,24 @@ def test_a_daemon_that_vanishes_makes_all_in_flight_unavailable_and_the_next_one
             assert [op for op, _ in successor.asked] == ["server_metadata", "model_metadata"]
 
 
+def test_answers_that_came_before_the_daemon_went_count_however_late_they_are_read() -> None:
+    """As when it ends in an orderly way, and its client is busy with the answer before."""
+
+    def all_at_once(gateway: Gateway, frame: Frame) -> None:
+        gateway.held.append(frame)
+        if frame.value == 2:
+            for held in gateway.held:
+                gateway.answer(held)
+
+    with Gateway(all_at_once, drains=True) as gateway:
+        client = Client(gateway.endpoint, timeout_s=LONG_S)
+        answers = client.stream(in_flight=4).run(frames(3))
+        assert next(answers).frame == 0
+    with client:
+        assert client._link.watch.poll(int(LONG_S * 1e3)), "the connection is lost"
+        assert [answer.frame for answer in answers] == [1, 2]
+
+
 def test_a_changed_instance_makes_all_in_flight_unavailable(client_of: Connect) -> None:
     """As behind a proxy: the connection stays, the daemon does not."""
 

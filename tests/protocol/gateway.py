@@ -50,7 +50,10 @@ def echo(gateway: Gateway, frame: Frame) -> None:
 
 
 class Gateway:
-    """Runs within its context. `asked` lists the operations that came, in order."""
+    """Runs within its context. `asked` lists the operations that came, in order.
+
+    `drains`: at its end all answers go out, as a daemon's that ends in an orderly way.
+    """
 
     def __init__(
         self,
@@ -58,6 +61,7 @@ class Gateway:
         *,
         endpoint: str = "tcp://127.0.0.1:*",
         instance: str = "first",
+        drains: bool = False,
     ) -> None:
         self.script = script
         self.instance = instance
@@ -66,7 +70,7 @@ class Gateway:
         self.cancelled = threading.Event()
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.ROUTER)
-        self._socket.linger = 0
+        self._socket.linger = -1 if drains else 0
         self._socket.ipv6 = "[" in endpoint
         self._socket.bind(endpoint)
         self.endpoint = str(self._socket.get_string(zmq.LAST_ENDPOINT)).rstrip("\0")

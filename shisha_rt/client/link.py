@@ -9,6 +9,8 @@ delicate about ZeroMQ stands here once:
 - Descriptors are polled, or EVENTS asked for, before reading: that nothing is there costs an exception otherwise, which
   takes longer than all the rest.
 - Messages are read before the watch, so that answers which came before the connection broke still count.
+- No heartbeats of ZeroMQ's, but the kernel's: theirs wait behind requests that a busy daemon has not read, so that it
+  counts as lost; and when their sender is lost then, libzmq (4.3.5) aborts the daemon's process as it answers them.
 - Where several models are served the public address leads to the own daemon of each (`follow`), and whoever has lost
   that, or is sent away by it, asks the public address again: both by new sockets.
 - A handshake that is refused is tried again with each call that comes later.
@@ -47,8 +49,12 @@ Context: TypeAlias = zmq.Context[Any]
 TIMEOUT_S: Final = 30.0
 PROBE_S: Final = 1.0
 """After so long a silence a waiting client asks whether the daemon is still the same."""
-_HEARTBEAT_MS: Final = 1000
-_HEARTBEAT_TIMEOUT_MS: Final = 3000
+_KEEPALIVE: Final = {
+    zmq.TCP_KEEPALIVE: 1,
+    zmq.TCP_KEEPALIVE_IDLE: 1,
+    zmq.TCP_KEEPALIVE_INTVL: 1,
+    zmq.TCP_KEEPALIVE_CNT: 3,
+}
 _RECONNECT_S: Final = 0.1
 _NEVER_MS: Final = 24 * 3600 * 1000
 _LOOKED_S: Final = 1e-3
@@ -133,8 +139,8 @@ class Link:
         self.socket: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
         self.socket.linger = 0
         self.socket.set(zmq.IPV6, int("[" in endpoint))
-        self.socket.set(zmq.HEARTBEAT_IVL, _HEARTBEAT_MS)
-        self.socket.set(zmq.HEARTBEAT_TIMEOUT, _HEARTBEAT_TIMEOUT_MS)
+        for option, value in _KEEPALIVE.items():
+            self.socket.set(option, value)
         self.socket.set(zmq.RECONNECT_IVL, _NEVER_MS)
         if self._keys is not None:
             self.socket.set(zmq.CURVE_PUBLICKEY, self._keys.own.public.encode())

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import socket
 import subprocess
 import sys
 import threading
@@ -423,3 +425,22 @@ def test_a_plain_req_socket_gets_its_delimiter_back() -> None:
 def test_a_daemon_at_an_address_of_ipv6_is_reached(client_of: Connect) -> None:
     with Gateway(endpoint="tcp://[::1]:*") as gateway, client_of(gateway.endpoint, timeout_s=LONG_S) as client:
         assert client.live()
+
+
+def test_a_connected_client_sends_no_heartbeats() -> None:
+    """They were sent every second: libzmq aborted a daemon that had not read what came before one of them when its
+    sender was lost, and a daemon that was only busy counted as lost after three.
+    """
+    ready = b"\x05READY\x0bSocket-Type" + (6).to_bytes(4, "big") + b"ROUTER"
+    greeting = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"NULL".ljust(20, b"\0") + b"\x01" + bytes(31)
+    with socket.create_server(("127.0.0.1", 0)) as server, Client(f"tcp://127.0.0.1:{server.getsockname()[1]}"):
+        end, _ = server.accept()
+        with end:
+            end.sendall(greeting + b"\x04" + bytes([len(ready)]) + ready)
+            end.settimeout(1.3)
+            said = b""
+            with contextlib.suppress(TimeoutError):
+                while piece := end.recv(1000):
+                    said += piece
+    assert b"READY" in said
+    assert b"\x04PING" not in said

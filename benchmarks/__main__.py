@@ -14,7 +14,6 @@ from benchmarks.live.answers import MACHINE, answers
 from benchmarks.live.branches import branches
 from benchmarks.live.copies import copies
 from benchmarks.live.copies_disturbed import copies_disturbed
-from benchmarks.live.crowd import crowd
 from benchmarks.live.dashboard import dashboard
 from benchmarks.live.detector import detector
 from benchmarks.live.device_slowed import device_slowed
@@ -58,6 +57,8 @@ from benchmarks.rigs.served import IN_FLIGHT
 from benchmarks.robust.campaign import campaign
 from benchmarks.robust.campaign_models import campaign_models
 from benchmarks.robust.fuzz import fuzz
+from benchmarks.robust.overload import overload
+from benchmarks.robust.rivals import campaign_rivals
 from benchmarks.shisha.repeat import shisha
 from benchmarks.splits.executed import splits_executed
 from benchmarks.splits.fit import splits_fit
@@ -98,7 +99,6 @@ for command in (
     alone,
     branches,
     copies_disturbed,
-    crowd,
     dashboard,
     first_answer,
     load,
@@ -110,6 +110,8 @@ for command in (
     fuzz,
     campaign,
     campaign_models,
+    overload,
+    campaign_rivals,
     loadgen,
     int8_accuracy,
     partitiontuner,

@@ -41,6 +41,11 @@ def sample(pid: int, worker_pids: frozenset[int]) -> list[Sample]:
     return [Sample(now_s, what, *numbers) for what, numbers in found.items()]
 
 
+def sample_of(pid: int, what: str) -> Sample:
+    """One process. Raises what `/proc` and psutil do where it is gone."""
+    return Sample(time.time(), what, *_read(pid))
+
+
 def _read(pid: int) -> tuple[int, int, int]:
     status = Path(f"/proc/{pid}/status").read_text()
     kibibytes = {

@@ -23,6 +23,7 @@ from shisha_rt.errors import BadInput, Failure
 _START_S: Final = 90.0
 _LOOK_EVERY_S: Final = 0.2
 _AWAKE_S: Final = 0.2
+LONG_MS: Final = 60_000
 _HTTP: Final = "benchmarks.rigs.http_process"
 
 
@@ -53,11 +54,17 @@ SERVERS: Final[Mapping[str, Server]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """`keeper`: of its processes, see `server_process`. `workers`: the processes in which frames are computed."""
+    """`keeper`: of its processes, see `server_process`. `port`: its first. `noted`: where workers note themselves."""
 
     keeper: ChildProcess
     client: ChildProcess
-    workers: frozenset[int]
+    port: int
+    noted: Path
+
+    @property
+    def workers(self) -> frozenset[int]:
+        """The processes in which frames are computed, or were."""
+        return frozenset(int(one.name) for one in self.noted.iterdir() if one.name.isdigit())
 
 
 def pythons(given: Sequence[str]) -> dict[str, str]:
@@ -100,10 +107,11 @@ def running(
     workers: int,
     in_flight: int,
     waiting: int | None = None,
+    timeout_ms: int = LONG_MS,
 ) -> Iterator[Running]:
     """A server that has answered frames, and a client that waits to be told when to send. Raises Failure.
 
-    `inputs`: with `name`, `shape`, `dtype`. `waiting`: see `network.SETTINGS`.
+    `inputs`: with `name`, `shape`, `dtype`. `waiting` and `timeout_ms`: see `network.SETTINGS`.
     """
     server = SERVERS[name]
     with contextlib.ExitStack() as closing:
@@ -117,6 +125,7 @@ def running(
             "ports": ports,
             "workers": workers,
             "waiting": waiting,
+            "timeout_ms": timeout_ms,
             "folder": str(noted),
         }
         keeper, _ = closing.enter_context(
@@ -137,7 +146,7 @@ def running(
                 in_flight=in_flight,
             )
         )
-        yield Running(keeper, client, frozenset(int(one.name) for one in noted.iterdir() if one.name.isdigit()))
+        yield Running(keeper, client, ports[0], noted)
 
 
 @contextlib.contextmanager

@@ -26,7 +26,7 @@ class Runner(Worker):
 def main() -> None:
     its = settings()
     sys.argv[1:] = ["--address", "127.0.0.1", "--port", str(its["ports"][0]), "--log-level", "warning"]
-    sys.argv += ["--timeout", "60000"]
+    sys.argv += ["--timeout", str(its["timeout_ms"])]
     if its["waiting"] is not None:
         sys.argv += ["--capacity", str(its["waiting"])]
     server = Server()

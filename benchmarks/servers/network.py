@@ -14,8 +14,8 @@ import numpy as np
 
 SETTINGS: Final = "SHISHA_RACE_NETWORK"
 """JSON: `path` of the file; `inputs` with `name`, `shape` and `dtype` of numpy; `ports`, three that are free; how many
-`workers`; `waiting`, the most requests that may wait where a server has a limit (null: as it comes); `folder`, where
-each worker notes itself.
+`workers`; `waiting`, the most requests that may wait where a server has a limit (null: as it comes); `timeout_ms`, that
+Mosec has for a request; `folder`, where each worker notes itself.
 """
 
 

@@ -1,0 +1,381 @@
+"""Five times as many frames as can be answered, over a thousand connections: `python -m benchmarks overload`.
+
+A real daemon, and half of the connections over TCP to its ZeroMQ endpoint, half over HTTP. Of each half a tenth never
+reads, a tenth reads a byte now and then, a fifth is half open; the others are honest. Together they send five times
+the capacity, which is what one client by ZeroMQ gets that always has frames in flight. Beside them a polite client
+sends one frame at a time, and another asks for `status` ten times a second.
+
+- `goodput / capacity`: answers with a result that honest clients read, a second, over capacity; also by tenths of the
+  time. The clients share the cores with the daemon: `capacity beside as much CPU` is what is left of it when others use
+  as much of the cores as all clients did, and do nothing for it.
+- `wait that the queue allows`: all frames that the daemon has at most, over goodput: nobody's should be longer by much.
+- `lost`, `doubled or unasked`, `wrong`: answers that break a promise, as the honest clients saw them.
+- `cut off`: connections that the daemon has ended, by the clients' manner; they connect again.
+- `growth MiB`: private memory in the last fifth over that in the first, from a minute after the start (or a fifth).
+- `left`: connections of the two processes after all clients have gone; descriptors more than before they came.
+
+Status 1 if an answer was lost, doubled or wrong, the daemon ended, a connection was left, or memory grew without end;
+no timing decides that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Final
+from urllib.parse import urlsplit
+
+import numpy as np
+import psutil
+import typer
+
+from benchmarks.live.load_figures import percentile
+from benchmarks.report.facts import facts
+from benchmarks.report.progress import Progress
+from benchmarks.report.results import Row, Spread, save_csv, show
+from benchmarks.rigs.child_process import ChildProcess, child_process
+from benchmarks.rigs.cpu_time import cpu_time, whole_cpu_s
+from benchmarks.rigs.many_process import DEAF, HALF, HONEST, TRICKLING
+from benchmarks.rigs.resources import Sample, sample_of, summary
+from shisha_rt.client import Client, ShishaError
+from shisha_rt.tensors import NUMPY_OF
+from tests.serving.daemon_process import DaemonProcess
+from tests.serving.identity_model import NAME, write_identity_model
+
+ZEROMQ, HTTP, HTTP_PROCESS = "ZeroMQ", "HTTP", "HTTP process"
+_TIMES: Final = 5.0
+_IN_FLIGHT: Final = 16
+_CAPACITY_S: Final = 5.0
+_TUNING_S: Final = 60.0
+_STATUS_EVERY_S: Final = 0.1
+_POLITE_EVERY_S: Final = 0.25
+_LEAD_S: Final = 0.5
+_FILL: Final = 150
+"""Answers that are asked for by each of those who never read, before the time that is measured: what the daemon keeps
+for them is full early."""
+_LEFT_S: Final = 90.0
+_TIMEOUT_S: Final = 120.0
+_GROWTH_BYTES: Final = 48 << 20
+"""More is growth without end: all that clients may have the daemon keep is there after the first minute."""
+_PIECES: Final = 10
+_MIB: Final = 2**20
+
+
+@dataclass(slots=True)
+class _Watched:
+    """What is seen of the daemon from outside, and what a polite client has."""
+
+    daemon: DaemonProcess
+    status_s: list[float] = field(default_factory=list)
+    polite_s: list[float] = field(default_factory=list)
+    polite_codes: Counter[str] = field(default_factory=Counter)
+    samples: list[Sample] = field(default_factory=list)
+    http_pids: set[int] = field(default_factory=set)
+    faults: list[str] = field(default_factory=list)
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        ending = threading.Event()
+        threads = [
+            threading.Thread(target=self._go_on, args=(look, every_s, ending))
+            for look, every_s in (
+                (self._ask_status, _STATUS_EVERY_S),
+                (self._be_polite, _POLITE_EVERY_S),
+                (self._sample, 1.0),
+            )
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            ending.set()
+            for thread in threads:
+                thread.join()
+
+    def _go_on(self, look: Callable[[Client], None], every_s: float, ending: threading.Event) -> None:
+        try:
+            with Client(self.daemon.endpoint, timeout_s=_TIMEOUT_S, share=False) as client:
+                while not ending.wait(every_s):
+                    look(client)
+        except Exception as error:
+            self.faults.append(f"{look.__name__}: {type(error).__name__}: {error}")
+
+    def _ask_status(self, client: Client) -> None:
+        begun_s = time.monotonic()
+        client.status()
+        self.status_s.append(time.monotonic() - begun_s)
+
+    def _be_polite(self, client: Client) -> None:
+        begun_s = time.monotonic()
+        try:
+            client.infer(_a_frame(client))
+            self.polite_s.append(time.monotonic() - begun_s)
+        except ShishaError as error:
+            self.polite_codes[error.code] += 1
+
+    def _sample(self, _: Client) -> None:
+        for what, pid in self.processes().items():
+            self.http_pids |= {pid} if what == HTTP_PROCESS else set()
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError, psutil.NoSuchProcess):
+                self.samples.append(sample_of(pid, what))
+
+    def processes(self) -> dict[str, int]:
+        """One that is just being started again is not there."""
+        http = self.daemon.running("shisha_rt.http.process")
+        return {"daemon": self.daemon.pid, **({HTTP_PROCESS: http[0].pid} if http else {})}
+
+    def connections(self) -> int:
+        """Those that are established to the public addresses."""
+        ports = {urlsplit(self.daemon.endpoint).port, urlsplit(self.daemon.http[0]).port}
+        return sum(
+            one.status == psutil.CONN_ESTABLISHED and one.laddr.port in ports
+            for pid in self.processes().values()
+            for one in psutil.Process(pid).net_connections("tcp")
+        )
+
+    def descriptors(self) -> int:
+        return sum(psutil.Process(pid).num_fds() for pid in self.processes().values())
+
+
+def overload(
+    model: Annotated[str, typer.Option(help="A network of the zoo; or identity, which computes next to nothing.")] = (
+        "squeezenet"
+    ),
+    minutes: Annotated[float, typer.Option(min=0.1, help="How long.")] = 10.0,
+    connections: Annotated[int, typer.Option(min=20, help="In all, half of them over HTTP.")] = 1000,
+    times: Annotated[float, typer.Option(min=0.1, help="The load, over capacity.")] = _TIMES,
+) -> None:
+    """More frames than can be answered, over many connections of which few behave; status 1 if a promise is broken."""
+    progress = Progress("overload")
+    about = facts(f"overload --model {model} --minutes {minutes:g} --connections {connections} --times {times:g}")
+    with tempfile.TemporaryDirectory(prefix="overload-") as name:
+        folder = Path(name)
+        path = write_identity_model(folder) if model == NAME else f"zoo:{model}"
+        options = ("--strategy", "guided", "--objective", "throughput", "--http", "127.0.0.1:0")
+        with DaemonProcess(folder, path, *options) as daemon, contextlib.ExitStack() as closing:
+            daemon.wait_for_workers()
+            settings = {ZEROMQ: None, HTTP: urlsplit(daemon.http[0]).port}
+            crowds = {
+                what: closing.enter_context(
+                    child_process("benchmarks.rigs.many_process", endpoint=daemon.endpoint, port=port)
+                )[0]
+                for what, port in settings.items()
+            }
+            rows, broken = _measure(daemon, crowds, closing, 60 * minutes, connections, times, progress)
+    progress.done()
+    save_csv("overload" if model != NAME else f"overload_{NAME}", rows, about)
+    show(f"Overload, {model}", rows)
+    if broken:
+        for fault in broken:
+            print(f"overload: {fault}")
+        raise typer.Exit(1)
+
+
+def _measure(
+    daemon: DaemonProcess,
+    crowds: Mapping[str, ChildProcess],
+    closing: contextlib.ExitStack,
+    seconds: float,
+    connections: int,
+    times: float,
+    progress: Progress,
+) -> tuple[list[Row], list[str]]:
+    zeromq = crowds[ZEROMQ]
+    progress.glance("the daemon tunes itself")
+    _tuned(daemon, zeromq)
+    watched = _Watched(daemon)
+    before = watched.connections(), watched.descriptors()
+    progress.glance("capacity")
+    alone = _saturated(zeromq)
+    progress.glance("connections come")
+    manners = _manners(connections // 2)
+    for crowd in crowds.values():
+        crowd.ask(open=manners)
+    zeromq.ask(fill={"count": _FILL})
+    rate = times * alone["fps"]
+    progress.glance(f"{rate:.0f} frames a second")
+    loop_before, http_before = cpu_time(daemon.pid), _cpu_s(watched)
+    own_s = time.process_time()
+    with watched.watching():
+        order = {"begin_s": time.monotonic() + _LEAD_S, "seconds": seconds, "rate": rate / len(crowds)}
+        for crowd in crowds.values():
+            crowd.tell(offer=order)
+        time.sleep(_LEAD_S + seconds)
+        loop = cpu_time(daemon.pid).since(loop_before)
+        http_cpu_s = _cpu_s(watched) - http_before
+        told = {what: crowd.hear() for what, crowd in crowds.items()}
+    clients_cpu = sum(its["cpu"] for its in told.values()) + (time.process_time() - own_s) / (_LEAD_S + seconds)
+    progress.glance("capacity beside as much CPU of others")
+    closing.close()  # the clients go, all at once
+    left = _left(watched, before)
+    with child_process("benchmarks.rigs.many_process", endpoint=daemon.endpoint, port=None) as (again, _):
+        beside = _beside(again, daemon, clients_cpu - alone["cpu"])
+    found = _Found(told, watched, seconds, alone["fps"])
+    figures = {
+        **found.figures(connections, manners, rate),
+        "loop's CPU, of a core": loop.main_s / seconds,
+        "daemon's other threads' CPU, of a core": loop.rest_s / seconds,
+        "HTTP process's CPU, of a core": http_cpu_s / seconds,
+        "clients' CPU, cores": clients_cpu,
+        "one client's CPU at capacity, cores": alone["cpu"],
+        "capacity beside as much CPU, frames/s": beside["fps"],
+        "goodput / capacity beside as much CPU": found.goodput / beside["fps"],
+        "connections left": left[0],
+        "descriptors left": left[1],
+    }
+    return [{"what": what, "figure": figure} for what, figure in figures.items()], found.broken(left[0])
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """`told`: by what is spoken, see `many_process.Crowd.offer`."""
+
+    told: Mapping[str, Mapping[str, Any]]
+    watched: _Watched
+    seconds: float
+    capacity: float
+
+    @property
+    def goodput(self) -> float:
+        return sum(sum(its["per_second"]) for its in self.told.values()) / self.seconds
+
+    def total(self, what: str) -> int:
+        return sum(its[what] for its in self.told.values())
+
+    def latencies_ms(self, what: str) -> list[float]:
+        return [ms for ms, count in self.told[what]["latency_ms"] for _ in range(count)]
+
+    @property
+    def memory(self) -> list[Row]:
+        samples = self.watched.samples
+        from_s = samples[0].at_s + min(60.0, self.seconds / 5)
+        return summary([sample for sample in samples if sample.at_s >= from_s])
+
+    def figures(self, connections: int, manners: Mapping[str, int], rate: float) -> dict[str, object]:
+        server = self.watched.daemon.control.metadata()["server"]
+        queue = 2 * server["max_in_flight"]
+        by_second = np.sum([its["per_second"] for its in self.told.values()], axis=0)
+        pieces = [float(piece.mean()) / self.capacity for piece in np.array_split(by_second, _PIECES) if len(piece)]
+        figures: dict[str, object] = {
+            "seconds": self.seconds,
+            "connections": connections,
+            **{f"connections, {manner}": 2 * count for manner, count in manners.items()},
+            "capacity, frames/s": self.capacity,
+            "offered, frames/s": rate,
+            "sent, frames/s": self.total("sent") / self.seconds,
+            "goodput, frames/s": self.goodput,
+            "goodput / capacity": self.goodput / self.capacity,
+            "goodput / capacity, by tenths of the time": Spread.of(pieces),
+            "goodput / capacity, least tenth": min(pieces),
+            "wait that the queue allows s": queue / self.goodput if self.goodput else None,
+        }
+        for what, its in self.told.items():
+            served_ms = self.latencies_ms(what)
+            figures |= {
+                f"{what}: served": its["codes"].get("", 0),
+                f"{what}: served, p50 s": percentile(served_ms, 50) / 1e3 if served_ms else None,
+                f"{what}: served, p99 s": percentile(served_ms, 99) / 1e3 if served_ms else None,
+                **{f"{what}: refused, {code}": count for code, count in sorted(its["codes"].items()) if code},
+                **{f"{what}: cut off, {manner}": count for manner, count in sorted(its["cut_off"].items())},
+            }
+        polite_s, status_s = self.watched.polite_s, self.watched.status_s
+        figures |= {
+            "polite client: served": len(polite_s),
+            **{f"polite client: {code}": count for code, count in sorted(self.watched.polite_codes.items())},
+            "polite client: p50 s": percentile(polite_s, 50) if polite_s else None,
+            "polite client: p99 s": percentile(polite_s, 99) if polite_s else None,
+            "lost": self.total("lost"),
+            "doubled or unasked": self.total("doubled"),
+            "wrong": self.total("wrong"),
+            "HTTP processes that ended": len(self.watched.http_pids) - 1,
+            "status ms, median": 1e3 * percentile(status_s, 50),
+            "status ms, 99th percentile": 1e3 * percentile(status_s, 99),
+            "status ms, most": 1e3 * max(status_s),
+        }
+        for row in self.memory:
+            first, last = row["anon MiB, first"], row["anon MiB, last"]
+            assert isinstance(first, float)
+            assert isinstance(last, float)
+            figures |= {
+                f"{row['what']}: private MiB": last,
+                f"{row['what']}: growth MiB": last - first,
+                f"{row['what']}: growth MiB a minute": row["anon MiB/min"],
+            }
+        return figures
+
+    def broken(self, connections_left: int) -> list[str]:
+        faults = [*self.watched.faults]
+        for what in ("lost", "doubled", "wrong"):
+            if count := self.total(what):
+                faults.append(f"{count} {what}")
+        if len(self.watched.http_pids) > 1:
+            faults.append(f"{len(self.watched.http_pids) - 1} HTTP processes ended: {self.watched.daemon.stderr()}")
+        if connections_left:
+            faults.append(f"{connections_left} connections are left")
+        for row in self.memory:
+            if float(str(row["anon MiB, last"])) - float(str(row["anon MiB, first"])) > _GROWTH_BYTES / _MIB:
+                faults.append(f"the memory of the {row['what']} grows")
+        return faults
+
+
+def _cpu_s(watched: _Watched) -> float:
+    """The HTTP process's, whichever it is by now."""
+    pid = watched.processes().get(HTTP_PROCESS)
+    return 0.0 if pid is None else whole_cpu_s(pid)
+
+
+def _manners(count: int) -> dict[str, int]:
+    tenth = count // 10
+    return {HONEST: count - 4 * tenth, DEAF: tenth, TRICKLING: tenth, HALF: 2 * tenth}
+
+
+def _saturated(crowd: ChildProcess) -> Mapping[str, Any]:
+    return crowd.ask(saturate={"seconds": _CAPACITY_S, "in_flight": _IN_FLIGHT})
+
+
+def _tuned(daemon: DaemonProcess, crowd: ChildProcess) -> None:
+    """What it has found by then is what serves."""
+    until_s, calm = time.monotonic() + _TUNING_S, 0
+    while calm < 2 and time.monotonic() < until_s:
+        crowd.ask(saturate={"seconds": 2.0, "in_flight": _IN_FLIGHT})
+        calm = calm + 1 if daemon.control.call("tuner_get")["tuner"]["state"] == "watching" else 0
+    daemon.control.call("tuner_set", pause=True)
+
+
+def _beside(crowd: ChildProcess, daemon: DaemonProcess, cores: float) -> Mapping[str, Any]:
+    """Capacity while as many processes as there were clients' use so much of the cores."""
+    with contextlib.ExitStack() as burning:
+        others = [
+            burning.enter_context(child_process("benchmarks.rigs.many_process", endpoint=daemon.endpoint, port=None))[0]
+            for _ in (ZEROMQ, HTTP)
+        ]
+        for other in others:
+            other.tell(burn={"seconds": _CAPACITY_S + 2, "cores": max(0.0, cores) / len(others)})
+        found = _saturated(crowd)
+        for other in others:
+            other.hear()
+    return found
+
+
+def _left(watched: _Watched, before: tuple[int, int]) -> tuple[int, int]:
+    """Connections and descriptors more than before, once they do not get fewer."""
+    until_s = time.monotonic() + _LEFT_S
+    while (left := (watched.connections() - before[0], watched.descriptors() - before[1])) and max(left) > 0:
+        if time.monotonic() > until_s:
+            break
+        time.sleep(0.5)
+    return max(0, left[0]), left[1]
+
+
+def _a_frame(client: Client) -> dict[str, np.ndarray[Any, Any]]:
+    return {
+        tensor["name"]: np.zeros(tensor["shape"], NUMPY_OF[tensor["datatype"]])
+        for tensor in client.metadata()["model"]["inputs"]
+    }

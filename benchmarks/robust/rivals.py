@@ -1,0 +1,258 @@
+"""Workers killed at random under load, the daemon's and Mosec's: `python -m benchmarks campaign_rivals`.
+
+Both serve the identity network with a worker for each core, and the same clients send them one frame after the other
+over HTTP and check every answer. Every few seconds one of the workers is killed. The two take turns.
+
+- `lost`: requests that ended without an answer: their connection broke, or nothing came within 20 s;
+- `errors`: answers that are no result, by status; `wrong`: results of something else;
+- `longest gap s`: without a result for any of the clients; `longest request s`: until an answer of any kind;
+- `killed worker s`: until another was there, median;
+- `recovered`: whether all clients are answered after the last kill, for as long as twice the time between two.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import itertools
+import os
+import random
+import signal
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Final
+from urllib.parse import urlsplit
+
+import numpy as np
+import psutil
+import typer
+
+from benchmarks.live.load_figures import percentile
+from benchmarks.live.race import versions
+from benchmarks.report.facts import facts
+from benchmarks.report.progress import Progress
+from benchmarks.report.results import Row, save_csv, show
+from benchmarks.rigs.servers import missing, pythons, running
+from shisha_rt.errors import BadInput
+from shisha_rt.machine.host.cores import usable_cores
+from tests.serving.daemon_process import DaemonProcess
+from tests.serving.identity_model import NAME, SHAPE, frame_of, write_identity_model
+
+DAEMON, MOSEC = "shisha-rt", "mosec"
+_CLIENTS: Final = 4
+_ANSWER_S: Final = 20.0
+_AGAIN_S: Final = 0.05
+_LOOK_EVERY_S: Final = 0.01
+_MOSEC_TIMEOUT_MS: Final = 3000
+"""For a request; as Mosec has it by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """A server that is up. `workers`: those that are there now. `head`: of a request, before the frame."""
+
+    name: str
+    port: int
+    path: str
+    head: bytes
+    workers: Callable[[], Collection[int]]
+
+
+class _Asking(threading.Thread):
+    """One frame after the other over a connection that stays, and a new one where it breaks."""
+
+    def __init__(self, side: _Side, numbers: Iterator[int], ending: threading.Event) -> None:
+        super().__init__(daemon=True)
+        self.answered_s: list[float] = []
+        self.took_s: list[float] = []
+        self.longest_s = 0.0
+        self.codes: Counter[int] = Counter()
+        self.lost = self.wrong = 0
+        self._side, self._numbers, self._ending = side, numbers, ending
+
+    def run(self) -> None:
+        side = self._side
+        headers = {"Content-Type": "application/octet-stream"}
+        if side.head:
+            headers["Inference-Header-Content-Length"] = str(len(side.head))
+        connection = http.client.HTTPConnection("127.0.0.1", side.port, timeout=_ANSWER_S)
+        while not self._ending.is_set():
+            frame, begun_s = frame_of(next(self._numbers)).tobytes(), time.monotonic()
+            try:
+                connection.request("POST", side.path, side.head + frame, headers)
+                answer = connection.getresponse()
+                body = answer.read()
+            except (OSError, http.client.HTTPException):
+                connection.close()  # the next request opens it again
+                self.lost += 1
+                self._ending.wait(_AGAIN_S)
+                continue
+            now_s = time.monotonic()
+            self.codes[answer.status] += 1
+            self.longest_s = max(self.longest_s, now_s - begun_s)
+            if answer.status == 200:
+                self.answered_s.append(now_s)
+                self.took_s.append(now_s - begun_s)
+                self.wrong += not body.endswith(frame)
+            else:
+                self._ending.wait(_AGAIN_S)
+        connection.close()
+
+
+@dataclass(slots=True)
+class _Round:
+    """What came of one turn of a side."""
+
+    seconds: float
+    kills: int = 0
+    back_s: list[float] = field(default_factory=list)
+    clients: list[_Asking] = field(default_factory=list)
+    recovered: bool = False
+
+    @property
+    def answered_s(self) -> list[float]:
+        return sorted(at_s for client in self.clients for at_s in client.answered_s)
+
+
+def campaign_rivals(
+    minutes: Annotated[float, typer.Option(min=0.1, help="Of each side in each round.")] = 2.0,
+    rounds: Annotated[int, typer.Option(min=1, help="In each, both sides have a turn.")] = 2,
+    kill_every: Annotated[float, typer.Option("--kill-every", min=0.2, help="Seconds between two kills.")] = 3.0,
+    seed: Annotated[int, typer.Option(help="Of the random generator.")] = 0,
+    server_python: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[NAME=]PATH", help="The interpreter that has Mosec; or this one."),
+    ] = None,
+) -> None:
+    """Workers of the daemon and of Mosec killed at random, under the same load over HTTP."""
+    interpreters = pythons(server_python or [])
+    if (why := missing(MOSEC, interpreters[MOSEC])) is not None:
+        raise BadInput(f"--server-python: {why}")
+    words = " --server-python PATH" if server_python else ""
+    command = (
+        f"campaign_rivals --minutes {minutes:g} --rounds {rounds} --kill-every {kill_every:g} --seed {seed}{words}"
+    )
+    about = facts(command) | versions([MOSEC], interpreters)
+    rng, progress = random.Random(seed), Progress("campaign_rivals")
+    found: dict[str, list[_Round]] = {DAEMON: [], MOSEC: []}
+    for number in range(rounds):
+        for name in (DAEMON, MOSEC) if number % 2 == 0 else (MOSEC, DAEMON):
+            progress.step(f"{name}, round {number + 1} of {rounds}")
+            with (
+                tempfile.TemporaryDirectory(prefix="campaign-") as folder,
+                _daemon(Path(folder)) if name == DAEMON else _mosec(Path(folder), interpreters[MOSEC]) as side,
+            ):
+                found[name].append(_killing(side, 60 * minutes, kill_every, rng))
+            save_csv("campaign_rivals", [_row(name, its) for name, its in found.items() if its], about)
+    progress.done()
+    rows = [_row(name, its) for name, its in found.items()]
+    show("Workers killed", rows)
+    if any(row["wrong"] for row in rows[:1]):
+        print("campaign_rivals: the daemon has given a wrong answer", file=sys.stderr)
+        raise typer.Exit(1)
+
+
+@contextlib.contextmanager
+def _daemon(folder: Path) -> Iterator[_Side]:
+    options = ("--strategy", "guided", "--http", "127.0.0.1:0")
+    with DaemonProcess(folder, write_identity_model(folder), *options) as daemon:
+        daemon.wait_for_workers()
+        size_bytes = 4 * int(np.prod(SHAPE))
+        tensor = (
+            f'{{"name":"x","shape":{list(SHAPE)},"datatype":"FP32","parameters":{{"binary_data_size":{size_bytes}}}}}'
+        )
+        head = f'{{"inputs":[{tensor}],"parameters":{{"binary_data_output":true}}}}'.encode()
+        port = urlsplit(daemon.http[0]).port
+        assert port is not None
+
+        def workers() -> set[int]:
+            return {pid for pid in daemon.worker_pids().values() if pid is not None}
+
+        yield _Side(DAEMON, port, f"/v2/models/{NAME}/infer", head, workers)
+
+
+@contextlib.contextmanager
+def _mosec(folder: Path, python: str) -> Iterator[_Side]:
+    inputs = [{"name": "x", "shape": list(SHAPE), "dtype": "<f4"}]
+    count = len(usable_cores())
+    started = running(
+        MOSEC, python, write_identity_model(folder), inputs, count, _CLIENTS, timeout_ms=_MOSEC_TIMEOUT_MS
+    )
+    with started as server:
+
+        def workers() -> set[int]:
+            return {pid for pid in server.workers if _lives(pid)}
+
+        yield _Side(MOSEC, server.port, "/inference", b"", workers)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _killing(side: _Side, seconds: float, kill_every_s: float, rng: random.Random) -> _Round:
+    ending, numbers = threading.Event(), itertools.count()  # the next of a count is one step of the interpreter
+    found = _Round(seconds, clients=[_Asking(side, numbers, ending) for _ in range(_CLIENTS)])
+    for client in found.clients:
+        client.start()
+    begun_s = time.monotonic()
+    kill_s = begun_s + kill_every_s
+    while time.monotonic() < begun_s + seconds - 2 * kill_every_s:
+        time.sleep(max(0.0, kill_s - time.monotonic()))
+        there = sorted(side.workers())
+        if there:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(rng.choice(there), signal.SIGKILL)
+                found.kills += 1
+            _await_another(side, set(there), kill_s + kill_every_s, found)
+        kill_s += kill_every_s
+    last_s = time.monotonic()
+    time.sleep(max(0.0, begun_s + seconds - last_s))
+    ending.set()
+    for client in found.clients:
+        client.join(2 * _ANSWER_S)
+    found.recovered = all(client.answered_s and client.answered_s[-1] > last_s for client in found.clients)
+    return found
+
+
+def _await_another(side: _Side, before: set[int], until_s: float, found: _Round) -> None:
+    begun_s = time.monotonic()
+    while time.monotonic() < until_s:
+        now = set(side.workers())
+        if now - before and len(now) >= len(before):
+            found.back_s.append(time.monotonic() - begun_s)
+            return
+        time.sleep(_LOOK_EVERY_S)
+
+
+def _row(name: str, rounds: list[_Round]) -> Row:
+    clients = [client for its in rounds for client in its.clients]
+    codes = sum((client.codes for client in clients), Counter[int]())
+    errors = {status: count for status, count in sorted(codes.items()) if status != 200}
+    took_s = [seconds for client in clients for seconds in client.took_s]
+    back_s = [seconds for its in rounds for seconds in its.back_s]
+    return {
+        "server": name,
+        "seconds": sum(its.seconds for its in rounds),
+        "frames": codes[200],
+        "kills": sum(its.kills for its in rounds),
+        "lost": sum(client.lost for client in clients),
+        "errors": ", ".join(f"{status} {count}" for status, count in errors.items()) or 0,
+        "wrong": sum(client.wrong for client in clients),
+        "longest gap s": max((b - a for its in rounds for a, b in itertools.pairwise(its.answered_s)), default=None),
+        "longest request s": max(client.longest_s for client in clients),
+        "p50 ms": 1e3 * percentile(took_s, 50) if took_s else None,
+        "p99 ms": 1e3 * percentile(took_s, 99) if took_s else None,
+        "killed worker s": statistics.median(back_s) if back_s else None,
+        "recovered": "yes" if all(its.recovered for its in rounds) else "no",
+    }

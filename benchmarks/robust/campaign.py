@@ -396,7 +396,7 @@ def _rows(going: _Campaign, loads: list[Load], fronts: list[_FrontLoad], left: i
     unordered = [fault for fault in faults if "was answered before" in fault]
     unasked = [fault for fault in faults if "an answer to nothing" in fault]
     codes = sum((load.codes for load in loads), Counter[str]())
-    private, descriptors = _settled(going.private_bytes), _settled(going.descriptors)
+    private, descriptors = settled(going.private_bytes), settled(going.descriptors)
     figures: dict[str, object] = {
         "seconds": seconds,
         "frames over ZeroMQ": sum(load.answered for load in loads),
@@ -431,7 +431,7 @@ def _rows(going: _Campaign, loads: list[Load], fronts: list[_FrontLoad], left: i
 _WHEN: Final = ("after a minute", "at a quarter", "at half", "at three quarters", "at the end")
 
 
-def _settled(readings: list[tuple[float, int]]) -> list[int]:
+def settled(readings: list[tuple[float, int]]) -> list[int]:
     """Medians of readings around each of `_WHEN`; without the first minute, or fifth, in which a daemon warms up."""
     begun_s, ended_s = readings[0][0], readings[-1][0]
     from_s = begun_s + min(60.0, (ended_s - begun_s) / 5)

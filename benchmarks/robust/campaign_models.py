@@ -67,7 +67,7 @@ _WITHIN_S: Final = 100.0
 
 
 @dataclass
-class _Change:
+class Change:
     """From `begun_s` on a model's answers may be of `version`; frames sent after `done_s` have no other."""
 
     begun_s: float
@@ -76,7 +76,7 @@ class _Change:
 
 
 @dataclass
-class _Answer:
+class Answer:
     sent_s: float
     answered_s: float
     version: int | None
@@ -90,7 +90,7 @@ class _Model:
     """`outages`: from when until when its daemon may have been away: killed, or unloaded."""
 
     name: str
-    changes: list[_Change] = field(default_factory=lambda: [_Change(0.0, -np.inf, 1)])
+    changes: list[Change] = field(default_factory=lambda: [Change(0.0, -np.inf, 1)])
     outages: list[tuple[float, float]] = field(default_factory=list)
     previous: int | None = None
     loaded: bool = True
@@ -121,7 +121,7 @@ class _Asking(threading.Thread):
     def __init__(self, endpoint: str, model: str, rng: random.Random) -> None:
         super().__init__(daemon=True)
         self.pause_s = 0.0
-        self.answers: list[_Answer] = []
+        self.answers: list[Answer] = []
         self.sent = self.wrong = 0
         self.error: BaseException | None = None
         self._endpoint, self._model, self._rng = endpoint, model, rng
@@ -150,14 +150,14 @@ class _Asking(threading.Thread):
         sent_s, frame = self._under_way.popleft()
         answered_s = time.monotonic()
         if isinstance(outcome, ShishaError):
-            self.answers.append(_Answer(sent_s, answered_s, None, outcome.code.value, str(outcome)))
+            self.answers.append(Answer(sent_s, answered_s, None, outcome.code.value, str(outcome)))
             time.sleep(0.02)
             return
         version = round(float(outcome.output.flat[0] / frame.flat[0]))
         if not (outcome.output == np.float32(version) * frame).all():
             self.wrong += 1
         else:
-            self.answers.append(_Answer(sent_s, answered_s, version))
+            self.answers.append(Answer(sent_s, answered_s, version))
 
     def finish(self) -> None:
         self._ending.set()
@@ -224,7 +224,7 @@ class _Campaign:
             self._change(model, model.previous, undo=True)
 
     def _change(self, model: _Model, version: int, *, undo: bool = False) -> None:
-        change = _Change(time.monotonic(), np.inf, version)
+        change = Change(time.monotonic(), np.inf, version)
         model.changes.append(change)
         wanted: dict[str, Any] = (
             {} if undo else {"model": str(write_version(self._served, version)), "version": str(version)}
@@ -238,7 +238,7 @@ class _Campaign:
             # It may have taken over all the same, if it was the answer that was lost.
             now = int(self._told(model)["version"])
             if now != model.version:
-                model.changes.append(_Change(change.begun_s, time.monotonic(), now))
+                model.changes.append(Change(change.begun_s, time.monotonic(), now))
             return
         change.done_s = time.monotonic()
         model.previous = None if undo else model.changes[-2].version
@@ -315,8 +315,8 @@ class _Campaign:
             each.previous = None
             if each.version != 1 or each is model:
                 last = each.version + (each is model)
-                each.changes.append(_Change(begun_s, np.inf, last))
-                each.changes.append(_Change(begun_s, time.monotonic(), 1))
+                each.changes.append(Change(begun_s, np.inf, last))
+                each.changes.append(Change(begun_s, time.monotonic(), 1))
         self.done["host processes killed"] += 1
 
     def _kill(self, pid: int, what: str) -> None:
@@ -339,7 +339,7 @@ class _Campaign:
         until(serves, f"{model.name} again", every_s=0.05)
 
 
-def broken_versions(answers: list[_Answer], changes: list[_Change]) -> int:
+def broken_versions(answers: list[Answer], changes: list[Change]) -> int:
     """Answers of a version that was not to be: see the module. `changes` in their order, the first at the beginning."""
     broken, newest = 0, 0
     for answer in answers:
@@ -428,7 +428,7 @@ def _rows(going: _Campaign, left: int, seconds: float) -> list[Row]:
     return [{"what": what, "count": figure} for what, figure in figures.items()]
 
 
-def _loads(changes: list[_Change]) -> list[tuple[float, float]]:
+def _loads(changes: list[Change]) -> list[tuple[float, float]]:
     return [(change.begun_s, change.done_s) for change in changes[1:] if change.done_s < np.inf]
 
 

@@ -13,9 +13,10 @@ It counts, and ends with 1 if any of the first five is not 0:
 - `lost`, `doubled or unasked`, `out of order`, `wrong`, `of no epoch`: broken promises, as the clients saw them;
 - `errors`: frames that were answered with an error, by code: two deaths of workers at one frame are its own;
 - `HTTP lost`, `gRPC lost`: requests that a killed front process had, or that came before another one was there;
-- `status ms`: how long it took to answer, median, 99th percentile and most;
+- `status ms`: how long it took to answer, median, 99th percentile and most, with what had been done just before;
 - `longest gap s`: between two answers of one client; with a stopped worker that is the patience of the daemon;
 - `growth MiB`: of the daemon's private memory, from a minute after the start on (or the first fifth), and at quarters;
+  it keeps its last 10,000 of so many `events`;
 - `descriptors`: open files of the daemon after that minute and at the end, medians;
 - `left`: processes and files of the daemon after its end.
 """
@@ -153,7 +154,8 @@ class _Campaign:
         self.done: Counter[str] = Counter()
         self.faults = 0
         self.epoch = 0
-        self.status_s: list[float] = []
+        self.events = 0
+        self.status_s: list[tuple[float, str]] = []
         self.private_bytes: list[tuple[float, int]] = []
         self.descriptors: list[tuple[float, int]] = []
         self._board = daemon.board(len(PLACES))
@@ -181,8 +183,9 @@ class _Campaign:
         (act,) = self._rng.choices(self._acts, self._weights)
         act()
         begun_s = time.monotonic()
-        self.epoch = self.daemon.control.status()["plan"]["epoch"]
-        self.status_s.append(time.monotonic() - begun_s)
+        status = self.daemon.control.status()
+        self.status_s.append((time.monotonic() - begun_s, act.__name__))
+        self.epoch, self.events = status["plan"]["epoch"], status["next_event"]
         process = psutil.Process(self.daemon.pid)
         self.private_bytes.append((time.monotonic(), process.memory_full_info().uss))
         self.descriptors.append((time.monotonic(), process.num_fds()))
@@ -396,6 +399,7 @@ def _rows(going: _Campaign, loads: list[Load], fronts: list[_FrontLoad], left: i
     unordered = [fault for fault in faults if "was answered before" in fault]
     unasked = [fault for fault in faults if "an answer to nothing" in fault]
     codes = sum((load.codes for load in loads), Counter[str]())
+    status_s = [seconds for seconds, _ in going.status_s]
     private, descriptors = settled(going.private_bytes), settled(going.descriptors)
     figures: dict[str, object] = {
         "seconds": seconds,
@@ -416,9 +420,10 @@ def _rows(going: _Campaign, loads: list[Load], fronts: list[_FrontLoad], left: i
         "kills and stops": going.faults,
         "epochs that answered": len(set[int]().union(*(load.epochs for load in loads))),
         **dict(sorted(going.done.items())),
-        "status ms, median": 1e3 * percentile(going.status_s, 50),
-        "status ms, 99th percentile": 1e3 * percentile(going.status_s, 99),
-        "status ms, most": 1e3 * max(going.status_s),
+        "events": going.events,
+        "status ms, median": 1e3 * percentile(status_s, 50),
+        "status ms, 99th percentile": 1e3 * percentile(status_s, 99),
+        **{f"status ms, {nth}, after {act}": 1e3 * s for nth, (s, act) in zip(_MOST, _longest(going), strict=False)},
         "longest gap s": max(load.longest_gap_s for load in loads),
         "growth MiB": (private[-1] - private[0]) / 2**20,
         **{f"private MiB, {when}": size / 2**20 for when, size in zip(_WHEN, private, strict=True)},
@@ -426,6 +431,13 @@ def _rows(going: _Campaign, loads: list[Load], fronts: list[_FrontLoad], left: i
         "left": left,
     }
     return [{"what": what, "count": figure} for what, figure in figures.items()]
+
+
+_MOST: Final = ("most", "second", "third")
+
+
+def _longest(going: _Campaign) -> list[tuple[float, str]]:
+    return sorted(going.status_s, reverse=True)[: len(_MOST)]
 
 
 _WHEN: Final = ("after a minute", "at a quarter", "at half", "at three quarters", "at the end")

@@ -56,6 +56,7 @@ from benchmarks.report.readme import readme
 from benchmarks.rigs.served import IN_FLIGHT
 from benchmarks.robust.campaign import campaign
 from benchmarks.robust.campaign_models import campaign_models
+from benchmarks.robust.faults import faults
 from benchmarks.robust.fuzz import fuzz
 from benchmarks.robust.overload import overload
 from benchmarks.robust.rivals import campaign_rivals
@@ -109,6 +110,7 @@ for command in (
     hostile,
     fuzz,
     campaign,
+    faults,
     campaign_models,
     overload,
     campaign_rivals,

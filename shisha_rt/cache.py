@@ -2,9 +2,9 @@
 
 A folder in the cache is built beside its final place, brought to the disk, and only then renamed into it, under a lock
 that the kernel releases when its holder dies: a crash or a power cut costs the work, never the cache. It holds a list
-of its files with their sizes, and with the digests of all but the large ones. What no longer fits its list is built
-anew, and so is what has none, as folders of earlier versions. What the list does not show: other bytes, but as many of
-them, in a large file.
+of its files with their sizes, digests and times. What no longer fits its list is built anew, and so is what has none,
+as folders of earlier versions. The bytes of a large file are compared only if its time is another: what that does not
+show is a byte that no program wrote.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ _LARGE_BYTES: Final = 8 << 20
 
 
 class _Listed(msgspec.Struct, frozen=True):
-    """A file as it was published; `sha256` is None of a large one."""
+    """A file as it was published. Earlier versions wrote no digest of a large one, and no time (of its last change)."""
 
     size_bytes: int
     sha256: str | None
+    time_ns: int | None = None
 
 
 def cache_folder() -> Path:
@@ -85,10 +86,11 @@ def fault_in(folder: Path) -> str | None:
         return "has no list of its files that can be read"
     for name, expected in listed.items():
         try:
-            size_bytes = (folder / name).stat().st_size
-            if size_bytes != expected.size_bytes:
-                return f"{name} has {size_bytes} bytes, expected {expected.size_bytes}"
-            if expected.sha256 is not None and _sha256(folder / name) != expected.sha256:
+            found = (folder / name).stat()
+            if found.st_size != expected.size_bytes:
+                return f"{name} has {found.st_size} bytes, expected {expected.size_bytes}"
+            untouched = found.st_size > _LARGE_BYTES and found.st_mtime_ns == expected.time_ns
+            if expected.sha256 is not None and not untouched and _sha256(folder / name) != expected.sha256:
                 return f"{name} is not what was written there"
         except OSError as error:
             return f"{name} cannot be read ({error.strerror})"
@@ -145,8 +147,8 @@ def _bring_to_disk(folder: Path) -> None:
     """Write the list of the folder's files, last of all and once they are on the disk themselves."""
     listed: dict[str, _Listed] = {}
     for file in sorted(folder.iterdir()):
-        size_bytes = file.stat().st_size
-        listed[file.name] = _Listed(size_bytes, _sha256(file) if size_bytes <= _LARGE_BYTES else None)
+        found = file.stat()
+        listed[file.name] = _Listed(found.st_size, _sha256(file), found.st_mtime_ns)
         _sync(file)
     (folder / LIST_FILE).write_bytes(msgspec.json.encode(listed))
     for path in (folder / LIST_FILE, folder):
@@ -162,7 +164,8 @@ def _sync(path: Path) -> None:
 
 
 def _sha256(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
+    with file.open("rb") as data:
+        return hashlib.file_digest(data, "sha256").hexdigest()
 
 
 def _remove(path: Path) -> None:

@@ -70,7 +70,7 @@ def test_failed_build_leaves_nothing_and_may_be_tried_again(tmp_path: Path) -> N
     assert (target / "file").exists()
 
 
-LARGE_BYTES = 100 << 20  # of zeros, which take no room on the disk
+LARGE_BYTES = 9 << 20  # of zeros, which take no room on the disk
 
 
 def fill(folder: Path) -> None:
@@ -82,6 +82,12 @@ def fill(folder: Path) -> None:
 def empty_all(target: Path) -> None:
     for file in target.iterdir():
         os.truncate(file, 0)
+
+
+def other_bytes_in_the_large(target: Path) -> None:
+    with (target / "large").open("r+b") as file:
+        file.seek(LARGE_BYTES // 2)
+        file.write(b"other")
 
 
 def into_a_file(target: Path) -> None:
@@ -96,6 +102,7 @@ def into_a_file(target: Path) -> None:
         (lambda it: (it / "small").write_text("whale"), "small is not"),
         (lambda it: (it / "small").unlink(), "small cannot be"),
         (lambda it: os.truncate(it / "large", LARGE_BYTES - 1), f"large has {LARGE_BYTES - 1} bytes, expected"),
+        (other_bytes_in_the_large, "large is not"),
         (lambda it: os.truncate(it / LIST_FILE, 20), "has no list"),
         (lambda it: (it / LIST_FILE).write_bytes(b"\xff"), "has no list"),
         (lambda it: (it / LIST_FILE).unlink(), "has no list"),
@@ -107,6 +114,7 @@ def into_a_file(target: Path) -> None:
         "other-bytes",
         "missing",
         "large-cut",
+        "large-other-bytes",
         "list-cut",
         "list-garbage",
         "earlier-version",

@@ -58,7 +58,7 @@ def explained(path: Path) -> Iterator[None]:
     """Whatever keeps the file from being used, as a Failure of one line."""
     try:
         yield
-    except (sqlite3.Error, OSError, _Damaged) as error:
+    except (sqlite3.Error, OSError, UnicodeDecodeError, _Damaged) as error:
         raise Failure(f"{path}: cannot be used ({error})", Error.CACHE_UNUSABLE) from error
 
 
@@ -76,7 +76,8 @@ def _opened(path: Path, table: Table) -> sqlite3.Connection:
         _prepare(database, path, table)
     except BaseException as error:
         database.close()
-        if getattr(error, "sqlite_errorcode", 0) & _LOW_BYTE in _DAMAGE:
+        # What SQLite quotes of a damaged file may be no text.
+        if isinstance(error, UnicodeDecodeError) or getattr(error, "sqlite_errorcode", 0) & _LOW_BYTE in _DAMAGE:
             raise _Damaged(str(error)) from error
         raise
     return database

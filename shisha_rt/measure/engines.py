@@ -136,7 +136,7 @@ def _load(keys: Collection[str]) -> dict[str, EnginesTried]:
         return {}
     kept = {}
     for row in filter(None, rows):
-        with contextlib.suppress(msgspec.MsgspecError):
+        with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
             kept[row[0]] = msgspec.msgpack.decode(row[1], type=EnginesTried)
     return kept
 

@@ -49,7 +49,7 @@ def load_plans(path: Path, model_key: str) -> dict[str, BestPlan]:
         return {}
     best_plans: dict[str, BestPlan] = {}
     for key, record in rows:
-        with contextlib.suppress(msgspec.MsgspecError):
+        with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
             kept = msgspec.msgpack.decode(record, type=_Record)
             plan = BestPlan(unfolded(kept.stages), kept.measurement, kept.order)
             best_plans[key.removeprefix(f"{model_key}-")] = plan

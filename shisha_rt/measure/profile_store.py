@@ -10,8 +10,9 @@ cannot be used profiles are measured for this process alone.
 from __future__ import annotations
 
 import logging
+import math
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple
 from pathlib import Path
 from types import TracebackType
@@ -80,7 +81,7 @@ class ProfileStore:
         def read(database: sqlite3.Connection) -> None:
             for fingerprint in wanted:
                 row = database.execute(_FIND, (fingerprint, *astuple(setting))).fetchone()
-                if row is not None:
+                if row is not None and _is_sound(row):
                     self._known[setting, fingerprint] = Profile(*row)
 
         self._tried(read)
@@ -120,3 +121,8 @@ class ProfileStore:
         if self._database is not None:
             self._database.close()
             self._database = None
+
+
+def _is_sound(row: Sequence[object]) -> bool:
+    """Whether it may have been measured: a damaged file has whatever it has."""
+    return all(isinstance(value, int | float) and 0 <= value < math.inf for value in row)

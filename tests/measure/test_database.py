@@ -49,6 +49,11 @@ def overwrite(path: Path) -> None:
         file.write(b"\xaa" * 4096)
 
 
+def no_text_in_its_schema(path: Path) -> None:
+    """SQLite quotes it in what it raises."""
+    path.write_bytes(path.read_bytes().replace(b"thing", b"th\xffng").replace(b"CREATE", b"XREATE"))
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -56,8 +61,9 @@ def overwrite(path: Path) -> None:
         lambda path: os.truncate(path, path.stat().st_size // 2),
         lambda path: os.truncate(path, 50),
         overwrite,
+        no_text_in_its_schema,
     ],
-    ids=["garbage", "half", "its-head", "a-page"],
+    ids=["garbage", "half", "its-head", "a-page", "its-schema"],
 )
 def test_a_damaged_file_is_set_aside_and_begun_anew_with_one_line(
     damage: Callable[[Path], object], path: Path, caplog: pytest.LogCaptureFixture

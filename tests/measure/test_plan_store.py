@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -86,11 +87,15 @@ def test_a_damaged_store_is_begun_anew(path: Path, caplog: pytest.LogCaptureFixt
     assert len(caplog.messages) == 1
 
 
-def test_a_record_that_is_not_understood_is_passed_over(path: Path) -> None:
+@pytest.mark.parametrize(
+    "damaged", [lambda _: b'{"stages": []}', lambda record: record.replace(b"fast", b"fa\xff\xff")]
+)
+def test_a_record_that_is_not_understood_is_passed_over(damaged: Callable[[bytes], bytes], path: Path) -> None:
     for key in ("one", "two"):
         plan_store.save_plan(path, "model", key, BEST)
     with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE best SET record = ? WHERE key = 'model-one'", (b'{"stages": []}',))
+        (record,) = connection.execute("SELECT record FROM best WHERE key = 'model-one'").fetchone()
+        connection.execute("UPDATE best SET record = ? WHERE key = 'model-one'", (damaged(record),))
     assert plan_store.load_plans(path, "model") == {"two": BEST}
 
 

@@ -72,6 +72,16 @@ def test_a_disturbed_measurement_stays_until_there_is_a_better_one(tmp_path: Pat
     assert (half.is_disturbed, calm.is_disturbed) == (True, False)
 
 
+@pytest.mark.parametrize("value", ["-1.0", "9e999", "'text'"])
+def test_what_cannot_have_been_measured_is_not_known(path: Path, value: str) -> None:
+    with ProfileStore(path) as store:
+        store.add(SETTING, {"a": PROFILE, "b": PROFILE})
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(f"UPDATE profile SET cpu_s = {value} WHERE signature = 'a'")
+    with ProfileStore(path) as store:
+        assert store.find(SETTING, ["a", "b"]) == {"b": PROFILE}
+
+
 def test_the_first_measurement_stays(store: ProfileStore) -> None:
     store.add(SETTING, {"a": PROFILE})
     store.add(SETTING, {"a": replace(PROFILE, cpu_s=9.0), "b": PROFILE})

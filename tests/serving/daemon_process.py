@@ -30,11 +30,22 @@ _RECORD_BYTES: Final = 64
 _OF_A_CLUSTER: Final = ("shisha_rt.hosts.process", "ray::", "/ray/")
 
 
+class DaemonEnded(AssertionError):
+    """It never was ready."""
+
+    def __init__(self, status: int, stderr: str) -> None:
+        super().__init__(f"the daemon ended with status {status}; on stderr: {stderr}")
+        self.status = status
+        self.stderr = stderr
+
+
 class DaemonProcess:
     """`shisha-rt serve` with `arguments`, and a runtime folder under `folder`. Ready when the constructor returns.
 
     Leaving the context stops the daemon, if it still runs, and asserts that it went well and left nothing. `keys`: an
-    operator's secret file and the daemon's public one, if it asks for keys.
+    operator's secret file and the daemon's public one, if it asks for keys. `within`: a command that becomes another.
+
+    Raises DaemonEnded where there is none to be had.
     """
 
     extra_keys: frozenset[str] = frozenset({"http", "grpc"})
@@ -46,6 +57,7 @@ class DaemonProcess:
         endpoint: str = "tcp://127.0.0.1:0",
         ready_within_s: float = PATIENCE_S,
         keys: tuple[Path | None, Path | None] = (None, None),
+        within: Sequence[str] = (),
     ) -> None:
         self.folder = folder
         self.runtime = folder / "runtime"
@@ -54,7 +66,7 @@ class DaemonProcess:
         self._stderr_path = folder / f"stderr-{self._mark}"
         with self._stderr_path.open("wb") as stderr:
             self.popen = subprocess.Popen(
-                serve_command(*arguments, endpoint=endpoint),
+                [*within, *serve_command(*arguments, endpoint=endpoint)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
@@ -190,7 +202,8 @@ class DaemonProcess:
             selector.register(self.popen.stdout, selectors.EVENT_READ)
             assert selector.select(within_s), f"the daemon says nothing; on stderr: {self.stderr()}"
         line = self.popen.stdout.readline()
-        assert line, f"the daemon ended; on stderr: {self.stderr()}"
+        if not line:
+            raise DaemonEnded(self.popen.wait(PATIENCE_S), self.stderr())
         return line
 
     def _end_everything(self) -> None:

@@ -6,7 +6,8 @@ a part only if what waits would keep the faster ones busy for longer than that p
 
 A frame that is charged with a death goes only to the team where that was: else it could end every copy in turn. And
 only while another team of the pool serves that has no such frame: else a few of them, run again side by side, would
-leave nobody for all the others.
+leave nobody for all the others. Nor is another frame dealt behind it while there is such a team: it would wait for as
+long as the charged one hangs.
 
 Where runs may have several frames (`Epoch.batches`), an idle team takes its share of what is ready, so that none idles
 while another has all: what is ready over the teams that are idle. A second run waits until it is full, or the first is
@@ -157,6 +158,8 @@ class Dealing:
         able = [worker for worker in free if key in worker.loaded]
         if frame.died_on is not None:
             able = [worker for worker in able if self._can_spare(worker.place, key, leads)]
+        elif any(worker.out and _is_charged(worker) for worker in able):
+            able = [w for w in able if not (_is_charged(w) and self._is_safe_elsewhere(w.place, key, leads))]
         if frame.died_on in leads and frame.died_on not in self._places.lost:
             return next((worker for worker in able if worker.place == frame.died_on), None)
         down = self._places.down
@@ -169,10 +172,15 @@ class Dealing:
     def _can_spare(self, place: str, key: tuple[int, int], leads: tuple[str, ...]) -> bool:
         """Whether the pool's parts go on if the place's worker dies now, or have no other that they could go to."""
         places = self._places
-        others = [lead for lead in leads if lead != place and lead not in places.lost and lead not in places.down]
-        serving = (places.serving[lead] for lead in others if lead in places.serving)
-        safe = (w for w in serving if not any(frame.died_on for frames in w.out.values() for frame in frames))
-        return not others or any(key in worker.loaded for worker in safe)
+        others = (lead for lead in leads if lead != place and lead not in places.lost and lead not in places.down)
+        return not any(others) or self._is_safe_elsewhere(place, key, leads)
+
+    def _is_safe_elsewhere(self, place: str, key: tuple[int, int], leads: tuple[str, ...]) -> bool:
+        """Whether another place of the pool takes such parts, and has no frame that may end its worker."""
+        places = self._places
+        others = (places.serving[lead] for lead in leads if lead != place and lead in places.serving)
+        usual = (worker for worker in others if worker.place not in places.lost and worker.place not in places.down)
+        return any(key in worker.loaded and not _is_charged(worker) for worker in usual)
 
     def _quickest(self, able: list[WorkerState], stage: int, epoch: Epoch, pool: PoolState) -> WorkerState | None:
         """Return the worker that takes the part: fewest parts first, then the quickest.
@@ -258,6 +266,11 @@ class Dealing:
             following = next(iter(worker.out))
             self._note_start(worker, following, self._epochs.live[following.epoch], now)
         return frames
+
+
+def _is_charged(worker: WorkerState) -> bool:
+    """Whether it has a frame that may end it."""
+    return any(frame.died_on is not None for frames in worker.out.values() for frame in frames)
 
 
 def _held(worker: WorkerState) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Hashable
 
 from shisha_rt.core.lifecycle.events import Descriptor
 from shisha_rt.core.lifecycle.lifecycle import Lifecycle
-from shisha_rt.core.lifecycle.records import Epoch, Frame, PoolState
+from shisha_rt.core.lifecycle.records import Epoch, Frame, PoolState, WorkerState
 from shisha_rt.core.lifecycle.tables import EpochPhase, FramePhase, PlacePhase
 
 _IN_SLOT = frozenset({FramePhase.ACTIVE, FramePhase.STRANDED, FramePhase.LEAVING})
@@ -137,8 +137,10 @@ def _check_dealt(lifecycle: Lifecycle, epoch: Epoch, pool: PoolState) -> None:
                 continue  # it waits for more frames
             kept = frame.died_on if frame.died_on in pool.leads and frame.died_on not in out else None
             spared = lead in down and not down.issuperset(pool.leads) and kept is None
-            risks = frame.died_on is not None and not _others_go_on(lifecycle, epoch, stage, pool, lead)
-            taken = spared or risks or kept not in (None, lead)
+            others_go_on = _others_go_on(lifecycle, epoch, stage, pool, lead)
+            risks = frame.died_on is not None and not others_go_on
+            behind = frame.died_on is None and others_go_on and _is_at_risk(worker)
+            taken = spared or risks or behind or kept not in (None, lead)
             assert taken, f"worker {worker.incarnation} has room, yet {frame.number} waits for it at stage {stage}"
 
 
@@ -149,13 +151,13 @@ def _others_go_on(lifecycle: Lifecycle, epoch: Epoch, stage: int, pool: PoolStat
     for other in others:
         worker = places.serving.get(other)
         ready = worker is not None and (epoch.number, stage) in worker.loaded
-        if (
-            worker is not None
-            and ready
-            and not any(frame.died_on for frames in worker.out.values() for frame in frames)
-        ):
+        if worker is not None and ready and not _is_at_risk(worker):
             return True
     return not others
+
+
+def _is_at_risk(worker: WorkerState) -> bool:
+    return any(frame.died_on for frames in worker.out.values() for frame in frames)
 
 
 def _check_streams(lifecycle: Lifecycle) -> None:

@@ -127,6 +127,22 @@ def test_frames_that_end_their_workers_run_again_one_at_a_time() -> None:
     assert daemon.parts(poison[1])
 
 
+def test_no_frame_waits_behind_one_that_may_end_its_worker_while_another_serves() -> None:
+    """It hung twice, and each time another frame waited behind it until that was noticed."""
+    daemon = live(COPIES, slots=6)
+    hanging = daemon.send()
+    place = daemon.lifecycle.places.workers[daemon.part(hanging).incarnation].place
+    daemon.kill(place, running=hanging)
+    daemon.restart(place)
+    assert daemon.parts(hanging)
+    others = [daemon.send() for _ in range(3)]
+    assert [len(daemon.parts(frame)) for frame in others] == [1, 1, 0]
+    dealt = {daemon.lifecycle.places.workers[daemon.part(frame).incarnation].place for frame in others[:2]}
+    assert place not in dealt
+    daemon.finish(hanging)
+    assert daemon.parts(others[2])
+
+
 def test_a_charged_frame_runs_again_where_it_died_if_there_is_nobody_else() -> None:
     daemon = live(COPIES)
     frame = daemon.send()

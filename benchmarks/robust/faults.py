@@ -1,0 +1,226 @@
+"""Faults of engines and files, one after the other: `python -m benchmarks faults`.
+
+A real daemon of two places, each with a copy of a network whose answer is its input (`tests/serving/poison_model.py`),
+while an honest client streams frames, whose answers it checks. Another client sends the frame that a row names. Then
+values that are no ordinary numbers, on SqueezeNet by itself, held against ONNX Runtime alone on the same file. And
+daemons of caches that are damaged, full, or left by daemons that were killed in the midst of compiling.
+
+- `client`: what whoever sent it saw; `status`: what the daemon says of its places then;
+- `gap s`, `gap without s`: the longest between two answers of the honest client, whose frames are one ordered stream,
+  so that it has the longest wait of a frame too; with the fault, and before it;
+- `lost or wrong`: of the honest client's frames, or of what a daemon answers after a file's fault;
+- `kept`: whether all that was promised was kept. The exit status is 1 if something was not.
+"""
+
+from __future__ import annotations
+
+import platform
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime as ort
+import typer
+import zmq
+
+from benchmarks.report.facts import facts
+from benchmarks.report.progress import Progress
+from benchmarks.report.results import Row, save_csv, show
+from benchmarks.robust import cache_faults
+from benchmarks.robust.fault_row import fault_row
+from shisha_rt.client import Client, ShishaError
+from shisha_rt.measure.installed import installed_engines
+from shisha_rt.model.zoo import resolve_model
+from shisha_rt.plan.engine import StageEngine
+from shisha_rt.plan.plan import Plan, Stage
+from tests.serving.daemon_process import DaemonProcess, machine_file
+from tests.serving.identity_model import LAYERS
+from tests.serving.load import PAUSE_S, Load
+from tests.serving.poison_model import DEATH, FLOATS, INDEX, NAME, TURNS, poison, write_poison_model
+
+PLACES: Final = ("a", "b")
+_WITHIN_S: Final = 60.0
+_RESTART_S: Final = 1.0
+_PATIENCE_S: Final = 5.0
+"""Of a daemon with a frame that is computed, see `daemon/fleet/watch.py`."""
+_AROUND: Final = 100
+"""Answers of the honest client before and after the fault."""
+_TIMED: Final = 15
+_MOST_APART: Final = 1e-3
+_MIB: Final = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class _Poison:
+    """A frame that harms; `most_s`: how long it may keep others from their answers."""
+
+    name: str
+    order: int
+    amount: float
+    expected: str
+    most_s: float = _RESTART_S
+
+
+def _poisons() -> Iterator[_Poison]:
+    if platform.machine() == "x86_64":  # others do not trap
+        yield _Poison("a frame that kills its worker each time", DEATH, 1, "worker_died")
+    yield _Poison("a frame that hangs", TURNS, 1e15, "worker_died", _PATIENCE_S + _RESTART_S)
+    yield _Poison("a frame on which the engine raises", INDEX, 9, "task_failed")
+    yield _Poison("a frame that allocates 8 GB at once", FLOATS, 2e9, "task_failed")
+    yield _Poison("a frame that allocates 4 EB at once", FLOATS, 1e18, "task_failed")
+
+
+def faults(
+    model: str = typer.Option("squeezenet", help="The network of the zoo for odd values."),
+    rounds: int = typer.Option(5, min=1, help="Of daemons that are killed while they compile."),
+) -> None:
+    """Poison frames, odd values, damaged and full caches: what clients see; status 1 if a promise is broken."""
+    progress = Progress("faults")
+    about = facts(f"faults --model {model} --rounds {rounds}")
+    with tempfile.TemporaryDirectory(prefix="faults-") as name:
+        folder = Path(name)
+        path = write_poison_model(folder)
+        rows: list[Row] = []
+        for of_some in (
+            _of_frames(folder, path),
+            _of_values(folder, resolve_model(f"zoo:{model}")),
+            cache_faults.damaged(folder / "damaged", path),
+            cache_faults.disk_full(folder / "full", path),
+            cache_faults.killed_while_compiling(folder / "killed", path, rounds),
+        ):
+            for row in of_some:
+                progress.step(f"{row['fault']}: {row['client']}")
+                rows.append(row)
+    progress.done()
+    zmq.Context.instance().term()
+    save_csv("faults", rows, about)
+    show("Faults", rows)
+    if any(row["kept"] != "yes" for row in rows):
+        raise typer.Exit(1)
+
+
+# --- frames ---------------------------------------------------------------------------------------------------
+
+
+def _of_frames(folder: Path, path: Path) -> Iterator[Row]:
+    options = ("--machine", machine_file(folder, PLACES), "--max-worker-bytes", 1024 * _MIB)
+    with DaemonProcess(folder, path, *options) as daemon:
+        copies = Plan((Stage(((0, LAYERS - 1),), tuple((place,) for place in PLACES)),))
+        daemon.wait_for_workers()
+        assert daemon.control.set_plan(copies)["outcome"] == "live"
+        without_s = _honest(daemon, lambda: "")[1].longest_gap_s
+        for fault in _poisons():
+            for place in PLACES:
+                daemon.control.call("place_set", place=place, up=True)  # its deaths of before are forgiven
+            daemon.wait_for_workers()
+            before = _restarts(daemon)
+            said, load = _honest(daemon, lambda fault=fault: _saw(daemon, fault))  # type: ignore[misc]
+            bad = len(load.faults) + load.codes.total() + load.sent - load.answered
+            yield fault_row(
+                fault.name,
+                said,
+                f"{_restarts(daemon) - before} restarts{_last_death(daemon)}",
+                bad,
+                gap_s=load.longest_gap_s,
+                without_s=without_s,
+                kept=fault.expected in said and load.longest_gap_s <= without_s + fault.most_s,
+            )
+
+
+def _honest(daemon: DaemonProcess, meanwhile: Callable[[], str]) -> tuple[str, Load]:
+    """What `meanwhile` returns, and the honest client that was there before, during and after it."""
+    with Load(daemon.endpoint, streams=1, depth=6, model_name=NAME, pause_s=PAUSE_S) as load:
+        load.wait_for_answers(_AROUND)
+        said = meanwhile()
+        load.wait_for_answers(_AROUND)
+    return said, load
+
+
+def _saw(daemon: DaemonProcess, fault: _Poison) -> str:
+    with Client(daemon.endpoint, timeout_s=_WITHIN_S) as client:
+        try:
+            client.infer(poison(fault.order, fault.amount))
+        except ShishaError as error:
+            return f"{error.code} {error.kind}: {error.message}"
+    return "an answer"
+
+
+def _restarts(daemon: DaemonProcess) -> int:
+    return sum(place["restarts"] for place in daemon.control.status()["places"])
+
+
+def _last_death(daemon: DaemonProcess) -> str:
+    last = [place["last_error"] for place in daemon.control.status()["places"] if place["last_error"]]
+    return f"; last death: {last[-1]}" if last else ""
+
+
+# --- values ---------------------------------------------------------------------------------------------------
+
+
+def _of_values(folder: Path, path: Path) -> Iterator[Row]:
+    """Of one place, with each engine that is there: how it answers, and how long it takes over an ordinary frame."""
+    plain = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    (tensor,) = plain.get_inputs()
+    shape = tuple(size if isinstance(size, int) else 1 for size in tensor.shape)
+    ordinary = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    with DaemonProcess(folder, path, "--machine", machine_file(folder, PLACES[:1])) as daemon:
+        daemon.wait_for_workers()
+        layers = daemon.control.status()["model"]["layers"]
+        for engine in ("onnxruntime", "openvino"):
+            if engine not in installed_engines():
+                continue
+            with _engine_live(daemon, layers, engine) as why:
+                if why:
+                    yield fault_row(f"odd values, {engine}", f"not tried: {why}", "", 0)
+                    continue
+                for name, frame in _odd(ordinary).items():
+                    yield _odd_row(daemon, f"{name}, {engine}", plain, tensor.name, frame, ordinary)
+
+
+@contextmanager
+def _engine_live(daemon: DaemonProcess, layers: int, engine: StageEngine) -> Iterator[str]:
+    """Why it cannot be, or nothing."""
+    settled = daemon.control.set_plan(Plan((Stage(((0, layers - 1),), ((PLACES[0],),), engine=engine),)))
+    yield "" if settled["outcome"] == "live" else settled["reason"]
+
+
+def _odd(ordinary: npt.NDArray[np.float32]) -> dict[str, npt.NDArray[np.float32]]:
+    one_nan, one_inf, both = ordinary.copy(), ordinary.copy(), ordinary.copy()
+    one_nan.reshape(-1)[7] = np.nan
+    one_inf.reshape(-1)[7] = np.inf
+    both.reshape(-1)[7:9] = np.inf, -np.inf
+    return {
+        "a NaN": one_nan,
+        "all NaN": np.full_like(ordinary, np.nan),
+        "an infinity": one_inf,
+        "infinities of both signs": both,
+        "all denormal": ordinary * np.float32(1e-39),
+    }
+
+
+def _odd_row(
+    daemon: DaemonProcess, name: str, plain: Any, tensor: str, frame: npt.NDArray[Any], ordinary: npt.NDArray[Any]
+) -> Row:
+    taken: dict[bool, list[float]] = {False: [], True: []}
+    for turn in range(2 * _TIMED):
+        odd = bool(turn % 2)
+        begun_s = time.perf_counter()
+        answer = daemon.control.infer(frame if odd else ordinary).output
+        taken[odd].append(time.perf_counter() - begun_s)
+    ratio = statistics.median(taken[True]) / statistics.median(taken[False])
+    (right,) = plain.run(None, {tensor: frame})
+    finite = right[np.isfinite(right)]
+    within = _MOST_APART * float(np.abs(finite).max(initial=0.0)) + 1e-30
+    alike = np.allclose(answer, right, rtol=0, atol=within, equal_nan=True)
+    nans = f"{np.isnan(answer).sum()} NaN of {answer.size}"
+    said = "as ONNX Runtime alone" if alike else f"{nans}, ONNX Runtime alone {np.isnan(right).sum()}"
+    usual = name.endswith("onnxruntime")
+    row = fault_row(name, said, "", 0, kept=alike or not usual)
+    return {**row, "time over ordinary": ratio}

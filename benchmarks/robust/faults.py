@@ -18,9 +18,10 @@ import platform
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,6 +34,7 @@ import zmq
 from benchmarks.report.facts import facts
 from benchmarks.report.progress import Progress
 from benchmarks.report.results import Row, save_csv, show
+from benchmarks.rigs.control_group import MemoryGroup
 from benchmarks.robust import cache_faults
 from benchmarks.robust.fault_row import fault_row
 from shisha_rt.client import Client, ShishaError
@@ -66,6 +68,7 @@ class _Poison:
     amount: float
     expected: str
     most_s: float = _RESTART_S
+    engine: StageEngine = "onnxruntime"
 
 
 def _poisons() -> Iterator[_Poison]:
@@ -75,6 +78,10 @@ def _poisons() -> Iterator[_Poison]:
     yield _Poison("a frame on which the engine raises", INDEX, 9, "task_failed")
     yield _Poison("a frame that allocates 8 GB at once", FLOATS, 2e9, "task_failed")
     yield _Poison("a frame that allocates 4 EB at once", FLOATS, 1e18, "task_failed")
+    if "openvino" in installed_engines():
+        # It takes sizes of 32 bits; this is one below 0.
+        yield _Poison("a frame on which OpenVINO raises", FLOATS, 3e9, "task_failed", engine="openvino")
+        yield _Poison("a frame that has OpenVINO allocate 4 GB", FLOATS, 1e9, "task_failed", engine="openvino")
 
 
 def faults(
@@ -90,6 +97,7 @@ def faults(
         rows: list[Row] = []
         for of_some in (
             _of_frames(folder, path),
+            _of_memory(folder, path),
             _of_values(folder, resolve_model(f"zoo:{model}")),
             cache_faults.damaged(folder / "damaged", path),
             cache_faults.disk_full(folder / "full", path),
@@ -112,26 +120,46 @@ def faults(
 def _of_frames(folder: Path, path: Path) -> Iterator[Row]:
     options = ("--machine", machine_file(folder, PLACES), "--max-worker-bytes", 1024 * _MIB)
     with DaemonProcess(folder, path, *options) as daemon:
-        copies = Plan((Stage(((0, LAYERS - 1),), tuple((place,) for place in PLACES)),))
+        yield from _poisoned(daemon, _poisons())
+
+
+def _of_memory(folder: Path, path: Path) -> Iterator[Row]:
+    """The limit is more than there is, so that the kernel has to end a worker."""
+    fault = _Poison("a frame that takes 1 GiB, all there is", FLOATS, 1e9, "memory ran out", _PATIENCE_S + _RESTART_S)
+    options = ("--machine", machine_file(folder, PLACES), "--max-worker-bytes", 2**20 * _MIB)
+    try:
+        group = MemoryGroup(1024 * _MIB)
+    except OSError as error:
+        yield fault_row(fault.name, f"not tried: {error}", "", 0)
+        return
+    with group:
+        with group.entered():
+            process = DaemonProcess(folder, path, *options)
+        with process as daemon:
+            yield from _poisoned(daemon, [fault])
+
+
+def _poisoned(daemon: DaemonProcess, poisons: Iterable[_Poison]) -> Iterator[Row]:
+    without_s = 0.0
+    for fault in poisons:
+        for place in PLACES:
+            daemon.control.call("place_set", place=place, up=True)  # its deaths of before are forgiven
         daemon.wait_for_workers()
-        assert daemon.control.set_plan(copies)["outcome"] == "live"
-        without_s = _honest(daemon, lambda: "")[1].longest_gap_s
-        for fault in _poisons():
-            for place in PLACES:
-                daemon.control.call("place_set", place=place, up=True)  # its deaths of before are forgiven
-            daemon.wait_for_workers()
-            before = _restarts(daemon)
-            said, load = _honest(daemon, lambda fault=fault: _saw(daemon, fault))  # type: ignore[misc]
-            bad = len(load.faults) + load.codes.total() + load.sent - load.answered
-            yield fault_row(
-                fault.name,
-                said,
-                f"{_restarts(daemon) - before} restarts{_last_death(daemon)}",
-                bad,
-                gap_s=load.longest_gap_s,
-                without_s=without_s,
-                kept=fault.expected in said and load.longest_gap_s <= without_s + fault.most_s,
-            )
+        copies = Stage(((0, LAYERS - 1),), tuple((place,) for place in PLACES), engine=fault.engine)
+        assert daemon.control.set_plan(Plan((copies,)))["outcome"] == "live"
+        without_s = without_s or _honest(daemon, lambda: "")[1].longest_gap_s
+        before = _restarts(daemon)
+        said, load = _honest(daemon, partial(_saw, daemon, fault))
+        died = _restarts(daemon) - before
+        yield fault_row(
+            fault.name,
+            said,
+            f"{died} restarts{_last_death(daemon) if died else ''}",
+            len(load.faults) + load.codes.total() + load.sent - load.answered,
+            gap_s=load.longest_gap_s,
+            without_s=without_s,
+            kept=fault.expected in said and load.longest_gap_s <= without_s + fault.most_s,
+        )
 
 
 def _honest(daemon: DaemonProcess, meanwhile: Callable[[], str]) -> tuple[str, Load]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -31,6 +32,7 @@ _DAEMONS: Final = 3
 _KILLED_WITHIN_S: Final = 3.0
 _PAGE: Final = 4096
 _FLIPPED: Final = 16
+_MOST_SAID: Final = 400
 _TUNED: Final = ("--strategy", "guided")
 
 
@@ -56,7 +58,8 @@ def damaged(folder: Path, model: Path) -> Iterator[Row]:
             (broken / file).write_bytes(data)
             with _cache_at(broken):
                 said, stderr, bad = _served(folder, model)
-            yield _row(f"{file.name} {how}", said, stderr, bad)
+            of = f"{file.parts[1]}: " if len(file.parts) > 2 else ""
+            yield _row(f"{of}{file.name} {how}", said, stderr, bad)
             shutil.rmtree(broken)
 
 
@@ -151,6 +154,12 @@ def _served(folder: Path, model: Path, within: Sequence[str] = ()) -> tuple[str,
 
 
 def _row(fault: str, client: str, stderr: str, bad: int) -> Row:
-    traceback = "Traceback" in stderr
-    lines = [line for line in stderr.splitlines() if not line.startswith("starting")]
-    return fault_row(fault, client, "; ".join(lines)[-300:], bad, kept=not traceback)
+    lines = [line for line in stderr.splitlines() if not line.startswith("starting") and "are shared" not in line]
+    return fault_row(fault, tidied(client), tidied("; ".join(lines)[-_MOST_SAID:]), bad, kept="Traceback" not in stderr)
+
+
+def tidied(text: str) -> str:
+    """Without the time, the folders of this run, and digests."""
+    for pattern in (r"\d{4}-\d\d-\d\d [\d:,]+ ", r"\S*/(?=shisha-rt/)", r"[0-9a-f]{64}"):
+        text = re.sub(pattern, "", text)
+    return text

@@ -42,18 +42,18 @@ def main(arguments: list[str]) -> int:
     for number in range(first, first + count):
         os.pwrite(fd, number.to_bytes(8, "little"), 0)
         data = target.case(name, seed, number)
-        signal.setitimer(signal.ITIMER_PROF, target.limit_s)
         try:
-            target.take(data)
+            signal.setitimer(signal.ITIMER_PROF, target.limit_s)
+            try:
+                target.take(data)
+            finally:
+                signal.setitimer(signal.ITIMER_PROF, 0)
             found["taken"] += 1
         except Refused:
             found["refused"] += 1
         except (Exception, TooLong) as error:
-            signal.setitimer(signal.ITIMER_PROF, 0)
             found["defects"] += 1
             print(json.dumps({"number": number, "where": _where(error), "what": _what(error)}), flush=True)
-        finally:
-            signal.setitimer(signal.ITIMER_PROF, 0)
     print(json.dumps(dict(found)), flush=True)
     return 0
 

@@ -90,7 +90,7 @@ def _serve(asked: HostedModel) -> None:
         leaving.pop_all()  # it is the daemon's now
 
         def announce() -> None:
-            write_record(asked.record, DaemonRecord(asked.told, asked.number, os.getpid(), daemon.metrics_page))
+            write_daemon_record(asked.record, DaemonRecord(asked.told, asked.number, os.getpid(), daemon.metrics_page))
             outlive_parent()
             with contextlib.suppress(BrokenPipeError):  # just now it has died, and the next finds the record
                 print(json.dumps({"ready": True, "metrics": daemon.metrics_page}), flush=True)
@@ -98,7 +98,7 @@ def _serve(asked: HostedModel) -> None:
         daemon.run(announce)
 
 
-def write_record(path: Path, record: DaemonRecord) -> None:
+def write_daemon_record(path: Path, record: DaemonRecord) -> None:
     """Whole or not at all, whoever reads it meanwhile."""
     begun = path.with_suffix(".begun")
     begun.write_bytes(msgspec.json.encode(record))

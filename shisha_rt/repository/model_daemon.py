@@ -28,7 +28,7 @@ from shisha_rt.machine.machine import Machine
 from shisha_rt.process.child import Child, start_child
 from shisha_rt.repository.asking import AskingLine
 from shisha_rt.repository.entries import ModelEntry, told
-from shisha_rt.repository.hosted import DaemonRecord, HostedModel, write_record
+from shisha_rt.repository.hosted import DaemonRecord, HostedModel, write_daemon_record
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +106,9 @@ class ModelDaemon:
     def send_away(self) -> None:
         """Another takes over, and no host process is to have this one serve again."""
         assert self.line is not None
-        write_record(_record_of(self._folder, self.number), DaemonRecord(None, self.number, self.pid, self.metrics))
+        write_daemon_record(
+            _record_of(self._folder, self.number), DaemonRecord(None, self.number, self.pid, self.metrics)
+        )
         self.line.ask("send_away", lambda _: None)
 
     def _read_line(self, pipe: IO[bytes]) -> Iterator[DaemonReady]:

@@ -265,8 +265,8 @@ def test_without_a_tuner(client: Client, daemon: DaemonProcess) -> None:
 def test_who_comes_after_clients_were_sent_away_is_sent_away_too(client: Client, daemon: DaemonProcess) -> None:
     """Else a client that had just been led here would never hear that another takes over, and lose its last frame."""
     client.call("send_away")
-    late: zmq.Socket[bytes]
-    with zmq.Context.instance().socket(zmq.DEALER) as late:
+    late: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
+    with contextlib.closing(late):
         late.linger = 0
         late.connect(daemon.endpoint)
         late.send(encode_operation("server_metadata", "asked"))

@@ -59,6 +59,7 @@ _LEAD_S: Final = 0.5
 _FILL: Final = 150
 """Answers that are asked for by each of those who never read, before the time that is measured: what the daemon keeps
 for them is full early."""
+_CALM_S: Final = 0.03
 _LEFT_S: Final = 90.0
 _TIMEOUT_S: Final = 120.0
 _GROWTH_BYTES: Final = 48 << 20
@@ -199,6 +200,7 @@ def _measure(
     for crowd in crowds.values():
         crowd.ask(open=manners)
     zeromq.ask(fill={"count": _FILL})
+    _settled(daemon)
     rate = times * alone["fps"]
     progress.glance(f"{rate:.0f} frames a second")
     loop_before, http_before = cpu_time(daemon.pid), _cpu_s(watched)
@@ -347,6 +349,15 @@ def _tuned(daemon: DaemonProcess, crowd: ChildProcess) -> None:
         crowd.ask(saturate={"seconds": 2.0, "in_flight": _IN_FLIGHT})
         calm = calm + 1 if daemon.control.call("tuner_get")["tuner"]["state"] == "watching" else 0
     daemon.control.call("tuner_set", pause=True)
+
+
+def _settled(daemon: DaemonProcess) -> None:
+    """What was asked for before is answered."""
+    until_s, calm = time.monotonic() + _TUNING_S, 0
+    while calm < 5 and time.monotonic() < until_s:
+        begun_s = time.monotonic()
+        daemon.control.status()
+        calm = calm + 1 if time.monotonic() - begun_s < _CALM_S else 0
 
 
 def _beside(crowd: ChildProcess, daemon: DaemonProcess, cores: float) -> Mapping[str, Any]:

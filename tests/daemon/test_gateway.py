@@ -371,6 +371,32 @@ def test_who_sends_much_in_whole_messages_is_left_alone(front: Front) -> None:
     assert not front.counts
 
 
+def test_a_look_is_at_some_of_many_connections_and_all_have_their_turn(
+    front: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand took more of the loop than all frames, 7 ms for every look."""
+    looked: list[int] = []
+    tcp_info = connections._tcp_info
+
+    def counted(end: socket.socket) -> tuple[int, int | None]:
+        looked.append(end.fileno())
+        return tcp_info(end)
+
+    monkeypatch.setattr(connections, "_tcp_info", counted)
+    count = 2 * connections.LOOKED_AT + 20
+    with contextlib.ExitStack() as opened:
+        for _ in range(count):
+            opened.enter_context(plain_connection(front.gateway.endpoint))
+        front.until(lambda: len(set(looked)) == count)
+        now_s = time.monotonic() + 1
+        looked.clear()
+        front.gateway.connections.look(now_s)
+        assert 0 < len(looked) <= connections.LOOKED_AT
+        for number in range(1, 4):
+            front.gateway.connections.look(now_s + number)
+        assert len(set(looked)) == count
+
+
 def test_connections_that_end_leave_no_descriptor(front: Front) -> None:
     ask(front.client(), "stays")
     for number in range(5):

@@ -5,6 +5,8 @@ how many whole messages wait). Nothing of it is to be seen at the socket, so wha
 connection is compared with when a message was last read from it: a client that has sent more since than it may have
 waiting is cut off. What it has sent by then is at most that much and what comes between two looks.
 
+Of many connections a look is at some, and all have their turn: else a thousand take more of the loop than all frames.
+
 Only TCP counts what was received. On an ipc endpoint, which only this user's own programs reach, nothing is watched.
 Nor is it where the kernel does not tell what it counts (old ones, sandboxes, emulators): then only the size of each
 part of a message is limited, not their number, which is said once.
@@ -36,6 +38,8 @@ log = logging.getLogger(__name__)
 
 LOOK_EVERY_S: Final = 0.02
 IDLE_LOOK_EVERY_S: Final = 0.1
+LOOKED_AT: Final = 128
+"""Connections in one look."""
 _HEARTBEATS_BYTES_PER_S: Final = 1024
 """Of ZeroMQ's own, which are received and are no messages."""
 _LAST_ANSWERS_S: Final = 0.2
@@ -92,6 +96,7 @@ class Connections:
         self._cut_off = cut_off
         self._broken_off = broken_off
         self._by_fd: dict[int, Connection] = {}
+        self._to_look_at: list[int] = []  # those whose turn is still to come, the next one last
         self._leaving: dict[Connection, float] = {}  # since when they have had nothing to wait for
         self._number = 0
         self._said = False
@@ -186,8 +191,13 @@ class Connections:
         if now_s < self._look_s:
             return
         self._take_events(now_s)
-        busy = False
-        for fd, connection in list(self._by_fd.items()):
+        self._to_look_at = self._to_look_at or list(self._by_fd)
+        now, self._to_look_at = self._to_look_at[-LOOKED_AT:], self._to_look_at[:-LOOKED_AT]
+        busy = bool(self._to_look_at)
+        for fd in now:
+            connection = self._by_fd.get(fd)
+            if connection is None:
+                continue
             state, received_bytes = _tcp_info(connection.end)
             if state != _ESTABLISHED and connection not in self._leaving:  # nothing comes any more, and libzmq knows
                 self._forget(fd)

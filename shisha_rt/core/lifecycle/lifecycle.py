@@ -78,7 +78,7 @@ class Lifecycle:
         calm = self._calm and kind in _OF_FRAMES
         if self.frames.deadlines.are_due(now_s):
             self.frames.expire(now_s)
-        if not calm:
+        if not calm and kind is not ev.WorkerGone:  # who has died is not killed first, which would excuse the death
             self.places.tick(now_s)
             self.epochs.tick(now_s)
         self._apply[kind](event, now_s)

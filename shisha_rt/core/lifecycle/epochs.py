@@ -133,7 +133,7 @@ class Epochs:
         elif waiting >= self._policy.waiting_plans:
             self._refuse(event, f"{waiting} plans wait already")
         else:
-            self.let_go()
+            self.let_go(now)
             self.proposals.append(QueuedPlan(event, event.plan, placed, now + self._policy.prepare_s))
             if not placed:
                 self._emit(do.PlaceOperators(event.owner, event.proposal, event.plan))
@@ -283,7 +283,10 @@ class Epochs:
         self.live[number] = self.live.pop(number)
         self.beside = newest
 
-    def let_go(self) -> None:
+    def let_go(self, now: float) -> None:
+        """End the comparison. Frames of the superseded epoch have their time to end from now on."""
+        if self.beside is not None:
+            self.beside.moved_s = now
         self.beside = None
 
     def _supersede(self, epoch: Epoch, now: float) -> None:
@@ -298,7 +301,7 @@ class Epochs:
         if newest_lost and not beside_lost:
             self.lead(beside.number, now)
         if newest_lost or beside_lost:
-            self.let_go()
+            self.let_go(now)
 
     def prepare_failed(self, event: ev.StageFailed, now: float) -> None:
         worker = self._places.workers.get(event.incarnation)
@@ -400,10 +403,10 @@ class Epochs:
                 self._unload(epoch)
                 self._emit(do.EpochEnded(epoch.number, epoch.plan))
 
-    def close(self) -> None:
+    def close(self, now: float) -> None:
         """The daemon stops: settle what is still proposed."""
         self._closed = True
-        self.let_go()
+        self.let_go(now)
         if self.preparing is not None:
             self._drop("the daemon stopped", transient=True)
         while self.proposals:

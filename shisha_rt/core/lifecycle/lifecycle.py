@@ -61,7 +61,7 @@ class Lifecycle:
             ev.PlanPlaced: lambda e, now: epochs.placed(e),
             ev.PlanNotPlaced: lambda e, now: epochs.not_placed(e),
             ev.Lead: lambda e, now: epochs.lead(e.epoch, now),
-            ev.LetGo: lambda e, now: epochs.let_go(),
+            ev.LetGo: lambda e, now: epochs.let_go(now),
             ev.StagePrepared: epochs.prepared,
             ev.StageFailed: epochs.prepare_failed,
             ev.PlaceDown: lambda e, now: places.take_down(e.place),
@@ -78,10 +78,14 @@ class Lifecycle:
         calm = self._calm and kind in _OF_FRAMES
         if self.frames.deadlines.are_due(now_s):
             self.frames.expire(now_s)
-        if not calm and kind is not ev.WorkerGone:  # who has died is not killed first, which would excuse the death
+        is_death = kind is ev.WorkerGone
+        if not calm:
             self.places.tick(now_s)
-            self.epochs.tick(now_s)
+            if not is_death:
+                self.epochs.tick(now_s)
         self._apply[kind](event, now_s)
+        if is_death:  # only now: to kill who has died would excuse the frame that it died at
+            self.epochs.tick(now_s)
         if not calm:
             self._pump(now_s)
         else:
@@ -163,7 +167,7 @@ class Lifecycle:
 
     def _stop(self, event: ev.Stop, now: float) -> None:
         self.frames.stop()
-        self.epochs.close()
+        self.epochs.close(now)
         self.places.close()
 
     def _pump(self, now: float) -> None:

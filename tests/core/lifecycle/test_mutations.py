@@ -99,7 +99,7 @@ class LeadsToAnUnloadedEpoch(Epochs):
 class ComparesForEver(Epochs):
     """A comparison makes way for other plans."""
 
-    def let_go(self) -> None:
+    def let_go(self, now: float) -> None:
         pass
 
 

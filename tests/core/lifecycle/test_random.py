@@ -22,6 +22,8 @@ from tests.drawn import chunks
 SEED_COUNT: Final = 10_000
 SHORT: Final = 500
 CHUNK: Final = 500
+RARELY: Final = 3
+"""Times that a chunk meets what is rare: a superseded epoch is hurried 4 to 30 times."""
 FIRST: Final = int(os.environ.get("SHISHA_LIFECYCLE_FIRST_SEED", "0"))
 ONE: Final = os.environ.get("SHISHA_LIFECYCLE_SEED")
 
@@ -66,8 +68,8 @@ def test_random_interleavings_keep_the_promises(seeds: range) -> None:
         "PlaceBack",
         "released",
     ):
-        assert seen[what] >= 10 or len(seeds) < CHUNK, f"too few interleavings meet {what!r}: {seen}"
-    assert seen["stays where it died"] >= 10 or len(seeds) < CHUNK, f"too few frames stay where they died: {seen}"
+        assert seen[what] >= RARELY or len(seeds) < CHUNK, f"too few interleavings meet {what!r}: {seen}"
+    assert seen["stays where it died"] >= RARELY or len(seeds) < CHUNK, f"too few frames stay where they died: {seen}"
 
 
 def test_a_seed_plays_the_same_interleaving_again() -> None:

@@ -10,7 +10,6 @@ cannot be used profiles are measured for this process alone.
 from __future__ import annotations
 
 import logging
-import math
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple
@@ -124,5 +123,5 @@ class ProfileStore:
 
 
 def _is_sound(row: Sequence[object]) -> bool:
-    """Whether it may have been measured: a damaged file has whatever it has."""
-    return all(isinstance(value, int | float) and 0 <= value < math.inf for value in row)
+    """Whether it may have been measured: a damaged file has whatever it has. Infinite is what cannot be run."""
+    return all(isinstance(value, int | float) and value >= 0 for value in row)

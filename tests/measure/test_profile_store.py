@@ -72,7 +72,7 @@ def test_a_disturbed_measurement_stays_until_there_is_a_better_one(tmp_path: Pat
     assert (half.is_disturbed, calm.is_disturbed) == (True, False)
 
 
-@pytest.mark.parametrize("value", ["-1.0", "9e999", "'text'"])
+@pytest.mark.parametrize("value", ["-1.0", "'text'"])
 def test_what_cannot_have_been_measured_is_not_known(path: Path, value: str) -> None:
     with ProfileStore(path) as store:
         store.add(SETTING, {"a": PROFILE, "b": PROFILE})

@@ -93,7 +93,6 @@ class _Model:
     changes: list[Change] = field(default_factory=lambda: [Change(0.0, -np.inf, 1)])
     outages: list[tuple[float, float]] = field(default_factory=list)
     previous: int | None = None
-    loaded: bool = True
     died_s: float = 0.0
 
     @property
@@ -178,17 +177,13 @@ class _Campaign:
         ]
         self._arguments += ["--machine", str(machine_file(folder, PLACES))]
         self.host = HostProcess(folder, *self._arguments)
-        self._moved = 0
+        self.moves = 0
         self._next_event = 0
         self.asking = {name: _Asking(self.host.endpoint, name, random.Random(f"{rng.random()}")) for name in MODELS}
         acts: dict[Callable[[], None], int] = {self.pace: 5, self.replace: 8, self.undo: 2, self.reload: 1}
         if not calm:
-            acts |= {self.kill_worker: 6, self.kill_daemon: 2, self.kill_amid_load: 2, self.kill_host: 1}
+            acts |= {self.kill_worker: 6, self.kill_daemon: 2, self.kill_amid_load: 4, self.kill_host: 1}
         self._acts, self._weights = [*acts], [*acts.values()]
-
-    @property
-    def moves(self) -> int:
-        return self._moved
 
     def step(self) -> None:
         (act,) = self._rng.choices(self._acts, self._weights)
@@ -202,11 +197,10 @@ class _Campaign:
     def _count_moves(self) -> None:
         told = self.host.control.events(self._next_event, 10_000)
         self._next_event = told["next"]
-        self._moved += sum(event["kind"] in ("place_dealt", "place_taken_back") for event in told["events"])
+        self.moves += sum(event["kind"] in ("place_dealt", "place_taken_back") for event in told["events"])
 
-    def _one(self, *, loaded: bool = True) -> _Model | None:
-        able = [model for model in self.models.values() if model.loaded == loaded]
-        return self._rng.choice(able) if able else None
+    def _one(self) -> _Model:
+        return self._rng.choice([*self.models.values()])
 
     def pace(self) -> None:
         busy = self._rng.sample(MODELS, self._rng.randint(1, len(MODELS)))
@@ -215,12 +209,12 @@ class _Campaign:
         self.done["loads changed"] += 1
 
     def replace(self) -> None:
-        if model := self._one():
-            self._change(model, model.version + self._rng.randint(1, 3))
+        model = self._one()
+        self._change(model, model.version + self._rng.randint(1, 3))
 
     def undo(self) -> None:
         model = self._one()
-        if model and model.previous is not None:
+        if model.previous is not None:
             self._change(model, model.previous, undo=True)
 
     def _change(self, model: _Model, version: int, *, undo: bool = False) -> None:
@@ -246,27 +240,23 @@ class _Campaign:
 
     def reload(self) -> None:
         """Away for a moment, and back, with the version that it had."""
-        if model := self._one():
-            begun_s = time.monotonic()
-            self._ask("model_unload", model)
-            time.sleep(self._rng.uniform(0, 0.5))
-            self._ask("model_load", model)
-            model.outages.append((begun_s, time.monotonic()))
-            self.done["models unloaded and loaded"] += 1
+        model, begun_s = self._one(), time.monotonic()
+        self._ask("model_unload", model)
+        time.sleep(self._rng.uniform(0, 0.5))
+        self._ask("model_load", model)
+        model.outages.append((begun_s, time.monotonic()))
+        self.done["models unloaded and loaded"] += 1
 
     def kill_worker(self) -> None:
-        if model := self._one():
-            with (
-                Client(self.host.endpoint, model=model.name, timeout_s=_WITHIN_S) as client,
-                contextlib.suppress(ShishaError),
-            ):
-                pids = [place["pid"] for place in client.status()["places"] if place["pid"]]
-                if pids:
-                    self._kill(self._rng.choice(pids), "workers killed")
+        name = self._one().name
+        with Client(self.host.endpoint, model=name, timeout_s=_WITHIN_S) as client, contextlib.suppress(ShishaError):
+            pids = [place["pid"] for place in client.status()["places"] if place["pid"]]
+            if pids:
+                self._kill(self._rng.choice(pids), "workers killed")
 
     def kill_daemon(self) -> None:
         model = self._one()
-        if model and time.monotonic() - model.died_s > _DEATHS_APART_S:
+        if time.monotonic() - model.died_s > _DEATHS_APART_S:
             begun_s = model.died_s = time.monotonic()
             pid = self._told(model)["pid"]
             self._kill(pid, "daemons killed")
@@ -276,17 +266,17 @@ class _Campaign:
     def kill_amid_load(self) -> None:
         """Of the daemon that serves or of the one that comes, whichever it happens to be."""
         model = self._one()
-        if model and time.monotonic() - model.died_s > _DEATHS_APART_S:
+        if time.monotonic() - model.died_s > _DEATHS_APART_S:
             begun_s = model.died_s = time.monotonic()
             with ThreadPoolExecutor(1) as pool:
                 loading = pool.submit(self._change, model, model.version + 1)
                 time.sleep(self._rng.uniform(0, 1.5))
-                daemons = self.host.running("shisha_rt.repository.hosted")
-                own = [process for process in daemons if f'"{model.name}"' in " ".join(process.cmdline())]
-                if own:
-                    self._kill(self._rng.choice(own).pid, "daemons killed amid a load")
+                others = {self._told(other)["pid"] for other in self.models.values() if other is not model}
+                daemons = {process.pid for process in self.host.running("shisha_rt.repository.hosted")}
+                pid = self._rng.choice(sorted(daemons - others))
+                self._kill(pid, "daemons killed amid a load")
                 loading.result()
-            self._wait_until_served(model)
+            self._wait_until_served(model, other_than=pid)
             model.outages.append((begun_s, time.monotonic()))
 
     def kill_host(self) -> None:

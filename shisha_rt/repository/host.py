@@ -493,6 +493,10 @@ class ModelHost:
             self._tell(served, f"version {daemon.entry.version} could not be started: {reason}")
             return
         served.daemon = None
+        if served.coming is not None:
+            self._send_back(
+                served, served.coming, f"has nothing to take over from, as the daemon before ended: {reason}"
+            )
         if not served.is_unloaded and not self._stopping:
             served.failures = _MOST_FAILURES if ended.refused else served.failures
             self._put_off(served, reason, now_s)
@@ -582,10 +586,10 @@ class ModelHost:
         if served.is_unloaded:
             return
         served.is_unloaded, served.reason, served.again_at_s = True, "it is unloaded", math.inf
-        for daemon in (served.daemon, served.coming):
-            if daemon is not None:
-                daemon.terminate()
+        if served.coming is not None:
+            self._send_back(served, served.coming, "does not take over, as the model is unloaded")
         if served.daemon is not None:
+            served.daemon.terminate()
             served.leaving[served.daemon] = -math.inf
             served.daemon = None
         entry = served.entry

@@ -305,6 +305,33 @@ def test_a_daemon_that_is_killed_is_back_and_others_notice_nothing(host: HostPro
     assert_kept(other)
 
 
+@pytest.mark.parametrize("how", ["killed", "unloaded"])
+def test_a_version_whose_model_is_gone_before_it_takes_over_is_refused(
+    host: HostProcess, models: Path, how: str
+) -> None:
+    changed, before = write_times(models, 8.0, "late"), host.told("times")
+    daemons = len(host.running("shisha_rt.repository.hosted"))
+    arguments: dict[str, Any] = {"model_name": "times", "model": str(changed), "version": "late"}
+
+    def load() -> None:
+        with Client(host.endpoint, timeout_s=PATIENCE_S) as client, raised(FailedPrecondition, Error.LOAD_FAILED):
+            client.call("model_load", **arguments)
+
+    with ThreadPoolExecutor(1) as pool:
+        loading = pool.submit(load)
+        until(lambda: len(host.running("shisha_rt.repository.hosted")) > daemons, "a daemon that is to take over")
+        if how == "killed":
+            os.kill(before["pid"], signal.SIGKILL)
+        else:
+            host.control.call("model_unload", model_name="times")
+        loading.result()
+    if how == "unloaded":
+        host.control.call("model_load", model_name="times")
+    after = host.wait_for("times", lambda told: told["state"] == "READY" and told["pid"] != before["pid"], "back")
+    assert after["version"] == before["version"]
+    until(lambda: len(host.running("shisha_rt.repository.hosted")) == daemons, "the end of the other version")
+
+
 def test_a_host_process_that_is_killed_leaves_its_daemons_to_the_next(tmp_path: Path) -> None:
     models = [write_identity_model(tmp_path), write_times(tmp_path, 2.0)]
     with HostProcess(tmp_path, *models) as first:

@@ -23,6 +23,7 @@ import typer
 from benchmarks.live.copies import MODELS
 from benchmarks.report.facts import facts
 from benchmarks.report.results import Row, Spread, save_csv, show
+from benchmarks.rigs.cache_place import cache_at
 from benchmarks.rigs.child_process import child_process
 from benchmarks.rigs.steady_load import SteadyLoad
 from shisha_rt.cli.drive.child_daemon import ChildDaemon, child_daemon
@@ -35,7 +36,6 @@ _PATIENCE_S: Final = 300.0
 _AFTER_S: Final = 3.0
 _LOOK_EVERY_S: Final = 0.1
 _SOON_S: Final = 0.002
-_CACHE: Final = "XDG_CACHE_HOME"
 
 
 def first_answer(
@@ -70,15 +70,8 @@ def _round(path: Path, machine: str) -> dict[str, float]:
 
 @contextmanager
 def _empty_cache() -> Iterator[None]:
-    before = os.environ.get(_CACHE)
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ[_CACHE] = folder
-        try:
-            yield
-        finally:
-            del os.environ[_CACHE]
-            if before is not None:
-                os.environ[_CACHE] = before
+    with tempfile.TemporaryDirectory() as folder, cache_at(Path(folder)):
+        yield
 
 
 @contextmanager

@@ -21,12 +21,12 @@ from typing import Final
 import numpy as np
 
 from benchmarks.report.results import Row
+from benchmarks.rigs.cache_place import cache_at
 from benchmarks.robust.fault_row import fault_row
 from tests.serving.daemon_process import DaemonEnded, DaemonProcess, machine_file, serve_command
 from tests.serving.identity_model import frame_of
 from tests.waiting import until
 
-_CACHE: Final = "XDG_CACHE_HOME"
 _FRAMES: Final = 5
 _DAEMONS: Final = 3
 _KILLED_WITHIN_S: Final = 3.0
@@ -40,7 +40,7 @@ def damaged(folder: Path, model: Path) -> Iterator[Row]:
     """Each file of a cache truncated, and with bytes flipped."""
     folder.mkdir()
     whole, broken = folder / "whole", folder / "broken"
-    with _cache_at(whole), _daemon(folder, model) as daemon:
+    with cache_at(whole), _daemon(folder, model) as daemon:
         daemon.control.infer(frame_of(1))
         until(lambda: daemon.control.status()["tuner"]["state"] == "watching", "the end of tuning")
     files = sorted(path.relative_to(whole) for path in whole.rglob("*") if path.is_file() and path.stat().st_size)
@@ -56,7 +56,7 @@ def damaged(folder: Path, model: Path) -> Iterator[Row]:
                 for at in there[:: max(1, len(there) // _FLIPPED)]:
                     data[at] ^= 0xFF
             (broken / file).write_bytes(data)
-            with _cache_at(broken):
+            with cache_at(broken):
                 said, stderr, bad = _served(folder, model)
             of = f"{file.parts[1]}: " if len(file.parts) > 2 else ""
             yield _row(f"{of}{file.name} {how}", said, stderr, bad)
@@ -75,7 +75,7 @@ def disk_full(folder: Path, model: Path) -> Iterator[Row]:
     for pages in (2, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 56, 64):
         mount = f'mount -t tmpfs -o size={pages * _PAGE} tmpfs "$0" && exec "$@"'
         within = (unshare, "-rm", "sh", "-c", mount, str(disk))
-        with _cache_at(disk):
+        with cache_at(disk):
             said, stderr, bad = _served(folder, model, within)
         yield _row(f"a disk of {pages * _PAGE // 1024} KiB", said, stderr, bad)
 
@@ -86,7 +86,7 @@ def killed_while_compiling(folder: Path, model: Path, rounds: int) -> Iterator[R
     rng = random.Random(0)
     for number in range(rounds):
         cache = folder / f"cache{number}"
-        with _cache_at(cache):
+        with cache_at(cache):
             _start_and_kill(folder, model, rng)
             said, stderr, bad = _served(folder, model)
         unfinished = list(cache.rglob(".*unfinished*"))
@@ -119,18 +119,6 @@ def _is_held(lock: Path) -> bool:
         except BlockingIOError:
             return True
     return False
-
-
-@contextmanager
-def _cache_at(folder: Path) -> Iterator[None]:
-    before = os.environ.get(_CACHE)
-    os.environ[_CACHE] = str(folder)
-    try:
-        yield
-    finally:
-        del os.environ[_CACHE]
-        if before is not None:
-            os.environ[_CACHE] = before
 
 
 @contextmanager

@@ -48,19 +48,19 @@ def fuzz(
         counts, found = fuzzed(name, seed, first, share)
         seconds = time.monotonic() - begun_s
         print(f"{name}: {share} cases, {counts['defects']} defects", file=sys.stderr, flush=True)
-        for one in _first_of_each(found):
-            print(f"{name} {seed} {one['number']}: {one['where']}: {one['what']}", file=sys.stderr, flush=True)
+        for defect in _first_of_each(found):
+            print(f"{name} {seed} {defect['number']}: {defect['where']}: {defect['what']}", file=sys.stderr, flush=True)
             if keep is not None:
                 folder = keep / name
                 folder.mkdir(parents=True, exist_ok=True)
-                (folder / f"{seed}-{one['number']}").write_bytes(TARGETS[name].case(name, seed, one["number"]))
+                (folder / f"{seed}-{defect['number']}").write_bytes(TARGETS[name].case(name, seed, defect["number"]))
         return {
             "target": name,
             "cases": share,
             "taken": counts["taken"],
             "refused": counts["refused"],
             "defects": counts["defects"],
-            "places": len({one["where"] for one in found}),
+            "places": len({defect["where"] for defect in found}),
             "cases a second": share / seconds,
         }
 
@@ -121,4 +121,4 @@ def _run(name: str, seed: int, first: int, count: int, fd: int) -> Iterator[dict
 
 def _first_of_each(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """One defect of each place in the code."""
-    return list({one["where"]: one for one in reversed(found)}.values())
+    return list({defect["where"]: defect for defect in reversed(found)}.values())

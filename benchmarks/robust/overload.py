@@ -213,7 +213,7 @@ def _measure(
         loop = cpu_time(daemon.pid).since(loop_before)
         http_cpu_s = _cpu_s(watched) - http_before
         told = {what: crowd.hear() for what, crowd in crowds.items()}
-    clients_cpu = sum(its["cpu"] for its in told.values()) + (time.process_time() - own_s) / (_LEAD_S + seconds)
+    clients_cpu = sum(counts["cpu"] for counts in told.values()) + (time.process_time() - own_s) / (_LEAD_S + seconds)
     progress.glance("capacity beside as much CPU of others")
     closing.close()  # the clients go, all at once
     left = _left(watched, before)
@@ -246,10 +246,10 @@ class _Found:
 
     @property
     def goodput(self) -> float:
-        return sum(sum(its["per_second"]) for its in self.told.values()) / self.seconds
+        return sum(sum(counts["per_second"]) for counts in self.told.values()) / self.seconds
 
     def total(self, what: str) -> int:
-        return sum(its[what] for its in self.told.values())
+        return sum(counts[what] for counts in self.told.values())
 
     def latencies_ms(self, what: str) -> list[float]:
         return [ms for ms, count in self.told[what]["latency_ms"] for _ in range(count)]
@@ -263,7 +263,7 @@ class _Found:
     def figures(self, connections: int, manners: Mapping[str, int], rate: float) -> dict[str, object]:
         server = self.watched.daemon.control.metadata()["server"]
         queue = 2 * server["max_in_flight"]
-        by_second = np.sum([its["per_second"] for its in self.told.values()], axis=0)
+        by_second = np.sum([counts["per_second"] for counts in self.told.values()], axis=0)
         pieces = [float(piece.mean()) / self.capacity for piece in np.array_split(by_second, _PIECES) if len(piece)]
         figures: dict[str, object] = {
             "seconds": self.seconds,
@@ -278,14 +278,14 @@ class _Found:
             "goodput / capacity, least tenth": min(pieces),
             "wait that the queue allows s": queue / self.goodput if self.goodput else None,
         }
-        for what, its in self.told.items():
+        for what, counts in self.told.items():
             served_ms = self.latencies_ms(what)
             figures |= {
-                f"{what}: served": its["codes"].get("", 0),
+                f"{what}: served": counts["codes"].get("", 0),
                 f"{what}: served, p50 s": percentile(served_ms, 50) / 1e3 if served_ms else None,
                 f"{what}: served, p99 s": percentile(served_ms, 99) / 1e3 if served_ms else None,
-                **{f"{what}: refused, {code}": count for code, count in sorted(its["codes"].items()) if code},
-                **{f"{what}: cut off, {manner}": count for manner, count in sorted(its["cut_off"].items())},
+                **{f"{what}: refused, {code}": count for code, count in sorted(counts["codes"].items()) if code},
+                **{f"{what}: cut off, {manner}": count for manner, count in sorted(counts["cut_off"].items())},
             }
         polite_s, status_s = self.watched.polite_s, self.watched.status_s
         figures |= {

@@ -150,9 +150,9 @@ def campaign_rivals(
                 _daemon(Path(folder)) if name == DAEMON else _mosec(Path(folder), interpreters[MOSEC]) as side,
             ):
                 found[name].append(_killing(side, 60 * minutes, kill_every, rng))
-            save_csv("campaign_rivals", [_row(name, its) for name, its in found.items() if its], about)
+            save_csv("campaign_rivals", [_row(name, rounds) for name, rounds in found.items() if rounds], about)
     progress.done()
-    rows = [_row(name, its) for name, its in found.items()]
+    rows = [_row(name, rounds) for name, rounds in found.items()]
     show("Workers killed", rows)
     if any(row["wrong"] for row in rows[:1]):
         print("campaign_rivals: the daemon has given a wrong answer", file=sys.stderr)
@@ -236,23 +236,23 @@ def _await_another(side: _Side, before: set[int], until_s: float, found: _Round)
 
 
 def _row(name: str, rounds: list[_Round]) -> Row:
-    clients = [client for its in rounds for client in its.clients]
+    clients = [client for turn in rounds for client in turn.clients]
     codes = sum((client.codes for client in clients), Counter[int]())
     errors = {status: count for status, count in sorted(codes.items()) if status != 200}
     took_s = [seconds for client in clients for seconds in client.took_s]
-    back_s = [seconds for its in rounds for seconds in its.back_s]
+    back_s = [seconds for turn in rounds for seconds in turn.back_s]
     return {
         "server": name,
-        "seconds": sum(its.seconds for its in rounds),
+        "seconds": sum(turn.seconds for turn in rounds),
         "frames": codes[200],
-        "kills": sum(its.kills for its in rounds),
+        "kills": sum(turn.kills for turn in rounds),
         "lost": sum(client.lost for client in clients),
         "errors": ", ".join(f"{status} {count}" for status, count in errors.items()) or 0,
         "wrong": sum(client.wrong for client in clients),
-        "longest gap s": max((b - a for its in rounds for a, b in itertools.pairwise(its.answered_s)), default=None),
+        "longest gap s": max((b - a for turn in rounds for a, b in itertools.pairwise(turn.answered_s)), default=None),
         "longest request s": max(client.longest_s for client in clients),
         "p50 ms": 1e3 * percentile(took_s, 50) if took_s else None,
         "p99 ms": 1e3 * percentile(took_s, 99) if took_s else None,
         "killed worker s": statistics.median(back_s) if back_s else None,
-        "recovered": "yes" if all(its.recovered for its in rounds) else "no",
+        "recovered": "yes" if all(turn.recovered for turn in rounds) else "no",
     }

@@ -183,7 +183,7 @@ def _check_streams(lifecycle: Lifecycle) -> None:
             orders.setdefault(id(frame.stream), []).append(frame.number)
         if frame.phase is FramePhase.WAITING:
             queues.setdefault(id(frame.stream), []).append(frame.number)
-    for stream in streams.by_key.values():
+    for stream in [stream for client in streams.clients.values() for stream in client.streams.values()]:
         order, queue = orders.pop(id(stream), []), queues.pop(id(stream), [])
         assert list(stream.order) == order, f"stream {stream.key} owes {list(stream.order)}, should be {order}"
         held = [frame.number for frame in stream.waiting]

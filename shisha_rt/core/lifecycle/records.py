@@ -67,11 +67,14 @@ class Frame(Struct, eq=False):
 
 @dataclass(slots=True, eq=False)
 class ClientState:
-    """What one client has in flight, and the bytes of its frames that wait for a slot."""
+    """What one client has in flight, the bytes of its frames that wait for a slot, and its streams that are owed
+    answers.
+    """
 
     key: Hashable
     undelivered: int = 0
     waiting_bytes: int = 0
+    streams: dict[StreamKey, StreamState] = field(default_factory=dict)
 
 
 StreamKey: TypeAlias = tuple[Hashable, str | None, int]

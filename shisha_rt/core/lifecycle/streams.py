@@ -13,34 +13,31 @@ from shisha_rt.core.lifecycle.records import ClientState, Frame, StreamKey, Stre
 from shisha_rt.core.lifecycle.turns import Turns
 from shisha_rt.errors import Error
 
-IDLE_STREAMS_KEPT: Final = 10_000
+SEQUENCES_KEPT: Final = 10_000
 
 
 class Streams:
     """`turns`: the frames that wait for a slot. `undelivered`: accepted frames, of all clients. `met`: how many came
-    while others were undelivered.
+    while others were undelivered. Clients and streams are known while answers are owed to them; of others there is the
+    last sequence number, of the `SEQUENCES_KEPT` streams that had one last.
 
     Room for frames, and for the bytes of those that wait, is shared out as `fair_share` says.
     """
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self.by_key: dict[StreamKey, StreamState] = {}
         self.clients: dict[Hashable, ClientState] = {}
+        self.last_sequences: dict[StreamKey, int] = {}  # of idle streams, the longest idle one first
         self.turns = Turns()
         self.waiting_bytes = 0
         self.undelivered = self.met = 0
 
     def of(self, event: FrameArrived) -> StreamState:
-        """The frame's stream, not remembered yet if it is new."""
+        """The frame's stream, not known yet if it is new or was idle."""
+        client = self.clients.get(event.client) or ClientState(event.client)
         key = event.client, event.stream, event.priority if event.stream is None else 0
-        client = self.clients.get(event.client)
-        stream = self.by_key.get(key)
-        if stream is None:
-            return StreamState(key, client or ClientState(event.client))
-        if client is not None:  # it may have been idle, and forgotten, while this stream was remembered
-            stream.client = client
-        return stream
+        stream = client.streams.get(key)
+        return StreamState(key, client, last_sequence=self.last_sequences.get(key)) if stream is None else stream
 
     def refusal(self, event: FrameArrived, stream: StreamState) -> tuple[Error, str] | None:
         if stream.ordered and event.sequence is not None and stream.last_sequence is not None:
@@ -62,8 +59,8 @@ class Streams:
     def accept(self, frame: Frame, sequence: int | None) -> None:
         stream = frame.stream
         client = stream.client
-        self._remember(stream)
         self.clients[client.key] = client
+        client.streams[stream.key] = stream
         if sequence is not None:
             stream.last_sequence = sequence
         if stream.ordered:
@@ -86,11 +83,15 @@ class Streams:
         self.turns.remove(frame)
 
     def delivered(self, frame: Frame) -> None:
-        client = frame.stream.client
+        stream = frame.stream
+        client = stream.client
         self.undelivered -= 1
         client.undelivered -= 1
         if not client.undelivered:
             self.clients.pop(client.key, None)
+        if stream.ordered and not stream.order:
+            client.streams.pop(stream.key, None)
+            self._remember(stream)
 
     def in_order(self, frame: Frame, frames: dict[int, Frame]) -> Iterator[Frame]:
         """The frames whose answers can go out now that `frame`'s can."""
@@ -102,14 +103,13 @@ class Streams:
             yield frames[order.popleft()]
 
     def _remember(self, stream: StreamState) -> None:
-        """Keep the stream, most recently used last; forget the longest idle ones beyond a bound."""
-        self.by_key.pop(stream.key, None)
-        self.by_key[stream.key] = stream
-        if len(self.by_key) > IDLE_STREAMS_KEPT:
-            others = (kept for kept in self.by_key.values() if kept is not stream)
-            idle = next((other for other in others if not other.order and not other.waiting), None)
-            if idle is not None:
-                del self.by_key[idle.key]
+        """Where an idle stream is to go on; forgotten for those that have been idle longest, beyond a bound."""
+        if stream.last_sequence is None:
+            return
+        self.last_sequences.pop(stream.key, None)
+        self.last_sequences[stream.key] = stream.last_sequence
+        if len(self.last_sequences) > SEQUENCES_KEPT:
+            del self.last_sequences[next(iter(self.last_sequences))]
 
 
 class Deadlines:

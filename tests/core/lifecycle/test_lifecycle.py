@@ -75,14 +75,21 @@ def test_what_is_remembered_of_decided_frames_is_bounded() -> None:
     assert len(daemon.lifecycle.frames.deadlines._heap) <= 2 * 8
 
 
-def test_the_longest_idle_stream_is_forgotten_beyond_a_bound_but_no_busy_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shisha_rt.core.lifecycle.streams.IDLE_STREAMS_KEPT", 2)
+def test_of_idle_streams_only_the_last_sequences_are_kept_and_the_longest_idle_one_is_forgotten_beyond_a_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("shisha_rt.core.lifecycle.streams.SEQUENCES_KEPT", 2)
     daemon = live(ONE_STAGE, slots=4)
-    busy = daemon.send("busy")
-    for name in ("first", "second", "third"):
-        daemon.finish(daemon.send(name))
-    assert [name for _, name, _ in daemon.lifecycle.frames.streams.by_key] == ["busy", "third"]
+    streams = daemon.lifecycle.frames.streams
+    busy = daemon.send("busy", sequence=7)
+    for number, name in enumerate(("first", "second", "third")):
+        daemon.finish(daemon.send(name, sequence=number))
+    daemon.finish(daemon.send("without"))
+    assert {name: last for (_, name, _), last in streams.last_sequences.items()} == {"second": 1, "third": 2}
+    assert [name for client in streams.clients.values() for _, name, _ in client.streams] == ["busy"]
     daemon.finish(busy)
+    assert {name: last for (_, name, _), last in streams.last_sequences.items()} == {"third": 2, "busy": 7}
+    assert not streams.clients
 
 
 def test_an_engine_error_is_that_frames_answer() -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from shisha_rt.core.event_log import Draining, PlanLive, PlanRefused, Replanned, WorkerStarted
-from shisha_rt.daemon import event_log as module
 from shisha_rt.daemon.event_log import PAGE_BYTES, EventLog
 from shisha_rt.protocol.header import decode_fields, encode_answer
 
@@ -38,15 +37,19 @@ def test_polling_page_by_page_gives_every_event_once() -> None:
     assert [event["place"] for event in answer(journal, since, 100)["events"]] == ["late"]
 
 
-def test_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "KEPT", 4)
-    journal = EventLog()
-    for i in range(10):
+def test_so_many_are_kept_and_the_oldest_forgotten_a_block_at_a_time() -> None:
+    journal = EventLog(kept=500)
+    for i in range(3000):
         journal.write(Draining(in_flight=i), "test")
-    page = answer(journal, 0, 100)
-    assert [event["in_flight"] for event in page["events"]] == [6, 7, 8, 9]
-    assert [event["event"] for event in page["events"]] == [6, 7, 8, 9]
-    assert page["next"] == 10
+    seen, since = [], 0
+    while (page := answer(journal, since, limit=100))["events"]:
+        seen += [(event["event"], event["in_flight"]) for event in page["events"]]
+        since = page["next"]
+    assert since == 3000
+    assert seen == [(i, i) for i in range(3000 - len(seen), 3000)]
+    assert 500 <= len(seen) < 1500
+    for number in range(2490, 3000, 17):  # on either side of where blocks end, and among the latest
+        assert answer(journal, number, limit=2)["events"][0]["event"] == number
 
 
 def test_an_answer_is_short_however_much_is_asked_for() -> None:

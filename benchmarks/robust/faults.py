@@ -52,6 +52,8 @@ _WITHIN_S: Final = 60.0
 _RESTART_S: Final = 1.0
 _PATIENCE_S: Final = 5.0
 """Of a daemon with a frame that is computed, see `daemon/fleet/watch.py`."""
+_LEAST_PATIENCE_S: Final = 0.3
+_HANGS: Final = "a frame that hangs"
 _AROUND: Final = 100
 """Answers of the honest client before and after the fault."""
 _TIMED: Final = 15
@@ -74,7 +76,7 @@ class _Poison:
 def _poisons() -> Iterator[_Poison]:
     if platform.machine() == "x86_64":  # others do not trap
         yield _Poison("a frame that kills its worker each time", DEATH, 1, "worker_died")
-    yield _Poison("a frame that hangs", TURNS, 1e15, "worker_died", _PATIENCE_S + _RESTART_S)
+    yield _Poison(_HANGS, TURNS, 1e15, "worker_died", _PATIENCE_S + _RESTART_S)
     yield _Poison("a frame on which the engine raises", INDEX, 9, "task_failed")
     yield _Poison("a frame that allocates 8 GB at once", FLOATS, 2e9, "task_failed")
     yield _Poison("a frame that allocates 4 EB at once", FLOATS, 1e18, "task_failed")
@@ -121,6 +123,9 @@ def _of_frames(folder: Path, path: Path) -> Iterator[Row]:
     options = ("--machine", machine_file(folder, PLACES), "--max-worker-bytes", 1024 * _MIB)
     with DaemonProcess(folder, path, *options) as daemon:
         yield from _poisoned(daemon, _poisons())
+    named = f"{_HANGS}, with --hang-s {_LEAST_PATIENCE_S:g}"
+    with DaemonProcess(folder, path, *options, "--hang-s", _LEAST_PATIENCE_S) as daemon:
+        yield from _poisoned(daemon, [_Poison(named, TURNS, 1e15, "worker_died")])
 
 
 def _of_memory(folder: Path, path: Path) -> Iterator[Row]:

@@ -34,6 +34,7 @@ from shisha_rt.daemon.children.shadow_link import ShadowLink
 from shisha_rt.daemon.children.tracer import Tracer
 from shisha_rt.daemon.fleet.far_places import FarPlaces
 from shisha_rt.daemon.fleet.supervisor import LOOK_EVERY_S, Supervisor
+from shisha_rt.daemon.fleet.watch import DEFAULT_LIMITS, HangLimits
 from shisha_rt.daemon.front.access_control import AccessControl
 from shisha_rt.daemon.front.addresses import Addresses
 from shisha_rt.daemon.front.gateway import Arrived, Gateway
@@ -95,9 +96,10 @@ class Daemon:
     """One model on one machine. `run` serves until `stop` is called (SIGTERM and SIGINT call it).
 
     Raises `BadInput` where modelled timing lacks what it paces by. `output_bytes`: the room of each output whose shape
-    depends on the data. `max_worker_bytes`: see `messages.worker.WorkerConfig`. `manager`: who is told how it goes. The
-    daemon's from now on: `joined`, the cluster with the places of other hosts; `share`, the part of this host that its
-    places have (default: the cores of its machine, and no leases); `preparer`, which still plans ahead.
+    depends on the data. `max_worker_bytes`: see `messages.worker.WorkerConfig`. `patience`: when a worker counts as
+    hung. `manager`: who is told how it goes. The daemon's from now on: `joined`, the cluster with the places of other
+    hosts; `share`, the part of this host that its places have (default: the cores of its machine, and no leases);
+    `preparer`, which still plans ahead.
     """
 
     def __init__(
@@ -106,6 +108,7 @@ class Daemon:
         addresses: Addresses,
         output_bytes: int = OUTPUT_BYTES,
         max_worker_bytes: int | None = None,
+        patience: HangLimits = DEFAULT_LIMITS,
         manager: ServiceManager | None = None,
         joined: Joined | None = None,
         share: HostShare | None = None,
@@ -142,7 +145,7 @@ class Daemon:
             limited = [memory.name for memory in memories if memory.bandwidth_bytes_per_s is not None]
             budgets = self._own(Budgets(limited))
             self._far = self._own(FarPlaces(joined, self._poller))
-            supervisor = Supervisor(ready, arena, budgets, self._poller, self._far, max_worker_bytes)
+            supervisor = Supervisor(ready, arena, budgets, self._poller, self._far, max_worker_bytes, patience)
             self._closing.callback(supervisor.end_all)
             plan_writer = self._own(PlanWriter(None if planning.fresh else plans_file(), ready.compiled.key))
             known = None if planning.strategy == "seed" else prepared.told_first

@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from shisha_rt.checked import convert, shown
+from shisha_rt.daemon.fleet.watch import DEFAULT_LIMITS
 from shisha_rt.endpoint import default_endpoint
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.machine.precision import PERMITTED
@@ -40,6 +41,8 @@ STRATEGIES: Final = (*LIVE, "seed", *SCHEMES)
 MOST_DELAY_US: Final = 1_000_000
 LEAST_WORKER_BYTES: Final = 1 << 20
 MOST_WORKER_BYTES: Final = 1 << 50
+LEAST_HANG_S: Final = 0.1
+MOST_HANG_S: Final = 86400.0
 
 _Size: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_SIZE)]
 
@@ -180,6 +183,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         int | None,
         _key("What frames may make a worker take beyond its stages: half of the host's memory.", "N", group=HOST),
     ] = None
+    hang_s: Annotated[
+        float, _key("A frame that runs for so long, and 20 times as long as usual, hangs: 5.", "S", group=HOST)
+    ] = DEFAULT_LIMITS.frame_s
     plan: Annotated[
         str | None,
         _key(
@@ -343,6 +349,10 @@ def check_built(settings: Settings, source: str) -> None:
             f"{source}: max_worker_bytes = {shown(most_bytes)}: expected {LEAST_WORKER_BYTES} to {MOST_WORKER_BYTES}",
             Error.WRONG_VALUE,
         )
+
+    if not LEAST_HANG_S <= settings.hang_s <= MOST_HANG_S:
+        expected = f"{LEAST_HANG_S:g} to {MOST_HANG_S:g}"
+        raise BadInput(f"{source}: hang_s = {shown(settings.hang_s)}: expected {expected}", Error.WRONG_VALUE)
 
 
 def _check_scheme(settings: Settings, source: str) -> None:

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from shisha_rt.daemon.fleet.watch import HangLimits
 from shisha_rt.daemon.front.addresses import addresses_of
 from shisha_rt.process.child import expect_children
 
@@ -69,6 +70,7 @@ def start_daemon(
             addresses,
             settings.max_output_bytes,
             settings.max_worker_bytes,
+            HangLimits(frame_s=settings.hang_s),
             manager,
             joined,
             share,

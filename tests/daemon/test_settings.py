@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,8 @@ def test_a_missing_file_and_one_that_is_no_text(tmp_path: Path) -> None:
         (Settings("m", engine="tvm"), 'engine = "tvm"'),
         (Settings("m", objective="power"), 'objective = "power"'),
         (Settings("m", max_worker_bytes=1000), "max_worker_bytes = 1000"),
+        (Settings("m", hang_s=0.0), "hang_s = 0"),
+        (Settings("m", hang_s=math.nan), "hang_s = "),
         (
             Settings("m", strategy="opseq", objective="throughput"),
             'objective = "throughput": strategy opseq knows',

@@ -18,7 +18,7 @@ from tests.machine.host.control_group import memory_group
 from tests.serving.daemon_process import DaemonProcess, machine_file
 from tests.serving.identity_model import LAYERS
 from tests.serving.load import PAUSE_S, Load, assert_kept
-from tests.serving.poison_model import DEATH, FLOATS, INDEX, NAME, poison, write_poison_model
+from tests.serving.poison_model import DEATH, FLOATS, INDEX, NAME, TURNS, poison, write_poison_model
 from tests.waiting import PATIENCE_S, until
 from tests.wording import raised, says
 
@@ -116,6 +116,21 @@ def test_a_frame_that_ends_its_worker_each_time_is_told_how(daemon: DaemonProces
     assert restarts(daemon) == before + 2
     assert "SIGFPE" in said_last(daemon)
     assert load.codes.total() == 0
+
+
+def test_a_frame_that_never_ends_hangs_after_what_the_daemon_is_told(tmp_path: Path) -> None:
+    options = ("--machine", machine_file(tmp_path, PLACES), "--hang-s", 0.3)
+    with DaemonProcess(tmp_path, write_poison_model(tmp_path), *options) as daemon:
+        daemon.wait_for_workers()
+        assert daemon.control.set_plan(copies())["outcome"] == "live"
+        with (
+            Load(daemon.endpoint, model_name=NAME, pause_s=PAUSE_S) as load,
+            Client(daemon.endpoint, timeout_s=PATIENCE_S) as client,
+        ):
+            with raised(Internal, Error.WORKER_DIED, "the limit is 0.3 s"):
+                client.infer(poison(TURNS, 1e15))
+            load.wait_for_answers(50)
+        assert_kept(load)
 
 
 @pytest.mark.long

@@ -24,7 +24,7 @@ import msgspec
 from shisha_rt.core.lifecycle.events import WorkerGone, WorkerHung
 from shisha_rt.daemon.fleet.far_places import FarPlaces
 from shisha_rt.daemon.fleet.link import WorkerLink
-from shisha_rt.daemon.fleet.watch import HangLimits, Watch
+from shisha_rt.daemon.fleet.watch import DEFAULT_LIMITS, HangLimits, Watch
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.machine.host.memory import frames_memory_bytes, kernel_kills
 from shisha_rt.machine.machine import Place
@@ -71,11 +71,12 @@ class Supervisor:
         poller: Poller,
         far: FarPlaces,
         max_worker_bytes: int | None = None,
+        patience: HangLimits = DEFAULT_LIMITS,
     ) -> None:
         self.link = WorkerLink(poller)
         self.far = far
-        self.patience = HangLimits()
-        self.far_patience = replace(self.patience, start_s=_FAR_START_S)
+        self.patience = patience
+        self.far_patience = replace(patience, start_s=_FAR_START_S)
         self.processes: dict[int, Process] = {}
         self._ready = ready
         self._arena = arena

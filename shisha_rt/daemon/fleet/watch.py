@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from shisha_rt.process.board import Sign
 
@@ -26,6 +27,9 @@ class HangLimits:
     start_s: float = 5.0
     idle_s: float = 5.0
     expected_factor: float = 20.0
+
+
+DEFAULT_LIMITS: Final = HangLimits()
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from benchmarks.rigs.child_process import say
 from benchmarks.rigs.daemon_process import Orders, slot_count
 from shisha_rt.core.tuning.cores import CoreEvent, Cores, Outward
 from shisha_rt.core.tuning.events import PartTaken
-from shisha_rt.core.tuning.window import Window
+from shisha_rt.core.tuning.measuring import Window
 from shisha_rt.daemon.front.addresses import Addresses
 from shisha_rt.daemon.prepare import planned
 from shisha_rt.daemon.prepared import Planning

@@ -16,8 +16,7 @@ from shisha_rt.daemon.children.plan_writer import PlanWriter
 from shisha_rt.errors import Error, Failure
 from shisha_rt.machine.machine import Machine, Memory, Place
 from shisha_rt.measure import database, plan_store
-from shisha_rt.plan.measure import measure_window
-from shisha_rt.plan.measurement import Measurement
+from shisha_rt.plan.measurement import Measurement, measure_window
 from shisha_rt.plan.plan import Plan
 from tests.wording import raised, says
 

@@ -18,25 +18,30 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from shisha_rt.core.lifecycle import events as ev
 from shisha_rt.core.lifecycle import instructions as do
-from shisha_rt.core.lifecycle.crashes import Crashes
 from shisha_rt.core.lifecycle.instructions import Ending
 from shisha_rt.core.lifecycle.places import Places
 from shisha_rt.core.lifecycle.policy import Policy
 from shisha_rt.core.lifecycle.records import Epoch, QueuedPlan, WorkerState
 from shisha_rt.core.lifecycle.tables import EPOCH, EpochPhase, Transition, step
-from shisha_rt.plan.plan import Plan
+from shisha_rt.model.spans import Span
+from shisha_rt.model.split import Split
+from shisha_rt.plan.engine import StageEngine
+from shisha_rt.plan.plan import Plan, Stage, Team, team_name
 from shisha_rt.plan.verify import PlanRules
 
 TensorT = TypeVar("TensorT")
 
 _FAULTS_TOLD: Final = 5
 _PARTS_OF_PATIENCE: Final = 20.0
+
+_Content: TypeAlias = tuple[tuple[Span, ...], Team, tuple[str, ...], Split | None, StageEngine]
+"""Identity of a stage for the worker that builds it: two stages with equal keys are built alike."""
 
 
 class Epochs:
@@ -66,7 +71,7 @@ class Epochs:
         self._replan_at_s = 0.0
         self._loading = _Loading(places.workers)
         self._of_plan: tuple[Plan | None, frozenset[str], frozenset[str]] = None, frozenset(), frozenset()
-        self._crashes = Crashes(policy.crashes_per_stage)
+        self._crashes = _Crashes(policy.crashes_per_stage)
         self._closed = False
 
     @property
@@ -474,6 +479,44 @@ class _Loading:
             )
             self._by_s, self._fewer = min(untils, default=math.inf), False
         return [self._by_s] if self._by_s < math.inf else []
+
+
+class _Crashes:
+    """Stages that have ended the workers which prepared them, and did nothing else: with `most` deaths a stage is not
+    prepared any more.
+
+    Crashes are counted for a stage's content, whatever plan the stage comes in, and forgotten once it is prepared.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._times: Counter[_Content] = Counter()
+
+    def note(self, stage: Stage, place: str) -> None:
+        """Count a crash of the worker on `place` while it prepared `stage`."""
+        self._times.update(_contents(stage, place))
+
+    def forget(self, stage: Stage, place: str) -> None:
+        """Clear the record of `stage` on `place`: the stage has been prepared there."""
+        for content in _contents(stage, place):
+            self._times.pop(content, None)
+
+    def faults(self, plan: Plan) -> dict[int, str]:
+        """The stages of `plan` that are not to be prepared, and what is to be said of each."""
+        return {
+            index: f"stage {index} on {team_name(team)} has ended its worker {times} times in its preparation"
+            for index, stage in enumerate(plan.stages)
+            for team in stage.teams
+            if (times := self._times[_content(stage, team)]) >= self._most
+        }
+
+
+def _contents(stage: Stage, place: str) -> list[_Content]:
+    return [_content(stage, team) for team in stage.teams if team[0] == place]
+
+
+def _content(stage: Stage, team: Team) -> _Content:
+    return stage.work, team, stage.placement, stage.split, stage.engine
 
 
 def _told(faults: list[str]) -> str:

@@ -27,7 +27,6 @@ from shisha_rt.core.tuning import placer_messages as pm
 from shisha_rt.core.tuning.device_ratios import DeviceRatios
 from shisha_rt.core.tuning.greedy_placement import GreedyPlacement
 from shisha_rt.core.tuning.instructions import CountSolve, Decision, TellPlacer, TuningOutbox
-from shisha_rt.core.tuning.placer_queue import DEATHS, PlacerQueue
 from shisha_rt.core.tuning.state import Searching, Serving
 from shisha_rt.plan.form import brief
 from shisha_rt.plan.plan import Plan
@@ -40,6 +39,9 @@ _WORTH: Final = 0.98
 
 _REST_S: Final = 5.0
 """Between two changes of placement: on a busy host what devices take goes up and down with what else runs there."""
+
+_DEATHS: Final = 2
+"""Of the placer over one request, before that is given up: one may have been an accident."""
 
 _REMEMBERED: Final = 32
 """Placed plans whose predictions are kept; far fewer are ever on their way to being live."""
@@ -54,11 +56,12 @@ class Predicted:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Asked:
     """A plan that is with the placer.
 
-    `place`: the proposal it belongs to; None: the live plan of epoch `under`, placed anew.
+    `place`: the proposal it belongs to; None: the live plan of epoch `under`, placed anew. `deaths`: of placers that
+    were at work on it.
     """
 
     plan: Plan
@@ -66,6 +69,7 @@ class _Asked:
     reason: str
     place: PlaceOperators | None
     under: int | None = None
+    deaths: int = 0
 
 
 class Placing:
@@ -82,7 +86,7 @@ class Placing:
         self._at_once = at_once
         self._ratios = DeviceRatios()
         self._version = 0  # of the ratios
-        self._asked = PlacerQueue[_Asked]()
+        self._asked: dict[int, _Asked] = {}  # the placer works in this order
         self._predictions: dict[tuple[object, ...], Predicted] = {}
         self._taken_s: defaultdict[int, deque[tuple[float, ...]]] = defaultdict(lambda: deque(maxlen=FRAMES))
         self._replacing: int | None = None
@@ -118,7 +122,7 @@ class Placing:
 
     def _ask(self, asked: _Asked) -> int:
         request = self._outbox.next_number()
-        self._asked.add(request, asked)
+        self._asked[request] = asked
         self._send_solve(request, asked.plan)
         return request
 
@@ -128,8 +132,8 @@ class Placing:
 
     def _placer_said(self, said: ev.PlacerSaid) -> None:
         message = said.message
-        asked = self._asked.answered(message.request)
-        if asked is None:
+        asked = self._asked.pop(message.request, None)
+        if asked is None or not self._is_wanted(asked):
             return
         match message:
             case pm.NotSolved(reason=reason):
@@ -144,11 +148,22 @@ class Placing:
     def _placer_died(self, died: ev.PlacerDied) -> None:
         """Ask the new placer process what has no answer yet, but for a request that several processes died of."""
         self._outbox.write(event_log.PlacerEnded(reason=died.reason))
-        poison = self._asked.died()
-        if poison is not None:
-            self._not_solved(poison, f"the placer has died of it {DEATHS} times: {died.reason}")
-        for request, asked in self._asked:
+        first = next(iter(self._asked), None)
+        self._asked = {request: asked for request, asked in self._asked.items() if self._is_wanted(asked)}
+        if first is not None and first in self._asked:
+            self._asked[first].deaths += 1
+            if self._asked[first].deaths >= _DEATHS:
+                reason = f"the placer has died of it {_DEATHS} times: {died.reason}"
+                self._not_solved(self._asked.pop(first), reason)
+        for request, asked in self._asked.items():
             self._send_solve(request, asked.plan)
+
+    def _is_wanted(self, asked: _Asked) -> bool:
+        """Whether the proposal that it belongs to has not ended: it may not have been placed in time."""
+        place = asked.place
+        return place is None or any(
+            (proposed.owner, proposed.proposal) == (place.owner, place.proposal) for proposed in self._serving.proposals
+        )
 
     def _not_solved(self, asked: _Asked, reason: str) -> None:
         if asked.place is not None:
@@ -189,9 +204,6 @@ class Placing:
             known = self._predictions.get(_key(end.plan))
             self.known = None if known is None else (end.epoch, known)
             self._taken_s.clear()
-        for request, place in self.asked.items():
-            if place is not None and (place.owner, place.proposal) == (end.owner, end.proposal):
-                self._asked.withdraw(request)  # it was not placed in time
         if end.owner is Owner.PLACER and end.proposal == self._replacing:
             self._replacing = None
 
@@ -304,7 +316,7 @@ class Placing:
     @property
     def asked(self) -> Mapping[int, PlaceOperators | None]:
         """What the placer has not answered yet, and for whose proposal; None: for the live plan, placed anew."""
-        return {request: asked.place for request, asked in self._asked}
+        return {request: asked.place for request, asked in self._asked.items() if self._is_wanted(asked)}
 
     @property
     def replacing(self) -> int | None:

@@ -28,9 +28,8 @@ from shisha_rt.core.tuning import tuner_messages as tm
 from shisha_rt.core.tuning.best import BestPlan
 from shisha_rt.core.tuning.choice import Choice
 from shisha_rt.core.tuning.contest import WORTH_SEARCHING, Contests
-from shisha_rt.core.tuning.drift import Baseline
 from shisha_rt.core.tuning.instructions import CountTrial, Decision, Keep, TellTuner, TuningOutbox
-from shisha_rt.core.tuning.measuring import Measuring
+from shisha_rt.core.tuning.measuring import Baseline, Measuring
 from shisha_rt.core.tuning.objective_switching import ObjectiveSwitching
 from shisha_rt.core.tuning.profiler_messages import EnginesCompared, ModelProfiled
 from shisha_rt.core.tuning.run import SearchOptions, SearchRun, beginning, never_ran, walk_order

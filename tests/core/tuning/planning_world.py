@@ -24,15 +24,16 @@ from shisha_rt.core.lifecycle import instructions as do
 from shisha_rt.core.lifecycle.lifecycle import Lifecycle
 from shisha_rt.core.lifecycle.tables import UnknownTransition
 from shisha_rt.core.tuning import events as ev
+from shisha_rt.core.tuning import measuring
 from shisha_rt.core.tuning import placing as placing_module
 from shisha_rt.core.tuning import tuning as tuning_module
-from shisha_rt.core.tuning import window as window_module
 from shisha_rt.core.tuning.best import BestPlan, BestPlans, key_of
 from shisha_rt.core.tuning.choice import Basis, Choice
 from shisha_rt.core.tuning.cores import CoreEvent, Cores, Outward
 from shisha_rt.core.tuning.greedy_placement import GreedyPlacement
 from shisha_rt.core.tuning.instructions import TellPlacer, TellTuner
 from shisha_rt.core.tuning.invariants import check_cores
+from shisha_rt.core.tuning.measuring import Window
 from shisha_rt.core.tuning.placing import Placing
 from shisha_rt.core.tuning.profiler_messages import ModelProfiled, NotProfiled
 from shisha_rt.core.tuning.run import SearchOptions, SearchRun
@@ -40,11 +41,9 @@ from shisha_rt.core.tuning.state import WAITING, Profiles, State
 from shisha_rt.core.tuning.telling import description
 from shisha_rt.core.tuning.tuner_messages import StoredCosts
 from shisha_rt.core.tuning.tuning import Tuning
-from shisha_rt.core.tuning.window import Window
 from shisha_rt.machine.machine import Machine, Memory, Place
 from shisha_rt.plan.form import brief
-from shisha_rt.plan.measure import MIN_FRAMES
-from shisha_rt.plan.measurement import Measurement
+from shisha_rt.plan.measurement import MIN_FRAMES, Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import PlanRules
 from tests.core.lifecycle.random_plans import LAYERS, plain_plan
@@ -484,7 +483,7 @@ def run(seed: int, broken: type | None = None, *, validate: bool = True) -> Worl
     parts = {part.__name__: broken for part in (SearchRun, Window) if broken is not None and issubclass(broken, part)}
     small: dict[str, Any] = {"FRAMES": MIN_FRAMES, "KEPT_FRAMES": 2 * MIN_FRAMES, "MAX_FRAMES": 2 * MIN_FRAMES}
     with ExitStack() as patched:
-        patched.enter_context(mock.patch.multiple(window_module, **small))
+        patched.enter_context(mock.patch.multiple(measuring, **small))
         patched.enter_context(mock.patch.object(placing_module, "FRAMES", 2))
         for name, part in parts.items():
             patched.enter_context(mock.patch.object(tuning_module, name, part))

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from shisha_rt.core.tuning.drift import leaving_stage
+from shisha_rt.core.tuning.measuring import leaving_stage
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import rate_of, stage_seconds

@@ -7,8 +7,8 @@ from typing import Final
 from shisha_rt.core.lifecycle import events as le
 from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning import tuner_messages as tm
+from shisha_rt.core.tuning.measuring import FRAMES
 from shisha_rt.core.tuning.state import Profiles, State
-from shisha_rt.core.tuning.window import FRAMES
 from shisha_rt.plan.form import brief
 from tests.core.lifecycle.random_plans import plain_plan
 from tests.core.tuning.planning_world import World

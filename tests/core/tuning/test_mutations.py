@@ -89,7 +89,7 @@ class LosesThePlacersRefusal(Placing):
 
     def handle(self, event: ev.PlacingEvent, now_s: float) -> list[Decision]:
         if isinstance(event, ev.PlacerSaid) and isinstance(event.message, pm.NotSolved):
-            self._asked.answered(event.message.request)
+            self._asked.pop(event.message.request, None)
             return []
         return super().handle(event, now_s)
 

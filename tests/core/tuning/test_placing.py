@@ -80,6 +80,12 @@ class World:
         self._proposals = 0
 
     def post(self, event: ev.PlacingEvent) -> None:
+        if isinstance(event, Settled):
+            self.proposals = tuple(
+                proposed
+                for proposed in self.proposals
+                if (proposed.owner, proposed.proposal) != (event.owner, event.proposal)
+            )
         for decision in self.placing.handle(event, self.now_s):
             match decision:
                 case TellPlacer():
@@ -97,6 +103,7 @@ class World:
 
     def place(self, plan: Plan = PLAN, owner: Owner = Owner.TUNER) -> None:
         self._proposals += 1
+        self.proposals = (*self.proposals, PlanProposed(owner, self._proposals, plan))
         self.post(PlaceOperators(owner, self._proposals, plan))
 
     @property

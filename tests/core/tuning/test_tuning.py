@@ -9,10 +9,9 @@ from shisha_rt.core.lifecycle import instructions as do
 from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning import tuner_messages as tm
 from shisha_rt.core.tuning.best import BestPlan, key_of
-from shisha_rt.core.tuning.drift import WINDOWS_TO_LEAVE, leaving_stage
+from shisha_rt.core.tuning.measuring import FRAMES, MAX_FRAMES, WINDOWS_TO_LEAVE, leaving_stage
 from shisha_rt.core.tuning.state import ATTEMPTS, WAITING, State
 from shisha_rt.core.tuning.tuning import DISTURBANCE_S, QUIET_S
-from shisha_rt.core.tuning.window import FRAMES, MAX_FRAMES
 from shisha_rt.plan.form import brief, unfolded
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan

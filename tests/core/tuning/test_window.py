@@ -9,11 +9,19 @@ from typing import Any
 
 import pytest
 
-from shisha_rt.core.tuning import window as window_module
-from shisha_rt.core.tuning.drift import WINDOWS_TO_LEAVE, Baseline
-from shisha_rt.core.tuning.window import FRAMES, KEPT_FRAMES, LEAST_PERIODS, MAX_FRAMES, MAX_S, WIDE_BAND, Window
-from shisha_rt.plan.measure import StageFrames, measure_window
-from shisha_rt.plan.measurement import Measurement
+from shisha_rt.core.tuning import measuring
+from shisha_rt.core.tuning.measuring import (
+    FRAMES,
+    KEPT_FRAMES,
+    LEAST_PERIODS,
+    MAX_FRAMES,
+    MAX_S,
+    WIDE_BAND,
+    WINDOWS_TO_LEAVE,
+    Baseline,
+    Window,
+)
+from shisha_rt.plan.measurement import Measurement, StageFrames, measure_window
 from shisha_rt.plan.plan import Plan
 
 EPOCH = 7
@@ -62,7 +70,7 @@ def test_many_stages_are_measured_once_for_so_many_frames_of_all(monkeypatch: py
         measured.append(min(len(seconds) for _, seconds in windows))
         return measure_window(plan, windows, **rest)
 
-    monkeypatch.setattr(window_module, "measure_window", counting)
+    monkeypatch.setattr(measuring, "measure_window", counting)
     window = opened(64, 0, 0.0)
     for _ in range(3 * FRAMES):
         for stage in range(64):

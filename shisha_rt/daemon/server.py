@@ -28,7 +28,6 @@ from shisha_rt.core.tuning.profiler_messages import ModelProfiled
 from shisha_rt.core.tuning.recalibration import Recalibration
 from shisha_rt.core.tuning.state import Profiles
 from shisha_rt.daemon.children.children import Children
-from shisha_rt.daemon.children.plan_writer import PlanWriter
 from shisha_rt.daemon.children.preparer_link import PreparerLink
 from shisha_rt.daemon.children.shadow_link import ShadowLink
 from shisha_rt.daemon.children.tracer import Tracer
@@ -147,9 +146,9 @@ class Daemon:
             self._far = self._own(FarPlaces(joined, self._poller))
             supervisor = Supervisor(ready, arena, budgets, self._poller, self._far, max_worker_bytes, patience)
             self._closing.callback(supervisor.end_all)
-            plan_writer = self._own(PlanWriter(None if planning.fresh else plans_file(), ready.compiled.key))
+            plans = None if planning.fresh else plans_file()
             known = None if planning.strategy == "seed" else prepared.told_first
-            self._children = self._own(Children(self._poller, ready, plan_writer, planning.solver, known))
+            self._children = self._own(Children(self._poller, ready, plans, planning.solver, known))
             instance = uuid.uuid4().hex
             self._sharing = self._own(Sharing(self.gateway.endpoint, instance, regions, self._poller))
             endpoint, count = self.gateway.endpoint, metrics.counter

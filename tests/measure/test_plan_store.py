@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from shisha_rt.core.tuning.best import BestPlan, BestPlans, key_of
-from shisha_rt.daemon.children.plan_writer import PlanWriter
+from shisha_rt.daemon.children.children import PlanWriter
 from shisha_rt.errors import Error, Failure
 from shisha_rt.machine.machine import Machine, Memory, Place
 from shisha_rt.measure import database, plan_store

@@ -125,23 +125,24 @@ class Epochs:
     # --- proposals --------------------------------------------------------------------------------------------
 
     def propose(self, event: ev.PlanProposed, now: float) -> None:
-        crashing = self._crashing(event.owner, event.plan)
-        faults = self.rules.problems(event.plan) or list(crashing.values())
-        placed = not self.rules.devices or any(stage.placement for stage in event.plan.stages)
+        plan, crashing = event.plan, self._crashing(event.owner, event.plan)
+        faults = self.rules.problems(plan) or list(crashing.values())
+        placed = not self.rules.devices or any(stage.placement for stage in plan.stages)
         if not faults and placed:
-            faults = self.rules.placement_problems(event.plan)
+            faults = self.rules.placement_problems(plan)
         waiting = sum(proposal.event.owner is event.owner for proposal in self.proposals)
+        proposal = QueuedPlan(event, plan, placed, now + self._policy.prepare_s)
         if self._closed:
-            self._refuse(event, "the daemon is stopping")
+            self._end(proposal, Ending.REFUSED, "the daemon is stopping")
         elif faults:
-            self._refuse(event, _told(faults), next(iter(crashing), None))
+            self._end(proposal, Ending.REFUSED, _told(faults), failed_stage=next(iter(crashing), None))
         elif waiting >= self._policy.waiting_plans:
-            self._refuse(event, f"{waiting} plans wait already")
+            self._end(proposal, Ending.REFUSED, f"{waiting} plans wait already")
         else:
             self.let_go(now)
-            self.proposals.append(QueuedPlan(event, event.plan, placed, now + self._policy.prepare_s))
+            self.proposals.append(proposal)
             if not placed:
-                self._emit(do.PlaceOperators(event.owner, event.proposal, event.plan))
+                self._emit(do.PlaceOperators(event.owner, event.proposal, plan))
 
     def placed(self, event: ev.PlanPlaced) -> None:
         proposal = self._unplaced(event.owner, event.proposal)
@@ -152,10 +153,9 @@ class Epochs:
         changed = [] if plan == proposal.plan else ["other stages were placed than are proposed"]
         faults = changed or self.rules.placement_problems(plan) or list(crashing.values())
         if faults:
-            self.proposals.remove(proposal)
-            self._refuse(proposal.event, _told(faults), next(iter(crashing), None))
+            self._end(proposal, Ending.REFUSED, _told(faults), failed_stage=next(iter(crashing), None))
         else:
-            proposal.plan, proposal.placed = event.plan, True
+            proposal.plan, proposal.placed = plan, True
 
     def _crashing(self, owner: ev.Owner, plan: Plan) -> dict[int, str]:
         """Return the stages of `plan` that are blacklisted for crashes, by index.
@@ -167,8 +167,7 @@ class Epochs:
     def not_placed(self, event: ev.PlanNotPlaced) -> None:
         proposal = self._unplaced(event.owner, event.proposal)
         if proposal is not None:
-            self.proposals.remove(proposal)
-            self._refuse(proposal.event, event.reason)
+            self._end(proposal, Ending.REFUSED, event.reason)
 
     def _first_placed(self) -> QueuedPlan | None:
         return next((proposal for proposal in self.proposals if proposal.placed), None)
@@ -176,17 +175,22 @@ class Epochs:
     def _unplaced(self, owner: ev.Owner, number: int) -> QueuedPlan | None:
         """Return the queued plan that waits for its placement; None if the proposal has ended meanwhile."""
         waiting = (proposal for proposal in self.proposals if not proposal.placed)
-        return next(
-            (
-                waiting_proposal
-                for waiting_proposal in waiting
-                if (waiting_proposal.event.owner, waiting_proposal.event.proposal) == (owner, number)
-            ),
-            None,
-        )
+        return next((one for one in waiting if (one.event.owner, one.event.proposal) == (owner, number)), None)
 
-    def _refuse(self, event: ev.PlanProposed, reason: str, failed_stage: int | None = None) -> None:
-        self._emit(do.Settled(event, event.plan, None, Ending.REFUSED, reason, failed_stage=failed_stage))
+    def _end(
+        self,
+        proposal: QueuedPlan,
+        ending: Ending,
+        reason: str,
+        *,
+        transient: bool = False,
+        failed_stage: int | None = None,
+    ) -> None:
+        """End a proposal that has no epoch."""
+        if proposal in self.proposals:
+            self.proposals.remove(proposal)
+        end = do.Settled(proposal.event, proposal.plan, None, ending, reason, None, transient, failed_stage)
+        self._emit(end)
 
     def advance(self, now: float) -> None:
         """Drop a preparation that lost a place, begin the next if no old epoch lingers, ask for a plan if needed."""
@@ -195,15 +199,13 @@ class Epochs:
         if self.beside is not None:
             self._end_if_lost(self.beside, now)
         while self.preparing is None and len(self.live) < 2 and (proposal := self._first_placed()) is not None:
-            self.proposals.remove(proposal)
-            event = proposal.event
-            newest = self.newest.number if self.newest is not None else None
+            event, newest = proposal.event, self.newest.number if self.newest is not None else None
             if event.owner is not ev.Owner.CLIENT and event.under != newest:
-                reason = f"epoch {newest} has gone live meanwhile"
-                self._emit(do.Settled(event, proposal.plan, None, Ending.DROPPED, reason, transient=True))
+                self._end(proposal, Ending.DROPPED, f"epoch {newest} has gone live meanwhile", transient=True)
             elif missing := self._missing(proposal.plan):
-                self._emit(do.Settled(event, proposal.plan, None, Ending.REFUSED, missing, transient=True))
+                self._end(proposal, Ending.REFUSED, missing, transient=True)
             else:
+                self.proposals.remove(proposal)
                 self._begin(event, proposal.plan, now)
         self._ask_for_plan(now)
 
@@ -341,10 +343,8 @@ class Epochs:
     def tick(self, now: float) -> None:
         """Give up on what took too long: placements, waiting for a turn, preparations, and leaving an old epoch."""
         for proposal in [due for due in self.proposals if due.until_s <= now]:
-            self.proposals.remove(proposal)
             late = "its turn did not come" if proposal.placed else "its operators were not placed"
-            reason = f"{late} within {self._policy.prepare_s:g} s"
-            self._emit(do.Settled(proposal.event, proposal.plan, None, Ending.DROPPED, reason, transient=True))
+            self._end(proposal, Ending.DROPPED, f"{late} within {self._policy.prepare_s:g} s", transient=True)
         if self.preparing is not None and self.preparing.prepare_until_s <= now:
             self._drop(f"not prepared within {self._policy.prepare_s:g} s")
         for worker in self._loading.late(now):
@@ -415,8 +415,7 @@ class Epochs:
         if self.preparing is not None:
             self._drop("the daemon stopped", transient=True)
         while self.proposals:
-            proposal = self.proposals.popleft()
-            self._emit(do.Settled(proposal.event, proposal.plan, None, Ending.DROPPED, "the daemon stopped"))
+            self._end(self.proposals[0], Ending.DROPPED, "the daemon stopped")
 
     def _needs_plan(self) -> bool:
         """One that waits for its placement, perhaps for long, may be the first, but stands in for none that is lost."""

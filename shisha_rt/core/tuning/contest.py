@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from shisha_rt.core import event_log
-from shisha_rt.core.lifecycle.events import Lead, LetGo, Owner, PlanProposed
+from shisha_rt.core.lifecycle.events import Lead, LetGo, Owner
 from shisha_rt.core.lifecycle.instructions import Ending, Settled
 from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning.candidates import Candidate, candidates
@@ -213,10 +213,8 @@ class Contests:
         contest = self.running
         assert contest is not None
         contest.duel, contest.challenger = None, contest.left.popleft()
-        number, plan = self._outbox.next_number(), contest.challenger.plan
-        self._outbox.decide(
-            PlanProposed(Owner.TUNER, number, plan, under, beside=True, ticket=Intent(Purpose.COMPARE, run=0))
-        )
+        intent = Intent(Purpose.COMPARE, run=0)
+        self._outbox.propose(Owner.TUNER, contest.challenger.plan, under, intent, beside=True)
 
     def settled(self, end: Settled) -> bool:
         """A challenger is live, or cannot be; True where nothing is left to try."""

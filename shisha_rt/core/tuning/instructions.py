@@ -7,10 +7,11 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from shisha_rt.core.event_log import Record
-from shisha_rt.core.lifecycle.events import Lead, LetGo, PlanNotPlaced, PlanPlaced, PlanProposed
+from shisha_rt.core.lifecycle.events import Lead, LetGo, Owner, PlanNotPlaced, PlanPlaced, PlanProposed, Ticket
 from shisha_rt.core.tuning import placer_messages as pm
 from shisha_rt.core.tuning import tuner_messages as tm
 from shisha_rt.core.tuning.best import BestPlan
+from shisha_rt.plan.plan import Plan
 
 
 class Write(Struct, frozen=True):
@@ -73,6 +74,14 @@ class TuningOutbox:
     def next_number(self) -> int:
         self._number += 1
         return self._number
+
+    def propose(
+        self, owner: Owner, plan: Plan, under: int | None, ticket: Ticket = None, *, beside: bool = False
+    ) -> int:
+        """Return the proposal's number; the rest is as in `PlanProposed`."""
+        number = self.next_number()
+        self.decide(PlanProposed(owner, number, plan, under, beside, ticket))
+        return number
 
     def decide(self, decision: Decision) -> None:
         self._decided.append(decision)

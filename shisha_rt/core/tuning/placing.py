@@ -20,7 +20,7 @@ from statistics import median
 from typing import Any, Final
 
 from shisha_rt.core import event_log
-from shisha_rt.core.lifecycle.events import Owner, PlanNotPlaced, PlanPlaced, PlanProposed
+from shisha_rt.core.lifecycle.events import Owner, PlanNotPlaced, PlanPlaced
 from shisha_rt.core.lifecycle.instructions import Ending, PlaceOperators, Settled
 from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning import placer_messages as pm
@@ -308,8 +308,7 @@ class Placing:
 
     def _propose_anew(self, plan: Plan, epoch: int) -> None:
         self._rest_until_s = self._outbox.now_s + _REST_S
-        self._replacing = self._outbox.next_number()
-        self._outbox.decide(PlanProposed(Owner.PLACER, self._replacing, plan, epoch))
+        self._replacing = self._outbox.propose(Owner.PLACER, plan, epoch)
 
     # --- what it tells ----------------------------------------------------------------------------------------
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from shisha_rt.core import event_log
+from shisha_rt.core.lifecycle.events import Owner
 from shisha_rt.core.lifecycle.instructions import Settled
 from shisha_rt.core.tuning import tuner_messages as tm
 from shisha_rt.core.tuning.choice import Choice
-from shisha_rt.plan.form import brief
+from shisha_rt.plan.form import brief, unfolded, written
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import Objective
@@ -92,6 +94,54 @@ class SearchRun:
             return "not_better"
         self.best = plan, measurement
         return "better"
+
+    def began_record(self, options: SearchOptions, plan: Plan, why: str) -> event_log.TuningBegan:
+        return event_log.TuningBegan(
+            run=self.number,
+            reason=why,
+            plan=str(plan),
+            strategy=options.strategy,
+            alpha=options.alpha,
+            objective=self.objective,
+        )
+
+    def trial_record(
+        self, epoch: int | None, verdict: str, measurement: Measurement, trouble: str
+    ) -> event_log.TrialJudged:
+        """The trial that has just been judged."""
+        assert self.trying is not None
+        plan = unfolded(self.trying.stages)
+        ran = measurement.can_run
+        return event_log.TrialJudged(
+            run=self.number,
+            trial=self.trials - 1,
+            proposal=None if self.proposal is None else f"{Owner.TUNER.value} {self.proposal}",
+            epoch=epoch,
+            plan=str(plan),
+            stages=tuple(written(plan)),
+            reason=self.trying.reason,
+            verdict=verdict,
+            trouble=trouble or None,
+            # JSON, which strangers read this as, has no infinity.
+            service_s=measurement.service_s if ran else None,
+            throughput_fps=measurement.throughput_fps if ran else None,
+            latency_s=measurement.latency_s if ran else None,
+            band=measurement.band if ran else None,
+            frames=measurement.frames,
+            measured_in_s=measurement.took_s,
+        )
+
+    def ended_record(self, plan: Plan, reason: str, now_s: float) -> event_log.TuningEnded:
+        best = None if self.found is None else self.found[1]
+        return event_log.TuningEnded(
+            run=self.number,
+            plan=str(plan),
+            reason=reason,
+            trials=self.trials,
+            seconds=round(now_s - self.began_s, 3),
+            throughput_fps=None if best is None else best.throughput_fps,
+            latency_s=None if best is None else best.latency_s,
+        )
 
 
 def never_ran(end: Settled) -> Measurement:

@@ -5,69 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from shisha_rt.core import event_log
-from shisha_rt.core.lifecycle.events import Owner
 from shisha_rt.core.tuning.profiler_messages import ModelProfiled, NotProfiled
-from shisha_rt.core.tuning.run import SearchOptions, SearchRun
 from shisha_rt.core.tuning.state import State
 from shisha_rt.costs.engine_trials import EnginesTried, usable, why_not
-from shisha_rt.plan.form import unfolded, written
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.planner.strategies import DEFAULT_ALPHA, DEFAULT_BALANCE
 
 if TYPE_CHECKING:
     from shisha_rt.core.tuning.tuning import Tuning
-
-
-def trial_record(
-    search: SearchRun, epoch: int | None, verdict: str, measurement: Measurement, trouble: str
-) -> event_log.TrialJudged:
-    """The trial that has just been judged."""
-    assert search.trying is not None
-    plan = unfolded(search.trying.stages)
-    ran = measurement.can_run
-    return event_log.TrialJudged(
-        run=search.number,
-        trial=search.trials - 1,
-        proposal=None if search.proposal is None else f"{Owner.TUNER.value} {search.proposal}",
-        epoch=epoch,
-        plan=str(plan),
-        stages=tuple(written(plan)),
-        reason=search.trying.reason,
-        verdict=verdict,
-        trouble=trouble or None,
-        # JSON, which strangers read this as, has no infinity.
-        service_s=measurement.service_s if ran else None,
-        throughput_fps=measurement.throughput_fps if ran else None,
-        latency_s=measurement.latency_s if ran else None,
-        band=measurement.band if ran else None,
-        frames=measurement.frames,
-        measured_in_s=measurement.took_s,
-    )
-
-
-def began_record(search: SearchRun, options: SearchOptions, plan: Plan, why: str) -> event_log.TuningBegan:
-    return event_log.TuningBegan(
-        run=search.number,
-        reason=why,
-        plan=str(plan),
-        strategy=options.strategy,
-        alpha=options.alpha,
-        objective=search.objective,
-    )
-
-
-def ended_record(search: SearchRun, plan: Plan, reason: str, now_s: float) -> event_log.TuningEnded:
-    best = None if search.found is None else search.found[1]
-    return event_log.TuningEnded(
-        run=search.number,
-        plan=str(plan),
-        reason=reason,
-        trials=search.trials,
-        seconds=round(now_s - search.began_s, 3),
-        throughput_fps=None if best is None else best.throughput_fps,
-        latency_s=None if best is None else best.latency_s,
-    )
 
 
 def drift_record(plan: Plan, stage: int, before: Measurement, measurement: Measurement) -> event_log.Drifted:

@@ -21,7 +21,7 @@ from enum import Enum
 from typing import Any, Final
 
 from shisha_rt.core import event_log
-from shisha_rt.core.lifecycle.events import Owner, PlanProposed
+from shisha_rt.core.lifecycle.events import Owner
 from shisha_rt.core.lifecycle.instructions import Ending, PlaceBack, Replan, Settled
 from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning import tuner_messages as tm
@@ -35,13 +35,10 @@ from shisha_rt.core.tuning.profiler_messages import EnginesCompared, ModelProfil
 from shisha_rt.core.tuning.run import SearchOptions, SearchRun, beginning, never_ran, walk_order
 from shisha_rt.core.tuning.state import ATTEMPTS, WAITING, Intent, Profiles, Purpose, Serving, State
 from shisha_rt.core.tuning.telling import (
-    began_record,
     drift_in_words,
     drift_record,
-    ended_record,
     engines_record,
     profiled_record,
-    trial_record,
 )
 from shisha_rt.costs.engine_trials import EnginesTried
 from shisha_rt.costs.profiles import DISTURBED
@@ -177,10 +174,8 @@ class Tuning:
             self._plan_wanted(Replan(f"place {returned.place} is up again"), ATTEMPTS)
 
     def _propose(self, owner: Owner, plan: Plan, purpose: Purpose, attempts: int = 1) -> int:
-        live, number = self._serving.live, self._outbox.next_number()
-        under, intent = None if live is None else live[0], Intent(purpose, self.search.number, attempts)
-        self._outbox.decide(PlanProposed(owner, number, plan, under, ticket=intent))
-        return number
+        live, intent = self._serving.live, Intent(purpose, self.search.number, attempts)
+        return self._outbox.propose(owner, plan, None if live is None else live[0], intent)
 
     def _has_proposed(self, *purposes: Purpose) -> bool:
         """Whether a plan of tuning's is on its way, for one of these purposes."""
@@ -224,7 +219,7 @@ class Tuning:
         self.search = SearchRun(self.search.number + 1, *begun, order, available, options.scheme)
         self.state = State.TUNING
         self.measuring.end()
-        self._outbox.write(began_record(self.search, options, plan, why))
+        self._outbox.write(self.search.began_record(options, plan, why))
         self._tell(beginning(self.search, options, plan, self.choice))
 
     def _pause_asked(self, asked: ev.PauseAsked) -> None:
@@ -465,7 +460,7 @@ class Tuning:
         moves = search.moves_to(plan)
         verdict = search.judge(plan, measurement)
         self.trials, self.moves = self.trials + 1, self.moves + moves
-        self._outbox.write(trial_record(search, live[0] if live else None, verdict, measurement, trouble))
+        self._outbox.write(search.trial_record(live[0] if live else None, verdict, measurement, trouble))
         self._outbox.decide(CountTrial(verdict, moves))
         search.trying = None
         self._tell(tm.Measured(search.number, measurement))
@@ -475,7 +470,7 @@ class Tuning:
         search, live = self.search, self._serving.live
         assert live is not None
         plan = search.leaves(plan_found, live[1])
-        self._outbox.write(ended_record(search, plan, reason, self._outbox.now_s))
+        self._outbox.write(search.ended_record(plan, reason, self._outbox.now_s))
         self.state = State.SETTLING
         winner, best = self.contests.winner(search.objective), self.choice.best(search.over, search.objective)
         if winner is not None and plan == winner.cuttable and best is not None and best.plan != plan:

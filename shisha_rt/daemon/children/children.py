@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import queue
+import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from shisha_rt.core import event_log
@@ -10,33 +14,42 @@ from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning import placer_messages as pm
 from shisha_rt.core.tuning import profiler_messages as fm
 from shisha_rt.core.tuning import tuner_messages as tm
+from shisha_rt.core.tuning.best import BestPlan
 from shisha_rt.core.tuning.choice import Choice
 from shisha_rt.costs.links import HostLink
 from shisha_rt.daemon.children.child_link import ChildLink
-from shisha_rt.daemon.children.plan_writer import PlanWriter
 from shisha_rt.daemon.loop.poller import Poller
+from shisha_rt.errors import Failure
+from shisha_rt.measure import plan_store
 from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.plan.plan import team_name
+
+log = logging.getLogger(__name__)
 
 _TUNER: Final = "shisha_rt.daemon.children.tuner"
 _PLACER: Final = "shisha_rt.daemon.children.placer"
 _PROFILER: Final = "shisha_rt.daemon.children.profiler"
 _MOST_PROFILERS: Final = 3
 """Processes that may die of profiling, one after the other."""
+_WRITING_S: Final = 5.0
+"""Patience with what is still to be written at the end."""
 
 
 class Children:
-    """`solver` places operators on devices, where places have some. `tuner`: what one has to hear first; None: none."""
+    """`solver` places operators on devices, where places have some. `tuner`: what one has to hear first; None: none.
+
+    `plans`: where the best plans are kept; None: nowhere.
+    """
 
     def __init__(
         self,
         poller: Poller,
         ready: ModelOnMachine,
-        plan_writer: PlanWriter,
+        plans: Path | None,
         solver: str,
         tuner: Sequence[tm.ToTuner] | None,
     ) -> None:
-        self.plan_writer = plan_writer
+        self.plan_writer = PlanWriter(plans, ready.compiled.key)
         self._poller = poller
         self._ready = ready
         self._tuner: ChildLink[tm.ToTuner, tm.FromTuner] | None = None
@@ -139,3 +152,39 @@ class Children:
     def close(self) -> None:
         for child in self._all:
             child.close()
+        self.plan_writer.close()
+
+
+class PlanWriter:
+    """Writer of the best plans of one model to disk: a thread, as files may be locked, and the loop never waits.
+
+    Without a path nothing is kept.
+    """
+
+    def __init__(self, path: Path | None, model_key: str) -> None:
+        self._path = path
+        self._model_key = model_key
+        self._wanted: queue.SimpleQueue[tuple[str, BestPlan] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._write, name="plan_writer", daemon=True)
+        self._thread.start()
+
+    def keep(self, key: str, best: BestPlan) -> None:
+        if self._path is not None:
+            self._wanted.put((key, best))
+
+    def close(self) -> None:
+        """Give it a moment to write what it has."""
+        self._wanted.put(None)
+        self._thread.join(_WRITING_S)
+
+    def _write(self) -> None:
+        """What cannot be written is given up, as a plan that is lost is found again; the reason is said once."""
+        said = ""
+        while (wanted := self._wanted.get()) is not None:
+            assert self._path is not None
+            try:
+                plan_store.save_plan(self._path, self._model_key, *wanted)
+            except Failure as failure:
+                if str(failure) != said:
+                    log.warning("%s; the best plan is not kept", failure)
+                said = str(failure)

@@ -38,6 +38,7 @@ from benchmarks.live.placed_prediction import placed_prediction
 from benchmarks.live.quotas import quotas
 from benchmarks.live.race import race
 from benchmarks.live.screenshots import screenshots
+from benchmarks.live.several import several
 from benchmarks.live.transport import MODELS, transport
 from benchmarks.live.walk import walk
 from benchmarks.paper.drift import drift
@@ -125,6 +126,7 @@ for command in (
     stale,
     readme,
     screenshots,
+    several,
 ):
     app.command(name=command.__name__)(command)
 app.add_typer(cluster, name="cluster")

@@ -1,6 +1,7 @@
 """A user's program that sends frames to a daemon at times drawn before, whatever is still out: see `asking.Asking`.
 
-Settings: `endpoint`. Orders: `arrivals`, as there; or `seconds`, and so many `in_flight`, by which a daemon is tuned.
+Settings: `endpoint`, and `model` where several are served. Orders: `arrivals`, as there; or `seconds`, and so many
+`in_flight`, by which a daemon is tuned.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ _READY: Final = 64
 class Arrivals:
     """`frames` that are not out; there are more of them when more are out."""
 
-    def __init__(self, client: AsyncClient, endpoint: str) -> None:
+    def __init__(self, client: AsyncClient, endpoint: str, model: str | None) -> None:
         self._client = client
-        with Client(endpoint, share=False) as first:
+        with Client(endpoint, share=False, model=model) as first:
             self._pattern = random_frames(first, 1)[0]
         self._frames: list[Frame] = []
         self._lost = 0
@@ -80,9 +81,9 @@ class Arrivals:
         return frame
 
 
-async def _obey(endpoint: str) -> None:
-    async with AsyncClient(endpoint) as client:
-        asked = Arrivals(client, endpoint)
+async def _obey(endpoint: str, model: str | None = None) -> None:
+    async with AsyncClient(endpoint, model=model) as client:
+        asked = Arrivals(client, endpoint, model)
         await asked.fill()
         say(ready=True)
         while line := await asyncio.to_thread(sys.stdin.readline):
@@ -94,7 +95,7 @@ def main(arguments: list[str]) -> int:
     settings = json.loads(arguments[0])
     # By `select`: epoll's timeouts are whole milliseconds.
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selectors.SelectSelector())) as runner:
-        runner.run(_obey(settings["endpoint"]))
+        runner.run(_obey(**settings))
     return 0
 
 

@@ -54,12 +54,16 @@ SERVERS: Final[Mapping[str, Server]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """`keeper`: of its processes, see `server_process`. `port`: its first. `noted`: where workers note themselves."""
+    """`keeper`: of its processes, see `server_process`. `port`: its first. `noted`: where workers note themselves.
+
+    `further`: the clients of other networks than the first, by name.
+    """
 
     keeper: ChildProcess
     client: ChildProcess
     port: int
     noted: Path
+    further: Mapping[str, ChildProcess]
 
     @property
     def workers(self) -> frozenset[int]:
@@ -108,10 +112,13 @@ def running(
     in_flight: int,
     waiting: int | None = None,
     timeout_ms: int = LONG_MS,
+    further: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    cores: Sequence[int] = (),
 ) -> Iterator[Running]:
     """A server that has answered frames, and a client that waits to be told when to send. Raises Failure.
 
-    `inputs`: with `name`, `shape`, `dtype`. `waiting` and `timeout_ms`: see `network.SETTINGS`.
+    `inputs`: with `name`, `shape`, `dtype`. `waiting`, `timeout_ms` and `further`: see `network.SETTINGS`. `cores`:
+    those that the server is kept to; by default all.
     """
     server = SERVERS[name]
     with contextlib.ExitStack() as closing:
@@ -127,26 +134,28 @@ def running(
             "waiting": waiting,
             "timeout_ms": timeout_ms,
             "folder": str(noted),
+            "further": dict(further),
         }
+        kept_to = ["taskset", "--cpu-list", ",".join(map(str, cores))] if cores else []
         keeper, _ = closing.enter_context(
             child_process(
                 "benchmarks.rigs.server_process",
-                command=[python, "-m", server.module],
+                command=[*kept_to, python, "-m", server.module],
                 environment={SETTINGS: json.dumps(settings), "PYTHONPATH": str(ROOT)},
                 folder=folder,
             )
         )
         _await(name, keeper, noted, workers, ports[0])
-        client, _ = closing.enter_context(
-            child_process(
-                server.client,
-                python=python if server.own_client else sys.executable,
-                ports=ports,
-                inputs=inputs,
-                in_flight=in_flight,
+
+        def client(inputs: Sequence[Mapping[str, Any]], **named: str) -> ChildProcess:
+            interpreter = python if server.own_client else sys.executable
+            asked = child_process(
+                server.client, python=interpreter, ports=ports, inputs=inputs, in_flight=in_flight, **named
             )
-        )
-        yield Running(keeper, client, ports[0], noted)
+            return closing.enter_context(asked)[0]
+
+        others = {model: client(served["inputs"], model=model) for model, served in further.items()}
+        yield Running(keeper, client(inputs), ports[0], noted, others)
 
 
 @contextlib.contextmanager

@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> int:
     settings = json.loads(arguments[0])
     generator = np.random.default_rng(0)
     frame = [generator.standard_normal(one["shape"]).astype(one["dtype"]) for one in settings["inputs"]]
-    request = pb.ModelInferRequest(model_name="network")
+    request = pb.ModelInferRequest(model_name=settings.get("model", "network"))
     tensor = request.inputs.add(name="in", datatype="BYTES", shape=[1])
     tensor.contents.bytes_contents.append(b"".join(array.tobytes() for array in frame))
     asker = GrpcAsker(settings["ports"][0], request.SerializeToString())

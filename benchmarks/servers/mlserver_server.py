@@ -11,12 +11,12 @@ from mlserver import MLModel, MLServer, ModelSettings, Settings
 from mlserver.types import InferenceRequest, InferenceResponse, ResponseOutput
 from mlserver.utils import install_uvloop_event_loop
 
-from benchmarks.servers.network import Network, settings
+from benchmarks.servers.network import FIRST, Network, settings
 
 
 class Runner(MLModel):
     async def load(self) -> bool:
-        self._network = Network()
+        self._network = Network(self.name)
         return True
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
@@ -40,8 +40,7 @@ async def _serve() -> None:
             load_models_at_startup=False,
         )
     )
-    model = ModelSettings(name="network", implementation=Runner)
-    await server.start([model])
+    await server.start([ModelSettings(name=name, implementation=Runner) for name in (FIRST, *its["further"])])
 
 
 def main() -> None:

@@ -1,0 +1,298 @@
+"""Two models on the same cores while their loads change: `python -m benchmarks several`.
+
+Open loop: Poisson arrivals whose rates change, drawn before and the same for all sides, each frame counted from when it
+was to be sent. A model's load is in parts of what the daemon answers of it alone on all cores; both together ask for so
+many percent of the machine. Each model has a target; goodput are answers within it.
+
+- `antiphase`: every ten seconds one has four fifths of the load and the other one fifth, in turns; `steps`: half each,
+  or nine tenths and one tenth, at random; `walk`: a random walk, with a step every two seconds.
+- `shisha-rt`: both at one address, with their targets. `two daemons, all cores`: one for each model, that know nothing
+  of each other; `two daemons, a core each`: half of the cores for each.
+- `mosec, all cores`, `mosec, a core each`: a server for each model, with a worker for each core that it has, which
+  gives requests up at the target; `mlserver`: one server of both, with a worker for each core.
+
+`of the machine`: goodput of both models together, each in parts of what it gets alone. Sides take turns at each load.
+`core moves`: events of cores that went to a model; `s until a core moves`: from a step to the first one, median.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from benchmarks.live.load_figures import Heard, percentile, poisson
+from benchmarks.live.race import versions
+from benchmarks.report.facts import facts
+from benchmarks.report.progress import Progress
+from benchmarks.report.results import RESULTS, Row, save_csv, show
+from benchmarks.rigs.child_process import ChildProcess, child_process
+from benchmarks.rigs.contest import Network, Tell
+from benchmarks.rigs.journal import events_since
+from benchmarks.rigs.served import IN_FLIGHT
+from benchmarks.rigs.servers import awake, missing, pythons, running
+from shisha_rt.cli.drive.child_daemon import child_daemon
+from shisha_rt.client import Client
+from shisha_rt.errors import BadInput
+from shisha_rt.machine.config.machine_file import load_machine
+
+PATTERNS: Final = ("antiphase", "steps", "walk")
+OURS, FREE, APART = "shisha-rt", "two daemons, all cores", "two daemons, a core each"
+_LEAD_S: Final = 2.0
+_CAPACITY_S: Final = 4.0
+_TIMEOUT_S: Final = 60.0
+
+Segment = tuple[float, float]
+"""How long it lasts, in seconds, and the first model's part of the load."""
+
+
+def segments(pattern: str, seconds: float, seed: int) -> list[Segment]:
+    """How the load is shared, for `seconds`."""
+    rng = random.Random(f"{pattern} {seed}")
+    long_s = 10.0
+    parts: Iterator[float] = itertools.cycle((0.8, 0.2))
+    if pattern == "steps":
+        parts = iter(lambda: rng.choice((0.1, 0.5, 0.9)), None)
+    elif pattern == "walk":
+        long_s, parts = 2.0, _walk(rng)
+    found: list[Segment] = []
+    while (left_s := seconds - sum(length_s for length_s, _ in found)) > 0:
+        found.append((min(long_s, left_s), next(parts)))
+    return found
+
+
+def _walk(rng: random.Random) -> Iterator[float]:
+    part = 0.5
+    while True:
+        yield part
+        part = min(0.9, max(0.1, part + rng.uniform(-0.25, 0.25)))
+
+
+def arrivals(shared: Sequence[Segment], rates_fps: Sequence[float], seed: str) -> list[list[float]]:
+    """Of both models, rising; `rates_fps`: of each, if it had all of the load."""
+    found: list[list[float]] = [[], []]
+    begun_s = 0.0
+    for number, (long_s, part) in enumerate(shared):
+        for model, of_all in enumerate((part, 1 - part)):
+            at_s = poisson(rates_fps[model] * of_all, long_s, f"{seed} {model} {number}")
+            found[model] += [begun_s + after_s for after_s in at_s if after_s < long_s]
+        begun_s += long_s
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """`asked`: of each model. `keepers`: of servers, see `awake`. `control`: of a daemon that deals cores."""
+
+    name: str
+    asked: list[ChildProcess]
+    keepers: Sequence[ChildProcess] = ()
+    control: Client | None = None
+
+    def heard(self, at_s: Sequence[Sequence[float]]) -> list[Heard]:
+        with contextlib.ExitStack() as meanwhile, ThreadPoolExecutor(len(self.asked)) as pool:
+            for keeper in self.keepers:
+                meanwhile.enter_context(awake(keeper))
+            answers = pool.map(lambda asked, times: asked.ask(arrivals=times, count_from_s=_LEAD_S), self.asked, at_s)
+            return [Heard(**answer) for answer in answers]
+
+
+@dataclass(frozen=True, slots=True)
+class AtLoad:
+    """What came of one side at one load. `moved_s`: seconds from steps to the next move of a core."""
+
+    pattern: str
+    percent: float
+    side: str
+    seconds: float
+    heard: Sequence[Heard]
+    moves: int | None
+    moved_s: Sequence[float]
+
+    def rows(self, models: Sequence[str], alone_fps: Sequence[float], targets_s: Sequence[float]) -> list[Row]:
+        in_time = [
+            sum(latency_s <= target_s for latency_s in heard.latencies_s) / self.seconds
+            for heard, target_s in zip(self.heard, targets_s, strict=True)
+        ]
+        named: Row = {"pattern": self.pattern, "load %": self.percent, "side": self.side}
+        rows: list[Row] = [
+            {
+                **named,
+                "model": model,
+                "of the machine": good_fps / fps,
+                "in time/s": good_fps,
+                "arrivals/s": heard.sent / self.seconds,
+                "in time %": 100 * good_fps * self.seconds / max(1, heard.sent),
+                "refused %": 100 * heard.refused / max(1, heard.sent),
+                "failed or lost": heard.failed + heard.lost,
+                "p50 ms": 1e3 * percentile(heard.latencies_s, 50) if heard.latencies_s else None,
+                "p99 ms": 1e3 * percentile(heard.latencies_s, 99) if heard.latencies_s else None,
+                "core moves": None,
+                "s until a core moves": None,
+            }
+            for model, heard, good_fps, fps in zip(models, self.heard, in_time, alone_fps, strict=True)
+        ]
+        both: Row = {
+            **dict.fromkeys(rows[0]),
+            **named,
+            "model": "both",
+            "of the machine": sum(good / fps for good, fps in zip(in_time, alone_fps, strict=True)),
+            "core moves": self.moves,
+            "s until a core moves": statistics.median(self.moved_s) if self.moved_s else None,
+        }
+        return [*rows, both]
+
+
+def several(
+    models: Annotated[str, typer.Option(help="Two networks of the zoo, separated by a comma.")] = "squeezenet,resnet50",
+    targets_ms: Annotated[str, typer.Option(help="A target for each of them.")] = "100,400",
+    percents: Annotated[str, typer.Option(help="Of the machine, of both models together.")] = "90,110",
+    seconds: Annotated[float, typer.Option(min=5.0, help="For each side at each load.")] = 60.0,
+    tuning_s: Annotated[float, typer.Option(min=1.0, help="For each model of each daemon, before all.")] = 20.0,
+    patterns: Annotated[str, typer.Option(help="How loads change.")] = ",".join(PATTERNS),
+    seed: Annotated[int, typer.Option(help="Of arrivals and of what is random in patterns.")] = 0,
+    server_python: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[NAME=]PATH", help="The interpreter that has Mosec and MLServer; or this one."),
+    ] = None,
+) -> None:
+    """Two models on the same cores while their loads change, beside two daemons and other servers."""
+    names = models.split(",")
+    targets_s = [float(target_ms) / 1e3 for target_ms in targets_ms.split(",")]
+    if len(names) != 2 or len(targets_s) != 2 or set(patterns.split(",")) - set(PATTERNS):
+        raise BadInput(f"expected two models, two targets, and patterns among {', '.join(PATTERNS)}")
+    interpreters = pythons(server_python or [])
+    absent = {name: why for name in ("mosec", "mlserver") if (why := missing(name, interpreters[name]))}
+    servers = {name: interpreters[name] for name in ("mosec", "mlserver") if name not in absent}
+    about = facts(
+        f"several --models {models} --targets-ms {targets_ms} --percents {percents} --seconds {seconds:g} "
+        f"--tuning-s {tuning_s:g} --patterns {patterns} --seed {seed}{' --server-python PATH' if server_python else ''}"
+    ) | versions(list(servers), interpreters)
+    progress, found = Progress("several"), list[AtLoad]()
+    networks = [Network.of(name, load_machine("this-machine")) for name in names]
+    with _sides(networks, targets_s, servers, tuning_s, progress.glance) as sides:
+        alone_fps = [asked.ask(seconds=_CAPACITY_S, in_flight=IN_FLIGHT)["fps"] for asked in sides[0].asked]
+        about |= {"alone": ", ".join(f"{name} {fps:.4g}/s" for name, fps in zip(names, alone_fps, strict=True))}
+        for pattern, percent in itertools.product(patterns.split(","), map(float, percents.split(","))):
+            shared = segments(pattern, _LEAD_S + seconds, seed)
+            rates_fps = [fps * percent / 100 for fps in alone_fps]
+            at_s = arrivals(shared, rates_fps, f"{seed} {pattern} {percent}")
+            for side in sides:
+                progress.glance(f"{pattern}, {percent:g}% of the machine: {side.name}")
+                begun_s = time.time()
+                heard = side.heard(at_s)
+                moves, moved_s = (None, []) if side.control is None else _moves(side.control, begun_s, shared)
+                found.append(AtLoad(pattern, percent, side.name, seconds, heard, moves, moved_s))
+                rows = [row for at_load in found for row in at_load.rows(names, alone_fps, targets_s)]
+                save_csv("several", rows, about)
+    progress.done()
+    show("Two models while their loads change", rows)
+    for name, why in absent.items():
+        print(f"several: {name} is left out: {why}", file=sys.stderr)
+    print(f"written to {RESULTS}: several.csv")
+
+
+def _moves(control: Client, begun_s: float, shared: Sequence[Segment]) -> tuple[int, list[float]]:
+    """Moves of cores since `begun_s`, and the seconds until the first one after each step, if there is one before the
+    next step.
+    """
+    kinds = ("place_dealt", "place_taken_back")
+    at_s = [event["time_s"] for event in events_since(control) if event["kind"] in kinds and event["time_s"] > begun_s]
+    moved_s, step_s = [], begun_s
+    for long_s, _ in shared:
+        if step_s > begun_s:
+            moved_s += [moved - step_s for moved in at_s if step_s <= moved < step_s + long_s][:1]
+        step_s += long_s
+    return len(at_s), moved_s
+
+
+@contextlib.contextmanager
+def _sides(
+    networks: Sequence[Network], targets_s: Sequence[float], servers: Mapping[str, str], tuning_s: float, tell: Tell
+) -> Iterator[list[_Side]]:
+    """All that can be had, ours first; daemons have tuned themselves on each model in turn."""
+    cores = sorted(networks[0].cores)
+    halves = cores[: len(cores) // 2] or cores, cores[len(cores) // 2 :]
+    models = [f"zoo:{network.model}" for network in networks]
+    with contextlib.ExitStack() as closing:
+        folder = Path(closing.enter_context(tempfile.TemporaryDirectory(prefix="several-")))
+        sides: list[_Side] = []
+
+        def asking(endpoint: str, model: str | None = None) -> ChildProcess:
+            asked = child_process("benchmarks.rigs.arrivals_process", endpoint=endpoint, model=model)
+            return closing.enter_context(asked)[0]
+
+        def control(endpoint: str, model: str | None = None) -> Client:
+            return closing.enter_context(Client(endpoint, timeout_s=_TIMEOUT_S, model=model))
+
+        tell(f"{OURS} starts")
+        tables = [
+            f'[[model]]\nmodel = "{model}"\nname = "{network.model}"\ntarget_ms = {1e3 * target_s:g}\n'
+            for model, network, target_s in zip(models, networks, targets_s, strict=True)
+        ]
+        (folder / "both.toml").write_text("\n".join(tables))
+        ours = closing.enter_context(child_daemon(str(folder / "both.toml"), endpoint=f"ipc://{folder}/both"))
+        addresses = [(ours.endpoint, network.model) for network in networks]
+        controls = [control(*address) for address in addresses]
+        sides.append(_Side(OURS, [asking(*address) for address in addresses], control=control(ours.endpoint)))
+        for name, of_each in ((FREE, (cores, cores)), (APART, halves)):
+            tell(f"{name} start")
+            side = _Side(name, [])
+            for model, target_s, own in zip(models, targets_s, of_each, strict=True):
+                at = Path(tempfile.mkdtemp(dir=folder))
+                machine = at / "machine.toml"
+                machine.write_text("".join(f'[[place]]\nname = "core{core}"\ncores = [{core}]\n' for core in own))
+                options = ("--target-ms", f"{1e3 * target_s:g}", "--leases", str(at), "--machine", str(machine))
+                daemon = closing.enter_context(child_daemon(model, *options, endpoint=f"ipc://{at}/daemon"))
+                controls.append(control(daemon.endpoint))
+                side.asked.append(asking(daemon.endpoint))
+            sides.append(side)
+        for name, asked in [(side.name, asked) for side in sides for asked in side.asked]:
+            tell(f"{name}: tuned")
+            asked.ask(seconds=tuning_s, in_flight=IN_FLIGHT)
+        for controlled in controls:  # or it compares plans while others have their turn
+            controlled.call("tuner_set", pause=True)
+        if "mosec" in servers:
+            for name, of_each in (("mosec, all cores", (cores, cores)), ("mosec, a core each", halves)):
+                tell(f"{name} starts")
+                started = [
+                    closing.enter_context(
+                        running(
+                            "mosec",
+                            servers["mosec"],
+                            network.path,
+                            network.inputs,
+                            len(own),
+                            IN_FLIGHT,
+                            timeout_ms=round(1e3 * target_s),
+                            cores=own,
+                        )
+                    )
+                    for network, target_s, own in zip(networks, targets_s, of_each, strict=True)
+                ]
+                sides.append(_Side(name, [its.client for its in started], [its.keeper for its in started]))
+        if "mlserver" in servers:
+            tell("mlserver starts")
+            first, second = networks
+            further = {second.model: {"path": str(second.path), "inputs": second.inputs}}
+            both = closing.enter_context(
+                running(
+                    "mlserver", servers["mlserver"], first.path, first.inputs, len(cores), IN_FLIGHT, further=further
+                )
+            )
+            sides.append(_Side("mlserver", [both.client, *both.further.values()], [both.keeper]))
+        for side in sides:
+            for keeper in side.keepers:
+                keeper.ask(runs=False)
+        yield sides

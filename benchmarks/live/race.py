@@ -22,7 +22,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version as version_of
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -30,9 +29,9 @@ import typer
 from benchmarks.live.race_aims import HTTP, Standing, aims, mean_rows
 from benchmarks.live.race_page import save_page
 from benchmarks.report.facts import facts
-from benchmarks.report.headers import header
+from benchmarks.report.headers import kept_rows
 from benchmarks.report.progress import Progress
-from benchmarks.report.results import RESULTS, Row, Spread, read_csv, save_csv, show
+from benchmarks.report.results import RESULTS, Row, Spread, save_csv, show
 from benchmarks.rigs.contest import DAEMON, SIDES, Network, Round, contest
 from benchmarks.rigs.engine_process import PLAIN
 from benchmarks.rigs.servers import SERVERS, missing, pythons, version
@@ -204,16 +203,8 @@ def _save(found: Sequence[Raced], name: str, about: Mapping[str, str], *, add: b
         (name, [one.row(side) for one in found for side in one.sides]),
         (f"{name}_cpu", [one.cpu_row(side) for one in found for side in one.sides]),
     ):
-        kept = kept_rows(RESULTS / f"{file}.csv", {one.model for one in found}) if add else []
+        kept = kept_rows(RESULTS / f"{file}.csv", "model", {one.model for one in found}) if add else []
         save_csv(file, [*({**row, "commit": about["commit"]} for row in rows), *kept], about)
-
-
-def kept_rows(path: Path, anew: Collection[str]) -> list[dict[str, str]]:
-    """What a file has of networks that were not measured `anew`, each row with the commit that it was measured at."""
-    if not path.exists():
-        return []
-    commit = header(path)["commit"]
-    return [{"commit": commit, **row} for row in read_csv(path) if row["model"] not in anew]
 
 
 def _report(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
 from benchmarks.report.facts import commits_since, host
-from benchmarks.report.results import RESULTS, Row, show
+from benchmarks.report.results import RESULTS, Row, read_csv, show
 
 _UNKNOWN: Final = "unknown"
 
@@ -22,6 +22,14 @@ def header(path: Path) -> dict[str, str]:
             key, _, value = line[2:].rstrip("\n").partition(": ")
             found[key] = value
     return found
+
+
+def kept_rows(path: Path, column: str, anew: Collection[str]) -> list[dict[str, str]]:
+    """What a file has of others than those taken `anew`, by their names in a column; each row with its commit."""
+    if not path.exists():
+        return []
+    commit = header(path)["commit"]
+    return [{"commit": commit, **row} for row in read_csv(path) if row[column] not in anew]
 
 
 def stale_rows(headers: Mapping[str, Mapping[str, str]], here: Mapping[str, str]) -> list[Row]:

@@ -13,16 +13,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Lock
 from typing import Annotated, Any, Final
 
 import typer
 
 from benchmarks.report.facts import facts
-from benchmarks.report.results import Row, save_csv, show
+from benchmarks.report.headers import kept_rows
+from benchmarks.report.results import RESULTS, Row, save_csv, show
 from benchmarks.robust.targets import TARGETS
 from shisha_rt.errors import BadInput
 
@@ -31,19 +33,27 @@ _LATE_S: Final = 30.0
 
 
 def fuzz(
-    target: Annotated[str, typer.Option(help=f"One of {', '.join(TARGETS)}; all of them by default.")] = "",
+    target: Annotated[
+        str, typer.Option(help=f"Of {', '.join(TARGETS)}, separated by commas; all of them by default.")
+    ] = "",
     count: Annotated[int, typer.Option(min=1, help="Cases of a quick target; slow ones have their share.")] = 100_000,
     seed: Annotated[int, typer.Option(help="Of the random generators.")] = 0,
     first: Annotated[int, typer.Option(min=0, help="The number of the first case.")] = 0,
     keep: Annotated[Path | None, typer.Option(help="A folder for the input of each defect.")] = None,
 ) -> None:
-    """Fuzz everything that reads what strangers wrote; exit status 1 if there is a defect."""
-    if target and target not in TARGETS:
-        raise BadInput(f"target {target!r}: expected one of {', '.join(TARGETS)}")
-    about = facts(f"fuzz --count {count} --seed {seed}")
+    """Fuzz everything that reads what strangers wrote; exit status 1 if there is a defect.
 
-    def row_of(name: str) -> Row:
-        share = max(1, round(count * (1.0 if target else TARGETS[name].share)))
+    The file of results keeps what it has of targets that are not fuzzed now.
+    """
+    names = target.split(",") if target else list(TARGETS)
+    if set(names) - set(TARGETS):
+        raise BadInput(f"target {target!r}: expected {', '.join(TARGETS)}, separated by commas")
+    about = facts(f"fuzz --count {count} --seed {seed}{f' --target {target}' if target else ''}")
+    rows: dict[str, Row] = {}
+    saving = Lock()
+
+    def run(name: str) -> None:
+        share = max(1, round(count * (1.0 if names == [target] else TARGETS[name].share)))
         begun_s = time.monotonic()
         counts, found = fuzzed(name, seed, first, share)
         seconds = time.monotonic() - begun_s
@@ -54,22 +64,25 @@ def fuzz(
                 folder = keep / name
                 folder.mkdir(parents=True, exist_ok=True)
                 (folder / f"{seed}-{defect['number']}").write_bytes(TARGETS[name].case(name, seed, defect["number"]))
-        return {
-            "target": name,
-            "cases": share,
-            "taken": counts["taken"],
-            "refused": counts["refused"],
-            "defects": counts["defects"],
-            "places": len({defect["where"] for defect in found}),
-            "cases a second": share / seconds,
-        }
+        with saving:
+            rows[name] = {
+                "target": name,
+                "seed": seed,
+                "cases": share,
+                "taken": counts["taken"],
+                "refused": counts["refused"],
+                "defects": counts["defects"],
+                "places": len({defect["where"] for defect in found}),
+                "cases a second": share / seconds,
+            }
+            if not first:
+                anew = [{**row, "commit": about["commit"]} for row in rows.values()]
+                save_csv("fuzz", [*anew, *kept_rows(RESULTS / "fuzz.csv", "target", rows)], about)
 
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        rows = list(pool.map(row_of, [target] if target else TARGETS))
-    show("readers under input that nobody should send", rows, ["places: of defects, in the code"])
-    if not target:
-        save_csv("fuzz", rows, about)
-    if any(row["defects"] for row in rows):
+        deque(pool.map(run, names), maxlen=0)
+    show("readers under input that nobody should send", list(rows.values()), ["places: of defects, in the code"])
+    if any(row["defects"] for row in rows.values()):
         raise typer.Exit(1)
 
 

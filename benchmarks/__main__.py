@@ -12,6 +12,7 @@ from benchmarks.live.against_engines import against_engines
 from benchmarks.live.alone import alone
 from benchmarks.live.answers import MACHINE, answers
 from benchmarks.live.branches import branches
+from benchmarks.live.busy_start import busy_start
 from benchmarks.live.copies import copies
 from benchmarks.live.copies_disturbed import copies_disturbed
 from benchmarks.live.dashboard import dashboard
@@ -99,6 +100,7 @@ for command in (
     copies,
     detector,
     alone,
+    busy_start,
     branches,
     copies_disturbed,
     dashboard,

@@ -1,0 +1,111 @@
+"""A first start beside a busy neighbour, against a calm one: `python -m benchmarks busy_start`.
+
+A daemon that has nothing stored, neither profiles nor plans, serves a client that always has several frames in flight.
+`busy`: another program has one core to itself from before the start until the daemon has served for a minute; then it
+is calm. `calm`: nobody else is there. When each has served for a minute more, it is asked for its rate, and for one
+frame at a time, as its objective follows the load. Sides take turns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from benchmarks.report.facts import facts
+from benchmarks.report.progress import Progress
+from benchmarks.report.results import RESULTS, Row, Spread, save_csv, show
+from benchmarks.rigs.cache_place import cache_at
+from benchmarks.rigs.child_process import child_process
+from benchmarks.rigs.served import IN_FLIGHT
+from shisha_rt.cli.drive.child_daemon import child_daemon
+from shisha_rt.client import Client, plan_of
+from shisha_rt.machine.host.cores import usable_cores
+from shisha_rt.model.zoo import resolve_model
+
+BUSY, CALM = "busy", "calm"
+_MEASURED_S: Final = 10.0
+_TIMEOUT_S: Final = 60.0
+_HOG: Final = """
+import os, sys
+os.sched_setaffinity(0, {int(sys.argv[1])})
+while True: pass
+"""
+
+
+def busy_start(
+    models: Annotated[str, typer.Option(help="Networks of the zoo, separated by commas.")] = "squeezenet,inception_v1",
+    busy_s: Annotated[float, typer.Option(min=1.0, help="How long the neighbour stays, from when frames flow.")] = 60.0,
+    after_s: Annotated[float, typer.Option(min=1.0, help="From then until what was found is measured.")] = 60.0,
+    count: Annotated[int, typer.Option("--rounds", min=1, help="Rounds.")] = 3,
+) -> None:
+    """A first start beside a program that takes a core, against a calm one: what is found in the end."""
+    about = facts(f"busy_start --models {models} --busy-s {busy_s:g} --after-s {after_s:g} --rounds {count}")
+    progress, rows = Progress("busy_start"), list[Row]()
+    for model in models.split(","):
+        found: dict[str, list[dict[str, Any]]] = {BUSY: [], CALM: []}
+        for number in range(count):
+            for side in (BUSY, CALM) if number % 2 else (CALM, BUSY):
+                progress.step(f"{model}: {side}, round {number + 1} of {count}")
+                found[side].append(_start(model, busy_s, after_s, hogged=side == BUSY))
+        for figure in ("frames/s", "ms alone"):
+            busy, calm = ([reading[figure] for reading in found[side]] for side in (BUSY, CALM))
+            over = (b / c if figure == "ms alone" else c / b for b, c in zip(busy, calm, strict=True))
+            rows.append(
+                {
+                    "model": model,
+                    "figure": figure,
+                    CALM: Spread.of(calm),
+                    BUSY: Spread.of(busy),
+                    "worse by": Spread.of(over),
+                    "at most": 1.05,
+                    "plans, calm": _plans(found[CALM], figure),
+                    "plans, busy": _plans(found[BUSY], figure),
+                }
+            )
+        save_csv("busy_start", rows, about)
+    progress.done()
+    show("A first start beside a busy neighbour, a minute after it has gone", rows, ["worse by: of each round"])
+    print(f"written to {RESULTS}: busy_start.csv")
+
+
+def _start(model: str, busy_s: float, after_s: float, *, hogged: bool) -> dict[str, Any]:
+    with contextlib.ExitStack() as closing:
+        folder = closing.enter_context(tempfile.TemporaryDirectory(prefix="busy-start-"))
+        path = resolve_model(f"zoo:{model}")
+        closing.enter_context(cache_at(Path(folder)))
+        neighbour = closing.enter_context(contextlib.ExitStack())
+        if hogged:
+            neighbour.enter_context(_hog(usable_cores()[0]))
+        daemon = closing.enter_context(child_daemon(str(path), endpoint=f"ipc://{folder}/daemon"))
+        asked, _ = closing.enter_context(child_process("benchmarks.rigs.arrivals_process", endpoint=daemon.endpoint))
+        control = closing.enter_context(Client(daemon.endpoint, timeout_s=_TIMEOUT_S))
+        asked.ask(seconds=busy_s, in_flight=IN_FLIGHT)
+        neighbour.close()
+        asked.ask(seconds=after_s, in_flight=IN_FLIGHT)
+        fps = asked.ask(seconds=_MEASURED_S, in_flight=IN_FLIGHT)["fps"]
+        under_load = str(plan_of(control.plan()["stages"]))
+        asked.ask(seconds=_MEASURED_S, in_flight=1)
+        alone_fps = asked.ask(seconds=_MEASURED_S, in_flight=1)["fps"]
+        plans = {"frames/s": under_load, "ms alone": str(plan_of(control.plan()["stages"]))}
+        return {"frames/s": fps, "ms alone": 1e3 / alone_fps, "plans": plans}
+
+
+def _plans(found: list[dict[str, Any]], figure: str) -> str:
+    return " / ".join(dict.fromkeys(reading["plans"][figure] for reading in found))
+
+
+@contextlib.contextmanager
+def _hog(core: int) -> Iterator[None]:
+    """Another program that takes a core."""
+    with subprocess.Popen([sys.executable, "-c", _HOG, str(core)]) as hog:
+        try:
+            yield
+        finally:
+            hog.kill()

@@ -34,7 +34,6 @@ from shisha_rt.protocol.frame_tensors import Array, Shape
 from shisha_rt.protocol.header import ErrorBody, TensorData
 
 _PATIENCE_S: Final = 1.0
-"""How long a daemon has to give a region; one that takes longer is not asked again."""
 _AGAIN_S: Final = 1.0
 """After so long a daemon that had no room is asked again."""
 _ARRAYS: Final = 4
@@ -126,10 +125,12 @@ def _exporter_type(room_bytes: int) -> Any:
 class LentMemory:
     """The regions of one client, none until the daemon has said where its socket is (`meet`).
 
-    Arrays may be collected in any thread; everything else belongs to the client's.
+    Arrays may be collected in any thread; everything else belongs to the client's. `patience_s`: how long a daemon has
+    to give a region; one that takes longer is not asked again.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, patience_s: float = _PATIENCE_S) -> None:
+        self._patience_s = patience_s
         self._path: str | None = None
         self._instance: str | None = None
         self._asked: socket.socket | None = None
@@ -258,7 +259,7 @@ class LentMemory:
         if self._asked is None:
             self._ask()
         if self._asked is not None:
-            left_s = max(0.0, self._asked_s + _PATIENCE_S - time.monotonic())
+            left_s = max(0.0, self._asked_s + self._patience_s - time.monotonic())
             poll = select.poll()
             poll.register(self._asked, select.POLLIN)
             if poll.poll(math.ceil(min(wait_s, left_s) * 1e3)):

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shisha_rt.client import lent_memory
 from shisha_rt.client.lent_memory import LentMemory
 from shisha_rt.protocol.frame_tensors import Array
 from tests.protocol.region_socket import INSTANCE, SEALS, RegionSocket, Say, grant, memory
@@ -175,7 +174,6 @@ def test_a_daemon_that_has_no_room_is_asked_for_less_and_again_later(
         asked = len(regions.asked)
         lent.empty(SHAPE, np.float32)
         assert not lent.wants
-        monkeypatch.setattr(lent_memory, "_AGAIN_S", 0.0)
         monkeypatch.setattr(lent, "_again_s", 0.0)
         assert lent.wants
         lent.advance(WAIT_S)
@@ -219,10 +217,8 @@ def silent(regions: RegionSocket, size_bytes: int) -> None:
         silent,
     ],
 )
-def test_whoever_gives_no_region_is_not_asked_again(
-    tmp_path: Path, lent: LentMemory, say: Say, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lent_memory, "_PATIENCE_S", 0.1)
+def test_whoever_gives_no_region_is_not_asked_again(tmp_path: Path, say: Say) -> None:
+    lent = LentMemory(patience_s=0.1)
     with RegionSocket(tmp_path, say) as regions:
         lent.meet(regions.path, INSTANCE)
         lent.want(BYTES)

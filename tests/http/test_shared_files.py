@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from shisha_rt.http.app_state import Caller
-from shisha_rt.http.inference import shared_memory
 from shisha_rt.http.inference.request import FilePiece
 from shisha_rt.http.inference.shared_memory import SharedFiles
 from shisha_rt.protocol.access import Permission
@@ -133,8 +132,8 @@ def test_nobody_has_what_is_anothers(files: SharedFiles) -> None:
         files.register(NOBODY, "r", "foo", 0, 1)
 
 
-def test_regions_are_bounded_and_closed(files: SharedFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_memory, "MOST_REGIONS", 3)
+def test_regions_are_bounded_and_closed(folder: Path) -> None:
+    files = SharedFiles(str(folder), most=3)
     before = descriptors()
     for number in range(3):
         files.register(OWN, str(number), "foo", 0, 100)

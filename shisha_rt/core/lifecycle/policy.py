@@ -12,6 +12,7 @@ class Policy:
 
     max_in_flight: int = 256  # accepted and unanswered frames of one client alone; of all together twice as many
     waiting_bytes: int = 96 << 20  # request bytes held for one client alone while no slot is free; for all, twice that
+    sequences_kept: int = 10_000  # of idle streams, where each is to go on
     descriptors_per_worker: int = 2  # one running, one next: a worker never waits for the daemon's turn
     batch: int = 1  # frames of a run of the daemon's own plans, unless they say more
     target_s: float = math.inf  # a frame that is expected to take longer is refused

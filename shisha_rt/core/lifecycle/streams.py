@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Hashable, Iterator
-from typing import Final
 
 from shisha_rt.core.fair_share import is_granted
 from shisha_rt.core.lifecycle.events import FrameArrived
@@ -13,13 +12,11 @@ from shisha_rt.core.lifecycle.records import ClientState, Frame, StreamKey, Stre
 from shisha_rt.core.lifecycle.turns import Turns
 from shisha_rt.errors import Error
 
-SEQUENCES_KEPT: Final = 10_000
-
 
 class Streams:
     """`turns`: the frames that wait for a slot. `undelivered`: accepted frames, of all clients. `met`: how many came
     while others were undelivered. Clients and streams are known while answers are owed to them; of others there is the
-    last sequence number, of the `SEQUENCES_KEPT` streams that had one last.
+    last sequence number, of as many as the policy has kept.
 
     Room for frames, and for the bytes of those that wait, is shared out as `fair_share` says.
     """
@@ -108,7 +105,7 @@ class Streams:
             return
         self.last_sequences.pop(stream.key, None)
         self.last_sequences[stream.key] = stream.last_sequence
-        if len(self.last_sequences) > SEQUENCES_KEPT:
+        if len(self.last_sequences) > self._policy.sequences_kept:
             del self.last_sequences[next(iter(self.last_sequences))]
 
 

@@ -38,11 +38,13 @@ class SharedFile:
 class SharedFiles:
     """All regions of all users, until they are unregistered or this process ends.
 
-    `folder` is where their files are; None: shared memory is off, and there are no regions.
+    `folder` is where their files are; None: shared memory is off, and there are no regions. `most`: of one user, and
+    twice as many of all.
     """
 
-    def __init__(self, folder: str | None = FOLDER) -> None:
+    def __init__(self, folder: str | None = FOLDER, most: int = MOST_REGIONS) -> None:
         self._folder = folder
+        self._most = most
         self._by_caller: dict[int, dict[str, SharedFile]] = {}
 
     def register(self, caller: Caller, name: str, key: str, offset: int, size_bytes: int) -> None:
@@ -56,10 +58,10 @@ class SharedFiles:
         regions = self._by_caller.setdefault(uid, {})
         if name in regions:
             raise error_for(Error.REGION_TAKEN, f"shared memory region {name!r} is registered already")
-        if len(regions) >= MOST_REGIONS or sum(map(len, self._by_caller.values())) >= 2 * MOST_REGIONS:
+        if len(regions) >= self._most or sum(map(len, self._by_caller.values())) >= 2 * self._most:
             raise error_for(
                 Error.REGION_REFUSED,
-                f"{len(regions)} regions are registered; expected at most {MOST_REGIONS} of a user",
+                f"{len(regions)} regions are registered; expected at most {self._most} of a user",
             )
         fd = self._open(key, uid)
         try:

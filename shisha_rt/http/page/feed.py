@@ -79,13 +79,17 @@ def _event(name: bytes, data: bytes, number: bytes = b"") -> bytes:
 class Feed:
     """An answer without an end: until its reader goes, or reads nothing for too long, or any of `until` is set.
 
-    A page comes again by itself, and then it is looked at anew whether its reader may.
+    A page comes again by itself, and then it is looked at anew whether its reader may. `send_within_s`: how long its
+    reader has to take what is sent.
     """
 
-    def __init__(self, watching: Watching, last: str, *until: asyncio.Event) -> None:
+    def __init__(
+        self, watching: Watching, last: str, *until: asyncio.Event, send_within_s: float = _SEND_WITHIN_S
+    ) -> None:
         self._watching = watching
         self._cursor = Cursor(watching, last)
         self._until = until
+        self._send_within_s = send_within_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {**HEADERS, "Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-store"}
@@ -110,7 +114,7 @@ class Feed:
 
     async def _send(self, send: Send, headers: list[tuple[bytes, bytes]]) -> None:
         async def put(message: dict[str, Any]) -> None:
-            async with asyncio.timeout(_SEND_WITHIN_S):
+            async with asyncio.timeout(self._send_within_s):
                 await send(message)
 
         await put({"type": "http.response.start", "status": 200, "headers": headers})

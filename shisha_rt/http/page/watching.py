@@ -25,7 +25,6 @@ _COUNT_EVERY_S: Final = 1.0
 _LEAST_S: Final = 0.5
 _MOST_S: Final = 4.0
 _SHARE: Final = 0.01
-"""Of the daemon's time."""
 _PATIENCE_S: Final = 5.0
 
 
@@ -40,10 +39,11 @@ class Watching:
 
     `status`: the last one as JSON with what is drawn of it, and `statuses` how many there have been; `events`: the
     number of each and its JSON, of the daemon `instance`; `trouble`: why it does not answer, or None.
-    `send`: the command that sends frames, for whoever has none yet.
+    `send`: the command that sends frames, for whoever has none yet. `share`: of the daemon's time that its statuses may
+    take, and `least_s` the time between two of them at least.
     """
 
-    def __init__(self, client: Asked, send: str) -> None:
+    def __init__(self, client: Asked, send: str, share: float = _SHARE, least_s: float = _LEAST_S) -> None:
         self.history = History()
         self.status = b""
         self.statuses = 0
@@ -52,6 +52,8 @@ class Watching:
         self.trouble: str | None = None
         self._client = client
         self._send = send
+        self._share = share
+        self._least_s = least_s
         self._said: dict[str, Any] = {}
         self._next_event = 0
         self._feeds = 0
@@ -107,7 +109,7 @@ class Watching:
             except ShishaError as error:
                 self._lost(error)
                 took_s = 0.0
-            await asyncio.sleep(min(_MOST_S, max(_LEAST_S, took_s / _SHARE)))
+            await asyncio.sleep(min(_MOST_S, max(self._least_s, took_s / self._share)))
 
     async def _read(self, status: Mapping[str, Any]) -> None:
         if status["instance"] != self.instance:

@@ -75,11 +75,8 @@ def test_what_is_remembered_of_decided_frames_is_bounded() -> None:
     assert len(daemon.lifecycle.frames.deadlines._heap) <= 2 * 8
 
 
-def test_of_idle_streams_only_the_last_sequences_are_kept_and_the_longest_idle_one_is_forgotten_beyond_a_bound(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("shisha_rt.core.lifecycle.streams.SEQUENCES_KEPT", 2)
-    daemon = live(ONE_STAGE, slots=4)
+def test_of_idle_streams_the_last_sequences_are_kept_and_the_longest_idle_is_forgotten_beyond_a_bound() -> None:
+    daemon = live(ONE_STAGE, slots=4, sequences_kept=2)
     streams = daemon.lifecycle.frames.streams
     busy = daemon.send("busy", sequence=7)
     for number, name in enumerate(("first", "second", "third")):

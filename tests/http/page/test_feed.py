@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 
 from shisha_rt.http.asgi import ABORT
-from shisha_rt.http.page import feed as feeds
-from shisha_rt.http.page import watching as watchings
 from shisha_rt.http.page.feed import Cursor, Feed
 from shisha_rt.http.page.watching import Watching
 from tests.cli.statuses import FORK, FORK_S, status_of
@@ -19,10 +17,12 @@ from tests.http.page.told import SEND, Told
 
 
 @pytest.fixture
-def daemon(monkeypatch: pytest.MonkeyPatch) -> Told:
-    monkeypatch.setattr(watchings, "_LEAST_S", 0.001)
-    monkeypatch.setattr(watchings, "_SHARE", 1.0)
+def daemon() -> Told:
     return Told(status_of(FORK, FORK_S))
+
+
+def watched(daemon: Told) -> Watching:
+    return Watching(daemon, SEND, share=1.0, least_s=0.001)
 
 
 async def looked(watching: Watching, daemon: Told) -> None:
@@ -48,7 +48,7 @@ def numbers(told: list[tuple[str, Any, str]]) -> list[int]:
 
 def test_each_reader_gets_all_that_is_new_to_it(daemon: Told) -> None:
     async def run() -> None:
-        watching = Watching(daemon, SEND)
+        watching = watched(daemon)
         watching.opened()
         task = asyncio.create_task(watching.run())
         daemon.happened(450)
@@ -78,7 +78,7 @@ def test_each_reader_gets_all_that_is_new_to_it(daemon: Told) -> None:
 
 def test_a_status_is_asked_for_only_while_somebody_watches_and_sent_only_when_it_says_more(daemon: Told) -> None:
     async def run() -> None:
-        watching = Watching(daemon, SEND)
+        watching = watched(daemon)
         task = asyncio.create_task(watching.run())
         await asyncio.sleep(0.02)
         assert daemon.asked == 0
@@ -100,7 +100,7 @@ def test_a_status_is_asked_for_only_while_somebody_watches_and_sent_only_when_it
 
 def test_another_daemon_begins_anew_and_a_silent_one_is_told_of(daemon: Told) -> None:
     async def run() -> None:
-        watching = Watching(daemon, SEND)
+        watching = watched(daemon)
         watching.opened()
         task = asyncio.create_task(watching.run())
         daemon.happened(5)
@@ -123,11 +123,9 @@ def test_another_daemon_begins_anew_and_a_silent_one_is_told_of(daemon: Told) ->
     asyncio.run(run())
 
 
-def test_whoever_does_not_read_is_cut_off(daemon: Told, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feeds, "_SEND_WITHIN_S", 0.01)
-
+def test_whoever_does_not_read_is_cut_off(daemon: Told) -> None:
     async def run() -> None:
-        watching, cut = Watching(daemon, SEND), asyncio.Event()
+        watching, cut = watched(daemon), asyncio.Event()
 
         async def receive() -> dict[str, Any]:
             await asyncio.Event().wait()
@@ -138,7 +136,7 @@ def test_whoever_does_not_read_is_cut_off(daemon: Told, monkeypatch: pytest.Monk
                 await asyncio.Event().wait()
 
         scope = {"type": "http", "extensions": {ABORT: {"call": cut.set}}}
-        await asyncio.wait_for(Feed(watching, "", asyncio.Event())(scope, receive, send), 30)
+        await asyncio.wait_for(Feed(watching, "", asyncio.Event(), send_within_s=0.01)(scope, receive, send), 30)
         assert cut.is_set()
         assert watching.feeds == 0
 
@@ -148,7 +146,7 @@ def test_whoever_does_not_read_is_cut_off(daemon: Told, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("which", ["its reader", "the process", "the users"])
 def test_a_feed_ends_with_its_reader_and_with_the_process_and_when_others_may_come(daemon: Told, which: str) -> None:
     async def run() -> None:
-        watching, ending, gone, changed = Watching(daemon, SEND), asyncio.Event(), asyncio.Event(), asyncio.Event()
+        watching, ending, gone, changed = watched(daemon), asyncio.Event(), asyncio.Event(), asyncio.Event()
         sent: list[Any] = []
 
         async def receive() -> dict[str, Any]:

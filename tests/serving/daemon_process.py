@@ -106,6 +106,10 @@ class DaemonProcess:
     def stderr(self) -> str:
         return self._stderr_path.read_text(errors="replace")
 
+    def complaints(self) -> list[str]:
+        """What it wrote but for how long its start goes on, as it tells each ten seconds."""
+        return [line for line in self.stderr().splitlines() if not line.startswith("starting for ")]
+
     # --- what runs --------------------------------------------------------------------------------------------
 
     def worker_pids(self) -> dict[str, int | None]:

@@ -70,7 +70,7 @@ def test_everything_admitted_is_answered(identity: Path, tmp_path: Path, two_pla
             assert (head.id, head.error) == (str(i), None)
             assert parts[1] == frame_of(i).tobytes()
         daemon.assert_nothing_left()
-        assert daemon.stderr() == ""
+        assert daemon.complaints() == []
 
 
 def test_who_reads_slowly_has_all_answers_too(tmp_path: Path, two_places: Path) -> None:
@@ -126,7 +126,7 @@ def test_a_signal_under_load(
             assert set(load.codes) <= {Code.UNAVAILABLE.value}
             ranks = [("OK", "UNAVAILABLE", "").index(outcome) for outcome in load.outcomes.values()]
             assert ranks == sorted(ranks)
-        assert daemon.stderr() == ""
+        assert daemon.complaints() == []
 
 
 @pytest.mark.parametrize("transport", [pytest.param("tcp", marks=pytest.mark.long), "ipc"])

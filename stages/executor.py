@@ -22,7 +22,7 @@ import msgspec
 from shisha_rt.core.lifecycle.events import Descriptor
 from shisha_rt.messages.worker import Prepare, Prepared, PrepareFailed
 from shisha_rt.model.spans import Span
-from shisha_rt.model.split import BriefSplit
+from shisha_rt.model.split import Split
 from shisha_rt.plan.engine import StageEngine
 from shisha_rt.process.arena import Arena
 from stages.builder import Builder, Built, Finished, FramesCore, KeptStages, Manner, Ordered
@@ -343,7 +343,7 @@ class _Content(NamedTuple):
     placement: tuple[str, ...]
     cores: tuple[int, ...]
     threads: int
-    split: BriefSplit | None
+    split: Split | None
     engine: StageEngine
     batch: int
 

@@ -29,7 +29,6 @@ from shisha_rt.messages import worker as messages
 from shisha_rt.messages.worker import WorkerConfig
 from shisha_rt.model.index import ModelIndex
 from shisha_rt.model.reader import index_file
-from shisha_rt.model.split import Split
 from shisha_rt.process.arena import Arena, NoRoom
 from shisha_rt.process.channel import Channel, ChannelBroken
 from shisha_rt.process.layout import layouts_of
@@ -317,7 +316,7 @@ def _stage_builder(
         from stages.engines.onnxruntime.split_segment import split_segment
 
         folder = Path(config.engine_folders[0])
-        return split_segment(folder, indexes[0], order.work, Split(*order.split), threads)
+        return split_segment(folder, indexes[0], order.work, order.split, threads)
 
     return as_compiled
 
@@ -389,8 +388,7 @@ def _builder_on_devices(config: WorkerConfig, index: ModelIndex, arena: Arena) -
         if order.split is None:
             stage = placed.stage(order.work, order.placement, _threads_of(order, config.threads))
             return stage if order.batch == 1 else batched(order, stage)
-        split = Split(*order.split)
-        return placed.split_stage(order.work, split, order.placement[0], _threads_of(order, config.threads))
+        return placed.split_stage(order.work, order.split, order.placement[0], _threads_of(order, config.threads))
 
     return build
 

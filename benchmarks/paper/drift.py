@@ -64,7 +64,6 @@ from shisha_rt.model.zoo import resolve_model
 from shisha_rt.papers.simulate.paper_machines import paper_machine
 from shisha_rt.papers.simulate.roofline import roofline_costs
 from shisha_rt.papers.simulate.simulated_evaluator import with_error
-from shisha_rt.plan.form import brief
 from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.plan.verify import PlanRules
 from shisha_rt.planner.exact import exact_plan
@@ -295,7 +294,7 @@ class Drifting(PaperDaemon):
                 self._search = None
                 return
         self._search = tuner, state, message.run
-        stages = brief(proposal.plan)
+        stages = proposal.plan
         said: tm.FromTuner = tm.Try(message.run, stages, proposal.reason)
         if proposal.final:
             said = tm.Finished(message.run, stages, proposal.reason, "feasible")
@@ -306,7 +305,7 @@ class Drifting(PaperDaemon):
             return begin
         costs = self._case.told
         start = seed([layer.weight for layer in costs.layers], costs.places, legal_cuts=costs.legal_cuts)
-        return msgspec.structs.replace(begin, start=brief(start), order=start.places)
+        return msgspec.structs.replace(begin, start=start, order=start.places)
 
 
 def _cores(case: Case, way: str) -> Cores:

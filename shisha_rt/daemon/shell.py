@@ -425,7 +425,7 @@ class Shell:
             stage.placement,
             cores=tuple(core for place in team for core in place.cores),
             threads=sum(place.threads for place in team),
-            split=stage.split.brief if stage.split else None,
+            split=stage.split,
             engine=stage.engine,
             batch=instruction.batch,
         )

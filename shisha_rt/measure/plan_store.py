@@ -17,8 +17,11 @@ import msgspec
 from shisha_rt.core.tuning.best import BestPlan
 from shisha_rt.errors import Failure
 from shisha_rt.measure.database import Table, explained, open_database
-from shisha_rt.plan.form import Brief, brief, unfolded
+from shisha_rt.model.spans import Span
+from shisha_rt.model.split import Axis, Split
+from shisha_rt.plan.engine import DEFAULT_ENGINE, StageEngine
 from shisha_rt.plan.measurement import Measurement
+from shisha_rt.plan.plan import Plan, Stage, Team
 
 log = logging.getLogger(__name__)
 
@@ -28,8 +31,30 @@ _VERSION: Final = 3  # raise it when the layers of a model, or a record, become 
 _TABLE: Final = Table("best", "(key TEXT PRIMARY KEY, record BLOB NOT NULL)", _VERSION, rows="plans")
 
 
+class _KeptStage(msgspec.Struct, frozen=True, array_like=True):
+    """All of a stage but its placement. What earlier versions did not have yet is at the end, and may lack."""
+
+    work: tuple[Span, ...]
+    teams: tuple[Team, ...]
+    after: tuple[int, ...]
+    split: tuple[Span, Axis, tuple[int, ...], int] | None = None
+    engine: StageEngine = DEFAULT_ENGINE
+    batch: int = 1
+
+    @classmethod
+    def of(cls, stage: Stage) -> _KeptStage:
+        split = stage.split
+        kept = None if split is None else (*split.whole, split.part)
+        return cls(stage.work, stage.teams, stage.after, kept, stage.engine, stage.batch)
+
+    @property
+    def stage(self) -> Stage:
+        split = None if self.split is None else Split(*self.split)
+        return Stage(self.work, self.teams, self.after, split=split, engine=self.engine, batch=self.batch)
+
+
 class _Record(msgspec.Struct, frozen=True):
-    stages: Brief
+    stages: tuple[_KeptStage, ...]
     order: tuple[str, ...]
     measurement: Measurement
 
@@ -51,14 +76,14 @@ def load_plans(path: Path, model_key: str) -> dict[str, BestPlan]:
     for key, record in rows:
         with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
             kept = msgspec.msgpack.decode(record, type=_Record)
-            plan = BestPlan(unfolded(kept.stages), kept.measurement, kept.order)
+            plan = BestPlan(Plan(tuple(stage.stage for stage in kept.stages)), kept.measurement, kept.order)
             best_plans[key.removeprefix(f"{model_key}-")] = plan
     return best_plans
 
 
 def save_plan(path: Path, model_key: str, key: str, best: BestPlan) -> None:
     """Raises Failure if the file cannot be written; it waits for whoever has it locked, but not for long."""
-    record = _Record(brief(best.plan), best.order, best.measurement)
+    record = _Record(tuple(map(_KeptStage.of, best.plan.stages)), best.order, best.measurement)
     row = f"{model_key}-{key}", msgspec.msgpack.encode(record)  # JSON has no infinity: a copy that ran nothing
     with contextlib.closing(open_database(path, _TABLE)) as database, explained(path):
         database.execute("INSERT OR REPLACE INTO best VALUES (?, ?)", row)

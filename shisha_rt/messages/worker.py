@@ -14,7 +14,7 @@ from shisha_rt.costs.link_speed import LinkSpeed
 from shisha_rt.machine.device import Device
 from shisha_rt.messages.scales import scales_file
 from shisha_rt.model.spans import Span
-from shisha_rt.model.split import BriefSplit
+from shisha_rt.model.split import Split
 from shisha_rt.plan.engine import DEFAULT_ENGINE, StageEngine
 from shisha_rt.process.codec import Codec
 from shisha_rt.process.lent import LentPiece
@@ -41,7 +41,7 @@ class Prepare(msgspec.Struct, frozen=True, array_like=True, tag=True):
     placement: tuple[str, ...] = ()
     cores: tuple[int, ...] = ()
     threads: int = 0
-    split: BriefSplit | None = None
+    split: Split | None = None
     engine: StageEngine = DEFAULT_ENGINE
     batch: int = 1
 

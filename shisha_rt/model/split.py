@@ -33,10 +33,6 @@ MOST_SUMMED: Final = 8
 """Shards whose partial sums have rooms."""
 
 
-BriefSplit: TypeAlias = tuple[Span, Axis, tuple[int, ...], int]
-"""A `Split` for messages between our own processes: its span, axis, shares and part."""
-
-
 @dataclass(frozen=True, slots=True)
 class Split:
     """Layers `span` in shards of `shares` (units of `axis`); `part`: which of them a stage has, or that it joins."""
@@ -60,10 +56,6 @@ class Split:
     def fraction(self) -> float:
         """Share of this part in what is split; 0 for a join."""
         return 0.0 if self.joins else self.shares[self.part] / sum(self.shares)
-
-    @property
-    def brief(self) -> BriefSplit:
-        return self.span, self.axis, self.shares, self.part
 
     def __str__(self) -> str:
         if self.joins:

@@ -1,4 +1,4 @@
-"""The one way a plan is written down: for strangers in JSON, and in brief for the messages between our own processes.
+"""The one way a plan is written down for strangers, in JSON. Between our own processes plans travel as they are.
 
 `{"first":0,"last":11,"places":["core0"]}` is a stage on one place, behind the stage before it. Several places are
 copies, a list in their stead is a team: `"places":[["core0","core1"]]`. `"layers":[[3,5],[9,9]]` stands for first and
@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, Final
 
 import msgspec
 
 from shisha_rt.model.spans import Span
-from shisha_rt.model.split import BriefSplit, Split, as_axis
+from shisha_rt.model.split import Split, as_axis
 from shisha_rt.plan.engine import DEFAULT_ENGINE, StageEngine
 from shisha_rt.plan.plan import MOST_BATCH, Plan, Stage, Team
 
@@ -29,20 +29,6 @@ _Team = Annotated[tuple[_Name, ...], msgspec.Meta(min_length=1)]
 _MOST_SHARES: Final = 1024
 _MOST_TEAMS: Final = 4096
 """So many are read at all; how many a plan may have is for model and machine to say (`plan/verify.py`)."""
-
-
-class BriefStage(msgspec.Struct, frozen=True, array_like=True):
-    """All of a stage but its placement."""
-
-    work: tuple[Span, ...]
-    teams: tuple[Team, ...]
-    after: tuple[int, ...]
-    split: BriefSplit | None = None
-    engine: StageEngine = DEFAULT_ENGINE
-    batch: int = 1
-
-
-Brief: TypeAlias = tuple[BriefStage, ...]
 
 
 class WrittenSplit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -145,35 +131,3 @@ def _written_stage(index: int, stage: Stage) -> dict[str, Any]:
     if stage.batch > 1:
         stage_object["batch"] = stage.batch
     return stage_object
-
-
-def brief(plan: Plan) -> Brief:
-    """What `unfolded` reads; placements are left out."""
-    return tuple(
-        BriefStage(
-            stage.work,
-            stage.teams,
-            stage.after,
-            stage.split.brief if stage.split else None,
-            stage.engine,
-            stage.batch,
-        )
-        for stage in plan.stages
-    )
-
-
-def unfolded(stages: Brief) -> Plan:
-    """The plan of which this is the brief."""
-    return Plan(
-        tuple(
-            Stage(
-                stage.work,
-                stage.teams,
-                stage.after,
-                split=Split(*stage.split) if stage.split else None,
-                engine=stage.engine,
-                batch=stage.batch,
-            )
-            for stage in stages
-        )
-    )

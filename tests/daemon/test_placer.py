@@ -36,7 +36,6 @@ from shisha_rt.placement.segment_times import segment_times_s
 from shisha_rt.placement.segments import segments
 from shisha_rt.placement.solver_names import StageSolver
 from shisha_rt.placement.stage_problem import place_stage
-from shisha_rt.plan.form import Brief, brief
 from shisha_rt.plan.plan import Plan, Stage
 from tests.model.networks import network, weight, write
 from tests.waiting import until
@@ -44,7 +43,7 @@ from tests.wording import raised
 
 SIZE = 256
 STAGES = ((0, 1, "near"), (2, 3, "far"))
-BOTH = brief(Plan.of(STAGES))
+BOTH = Plan.of(STAGES)
 
 
 def device(name: str) -> Device:
@@ -152,10 +151,10 @@ class TestPlacer:
         self, graph: Graph, costs: Mapping[str, OperatorCosts]
     ) -> None:
         """As a worker builds them: what it tells of each is held against what is known of each."""
-        stages = brief(Plan((Stage(((0, 0), (2, 2), (3, 3)), (("slow",),)), Stage(((1, 1),), (("near",),), (0,)))))
+        plan = Plan((Stage(((0, 0), (2, 2), (3, 3)), (("slow",),)), Stage(((1, 1),), (("near",),), (0,))))
         slow = described_costs(graph, [device("cpu_s")])
         placer = Placer(graph, index_of(graph), "exact", {**costs, "slow": slow})
-        apart, _ = solved(placer.answer(pm.Solve(1, stages)))
+        apart, _ = solved(placer.answer(pm.Solve(1, plan)))
         assert apart.breaks == (3, 6)
         assert apart.segments == [("cpu_s", 3)] * 3
         assert len(apart.segments_s) == 3
@@ -167,7 +166,7 @@ class TestPlacer:
         """Runs on one device are sessions of their own, and what stays there moves neither out nor in."""
         costs = {**costs, "core": described_costs(graph, [device("cpu_s")])}
         plan = Plan((Stage(((0, 0), (2, 3)), ((place,),)), Stage(((1, 1),), (("near",),))))
-        found, _ = solved(Placer(graph, index_of(graph), "exact", costs).answer(pm.Solve(1, brief(plan))))
+        found, _ = solved(Placer(graph, index_of(graph), "exact", costs).answer(pm.Solve(1, plan)))
         layers = group_layers(graph)
         own = [(layers[0].first_operator, layers[0].last_operator), (layers[2].first_operator, layers[3].last_operator)]
         alone = [expected(graph, costs[place], *run) for run in ((0, 0), (2, 3))]
@@ -191,15 +190,15 @@ class TestPlacer:
         monkeypatch.setattr(placer_process, "place_stage", counting)
         placer = Placer(graph, index_of(graph), "exact", costs)
 
-        def solves(stages: Brief, ratios: Sequence[tuple[str, str, float]] = ()) -> int:
+        def solves(plan: Plan, ratios: Sequence[tuple[str, str, float]] = ()) -> int:
             before = len(calls)
-            solved(placer.answer(pm.Solve(1, stages, tuple(ratios))))
+            solved(placer.answer(pm.Solve(1, plan, tuple(ratios))))
             return len(calls) - before
 
         assert solves(BOTH) == 2
         assert solves(BOTH) == 0
-        assert solves(brief(Plan.of([(0, 1, "twin"), (2, 3, "far")]))) == 0
-        assert solves(brief(Plan.of([(0, 1, "far"), (2, 3, "near")]))) == 2
+        assert solves(Plan.of([(0, 1, "twin"), (2, 3, "far")])) == 0
+        assert solves(Plan.of([(0, 1, "far"), (2, 3, "near")])) == 2
         assert solves(BOTH, [("near", "pim", 3.0)]) == 1
         assert solves(BOTH, [("near", "pim", 2.0), ("far", "cpu_s", 2.0)]) == 2
         assert solves(BOTH, [("far", "cpu_s", 2.0), ("near", "pim", 3.0)]) == 0
@@ -215,9 +214,9 @@ class Asking:
     deaths: list[str]
     requests: int = 0
 
-    def solve(self, stages: Brief, ratios: Sequence[tuple[str, str, float]] = ()) -> pm.FromPlacer:
+    def solve(self, plan: Plan, ratios: Sequence[tuple[str, str, float]] = ()) -> pm.FromPlacer:
         self.requests += 1
-        self.link.send(pm.Solve(self.requests, stages, tuple(ratios)))
+        self.link.send(pm.Solve(self.requests, plan, tuple(ratios)))
         self.until(lambda: bool(self.answers))
         answer = self.answers.pop()
         assert answer.request == self.requests
@@ -264,18 +263,18 @@ class TestTheProcess:
         assert same_far == far
 
     @pytest.mark.parametrize(
-        ("stages", "reason"),
+        ("plan", "reason"),
         [
             (
-                brief(Plan.of([(0, 3, "nowhere")])),
+                Plan.of([(0, 3, "nowhere")]),
                 "place nowhere: its devices are",
             ),
-            (brief(Plan.of([(0, 1, "near"), (2, 4, "far")])), "layers 2-4: no such stage"),
-            (brief(Plan.of([(3, 2, "near")])), "layers 3-2: no such stage"),
+            (Plan.of([(0, 1, "near"), (2, 4, "far")]), "layers 2-4: no such stage"),
+            (Plan.of([(3, 2, "near")]), "layers 3-2: no such stage"),
         ],
     )
-    def test_a_bad_request_is_refused_and_the_next_answered(self, process: Asking, stages: Brief, reason: str) -> None:
-        refusal = process.solve(stages)
+    def test_a_bad_request_is_refused_and_the_next_answered(self, process: Asking, plan: Plan, reason: str) -> None:
+        refusal = process.solve(plan)
         assert isinstance(refusal, pm.NotSolved)
         assert refusal.reason.startswith(reason)
         assert len(solved(process.solve(BOTH))) == 2
@@ -285,9 +284,7 @@ class TestTheProcess:
     ) -> None:
         with raised(BadInput, Error.DEVICE_UNFIT) as refused:
             expected(graph, costs["pim_alone"], 0, 3)
-        assert process.solve(brief(Plan.of([(0, 3, "pim_alone")]))) == pm.NotSolved(
-            process.requests, str(refused.value)
-        )
+        assert process.solve(Plan.of([(0, 3, "pim_alone")])) == pm.NotSolved(process.requests, str(refused.value))
 
     def test_a_killed_process_is_followed_by_one_that_knows_as_much(self, process: Asking) -> None:
         before = process.solve(BOTH)

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
+import msgspec
 import pytest
 
 from shisha_rt.core.tuning.best import BestPlan, BestPlans, key_of
@@ -16,13 +18,16 @@ from shisha_rt.daemon.children.children import PlanWriter
 from shisha_rt.errors import Error, Failure
 from shisha_rt.machine.machine import Machine, Memory, Place
 from shisha_rt.measure import database, plan_store
+from shisha_rt.model.split import Split
 from shisha_rt.plan.measurement import Measurement, measure_window
-from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.plan import Plan, Stage
 from tests.wording import raised, says
 
 PLACE = Place("fast", (0,), core_count=1, threads=1, speed=0.5, rank=1, memory="ram")
 MACHINE = Machine("m", "m.toml", (Memory("ram"),), (PLACE,))
 BEST = BestPlan(Plan.of([(0, 3, "fast"), (4, 7, "slow")]), Measurement((1.0, 2.0), 0.01, 32, 1.5), ("slow", "fast"))
+LATER: Final = (None, "onnxruntime", 1)
+"""What the first versions did not keep of a stage: its split, its engine and its batch."""
 
 
 @pytest.fixture
@@ -45,6 +50,28 @@ def test_a_copy_that_ran_nothing_is_no_obstacle(path: Path) -> None:
     found = measure_window(plan, [([0] * 32, [0.01] * 32)], alike=[True], took_s=1.0)
     assert found.team_s == ((0.01, math.inf),)
     best = BestPlan(plan, found, ("fast", "slow"))
+    plan_store.save_plan(path, "model", "one", best)
+    assert plan_store.load_plans(path, "model") == {"one": best}
+
+
+@pytest.mark.parametrize("fields", [3, 4, 5, 6])
+def test_plans_that_earlier_versions_kept_are_whole(path: Path, fields: int) -> None:
+    plan_store.save_plan(path, "model", "one", BEST)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        (record,) = connection.execute("SELECT record FROM best").fetchone()
+        kept = msgspec.msgpack.decode(record)
+        stages = kept["stages"]
+        assert stages == [[[[0, 3]], [["fast"]], [], *LATER], [[[4, 7]], [["slow"]], [0], *LATER]]
+        kept["stages"] = [stage[:fields] for stage in stages]
+        connection.execute("UPDATE best SET record = ?", (msgspec.msgpack.encode(kept),))
+    assert plan_store.load_plans(path, "model") == {"one": BEST}
+
+
+def test_a_plan_with_all_that_a_plan_can_have_is_kept(path: Path) -> None:
+    shards = (Stage(((4, 4),), (("fast",),), (0,), split=Split((4, 4), "channels", (3, 5), part)) for part in range(2))
+    first = Stage(((0, 1), (3, 3)), (("fast", "slow"), ("third",)), engine="openvino", batch=8)
+    plan = Plan((first, *shards, Stage(((4, 7),), (("slow",),), (1, 2), split=Split((4, 4), "channels", (3, 5), 2))))
+    best = replace(BEST, plan=plan)
     plan_store.save_plan(path, "model", "one", best)
     assert plan_store.load_plans(path, "model") == {"one": best}
 

@@ -102,7 +102,7 @@ def test_shards_are_refused(compiled: Compiled) -> None:
     with arena_of(compiled) as arena, far_places(compiled, arena) as (place,):
         place.connect()
         split = Split((0, 0), "channels", (32, 32), 0)
-        place.tell(messages.Prepare(1, 0, ((0, 0),), split=split.brief))
+        place.tell(messages.Prepare(1, 0, ((0, 0),), split=split))
         answer = place.said()
         assert isinstance(answer, messages.PrepareFailed)
         assert answer.reason == says("a place on …")

@@ -20,7 +20,6 @@ from shisha_rt.core.tuning.tuner_messages import PlaceNow
 from shisha_rt.costs.engine_trials import EnginesTried
 from shisha_rt.machine.machine import Machine, Place
 from shisha_rt.plan.engine import DEFAULT_ENGINE, StageEngine
-from shisha_rt.plan.form import unfolded
 from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.plan.rate import OBJECTIVES, AnyObjective, Objective
 from shisha_rt.plan.verify import PlanRules
@@ -181,7 +180,7 @@ class Choice:
         """What layers cost has been measured, or cannot be."""
         if isinstance(profiled, ModelProfiled):
             self.profiles = Profiles.KNOWN
-            self.by_costs = {objective: unfolded(stages) for objective, stages in profiled.by_costs}
+            self.by_costs = dict(profiled.by_costs)
         else:
             self.profiles = Profiles.FAILED
 

@@ -13,7 +13,6 @@ from shisha_rt.core.tuning.placing import Placing
 from shisha_rt.core.tuning.state import Profiles, State
 from shisha_rt.core.tuning.telling import description
 from shisha_rt.core.tuning.tuning import Tuning
-from shisha_rt.plan.form import unfolded
 
 _MEASURES = frozenset({State.TUNING, State.WATCHING, State.COMPARING})
 
@@ -63,7 +62,7 @@ def _check_trial(lifecycle: Lifecycle, tuning: Tuning) -> None:
         f"the trial {search.trying} is awaited: {awaited}, or measured"
     )
     if tuning.measuring.epoch is not None:
-        tried = unfolded(search.trying.stages)
+        tried = search.trying.plan
         assert tried == live[1], f"{tried} is tried, and {live[1]} is measured"
 
 

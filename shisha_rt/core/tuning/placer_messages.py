@@ -14,7 +14,7 @@ import numpy as np
 
 from shisha_rt.costs.operator_costs import GroupCost, OperatorCosts
 from shisha_rt.machine.device import Device
-from shisha_rt.plan.form import Brief
+from shisha_rt.plan.plan import Plan
 from shisha_rt.process.codec import Codec
 
 
@@ -45,7 +45,7 @@ class Solve(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """Place the operators of each stage. `ratios`: (place, device, so many times as slow as known)."""
 
     request: int
-    stages: Brief
+    plan: Plan
     ratios: tuple[tuple[str, str, float], ...] = ()
 
 

@@ -28,7 +28,6 @@ from shisha_rt.core.tuning.device_ratios import DeviceRatios
 from shisha_rt.core.tuning.greedy_placement import GreedyPlacement
 from shisha_rt.core.tuning.instructions import CountSolve, Decision, TellPlacer, TuningOutbox
 from shisha_rt.core.tuning.state import Searching, Serving
-from shisha_rt.plan.form import brief
 from shisha_rt.plan.plan import Plan
 
 FRAMES: Final = 16
@@ -128,7 +127,7 @@ class Placing:
 
     def _send_solve(self, request: int, plan: Plan) -> None:
         ratios = tuple((place, device, ratio) for (place, device), ratio in self._ratios.ratios.items())
-        self._outbox.decide(TellPlacer(pm.Solve(request, brief(plan), ratios)))
+        self._outbox.decide(TellPlacer(pm.Solve(request, plan, ratios)))
 
     def _placer_said(self, said: ev.PlacerSaid) -> None:
         message = said.message

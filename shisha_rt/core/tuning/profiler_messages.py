@@ -12,7 +12,7 @@ from shisha_rt.costs.engine_trials import EnginesTried
 from shisha_rt.costs.links import HostLink
 from shisha_rt.costs.profiles import Setting
 from shisha_rt.machine.machine import Machine, Memory, Place
-from shisha_rt.plan.form import Brief
+from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import Objective
 from shisha_rt.process.codec import Codec
 
@@ -71,7 +71,7 @@ class ModelProfiled(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """
 
     costs: StoredCosts
-    by_costs: tuple[tuple[Objective, Brief], ...]
+    by_costs: tuple[tuple[Objective, Plan], ...]
     took_s: float
     left_out: int = 0
     others_ratio: float = 0.0

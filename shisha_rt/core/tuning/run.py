@@ -10,7 +10,7 @@ from shisha_rt.core.lifecycle.events import Owner
 from shisha_rt.core.lifecycle.instructions import Settled
 from shisha_rt.core.tuning import tuner_messages as tm
 from shisha_rt.core.tuning.choice import Choice
-from shisha_rt.plan.form import brief, unfolded, written
+from shisha_rt.plan.form import written
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import Objective
@@ -110,7 +110,7 @@ class SearchRun:
     ) -> event_log.TrialJudged:
         """The trial that has just been judged."""
         assert self.trying is not None
-        plan = unfolded(self.trying.stages)
+        plan = self.trying.plan
         ran = measurement.can_run
         return event_log.TrialJudged(
             run=self.number,
@@ -181,7 +181,7 @@ def beginning(search: SearchRun, options: SearchOptions, start: Plan, choice: Ch
     return tm.Begin(
         run=search.number,
         strategy=options.strategy,
-        start=brief(start),
+        start=start,
         places=choice.places_now(search.over),
         order=search.order,
         legal_cuts=None if legal_cuts is None else tuple(sorted(legal_cuts)),

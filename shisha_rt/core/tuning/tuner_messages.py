@@ -6,8 +6,8 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from shisha_rt.plan.form import Brief
 from shisha_rt.plan.measurement import Measurement
+from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import Objective
 from shisha_rt.process.codec import Codec
 
@@ -47,7 +47,7 @@ class Begin(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
     run: int
     strategy: str
-    start: Brief
+    start: Plan
     places: tuple[PlaceNow, ...]
     order: tuple[str, ...]
     legal_cuts: tuple[int, ...] | None
@@ -77,7 +77,7 @@ class Try(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """Measure a plan. `lower_bound_s`: no plan can be faster, as far as the search knows; None: it does not know."""
 
     run: int
-    stages: Brief
+    plan: Plan
     reason: str
     lower_bound_s: float | None = None
 
@@ -86,7 +86,7 @@ class Finished(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """The plan to keep."""
 
     run: int
-    stages: Brief
+    plan: Plan
     reason: str
     outcome: str
     lower_bound_s: float | None = None

@@ -42,7 +42,6 @@ from shisha_rt.core.tuning.telling import (
 )
 from shisha_rt.costs.engine_trials import EnginesTried
 from shisha_rt.costs.profiles import DISTURBED
-from shisha_rt.plan.form import unfolded
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import Objective
@@ -417,7 +416,7 @@ class Tuning:
             case tm.Try():
                 self._try(message)
             case tm.Finished():
-                self._finish(unfolded(message.stages), message.reason)
+                self._finish(message.plan, message.reason)
 
     def _tuner_died(self, died: ev.TunerDied) -> None:
         """A search that has lost its process begins again, from the best plan that it had found (R5)."""
@@ -430,7 +429,7 @@ class Tuning:
         live = self._serving.live
         assert live is not None  # no search begins before
         self.search.trying, self.search.proposal = wanted, None
-        plan = unfolded(wanted.stages)
+        plan = wanted.plan
         if plan == live[1] and not self.search.trials and self.search.at_start is not None:
             self._trial_done(self.search.at_start)
         elif plan == live[1]:
@@ -454,7 +453,7 @@ class Tuning:
     def _trial_done(self, measurement: Measurement, trouble: str = "") -> None:
         search, live = self.search, self._serving.live
         assert search.trying is not None
-        plan = unfolded(search.trying.stages)
+        plan = search.trying.plan
         self.measuring.repeatability.observe(plan, measurement)
         measurement = self.measuring.repeatability.widen(measurement)
         moves = search.moves_to(plan)

@@ -32,8 +32,7 @@ from shisha_rt.placement.segments import segments
 from shisha_rt.placement.shard_costs import split_stage_s
 from shisha_rt.placement.solver_names import StageSolver
 from shisha_rt.placement.stage_problem import place_stage
-from shisha_rt.plan.form import BriefStage
-from shisha_rt.plan.plan import team_name
+from shisha_rt.plan.plan import Stage, team_name
 from shisha_rt.process.parent import line_to_parent
 
 KEPT_STAGES: Final = 1024
@@ -64,13 +63,13 @@ class Placer:
         started_s = time.perf_counter()
         try:
             stages = tuple(
-                self._stage(stage, _of_team(team_name(stage.teams[0]), asked.ratios)) for stage in asked.stages
+                self._stage(stage, _of_team(team_name(stage.teams[0]), asked.ratios)) for stage in asked.plan.stages
             )
         except BadInput as error:
             return pm.NotSolved(asked.request, str(error))
         return pm.Solved(asked.request, stages, time.perf_counter() - started_s)
 
-    def _stage(self, stage: BriefStage, ratios: Ratios) -> pm.StageSolved:
+    def _stage(self, stage: Stage, ratios: Ratios) -> pm.StageSolved:
         work, team = stage.work, stage.teams[0]
         lead = team[0]
         if lead not in self._costs:
@@ -91,7 +90,7 @@ class Placer:
                     f"layers {first}-{last}: no such stage, expected layers among 0-{last_layer}", Error.PLAN_UNFIT
                 )
         if stage.split is not None:
-            return self._split_stage(Split(*stage.split), work, known, ratios)
+            return self._split_stage(stage.split, work, known, ratios)
         runs = [self._kept(first, last, known, ratios) for first, last in work]
         return runs[0] if len(runs) == 1 else self._in_sequence(work, runs, self._costs[known].slowed(dict(ratios)))
 

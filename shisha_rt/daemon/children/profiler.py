@@ -34,7 +34,6 @@ from shisha_rt.measure.engines import engines_tried
 from shisha_rt.measure.profile import MEASURED_BATCHES, profile_model, teams_to_measure
 from shisha_rt.measure.shapes import as_one
 from shisha_rt.measure.told_costs import plans_by_costs, told_costs
-from shisha_rt.plan.form import brief
 from shisha_rt.process.parent import line_to_parent
 
 STARTS_CHILDREN: Final = True
@@ -85,7 +84,7 @@ def _profiled(asked: fm.ProfileModel, compiled: Compiled, batches: Sequence[int]
     plans = plans_by_costs(with_batches, machine, asked.replicate, run_s=asked.run_s)
     return fm.ModelProfiled(
         StoredCosts(msgspec.json.encode(costs_object(costs)), compiled.needs),
-        tuple((objective, brief(plan)) for objective, plan in plans.items()),
+        tuple(plans.items()),
         time.monotonic() - started_s,
         len(teams_to_measure(machine)) - len(raw.teams) if asked.teams else 0,
         raw.others_ratio,

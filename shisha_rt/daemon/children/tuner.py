@@ -16,7 +16,6 @@ from shisha_rt.costs.alike import among
 from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.costs_file import parse_costs
 from shisha_rt.plan.evaluator import Proposal
-from shisha_rt.plan.form import brief, unfolded
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.loop import Tuner, run
@@ -54,8 +53,8 @@ class _LiveEvaluator:
         self._run = run_number
 
     def measure(self, proposal: Proposal) -> Measurement:
-        stages = brief(proposal.plan)
-        self._channel.send(tm.FROM_TUNER.encode(tm.Try(self._run, stages, proposal.reason, proposal.lower_bound_s)))
+        tried = tm.Try(self._run, proposal.plan, proposal.reason, proposal.lower_bound_s)
+        self._channel.send(tm.FROM_TUNER.encode(tried))
         while True:
             match tm.TO_TUNER.decode(self._channel.wait()):
                 case tm.Begin() as begin:
@@ -96,7 +95,7 @@ def _layers(costs: tm.StoredCosts) -> Layers:
 
 def _search(begin: tm.Begin, stored: Stored | None, channel: Channel) -> tm.Finished:
     result = run(tuner_for(begin, stored), _LiveEvaluator(channel, begin.run))
-    return tm.Finished(begin.run, brief(result.solution), result.reason, result.outcome, result.lower_bound_s)
+    return tm.Finished(begin.run, result.solution, result.reason, result.outcome, result.lower_bound_s)
 
 
 def tuner_for(begin: tm.Begin, stored: Stored | None) -> Tuner[Any]:
@@ -106,7 +105,7 @@ def tuner_for(begin: tm.Begin, stored: Stored | None) -> Tuner[Any]:
     goes_by_costs = begin.strategy != "shisha"
     assert stored is not None or not goes_by_costs  # else the daemon has no such strategy
     task = SearchTask(
-        unfolded(begin.start),
+        begin.start,
         begin.places,
         Goal(replicate=begin.replicate, objective=begin.objective),
         _costs_now(stored.costs, begin.places) if stored is not None and goes_by_costs else None,

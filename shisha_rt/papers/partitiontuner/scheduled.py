@@ -22,7 +22,6 @@ from shisha_rt.papers.partitiontuner.partition_plan import foretold, nodes_of_st
 from shisha_rt.papers.partitiontuner.processors import ProcessorCosts
 from shisha_rt.papers.partitiontuner.scheme_plans import SchemePlan, scheme_plan
 from shisha_rt.plan.evaluator import Proposal
-from shisha_rt.plan.form import unfolded
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import latency_s
@@ -81,9 +80,7 @@ def scheme_tuner(stored: tm.StoredProcessors, begin: tm.Begin) -> SchemeTuner:
     costs = msgspec.msgpack.decode(stored.packed, type=ProcessorCosts).on([place.name for place in begin.places])
     slower = {place.name: place.slower for place in begin.places}
     factors = [slower[name] for name in costs.places]
-    return SchemeTuner(
-        cast(SchemeName, begin.strategy), costs.scaled([factors] * len(costs.spans)), unfolded(begin.start)
-    )
+    return SchemeTuner(cast(SchemeName, begin.strategy), costs.scaled([factors] * len(costs.spans)), begin.start)
 
 
 def _proposal(scheduled: SchemePlan, why: str) -> Proposal:

@@ -28,7 +28,6 @@ from shisha_rt.core.tuning.cores import CoreEvent, Outward
 from shisha_rt.core.tuning.instructions import CountTrial, Keep, TellPlacer, TellTuner, Write
 from shisha_rt.core.tuning.state import ATTEMPTS, Profiles
 from shisha_rt.machine.machine import Machine
-from shisha_rt.plan.form import unfolded
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import Objective, as_objective
@@ -104,7 +103,7 @@ class Books:
             case ev.ProfilerSaid(message=message) if self.profiles is Profiles.COMING:
                 self._profiled(message)
             case ev.ProfilerSaid(message=fm.ModelProfiled() as message) if self.profiles is Profiles.KNOWN:
-                self.by_costs = unfolded(message.by_costs[0][1])  # links to other hosts have changed
+                self.by_costs = message.by_costs[0][1]  # links to other hosts have changed
                 self.seen["told again"] += 1
             case ev.SearchAsked():
                 self.clients = self.set_by_client = None
@@ -115,7 +114,7 @@ class Books:
 
     def _profiled(self, message: fm.FromProfiler) -> None:
         if isinstance(message, fm.ModelProfiled):
-            self.profiles, self.by_costs = Profiles.KNOWN, unfolded(message.by_costs[0][1])
+            self.profiles, self.by_costs = Profiles.KNOWN, message.by_costs[0][1]
             self.seen["profiled"] += 1
         else:
             self.profiles = Profiles.FAILED
@@ -209,7 +208,7 @@ class Books:
     def _judged(self, measured: tm.Measured) -> None:
         assert self.trying is not None, f"{measured}: nothing is being tried"
         assert measured.run == self.run, f"{measured}: the search is {self.run}"
-        plan, found = unfolded(self.trying.stages), measured.measurement
+        plan, found = self.trying.plan, measured.measurement
         self.trying = None
         self.seen["trial" if found.can_run else "trial of what cannot run"] += 1
         if found.can_run:
@@ -269,7 +268,7 @@ class Books:
         match record:
             case event_log.TrialJudged():
                 assert self.trying is not None, f"{record}: nothing is being tried"
-                told = unfolded(self.trying.stages)
+                told = self.trying.plan
                 assert record.plan == str(told), f"{record} is written, {told} was tried"
             case event_log.Replanned():
                 self.left_by_pause = None

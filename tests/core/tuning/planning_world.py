@@ -42,7 +42,6 @@ from shisha_rt.core.tuning.telling import description
 from shisha_rt.core.tuning.tuner_messages import StoredCosts
 from shisha_rt.core.tuning.tuning import Tuning
 from shisha_rt.machine.machine import Machine, Memory, Place
-from shisha_rt.plan.form import brief
 from shisha_rt.plan.measurement import MIN_FRAMES, Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import PlanRules
@@ -234,7 +233,7 @@ class World:
         if self.rng.random() < 0.45:
             self.feed(ev.ProfilerSaid(NotProfiled("the engine died")))
         else:
-            by_costs = brief(plain_plan(self.rng, self.names))
+            by_costs = plain_plan(self.rng, self.names)
             self.feed(ev.ProfilerSaid(ModelProfiled(StoredCosts(b"{}"), (("throughput", by_costs),), 1.0)))
 
     def speed(self) -> None:

@@ -17,7 +17,6 @@ from shisha_rt.core.tuning import tuner_messages as tm
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.machine.device import Device
 from shisha_rt.model.spans import Span
-from shisha_rt.plan.form import Brief, brief, unfolded
 from shisha_rt.plan.plan import Plan
 from shisha_rt.planner.strategies import Balance
 from shisha_rt.planner.tune import ShishaTuner, shisha
@@ -77,7 +76,7 @@ class Tuner:
 
     def _begin_walk(self, begin: tm.Begin) -> None:
         balance: Balance = "nlfep"
-        tuner = shisha(unfolded(begin.start), begin.places, alpha=begin.alpha, balance=balance, order=begin.order)
+        tuner = shisha(begin.start, begin.places, alpha=begin.alpha, balance=balance, order=begin.order)
         state, proposal = tuner.init()
         self._walk = tuner, state
         self._try(begin, proposal.plan)
@@ -99,15 +98,15 @@ class Tuner:
         if not self.healing and self.rng.random() < 0.1:
             plan = Plan(plan.stages[1:])  # layers are missing, or all of them: the gate sees to that
         if self._left >= 0:
-            self._try(begin, unfolded(begin.start) if self.rng.random() < 0.3 else plan)
+            self._try(begin, begin.start if self.rng.random() < 0.3 else plan)
         else:
             self._finish(begin, plan)
 
     def _try(self, begin: tm.Begin, plan: Plan) -> None:
-        self.said.append(tm.Try(begin.run, brief(plan), "it may be better"))
+        self.said.append(tm.Try(begin.run, plan, "it may be better"))
 
     def _finish(self, begin: tm.Begin, plan: Plan) -> None:
-        self.said.append(tm.Finished(begin.run, brief(plan), "enough", "feasible"))
+        self.said.append(tm.Finished(begin.run, plan, "enough", "feasible"))
 
 
 class Placer:
@@ -139,11 +138,11 @@ class Placer:
             self.said.append(pm.NotSolved(asked.request, "operator 3 runs on no device"))
             return
         ratios = {(place, device): ratio for place, device, ratio in asked.ratios}
-        self.said.append(pm.Solved(asked.request, self._stages(asked.stages, ratios), 0.001))
+        self.said.append(pm.Solved(asked.request, self._stages(asked.plan, ratios), 0.001))
 
-    def _stages(self, stages: Brief, ratios: dict[tuple[str, str], float]) -> tuple[pm.StageSolved, ...]:
+    def _stages(self, plan: Plan, ratios: dict[tuple[str, str], float]) -> tuple[pm.StageSolved, ...]:
         solved = []
-        for stage in unfolded(stages).stages:
+        for stage in plan.stages:
             place, half = stage.place, stage.layer_count * OPERATORS_PER_LAYER // 2
             mixes = [(a,) * half + (b,) * half for a in DEVICES for b in DEVICES]
             times_s = [segments_s(place, mix, ratios) for mix in mixes]

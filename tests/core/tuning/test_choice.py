@@ -14,7 +14,6 @@ from shisha_rt.core.tuning.state import Profiles
 from shisha_rt.core.tuning.tuner_messages import PlaceNow, StoredCosts
 from shisha_rt.machine.machine import Machine, Memory, Place
 from shisha_rt.model.split import Splittable
-from shisha_rt.plan.form import brief
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import PlanRules
@@ -107,7 +106,7 @@ def test_a_layer_that_no_place_has_room_for_is_split() -> None:
 def test_costs_that_come_late_count_from_then_on() -> None:
     chosen = choice()
     chosen.profiles, chosen.replicate = Profiles.COMING, True
-    chosen.hear(ModelProfiled(StoredCosts(b""), (("throughput", brief(BY_COSTS)),), 1.0))
+    chosen.hear(ModelProfiled(StoredCosts(b""), (("throughput", BY_COSTS),), 1.0))
     assert (chosen.plan(BOTH), chosen.profiles) == (BY_COSTS, Profiles.KNOWN)
 
 

@@ -19,7 +19,6 @@ from shisha_rt.core.tuning.instructions import CountSolve, TellPlacer
 from shisha_rt.core.tuning.placing import Placing
 from shisha_rt.core.tuning.tuning import Tuning
 from shisha_rt.machine.machine import Machine, Memory, Place
-from shisha_rt.plan.form import brief
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import PlanRules
 from tests.core.tuning.test_placing import AT_ONCE, DEVICES, LEFT, OPERATORS, PLAN, RIGHT
@@ -65,7 +64,7 @@ def daemon() -> Daemon:
 
 def test_the_first_plan_is_asked_for_placed_prepared_and_live(daemon: Daemon) -> None:
     (asked,) = daemon.all(TellPlacer)
-    assert asked.message == pm.Solve(1, brief(Plan.of([(0, 1, "left"), (2, 2, "right")])))
+    assert asked.message == pm.Solve(1, Plan.of([(0, 1, "left"), (2, 2, "right")]))
     assert daemon.all(do.PrepareStage) == []
     daemon.post(ev.PlacerSaid(pm.Solved(1, (LEFT, RIGHT), 0.001)))
     orders = daemon.all(do.PrepareStage)

@@ -9,7 +9,6 @@ from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning import tuner_messages as tm
 from shisha_rt.core.tuning.measuring import FRAMES
 from shisha_rt.core.tuning.state import Profiles, State
-from shisha_rt.plan.form import brief
 from tests.core.lifecycle.random_plans import plain_plan
 from tests.core.tuning.planning_world import World
 
@@ -25,20 +24,20 @@ def test_a_trial_of_an_earlier_search_does_not_stay() -> None:
     tuning, live = world.tuning, world.lifecycle.live
     assert live is not None
     late = next(plan for plan in iter(lambda: plain_plan(world.rng, world.names), None) if plan != live[1])
-    world.feed(ev.TunerSaid(tm.Try(tuning.search.number, brief(late), "it may be better")))
+    world.feed(ev.TunerSaid(tm.Try(tuning.search.number, late, "it may be better")))
     world.feed(ev.SearchAsked("a client has asked for it"))
-    world.feed(ev.TunerSaid(tm.Try(tuning.search.number, brief(live[1]), "where it starts")))
+    world.feed(ev.TunerSaid(tm.Try(tuning.search.number, live[1], "where it starts")))
     for _ in range(PARTS):
         for index, stage in enumerate(live[1].stages):
             world.feed(ev.PartTaken(live[0], index, stage.place, 1e-3))
-    world.feed(ev.TunerSaid(tm.Finished(tuning.search.number, brief(live[1]), "enough", "feasible")))
+    world.feed(ev.TunerSaid(tm.Finished(tuning.search.number, live[1], "enough", "feasible")))
     assert (tuning.state, tuning.watched) == (State.WATCHING, live[1])
     world.workers.healing = True
     while world.lifecycle.live == live:
         world.work()
     assert tuning.state is State.TUNING
     search = [message for message in world.tuner.inbox if isinstance(message, tm.Begin)][-1]
-    assert search.start == brief(live[1])
+    assert search.start == live[1]
 
 
 def _has_gone_live(world: World) -> bool:

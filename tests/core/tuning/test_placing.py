@@ -22,12 +22,10 @@ from shisha_rt.core.tuning.placing import FRAMES, Placing
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.machine.device import Device
 from shisha_rt.model.spans import Span
-from shisha_rt.plan.form import brief
 from shisha_rt.plan.plan import Plan
 from tests.wording import says
 
 PLAN = Plan.of([(0, 1, "left"), (2, 2, "right")])
-STAGES = brief(PLAN)
 OPERATORS = (2, 1, 3)
 DEVICES = {"left": ("quick", "steady"), "right": ("quick",)}
 COSTS_S = {"quick": 1e-3, "steady": 1.5e-3}
@@ -176,7 +174,7 @@ def live(world: World) -> World:
 
 def test_a_proposal_is_asked_for_and_placed(world: World) -> None:
     world.place()
-    assert world.asked == [pm.Solve(1, STAGES, ())]
+    assert world.asked == [pm.Solve(1, PLAN, ())]
     assert world.placed == []
     world.answer(LEFT, RIGHT)
     (placed,) = world.placed
@@ -220,7 +218,7 @@ def test_the_successor_of_a_placer_that_died_is_asked_what_is_open(world: World)
     world.place()
     world.answer(LEFT, RIGHT)
     world.post(ev.PlacerDied("killed by signal 9"))
-    assert world.asked[2:] == [pm.Solve(1, STAGES, ())]
+    assert world.asked[2:] == [pm.Solve(1, PLAN, ())]
     world.answer(LEFT, RIGHT)
     assert len(world.placed) == 2
     assert [event["reason"] for event in world.events("placer_died")] == ["killed by signal 9"]
@@ -283,7 +281,7 @@ class TestAPlanThatIsAwaited:
         assert awaiting.placing.describe(awaiting.epoch, 0, ()) is None
         awaiting.look()
         awaiting.look()
-        assert awaiting.last_asked == pm.Solve(3, brief(ON_LEFT))
+        assert awaiting.last_asked == pm.Solve(3, ON_LEFT)
         awaiting.answer(ALL_ON_STEADY)
         awaiting.settle()
         assert awaiting.live is not None
@@ -400,7 +398,7 @@ def test_a_device_that_is_slower_twice_leads_to_one_new_placement(live: World) -
     live.look(*QUICK_3_TIMES_SLOWER)
     assert len(live.asked) == 1, "one window may have been spoilt"
     live.look(*QUICK_3_TIMES_SLOWER)
-    assert (live.last_asked.request, live.last_asked.stages) == (2, STAGES)
+    assert (live.last_asked.request, live.last_asked.plan) == (2, PLAN)
     ratios = {(place, device): ratio for place, device, ratio in live.last_asked.ratios}
     assert ratios["left", "quick"] == pytest.approx(3.0)
     assert ratios.keys() <= {("left", "quick"), ("left", "steady")}, "no other place has changed"
@@ -438,7 +436,7 @@ def test_a_device_that_recovers_leads_back(live: World) -> None:
     live.answer(LEFT_SLOWED, RIGHT)  # there is nothing better
     assert live.proposed == []
     live.look(*AS_PREDICTED, times=2)
-    assert live.last_asked == pm.Solve(3, STAGES, ())
+    assert live.last_asked == pm.Solve(3, PLAN, ())
     assert [event["ratio"] for event in live.events("device_ratio")] == [pytest.approx(3.0), pytest.approx(1.0)]
 
 

@@ -12,7 +12,6 @@ from shisha_rt.core.tuning.best import BestPlan, key_of
 from shisha_rt.core.tuning.measuring import FRAMES, MAX_FRAMES, WINDOWS_TO_LEAVE, leaving_stage
 from shisha_rt.core.tuning.state import ATTEMPTS, WAITING, State
 from shisha_rt.core.tuning.tuning import DISTURBANCE_S, QUIET_S
-from shisha_rt.plan.form import brief, unfolded
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from tests.core.tuning.tuned_world import BEST, MACHINE, ONLY_FAST, SEED, WARM_UP, World
@@ -206,7 +205,7 @@ def test_what_a_search_found_is_kept_for_its_own_objective(world: World) -> None
     assert world.plan == world.best()
     world.post(ev.OptionsSet(objective="latency"))
     world.search = world.tuning.search.trying = None
-    world.say(tm.Finished(world.tuning.search.number, brief(world.plan), "enough", "feasible"))
+    world.say(tm.Finished(world.tuning.search.number, world.plan, "enough", "feasible"))
     assert [one.key for one in world.kept] == [key_of(MACHINE)]
 
 
@@ -217,7 +216,7 @@ def test_a_search_begins_without_a_place_that_is_down(world: World) -> None:
     world.post(le.PlaceDown("slow"))
     world.post(ev.SearchAsked("a client has asked for it"))
     begun = [message for message in world.sent if isinstance(message, tm.Begin)][-1]
-    assert (unfolded(begun.start), begun.order) == (ONLY_FAST, ("fast",))
+    assert (begun.start, begun.order) == (ONLY_FAST, ("fast",))
 
 
 def test_pausing_does_not_take_back_a_clients_plan_that_is_on_its_way(world: World) -> None:
@@ -332,7 +331,7 @@ def test_what_an_old_run_says_is_ignored(world: World) -> None:
     old = world.tuning.search.number
     world.post(ev.SearchAsked("again"))
     world.sent.clear()
-    world.say(tm.Finished(old, brief(SEED), "late", "feasible"))
+    world.say(tm.Finished(old, SEED, "late", "feasible"))
     assert world.tuning.state is State.TUNING
 
 

@@ -27,7 +27,6 @@ from shisha_rt.core.tuning.run import SearchOptions
 from shisha_rt.core.tuning.state import State
 from shisha_rt.core.tuning.tuning import Tuning
 from shisha_rt.machine.machine import Machine, Memory, Place
-from shisha_rt.plan.form import brief, unfolded
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import AnyObjective
 from shisha_rt.plan.verify import PlanRules
@@ -165,7 +164,7 @@ class World:
             message = self.sent.pop(0)
             match message:
                 case tm.Begin():
-                    tuner = shisha(unfolded(message.start), message.places, alpha=message.alpha, order=message.order)
+                    tuner = shisha(message.start, message.places, alpha=message.alpha, order=message.order)
                     state, proposal = tuner.init()
                 case tm.Measured() if self.search is not None:
                     self.told.append(message)
@@ -176,11 +175,11 @@ class World:
                     continue
             self.search = (tuner, state)
             if self.mistaken is not None and self.tuning.trials == 3:
-                self.say(tm.Finished(message.run, brief(self.mistaken), "it took noise for a gain", "feasible"))
+                self.say(tm.Finished(message.run, self.mistaken, "it took noise for a gain", "feasible"))
             elif proposal.final:
-                self.say(tm.Finished(message.run, brief(proposal.plan), proposal.reason, "feasible"))
+                self.say(tm.Finished(message.run, proposal.plan, proposal.reason, "feasible"))
             else:
-                self.say(tm.Try(message.run, brief(proposal.plan), proposal.reason))
+                self.say(tm.Try(message.run, proposal.plan, proposal.reason))
 
     def serve(self, frames: int) -> None:
         for _ in range(frames):

@@ -212,10 +212,10 @@ class Operations:
         if self._shell.cores.lifecycle.available == (name,):
             raise error_for(Error.LAST_PLACE, f"place: {name!r} is the last one left; bring another up first")
 
-        def settled(released: bool) -> None:
+        def ended(released: bool) -> None:
             reply.fields({"place": name, "state": "down" if released else "up"})
 
-        self._shell.releases.ask(name, settled)
+        self._shell.releases.ask(name, ended)
         self._shell.write(event_log.PlaceTakenDown(place=name), "place_set")
         self._shell.post(PlaceDown(name), "place_set")
         self._shell.repace(name)

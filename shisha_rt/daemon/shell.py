@@ -441,7 +441,7 @@ class Shell:
 
     def _settled(self, end: do.Settled) -> None:
         self.counting.settled(end.ending.value)
-        if end.owner is ev.Owner.CLIENT:
+        if end.proposed.owner is ev.Owner.CLIENT:
             end.proposed.ticket(end)
         self.write(proposal_ended(end))
 

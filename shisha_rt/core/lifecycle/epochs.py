@@ -142,14 +142,13 @@ class Epochs:
             self.let_go(now)
             self.proposals.append(proposal)
             if not placed:
-                self._emit(do.PlaceOperators(event.owner, event.proposal, plan))
+                self._emit(do.PlaceOperators(event))
 
     def placed(self, event: ev.PlanPlaced) -> None:
-        proposal = self._unplaced(event.owner, event.proposal)
+        proposal, plan = self._unplaced(event.proposed), event.plan
         if proposal is None:
             return
-        plan = event.plan
-        crashing = self._crashing(event.owner, plan)
+        crashing = self._crashing(event.proposed.owner, plan)
         changed = [] if plan == proposal.plan else ["other stages were placed than are proposed"]
         faults = changed or self.rules.placement_problems(plan) or list(crashing.values())
         if faults:
@@ -165,17 +164,17 @@ class Epochs:
         return {} if owner is ev.Owner.DAEMON else self._crashes.faults(plan)
 
     def not_placed(self, event: ev.PlanNotPlaced) -> None:
-        proposal = self._unplaced(event.owner, event.proposal)
+        proposal = self._unplaced(event.proposed)
         if proposal is not None:
             self._end(proposal, Ending.REFUSED, event.reason)
 
     def _first_placed(self) -> QueuedPlan | None:
         return next((proposal for proposal in self.proposals if proposal.placed), None)
 
-    def _unplaced(self, owner: ev.Owner, number: int) -> QueuedPlan | None:
+    def _unplaced(self, proposed: ev.PlanProposed) -> QueuedPlan | None:
         """Return the queued plan that waits for its placement; None if the proposal has ended meanwhile."""
         waiting = (proposal for proposal in self.proposals if not proposal.placed)
-        return next((one for one in waiting if (one.event.owner, one.event.proposal) == (owner, number)), None)
+        return next((proposal for proposal in waiting if proposal.event is proposed), None)
 
     def _end(
         self,

@@ -153,14 +153,12 @@ class PlanProposed(Struct, frozen=True):
 class PlanPlaced(Struct, frozen=True):
     """A proposed plan, with the devices of its operators, and otherwise unchanged."""
 
-    owner: Owner
-    proposal: int
+    proposed: PlanProposed
     plan: Plan
 
 
 class PlanNotPlaced(Struct, frozen=True):
-    owner: Owner
-    proposal: int
+    proposed: PlanProposed
     reason: str
 
 

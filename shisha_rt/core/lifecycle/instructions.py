@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from shisha_rt.core.lifecycle.events import Descriptor, Owner, PlanProposed, Ticket
+from shisha_rt.core.lifecycle.events import Descriptor, PlanProposed, Ticket
 from shisha_rt.errors import Error
 from shisha_rt.plan.plan import Plan, Team
 
@@ -118,9 +118,7 @@ class RetireEpoch(Struct, frozen=True):
 class PlaceOperators(Struct, frozen=True):
     """Choose the devices of the plan's operators; `PlanPlaced` or `PlanNotPlaced` is awaited."""
 
-    owner: Owner
-    proposal: int
-    plan: Plan
+    proposed: PlanProposed
 
 
 class Ending(StrEnum):
@@ -148,14 +146,6 @@ class Settled(Struct, frozen=True):
     bad_machine: str | None = None
     transient: bool = False
     failed_stage: int | None = None
-
-    @property
-    def owner(self) -> Owner:
-        return self.proposed.owner
-
-    @property
-    def proposal(self) -> int:
-        return self.proposed.proposal
 
 
 class EpochStarted(Struct, frozen=True):

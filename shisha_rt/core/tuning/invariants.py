@@ -83,11 +83,11 @@ def _check_what_stays(lifecycle: Lifecycle, tuning: Tuning) -> None:
 def _check_placing(lifecycle: Lifecycle, placing: Placing) -> None:
     known, live = placing.known, lifecycle.live
     assert known is None or (live is not None and known[0] == live[0]), f"known is {known}, live is {live}"
-    asked = [place for place in placing.asked.values() if place is not None]
-    with_placer = sorted((place.owner, place.proposal) for place in asked)
+    asked = [proposed for proposed in placing.asked.values() if proposed is not None]
+    with_placer = sorted((proposed.owner, proposed.proposal) for proposed in asked)
     unplaced = sorted((o.event.owner, o.event.proposal) for o in lifecycle.epochs.proposals if not o.placed)
     assert with_placer == unplaced, f"the placer has {with_placer}, {unplaced} wait for their devices"
-    anew = [request for request, place in placing.asked.items() if place is None]
+    anew = [request for request, proposed in placing.asked.items() if proposed is None]
     anew += [proposed.proposal for proposed in lifecycle.proposals if proposed.owner is Owner.PLACER]
     expected = [] if placing.replacing is None else [placing.replacing]
     assert anew == expected, f"the live plan is placed anew as {anew}, should be {expected}"

@@ -20,7 +20,7 @@ from statistics import median
 from typing import Any, Final
 
 from shisha_rt.core import event_log
-from shisha_rt.core.lifecycle.events import Owner, PlanNotPlaced, PlanPlaced
+from shisha_rt.core.lifecycle.events import Owner, PlanNotPlaced, PlanPlaced, PlanProposed
 from shisha_rt.core.lifecycle.instructions import Ending, PlaceOperators, Settled
 from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning import placer_messages as pm
@@ -59,14 +59,14 @@ class Predicted:
 class _Asked:
     """A plan that is with the placer.
 
-    `place`: the proposal it belongs to; None: the live plan of epoch `under`, placed anew. `deaths`: of placers that
+    `proposed`: the proposal it belongs to; None: the live plan of epoch `under`, placed anew. `deaths`: of placers that
     were at work on it.
     """
 
     plan: Plan
     version: int
     reason: str
-    place: PlaceOperators | None
+    proposed: PlanProposed | None
     under: int | None = None
     deaths: int = 0
 
@@ -102,18 +102,20 @@ class Placing:
     # --- placing ----------------------------------------------------------------------------------------------
 
     def _place(self, wanted: PlaceOperators) -> None:
-        self._assume(wanted.plan)
-        plan = self._at_once.placed(wanted.plan, self._ratios.ratios) if self._is_awaited(wanted) else None
+        proposed = wanted.proposed
+        self._assume(proposed.plan)
+        plan = self._at_once.placed(proposed.plan, self._ratios.ratios) if self._is_awaited(proposed) else None
         if plan is not None:
             self._outbox.write(event_log.PlacedAtOnce(plan=str(plan)))
-            self._outbox.decide(PlanPlaced(wanted.owner, wanted.proposal, plan))
+            self._outbox.decide(PlanPlaced(proposed, plan))
             return
-        self._ask(_Asked(wanted.plan, self._version, "a plan was proposed", wanted))
+        self._ask(_Asked(proposed.plan, self._version, "a plan was proposed", proposed))
 
-    def _is_awaited(self, wanted: PlaceOperators) -> bool:
+    def _is_awaited(self, proposed: PlanProposed) -> bool:
         """The live plan cannot serve, and the daemon has chosen another."""
         live = self._serving.live
-        return wanted.owner is Owner.DAEMON and live is not None and not {*live[1].places} <= {*self._serving.available}
+        lost = live is not None and not set(live[1].places) <= set(self._serving.available)
+        return proposed.owner is Owner.DAEMON and lost
 
     def _assume(self, plan: Plan) -> None:
         for stage in plan.stages:
@@ -139,8 +141,8 @@ class Placing:
                 self._not_solved(asked, reason)
             case pm.Solved():
                 plan = self._solved(asked, message)
-                if asked.place is not None:
-                    self._outbox.decide(PlanPlaced(asked.place.owner, asked.place.proposal, plan))
+                if asked.proposed is not None:
+                    self._outbox.decide(PlanPlaced(asked.proposed, plan))
                 else:
                     self._placed_anew(asked, plan)
 
@@ -159,14 +161,11 @@ class Placing:
 
     def _is_wanted(self, asked: _Asked) -> bool:
         """Whether the proposal that it belongs to has not ended: it may not have been placed in time."""
-        place = asked.place
-        return place is None or any(
-            (proposed.owner, proposed.proposal) == (place.owner, place.proposal) for proposed in self._serving.proposals
-        )
+        return asked.proposed is None or any(proposed is asked.proposed for proposed in self._serving.proposals)
 
     def _not_solved(self, asked: _Asked, reason: str) -> None:
-        if asked.place is not None:
-            self._outbox.decide(PlanNotPlaced(asked.place.owner, asked.place.proposal, reason))
+        if asked.proposed is not None:
+            self._outbox.decide(PlanNotPlaced(asked.proposed, reason))
             return
         self._replacing = None
         self._not_anew = asked.under
@@ -203,7 +202,7 @@ class Placing:
             known = self._predictions.get(_key(end.plan))
             self.known = None if known is None else (end.epoch, known)
             self._taken_s.clear()
-        if end.owner is Owner.PLACER and end.proposal == self._replacing:
+        if (end.proposed.owner, end.proposed.proposal) == (Owner.PLACER, self._replacing):
             self._replacing = None
 
     def _part_taken(self, part: ev.PartTaken) -> None:
@@ -312,9 +311,9 @@ class Placing:
     # --- what it tells ----------------------------------------------------------------------------------------
 
     @property
-    def asked(self) -> Mapping[int, PlaceOperators | None]:
+    def asked(self) -> Mapping[int, PlanProposed | None]:
         """What the placer has not answered yet, and for whose proposal; None: for the live plan, placed anew."""
-        return {request: asked.place for request, asked in self._asked.items() if self._is_wanted(asked)}
+        return {request: asked.proposed for request, asked in self._asked.items() if self._is_wanted(asked)}
 
     @property
     def replacing(self) -> int | None:

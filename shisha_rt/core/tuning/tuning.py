@@ -103,7 +103,7 @@ class Tuning:
         if intent is not None and intent.purpose is Purpose.SWITCH and self._switched(end):
             return
         if end.ending is Ending.LIVE:
-            self._plan_live(end.owner)
+            self._plan_live(end.proposed.owner)
         if intent is None:
             return
         current, clients_is_live = intent.run == self.search.number, self.choice.is_clients(self._serving.live)

@@ -298,11 +298,12 @@ class World:
             return
         asked = self.unplaced[0] if self.rng.random() < 0.05 else self.unplaced.pop(0)
         if not self.healing and self.rng.random() < 0.1:
-            self.feed(ev.PlanNotPlaced(asked.owner, asked.proposal, "no device can run it"))
+            self.feed(ev.PlanNotPlaced(asked.proposed, "no device can run it"))
             return
         names = ("d0", "d1") if self.healing or self.rng.random() < 0.9 else ("d0", "d2")
-        stages = [replace(s, placement=tuple(self.rng.choices(names, k=2 * s.layer_count))) for s in asked.plan.stages]
-        self.feed(ev.PlanPlaced(asked.owner, asked.proposal, Plan(tuple(stages))))
+        stages = asked.proposed.plan.stages
+        placed = [replace(s, placement=tuple(self.rng.choices(names, k=2 * s.layer_count))) for s in stages]
+        self.feed(ev.PlanPlaced(asked.proposed, Plan(tuple(placed))))
 
     def hang(self) -> None:
         """A worker hangs; the watch may see it, and the lifecycle have it killed."""
@@ -519,10 +520,11 @@ class World:
             assert not has, f"epoch {ended.epoch} ended, worker {process.incarnation} was not told"
 
     def _settle(self, settled: do.Settled) -> None:
-        assert settled.proposal in self.unsettled, f"proposal {settled.proposal} is settled twice"
-        assert settled.reason, f"proposal {settled.proposal} is {settled.ending} without a reason"
-        proposed = self.unsettled.pop(settled.proposal)
-        assert (settled.owner, settled.plan) == (proposed.owner, proposed.plan), f"{settled} of {proposed}"
+        number = settled.proposed.proposal
+        assert number in self.unsettled, f"proposal {number} is settled twice"
+        assert settled.reason, f"proposal {number} is {settled.ending} without a reason"
+        proposed = self.unsettled.pop(number)
+        assert (settled.proposed.owner, settled.plan) == (proposed.owner, proposed.plan), f"{settled} of {proposed}"
         self.settled[settled.ending] += 1
         if settled.epoch is not None:
             assert self.epochs[settled.epoch] == "preparing", f"{settled}, it is {self.epochs[settled.epoch]}"

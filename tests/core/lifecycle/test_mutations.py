@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, Final
 
 import pytest
@@ -265,7 +266,7 @@ class TakesPlansOutOfDate(Epochs):
     """A plan of the daemon's own holds for the epoch under which it was made: else it undoes a client's."""
 
     def advance(self, now: float) -> None:
-        for proposal in self.proposals:
+        for proposal in filter(attrgetter("placed"), self.proposals):
             proposal.event = replace(proposal.event, under=self.newest.number if self.newest else None)
         super().advance(now)
 
@@ -274,7 +275,7 @@ class LosesAProposal(Epochs):
     """Each proposal is settled."""
 
     def not_placed(self, event: ev.PlanNotPlaced) -> None:
-        proposal = self._unplaced(event.owner, event.proposal)
+        proposal = self._unplaced(event.proposed)
         if proposal is not None:
             self.proposals.remove(proposal)
 

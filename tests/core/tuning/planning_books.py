@@ -75,7 +75,7 @@ class Books:
         self._note: dict[type, Callable[[Any], None]] = {
             le.PlanProposed: self._proposed,
             do.EpochStarted: self._epoch_started,
-            do.PlaceOperators: lambda one: self._to_be_asked.append((one.owner, one.proposal)),
+            do.PlaceOperators: lambda one: self._to_be_asked.append((one.proposed.owner, one.proposed.proposal)),
             do.Settled: self._settled,
             TellTuner: lambda one: self._told(one.message),
             TellPlacer: lambda one: self._asked_placer(one.message),
@@ -161,12 +161,12 @@ class Books:
         self.plans[started.epoch] = started.plan
 
     def _settled(self, end: do.Settled) -> None:
-        name = end.owner, end.proposal
+        name = owner, _ = end.proposed.owner, end.proposed.proposal
         assert name in self.proposed, f"{end}: it was settled before, or never proposed"
         del self.proposed[name]
         self.seen[f"plan {end.ending}"] += 1
-        self.seen[f"{end.owner} {end.ending}"] += 1
-        if end.owner is le.Owner.TUNER and end.ending is not do.Ending.LIVE:
+        self.seen[f"{owner} {end.ending}"] += 1
+        if owner is le.Owner.TUNER and end.ending is not do.Ending.LIVE:
             self._dropped_since_pause += 1
             if end.ending is do.Ending.REFUSED or self._dropped_since_pause >= ATTEMPTS:
                 self.left_by_pause = None  # it cannot go live
@@ -174,10 +174,10 @@ class Books:
             return
         assert end.epoch is not None
         self.live = end.epoch, end.plan
-        if end.owner is le.Owner.DAEMON:  # for other places than were searched, and on its way before the pause
+        if owner is le.Owner.DAEMON:  # for other places than were searched, and on its way before the pause
             self.left_by_pause = None
         self._makeshift = name in self._at_once
-        if end.owner is le.Owner.CLIENT:
+        if owner is le.Owner.CLIENT:
             self.clients = self.set_by_client = end.plan
             self.left_by_pause = None
         elif end.plan == self.set_by_client:

@@ -86,9 +86,9 @@ def test_when_a_place_is_lost_nobody_waits_for_the_placer(daemon: Daemon) -> Non
     daemon.prepare()
     assert daemon.cores.lifecycle.live == (2, Plan.of([(0, 2, "right")]))
     assert len(daemon.all(TellPlacer)) == 2
-    assert not [end for end in daemon.all(do.Settled) if end.owner is le.Owner.CLIENT]
+    assert not [end for end in daemon.all(do.Settled) if end.proposed.owner is le.Owner.CLIENT]
     daemon.post(ev.PlacerSaid(pm.Solved(2, (LEFT, RIGHT), 0.001)))
-    (end,) = [end for end in daemon.all(do.Settled) if end.owner is le.Owner.CLIENT]
+    (end,) = [end for end in daemon.all(do.Settled) if end.proposed.owner is le.Owner.CLIENT]
     assert (end.ending, end.reason) == (do.Ending.REFUSED, says("place left is …"))
 
 
@@ -112,7 +112,7 @@ def test_a_plan_that_cannot_be_placed_is_refused_with_the_reason(daemon: Daemon)
     daemon.post(le.PlanProposed(le.Owner.CLIENT, 7, Plan.of([(0, 2, "right")])))
     daemon.post(ev.PlacerSaid(pm.NotSolved(2, "operator 4 (Erf) runs on no device of right")))
     (end,) = daemon.all(do.Settled)
-    assert (end.owner, end.proposal, end.ending) == (le.Owner.CLIENT, 7, do.Ending.REFUSED)
+    assert (end.proposed.owner, end.proposed.proposal, end.ending) == (le.Owner.CLIENT, 7, do.Ending.REFUSED)
     assert end.reason == says("operator 4 (Erf) runs on …")
 
 
@@ -134,7 +134,7 @@ def test_what_a_proposal_carries_comes_back_with_its_end(daemon: Daemon) -> None
 def test_what_is_placed_is_what_was_proposed(daemon: Daemon) -> None:
     """It has been verified: a placer that puts layers elsewhere would go by the gate."""
     (wanted,) = daemon.cores.lifecycle.proposals
-    daemon.post(le.PlanPlaced(wanted.owner, wanted.proposal, Plan.of([(0, 2, "right")])))
+    daemon.post(le.PlanPlaced(wanted, Plan.of([(0, 2, "right")])))
     (end,) = daemon.all(do.Settled)
     assert (end.ending, end.proposed) == (do.Ending.REFUSED, wanted)
     assert daemon.cores.lifecycle.proposals == []

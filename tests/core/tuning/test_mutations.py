@@ -6,6 +6,7 @@ A checker that never fails proves nothing. Each class below is the real one with
 from __future__ import annotations
 
 from collections.abc import Collection
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 import pytest
@@ -13,7 +14,6 @@ from msgspec.structs import replace
 
 from shisha_rt.core.lifecycle.epochs import Epochs
 from shisha_rt.core.lifecycle.events import Owner, PlanProposed
-from shisha_rt.core.lifecycle.instructions import PlaceOperators
 from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning import placer_messages as pm
 from shisha_rt.core.tuning.choice import Choice
@@ -72,7 +72,7 @@ class TakesPlansOutOfDate(Epochs):
     """A plan of the daemon's own holds for the epoch under which it was made: else it undoes a client's."""
 
     def advance(self, now: float) -> None:
-        for proposal in self.proposals:
+        for proposal in filter(attrgetter("placed"), self.proposals):
             proposal.event = replace(proposal.event, under=self.newest.number if self.newest else None)
         super().advance(now)
 
@@ -97,7 +97,7 @@ class LosesThePlacersRefusal(Placing):
 class WaitsForThePlacer(Placing):
     """While the live plan cannot serve, the one that is to take its place waits for no solver."""
 
-    def _is_awaited(self, wanted: PlaceOperators) -> bool:
+    def _is_awaited(self, proposed: PlanProposed) -> bool:
         return False
 
 

@@ -79,11 +79,7 @@ class World:
 
     def post(self, event: ev.PlacingEvent) -> None:
         if isinstance(event, Settled):
-            self.proposals = tuple(
-                proposed
-                for proposed in self.proposals
-                if (proposed.owner, proposed.proposal) != (event.owner, event.proposal)
-            )
+            self.proposals = tuple(proposed for proposed in self.proposals if proposed != event.proposed)
         for decision in self.placing.handle(event, self.now_s):
             match decision:
                 case TellPlacer():
@@ -101,8 +97,9 @@ class World:
 
     def place(self, plan: Plan = PLAN, owner: Owner = Owner.TUNER) -> None:
         self._proposals += 1
-        self.proposals = (*self.proposals, PlanProposed(owner, self._proposals, plan))
-        self.post(PlaceOperators(owner, self._proposals, plan))
+        proposed = PlanProposed(owner, self._proposals, plan)
+        self.proposals = (*self.proposals, proposed)
+        self.post(PlaceOperators(proposed))
 
     @property
     def requests(self) -> list[int]:

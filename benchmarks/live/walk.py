@@ -145,6 +145,7 @@ class Walked:
         while any(b'"census"' not in path.read_bytes() for path in self.folder.glob("*.jsonl") if _lives(path)):
             if time.monotonic() > end_s:
                 raise RuntimeError("a process does not take the census")
+            self.infer()
             time.sleep(_SETTLE_S)
 
     def seen(self) -> list[Seen]:

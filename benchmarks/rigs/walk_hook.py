@@ -1,8 +1,9 @@
 """What a walked process does besides its work: it notes each call of a project function while it is told to.
 
 This file is copied as `sitecustomize.py` into a folder on PYTHONPATH, so every Python process below has it from its
-start; it therefore imports nothing of the project, whose tree may be an older one. A byte of shared memory, the
-switch, says what is wanted. Lines are written at once: processes here end by SIGKILL.
+start, and forks of it have it, too; it therefore imports nothing of the project, whose tree may be an older one. A byte
+of shared memory, the switch, says what is wanted. Lines are written at once, as processes here end by SIGKILL, and to a
+file that is opened for each, as a process may close all descriptors that it finds.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import socket
 import sys
 import threading
 import time
+from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType
 from typing import Any, Final
 
@@ -29,30 +31,31 @@ _SENDS: Final = frozenset({"send", "sendall", "sendmsg", "sendto"})
 _CALLABLES: Final = (FunctionType, MethodType, BuiltinFunctionType, functools.partial)
 _WITHIN: Final = ("<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>")  # parts of the function that they stand in
 _A_FUNCTION: Final = 0x1  # CO_OPTIMIZED: neither a module nor the body of a class
-_LOOK_EVERY_S: Final = 0.05
 
 
 class Hook:
-    """Writes `PID.jsonl`: first how the process was started, then [time_ns, kind, chain of functions] for each call."""
+    """Writes `PID.jsonl`: first the command that the process is, then [time_ns, kind, chain of functions] for each
+    call. The census is taken at the first call after it was asked for.
+    """
 
     def __init__(self, folder: str, tree: str) -> None:
         self._roots = tuple(f"{tree}/{package}/" for package in _PACKAGES)
         self._skip = len(tree) + 1
         self._names: dict[CodeType, str | None] = {}
-        fd = os.open(f"{folder}/{SWITCH}", os.O_RDONLY)
-        self._switch = mmap.mmap(fd, 1, prot=mmap.PROT_READ)
-        os.close(fd)
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-        self._fd = os.open(f"{folder}/{os.getpid()}.jsonl", flags, 0o600)
-        self._write(sys.orig_argv)
+        with open(f"{folder}/{SWITCH}", "rb") as file:
+            self._switch = mmap.mmap(file.fileno(), 1, prot=mmap.PROT_READ)
+        self._folder = folder
+        self._counted = 0  # the process whose census was taken
 
     def start(self) -> None:
-        threading.Thread(target=self._await_census, name="census", daemon=True).start()
         threading.setprofile(self.note)
         sys.setprofile(self.note)
 
     def note(self, frame: FrameType, event: str, argument: Any) -> None:
         if self._switch[0] != NOTE:
+            if self._switch[0] == CENSUS and self._counted != os.getpid():
+                self._counted = os.getpid()
+                self._census()
             return
         if event == "call":
             if self._name(frame.f_code) is not None:
@@ -81,9 +84,8 @@ class Hook:
             self._names[code] = name if ours and code.co_name not in _WITHIN else None
         return self._names[code]
 
-    def _await_census(self) -> None:
-        while self._switch[0] != CENSUS:
-            time.sleep(_LOOK_EVERY_S)
+    def _census(self) -> None:
+        gc.unfreeze()  # else what was there when the daemon began to serve is not among them
         for item in gc.get_objects():
             if str(type(item).__module__).partition(".")[0] in _PACKAGES:
                 self._callables_of(item)
@@ -103,7 +105,11 @@ class Hook:
         return name or str(getattr(value, "__qualname__", value))
 
     def _write(self, line: object) -> None:
-        os.write(self._fd, json.dumps(line).encode() + b"\n")
+        with open(f"{self._folder}/{os.getpid()}.jsonl", "a") as file:
+            if file.tell() == 0:
+                command = Path("/proc/self/cmdline").read_text().rstrip("\0").split("\0")
+                file.write(json.dumps(command[0].split() if len(command) == 1 else command) + "\n")
+            file.write(json.dumps(line) + "\n")
 
 
 def _attributes(item: object) -> dict[str, object]:

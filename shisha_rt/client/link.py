@@ -41,7 +41,7 @@ from shisha_rt.protocol.exceptions import (
 )
 from shisha_rt.protocol.frame_tensors import Array, Shape, is_large
 from shisha_rt.protocol.keys import ClientKeys, SecretKey, ServerKey, client_keys
-from shisha_rt.protocol.multipart import receive_parts, send_parts
+from shisha_rt.protocol.multipart import can_be_read, receive_parts, send_parts
 
 Context: TypeAlias = zmq.Context[Any]
 """A pyzmq context of either kind, blocking or asyncio."""
@@ -276,7 +276,7 @@ class Link:
             return self.conversation.lose("the client was closed")
         settled = self._read_all()
         self._looked_s = time.monotonic()
-        while _is_readable(self.watch):
+        while can_be_read(self.watch):
             monitor_message = parse_monitor_message(self.watch.recv_multipart(zmq.DONTWAIT))
             event, was_connected = monitor_message["event"], self.connected
             self.connected = event == zmq.EVENT_HANDSHAKE_SUCCEEDED
@@ -295,7 +295,7 @@ class Link:
 
     def _read_all(self) -> list[RequestOutcome]:
         settled: list[RequestOutcome] = []
-        while _is_readable(self.socket):
+        while can_be_read(self.socket):
             settled += self._read()
         return settled
 
@@ -409,7 +409,3 @@ def _is_near(endpoint: str) -> bool:
     """Whether a daemon listens there that this process may connect to."""
     with socket.socket(socket.AF_UNIX) as asking:
         return endpoint.startswith("ipc://") and asking.connect_ex(endpoint.removeprefix("ipc://")) == 0
-
-
-def _is_readable(socket: zmq.Socket[bytes]) -> bool:
-    return bool(cast("int", socket.get(_EVENTS)) & _POLLIN)

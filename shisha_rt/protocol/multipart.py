@@ -13,9 +13,16 @@ import zmq
 
 _NOW: Final = int(zmq.DONTWAIT)  # enums take microseconds to combine
 _MORE: Final = int(zmq.DONTWAIT | zmq.SNDMORE)
+_POLLIN: Final = int(zmq.POLLIN)
 _send: Final[Any] = zmq.backend.Socket.send
-"""What `zmq.Socket.send` calls, without its look for options of sockets that are not used here."""
+_get: Final[Any] = zmq.backend.Socket.get
+"""What `zmq.Socket.send` and `get` call, without their looks for options of sockets that are not used here."""
 _SHARE_FROM_BYTES: Final = 64 << 10  # below this, copying is cheaper than having the buffer tracked
+
+
+def can_be_read(socket: zmq.Socket[bytes]) -> bool:
+    """Whether a message has come: to ask takes a quarter of what the exception takes where none has."""
+    return bool(_get(socket, zmq.EVENTS) & _POLLIN)
 
 
 def receive_parts(socket: zmq.Socket[bytes]) -> list[zmq.Frame]:

@@ -42,7 +42,7 @@ _NEARLY: Final = 0.8
 class Dealing:
     """Parts that are ready, until they are with a worker; parts that are out, until they are back.
 
-    `wake_s`: when a run that waits for more frames is to wait no longer.
+    `wake_s`: when a run that waits for more frames is to wait no longer. `charged`: the frames that may end a worker.
     """
 
     def __init__(
@@ -54,6 +54,7 @@ class Dealing:
         self._policy = policy
         self._emit = emit
         self.wake_s = math.inf
+        self.charged: set[int] = set()
 
     def queue(self, frame: Frame, stage: int, now: float) -> None:
         """Queue a part that is ready, or is to run again."""
@@ -144,7 +145,8 @@ class Dealing:
         roomy, places = self._places.roomy, pool.at
         if len(roomy) < len(places):
             workers = [worker for name, worker in roomy.items() if name in places]
-            workers.sort(key=lambda worker: places[worker.place])
+            if len(workers) > 1:
+                workers.sort(key=lambda worker: places[worker.place])
             return workers
         return [worker for name in pool.leads if (worker := roomy.get(name)) is not None]
 
@@ -158,7 +160,7 @@ class Dealing:
         able = [worker for worker in free if key in worker.loaded]
         if frame.died_on is not None:
             able = [worker for worker in able if self._can_spare(worker.place, key, leads)]
-        elif any(worker.out and _is_charged(worker) for worker in able):
+        elif self.charged and any(_is_charged(worker) for worker in able):
             able = [w for w in able if not (_is_charged(w) and self._is_safe_elsewhere(w.place, key, leads))]
         if frame.died_on in leads and frame.died_on not in self._places.lost:
             return next((worker for worker in able if worker.place == frame.died_on), None)
@@ -189,11 +191,13 @@ class Dealing:
 
         None: none is left.
         """
-        service_s, declined_s = epoch.service_s[stage], math.inf
+        service_s, quick_s, declined_s = epoch.service_s[stage], epoch.quick_s[stage], math.inf
         if len(able) > 1:
             able.sort(key=lambda worker: (len(worker.out), service_s.get(worker.place, 0.0)))
         for worker in able:
             takes_s = service_s.get(worker.place, 0.0)
+            if takes_s <= quick_s:
+                return worker
             if takes_s < declined_s:
                 if self._is_worth_while(takes_s, stage, epoch, pool):
                     return worker
@@ -202,11 +206,8 @@ class Dealing:
 
     def _is_worth_while(self, takes_s: float, stage: int, epoch: Epoch, pool: PoolState) -> bool:
         """Whether what waits would keep the teams that are faster than this busy for longer."""
-        service_s = epoch.service_s[stage]
-        if takes_s <= _ALIKE * min(service_s.values(), default=0.0):
-            return True
         parts, frames_per_s = len(pool.queue), 0.0
-        for lead, its_s in service_s.items():
+        for lead, its_s in epoch.service_s[stage].items():
             other = self._places.serving.get(lead)
             if its_s * _ALIKE >= takes_s or other is None or lead in self._places.down:
                 continue
@@ -262,6 +263,7 @@ class Dealing:
             known, frame_s = epoch.service_s[part.stage], service_s / len(frames)
             before_s = known.get(worker.place, frame_s)
             known[worker.place] = before_s + _SMOOTHING * (frame_s - before_s)
+            epoch.quick_s[part.stage] = _ALIKE * min(known.values())
         if worker.out:
             following = next(iter(worker.out))
             self._note_start(worker, following, self._epochs.live[following.epoch], now)

@@ -106,6 +106,11 @@ class Frames:
         streams.accept(frame, event.sequence)
         if frame.deadline_s is not None:
             self.deadlines.note(frame.deadline_s, frame.number)
+        epoch = self._epochs.runnable() if self.free_slots and not streams.turns.levels else None
+        if epoch is not None and self.room(epoch) > 0:
+            self._begin(frame, epoch, now)
+        else:
+            streams.wait(frame)
 
     def _foresee(self, event: ev.FrameArrived, now: float) -> tuple[float, tuple[Error, str] | None]:
         """Seconds that the frame is expected to take, and why it is refused if it would be late.
@@ -124,21 +129,20 @@ class Frames:
 
     def admit(self, now: float) -> None:
         """Fill free slots, by priority, one frame of each client in turn, and of each of its streams."""
-        turns = self.streams.turns
-        if not self.free_slots or not turns:
-            return
-        epoch = self._epochs.runnable()
+        levels = self.streams.turns.levels
+        epoch = self._epochs.runnable() if self.free_slots and levels else None
         if epoch is None:
             return
-        room = self.room(epoch)
-        while room > 0 and turns:
-            room -= 1
-            frame = turns.take()
-            frame.slot = heappop(self.free_slots)
-            self._step(frame, "admit")
-            self.streams.waits_no_more(frame)
-            self._emit(do.Fill(frame.number, frame.slot, frame.ticket))
-            self._enlist(frame, epoch, now)
+        for _ in range(self.room(epoch)):
+            if not levels:
+                return
+            self._begin(self.streams.next_waiting(), epoch, now)
+
+    def _begin(self, frame: Frame, epoch: Epoch, now: float) -> None:
+        frame.slot = heappop(self.free_slots)
+        self._step(frame, "admit")
+        self._emit(do.Fill(frame.number, frame.slot, frame.ticket))
+        self._enlist(frame, epoch, now)
 
     def room(self, epoch: Epoch) -> int:
         """How many slots may be filled under `epoch`."""
@@ -205,7 +209,9 @@ class Frames:
         frame.unread = False
         if frame.suspected == stage:
             frame.suspected = None
-            frame.died_on = frame.died_on if frame.deaths else None
+            if not frame.deaths:
+                frame.died_on = None
+                self._dealing.charged.discard(frame.number)
         done.add(stage)
         if len(done) == len(epoch.followers):
             if frame.predicted_s:
@@ -280,10 +286,12 @@ class Frames:
 
     def _suspect(self, frame: Frame, stage: int, place: str) -> None:
         frame.suspected, frame.died_on, frame.excused = stage, place, frozenset(frame.out.values())
+        self._dealing.charged.add(frame.number)
 
     def _charge(self, frame: Frame, place: str, reason: str) -> None:
         frame.deaths += 1
         frame.died_on, frame.excused = place, frozenset(frame.out.values())
+        self._dealing.charged.add(frame.number)
         if frame.suspected is not None:
             message = f"the worker on {place} died while it ran this frame with others, and then alone: {reason}"
             self._abandon(frame, Error.WORKER_DIED, message)
@@ -337,28 +345,31 @@ class Frames:
 
     def _answer(self, frame: Frame) -> None:
         """Release the frame's answer in its stream's order, and the answers that waited behind it."""
-        for ready in self.streams.in_order(frame, self.by_number):
-            self._deliver(ready)
+        if not frame.stream.ordered:
+            self._deliver(frame)
+            return
+        order = frame.stream.order
+        while order and self.by_number[order[0]].answerable:
+            self._deliver(self.by_number[order.popleft()])
 
     def _deliver(self, frame: Frame) -> None:
         frame.delivered = True
         self.streams.delivered(frame)
         kind, message = frame.error or (None, "")
         self._emit(do.Deliver(frame.number, kind, message, frame.ticket))
-        self._forget(frame)
+        if frame.phase is FramePhase.GONE:
+            del self.by_number[frame.number]
 
     def _free(self, frame: Frame) -> None:
         """The frame is out of every worker's hands: its slot and its place in the epoch are open again."""
         self._leave_epoch(frame)
         self.stranded.discard(frame.number)
+        self._dealing.charged.discard(frame.number)
         if frame.slot is not None:
             heappush(self.free_slots, frame.slot)
             frame.slot = None
-        self._forget(frame)
-
-    def _forget(self, frame: Frame) -> None:
-        if frame.delivered and frame.phase is FramePhase.GONE:
-            self.by_number.pop(frame.number, None)
+        if frame.delivered:
+            del self.by_number[frame.number]
 
     def _leave_epoch(self, frame: Frame) -> None:
         if frame.epoch is not None:

@@ -113,6 +113,8 @@ def _check_queues(lifecycle: Lifecycle) -> None:
                 _check_dealt(lifecycle, epoch, pool)
     stranded = {frame.number for frame in frames.by_number.values() if frame.phase is FramePhase.STRANDED}
     assert frames.stranded == stranded, f"stranded {frames.stranded}, should be {stranded}"
+    charged = {n for n, f in frames.by_number.items() if f.died_on is not None and f.phase is not FramePhase.GONE}
+    assert lifecycle.dealing.charged == charged, f"charged {lifecycle.dealing.charged}, should be {charged}"
     assert not (stranded and epochs.runnable()), f"{stranded} are stranded while a plan can run them"
 
 
@@ -196,7 +198,7 @@ def _check_streams(lifecycle: Lifecycle) -> None:
     assert not queues, "frames wait in a forgotten stream"
     assert streams.turns.waiting == len(waiting), f"{streams.turns.waiting} frames have turns, {len(waiting)} wait"
     epoch = lifecycle.epochs.runnable()
-    if streams.turns and epoch is not None:
+    if streams.turns.levels and epoch is not None:
         assert lifecycle.frames.room(epoch) <= 0, "frames wait, slots are free, and a plan can run them"
 
 

@@ -27,7 +27,9 @@ from shisha_rt.core.lifecycle.tables import Transition
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import PlanRules
 
-_OF_FRAMES: Final = frozenset((ev.FrameArrived, ev.FrameCancelled, ev.PartDone, ev.PartFailed, ev.Tick))
+_STORY: Final = 256  # few enough to stay in a core's caches, as every frame adds to it
+OF_FRAMES: Final = frozenset((ev.FrameArrived, ev.FrameCancelled, ev.PartDone, ev.PartFailed, ev.Tick))
+"""Events that change nothing but frames while all is calm."""
 
 
 class Lifecycle:
@@ -35,11 +37,12 @@ class Lifecycle:
 
     `rules`: what plans may be, places included, of which each has a worker, but for those that are `down` at first.
     `slot_count`: under a plan whose runs have one frame; there are so many times as many as a run may have frames.
+    `calm`: nothing but frames can change until an event that is not of frames.
     """
 
     def __init__(self, rules: PlanRules, slot_count: int, policy: Policy, down: Collection[str] = ()) -> None:
         self.policy = policy
-        self.story: deque[Transition] = deque(maxlen=1000)
+        self.story: deque[Transition] = deque(maxlen=_STORY)
         self.instructions: list[Instruction] = []
         emit = self.instructions.append
         self.places = Places(rules.places, policy, self.story, emit, down)
@@ -47,7 +50,7 @@ class Lifecycle:
         streams = Streams(policy)
         self.dealing = Dealing(self.places, self.epochs, streams, policy, emit)
         self.frames = Frames(slot_count, rules.most_batch, streams, self.epochs, self.dealing, policy, self.story, emit)
-        self._calm = False
+        self.calm = False
         frames, epochs, places = self.frames, self.epochs, self.places
         self._apply: dict[type, Callable[[Any, float], None]] = {
             ev.FrameArrived: frames.arrived,
@@ -55,7 +58,6 @@ class Lifecycle:
             ev.PartDone: frames.part_done,
             ev.PartFailed: frames.part_failed,
             ev.WorkerReady: self._worker_ready,
-            ev.WorkerGone: self._worker_gone,
             ev.WorkerHung: lambda e, now: places.hung(e.incarnation, e.reason, now),
             ev.PlanProposed: epochs.propose,
             ev.PlanPlaced: lambda e, now: epochs.placed(e),
@@ -74,35 +76,35 @@ class Lifecycle:
 
     def handle(self, event: ev.Event, now_s: float) -> list[Instruction]:
         """Apply one event; the instructions are to be carried out in their order before the next event."""
-        kind = type(event)
-        calm = self._calm and kind in _OF_FRAMES
         if self.frames.deadlines.are_due(now_s):
             self.frames.expire(now_s)
-        is_death = kind is ev.WorkerGone
-        if not calm:
-            self.places.tick(now_s)
-            if not is_death:
-                self.epochs.tick(now_s)
-        self._apply[kind](event, now_s)
-        if is_death:  # only now: to kill who has died would excuse the frame that it died at
-            self.epochs.tick(now_s)
-        if not calm:
-            self._pump(now_s)
-        else:
-            if self.frames.free_slots:
-                self.frames.admit(now_s)
+        if self.calm and type(event) in OF_FRAMES:
+            self._apply[type(event)](event, now_s)
+            self.frames.admit(now_s)
             if self.places.roomy or self.dealing.wake_s <= now_s:
                 self.dealing.dispatch(now_s)
+        else:
+            self._let_pass(event, now_s)
         done = self.instructions[:]
         self.instructions.clear()
         return done
+
+    def _let_pass(self, event: ev.Event, now_s: float) -> None:
+        self.places.tick(now_s)
+        if isinstance(event, ev.WorkerGone):  # to kill who has died would excuse the frame that it died at
+            self._worker_gone(event, now_s)
+            self.epochs.tick(now_s)
+        else:
+            self.epochs.tick(now_s)
+            self._apply[type(event)](event, now_s)
+        self._pump(now_s)
 
     def next_wake_s(self) -> float | None:
         """When `Tick` is due at the latest, if nothing else happens."""
         deadline_s = self.frames.deadlines.next_s()
         if self.dealing.wake_s < math.inf:
             deadline_s = self.dealing.wake_s if deadline_s is None else min(deadline_s, self.dealing.wake_s)
-        if self._calm:
+        if self.calm:
             return deadline_s
         times = [] if deadline_s is None else [deadline_s]
         times += self.places.wake_times()
@@ -184,4 +186,4 @@ class Lifecycle:
             self.places.release(self.epochs.places_planned())
         # Nearly all of a daemon's life: every worker up, one plan, nothing pending. Frames cannot change that, so
         # while only they come and go, the passes above would find nothing (a third of the daemon's time per frame).
-        self._calm = self.epochs.at_rest and self.places.at_rest and not self.frames.stranded
+        self.calm = self.epochs.at_rest and self.places.at_rest and not self.frames.stranded

@@ -138,9 +138,10 @@ class Epoch:
     what no worker has prepared yet: stages, each with the lead of a team.
 
     `pool_of` and `followers` (stages,): the pool of each, and the stages that come after it. `first`: those that need
-    the input alone, `last` those that no other comes after. `service_s` (stages,): what a part takes lately, by lead.
-    `batches` (stages,): the most frames of one run. `moved_s`: when it was superseded, or a part of it done after that;
-    `overdue`: that is so long ago that its frames are to start anew.
+    the input alone, `last` those that no other comes after. `service_s` (stages,): what a part takes lately, by lead;
+    `quick_s` (stages,): up to that a lead is about as quick as any. `batches` (stages,): the most frames of one run.
+    `moved_s`: when it was superseded, or a part of it done after that; `overdue`: that is so long ago that its frames
+    are to start anew.
     """
 
     number: int
@@ -160,6 +161,7 @@ class Epoch:
     first: tuple[int, ...] = field(init=False)
     last: tuple[int, ...] = field(init=False)
     service_s: tuple[dict[str, float], ...] = field(init=False)
+    quick_s: list[float] = field(init=False)
 
     def __post_init__(self) -> None:
         stages = list(enumerate(self.plan.stages))
@@ -175,6 +177,7 @@ class Epoch:
         self.first = tuple(index for index, stage in stages if not stage.after)
         self.last = tuple(index for index, after in enumerate(followers) if not after)
         self.service_s = tuple({} for _ in stages)
+        self.quick_s = [0.0] * len(stages)
         self.batches = self.batches or tuple(stage.batch for _, stage in stages)
 
     def keep_alone(self, stage: int) -> None:

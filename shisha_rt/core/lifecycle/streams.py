@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 
 from shisha_rt.core.fair_share import is_granted
 from shisha_rt.core.lifecycle.events import FrameArrived
@@ -62,22 +62,30 @@ class Streams:
             stream.last_sequence = sequence
         if stream.ordered:
             stream.order.append(frame.number)
-        self.turns.add(frame)
         client.undelivered += 1
-        client.waiting_bytes += frame.size_bytes
         self.met += self.undelivered > 0
         self.undelivered += 1
-        self.waiting_bytes += frame.size_bytes
 
-    def waits_no_more(self, frame: Frame) -> None:
-        """Stop counting the frame's bytes as held: the frame has a slot, or needs none any more."""
-        self.waiting_bytes -= frame.size_bytes
-        frame.stream.client.waiting_bytes -= frame.size_bytes
+    def wait(self, frame: Frame) -> None:
+        """There is no slot for the frame yet."""
+        self.turns.add(frame)
+        self._hold(frame, frame.size_bytes)
+
+    def next_waiting(self) -> Frame:
+        """The frame whose turn it is to have a slot."""
+        frame = self.turns.take()
+        self._hold(frame, -frame.size_bytes)
+        return frame
 
     def give_up(self, frame: Frame) -> None:
         """A frame that waits for no slot any more."""
-        self.waits_no_more(frame)
         self.turns.remove(frame)
+        self._hold(frame, -frame.size_bytes)
+
+    def _hold(self, frame: Frame, size_bytes: int) -> None:
+        """So many more bytes are held of frames that wait."""
+        self.waiting_bytes += size_bytes
+        frame.stream.client.waiting_bytes += size_bytes
 
     def delivered(self, frame: Frame) -> None:
         stream = frame.stream
@@ -89,15 +97,6 @@ class Streams:
         if stream.ordered and not stream.order:
             client.streams.pop(stream.key, None)
             self._remember(stream)
-
-    def in_order(self, frame: Frame, frames: dict[int, Frame]) -> Iterator[Frame]:
-        """The frames whose answers can go out now that `frame`'s can."""
-        if not frame.stream.ordered:
-            yield frame
-            return
-        order = frame.stream.order
-        while order and frames[order[0]].answerable:
-            yield frames[order.popleft()]
 
     def _remember(self, stream: StreamState) -> None:
         """Where an idle stream is to go on; forgotten for those that have been idle longest, beyond a bound."""

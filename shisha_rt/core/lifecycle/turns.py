@@ -35,31 +35,28 @@ class _Level:
 
 
 class Turns:
-    """Streams with frames that wait for a slot."""
+    """Streams with frames that wait for a slot. `levels`: by priority; empty while nobody waits."""
 
     def __init__(self) -> None:
-        self._levels: dict[int, _Level] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._levels)
+        self.levels: dict[int, _Level] = {}
 
     @property
     def waiting(self) -> int:
         """Frames without a slot."""
-        return sum(turn.waiting for level in self._levels.values() for turn in level.clients.values())
+        return sum(turn.waiting for level in self.levels.values() for turn in level.clients.values())
 
     def streams(self) -> Iterator[tuple[int, StreamState]]:
         """Yield each stream that has a turn, with the priority at which it stands."""
-        for priority, level in self._levels.items():
+        for priority, level in self.levels.items():
             for turn in level.clients.values():
                 for stream in turn.streams:
                     yield priority, stream
 
     def ahead(self, client: Hashable, priority: int) -> int:
         """How many waiting frames get their slot before one of this client that comes now, if no other comes."""
-        level = self._levels.get(priority)
+        level = self.levels.get(priority)
         own = 1 + (level.clients[client].waiting if level is not None and client in level.clients else 0)
-        urgent = (other for at, other in self._levels.items() if at < priority)
+        urgent = (other for at, other in self.levels.items() if at < priority)
         more_urgent = sum(turn.waiting for other in urgent for turn in other.clients.values())
         if level is None:
             return more_urgent
@@ -74,12 +71,12 @@ class Turns:
         if len(stream.waiting) == 1:
             self._enter(stream)
         else:
-            self._levels[stream.waiting[0].priority].clients[stream.client.key].waiting += 1
+            self.levels[stream.waiting[0].priority].clients[stream.client.key].waiting += 1
 
     def take(self) -> Frame:
         """The frame whose turn it is; its client, and there its stream, is behind the others then."""
         priority = self._next_priority()
-        level = self._levels[priority]
+        level = self.levels[priority]
         client = next(iter(level.clients))
         turn = level.clients.pop(client)
         stream = turn.streams.popleft()
@@ -88,7 +85,7 @@ class Turns:
         if turn.streams:
             level.clients[client] = turn
         elif not level.clients:
-            del self._levels[priority]
+            del self.levels[priority]
         if stream.waiting:
             self._enter(stream)
         return frame
@@ -97,7 +94,7 @@ class Turns:
         """A frame that waits for no slot any more. Its stream keeps its turn, unless that was for this frame alone."""
         stream = frame.stream
         priority = stream.waiting[0].priority
-        turn = self._levels[priority].clients[stream.client.key]
+        turn = self.levels[priority].clients[stream.client.key]
         stream.waiting.remove(frame)
         turn.waiting -= 1
         if stream.waiting and stream.waiting[0].priority == priority:
@@ -105,17 +102,17 @@ class Turns:
         turn.waiting -= len(stream.waiting)
         turn.streams.remove(stream)
         if not turn.streams:
-            del self._levels[priority].clients[stream.client.key]
-        if not self._levels[priority].clients:
-            del self._levels[priority]
+            del self.levels[priority].clients[stream.client.key]
+        if not self.levels[priority].clients:
+            del self.levels[priority]
         if stream.waiting:
             self._enter(stream)
 
     def _enter(self, stream: StreamState) -> None:
         priority, client = stream.waiting[0].priority, stream.client.key
-        level = self._levels.get(priority)
+        level = self.levels.get(priority)
         if level is None:
-            level = self._levels[priority] = _Level()
+            level = self.levels[priority] = _Level()
         turn = level.clients.get(client)
         if turn is None:
             turn = level.clients[client] = _ClientTurn()
@@ -123,7 +120,7 @@ class Turns:
         turn.waiting += len(stream.waiting)
 
     def _next_priority(self) -> int:
-        levels = self._levels
+        levels = self.levels
         if len(levels) == 1:
             return next(iter(levels))
         chosen = min(levels, key=lambda at: (-math.inf if levels[at].passed >= PATIENCE else 0, at))

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from shisha_rt.core.lifecycle import events as le
 from shisha_rt.core.lifecycle import instructions as do
-from shisha_rt.core.lifecycle.lifecycle import Lifecycle
+from shisha_rt.core.lifecycle.lifecycle import OF_FRAMES, Lifecycle
 from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning.instructions import Decision
 from shisha_rt.core.tuning.tuning import Tuning
@@ -65,9 +65,9 @@ class Cores:
         `cause`: what came to the daemon, so that this happened; proposals are marked with it. What was proposed and how
         proposals ended is among it, too: clients wait for that, and the event log has it.
         """
+        if self.lifecycle.calm and type(event) in OF_FRAMES:  # nobody else hears of those, nor of what follows
+            return self._handle_frames(event, now_s)
         outward = self._hear(event, now_s, cause)
-        if _FOR_OTHERS.isdisjoint(map(type, outward)):  # of frames alone, nearly always
-            return outward
         for said in outward:  # it grows
             if type(said) in _FOR_OTHERS:
                 outward += self._hear(said, now_s, cause)

@@ -34,6 +34,8 @@ from typing import Final
 
 import zmq
 
+from shisha_rt.protocol.multipart import can_be_read
+
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_S: Final = 0.02
@@ -47,8 +49,6 @@ _LAST_ANSWERS_S: Final = 0.2
 _TO_LEAVE_S: Final = 2.0
 KEY_CHARACTERS: Final = 40
 _SRCFD: Final = int(zmq.SRCFD)
-_EVENTS: Final = int(zmq.EVENTS)
-_CAN_BE_READ: Final = int(zmq.POLLIN)  # enums take microseconds to compare with
 _ESTABLISHED: Final = 1
 _AT_ONCE: Final = struct.pack("ii", 1, 0)
 _RECEIVED: Final = struct.Struct("=Q")
@@ -142,7 +142,7 @@ class Connections:
 
     def is_open(self, connection: Connection) -> bool:
         """Certain at this moment: libzmq tells of an end before it forgets the connection's routing id."""
-        if connection.open and int(self._monitor.getsockopt(_EVENTS)) & _CAN_BE_READ:
+        if connection.open and can_be_read(self._monitor):
             self._take_events(time.monotonic())
         return connection.open
 
@@ -232,11 +232,8 @@ class Connections:
             connection.end.shutdown(socket.SHUT_RDWR)
 
     def _take_events(self, now_s: float) -> None:
-        while True:
-            try:
-                message, _endpoint = self._monitor.recv_multipart(zmq.DONTWAIT)
-            except zmq.Again:
-                return
+        while can_be_read(self._monitor):
+            message, _endpoint = self._monitor.recv_multipart(zmq.DONTWAIT)
             event, fd = _MONITOR_EVENT.unpack(message)
             if event in _BROKEN_OFF:
                 if self._broken_off is not None:

@@ -23,7 +23,7 @@ from shisha_rt.protocol.access import AccessList
 from shisha_rt.protocol.exceptions import ShishaError, error_for
 from shisha_rt.protocol.header import encode_error
 from shisha_rt.protocol.limits import REFUSED_BYTES, Limits
-from shisha_rt.protocol.multipart import receive_parts
+from shisha_rt.protocol.multipart import can_be_read, receive_parts
 from shisha_rt.protocol.request import split_envelope
 
 _MESSAGES_PER_TURN: Final = 32
@@ -93,7 +93,9 @@ class PublicSocket:
 
     def messages(self) -> Iterator[Message]:
         """The messages that have come, up to a turn's worth; what is no message is answered here."""
-        for _ in range(_MESSAGES_PER_TURN):
+        for number in range(_MESSAGES_PER_TURN):
+            if number and not can_be_read(self.socket):
+                return
             try:
                 frames = receive_parts(self.socket)
             except zmq.Again:

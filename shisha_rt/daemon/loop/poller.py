@@ -15,6 +15,8 @@ from typing import Final, TypeAlias
 
 import zmq
 
+from shisha_rt.protocol.multipart import can_be_read
+
 Read: TypeAlias = Callable[[], Iterable[object]]
 """Reads what has come, and makes events of it."""
 
@@ -22,8 +24,6 @@ _SHARE_S: Final = 0.00025
 """After this long no more requests are read in a turn of the loop, nor other descriptors: turns are short (R10)."""
 _AT_ONCE: Final = 64
 """Descriptors that one wait tells of at most."""
-_CAN_BE_READ: Final = int(zmq.POLLIN)  # an enum takes microseconds to compare with
-_EVENTS: Final = int(zmq.EVENTS)
 
 
 class Poller:
@@ -70,7 +70,7 @@ class Poller:
             if self._sockets.get(fd) is not watched:  # no more; its number may be another's by now
                 continue
             socket, read = watched
-            if _has_come(socket):
+            if can_be_read(socket):
                 asked, wait_s = True, 0.0
                 yield from _share(read())
         share_ends_s = math.inf
@@ -88,7 +88,7 @@ class Poller:
             elif not asked:  # a socket: once a turn
                 asked = True
                 socket, read = self._sockets[fd]
-                if _has_come(socket):
+                if can_be_read(socket):
                     yield from _share(read())
             elif len(self._ready) == 0:
                 return
@@ -102,10 +102,6 @@ class Poller:
 
     def close(self) -> None:
         self._epoll.close()
-
-
-def _has_come(socket: zmq.Socket[bytes]) -> bool:
-    return bool(int(socket.getsockopt(_EVENTS)) & _CAN_BE_READ)
 
 
 def _share(events: Iterable[object]) -> Iterator[object]:

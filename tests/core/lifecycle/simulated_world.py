@@ -578,7 +578,7 @@ class World:
         assert sum(self.settled.values()) == self.proposed, f"{self.settled} of {self.proposed} proposals"
         assert not frames.by_number, f"frames {list(frames.by_number)} are remembered"
         assert sorted(frames.free_slots) == list(range(self.slot_count)), f"free slots {frames.free_slots}"
-        assert not frames.streams.turns, "streams wait for their turn with nothing to send"
+        assert not frames.streams.turns.levels, "streams wait for their turn with nothing to send"
         queued = [part for epoch in lifecycle.epochs.live.values() for pool in epoch.pools for part in pool.queue]
         assert not queued, f"{queued} wait for workers"
         lives = {number for number, state in self.epochs.items() if state == "live"}

@@ -61,7 +61,7 @@ def test_a_cancelled_frame_that_waits_gives_its_bytes_and_its_turn_back() -> Non
     daemon.feed(ev.FrameCancelled(waiting))
     assert daemon.answers() == [(waiting, Error.CANCELLED)]
     assert daemon.lifecycle.frames.streams.waiting_bytes == 0
-    assert not daemon.lifecycle.frames.streams.turns
+    assert not daemon.lifecycle.frames.streams.turns.levels
 
 
 def test_what_is_remembered_of_decided_frames_is_bounded() -> None:

@@ -33,7 +33,7 @@ class _Clients:
 
     def order(self) -> list[Frame]:
         taken = []
-        while self.turns:
+        while self.turns.levels:
             taken.append(self.turns.take())
         return taken
 
@@ -100,7 +100,7 @@ def test_frames_that_give_up_leave_the_others_their_turns(seed: int) -> None:
     assert sorted(frame.number for frame in order) == [frame.number for frame in stay]
     for stream in {frame.stream.key: frame.stream for frame in stay}.values():
         assert [f for f in order if f.stream is stream] == [f for f in stay if f.stream is stream]
-    assert not clients.turns
+    assert not clients.turns.levels
 
 
 def test_an_urgent_frame_of_another_client_overtakes_those_without_a_slot_alone() -> None:

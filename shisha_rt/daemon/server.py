@@ -280,11 +280,11 @@ class Daemon:
         request, reply = arrived.request, arrived.reply
         if isinstance(request, InferRequest):
             if request.frames == 1:
-                reply.frames = (self.shell.submit(arrived.client, request, reply.frame),)
+                reply.frames = (self.shell.submit(reply.client, request, reply.frame),)
                 return
             several = SeveralFrames(request, self.gateway.signature, reply.frame)
             reply.frames = tuple(
-                self.shell.submit(arrived.client, frame, several.answer_to(number))
+                self.shell.submit(reply.client, frame, several.answer_to(number))
                 for number, frame in enumerate(several.each)
             )
         else:

@@ -116,6 +116,13 @@ class Arena:
             raise NoRoom(region, shape, needed_bytes)
         return self._bytes[start + SHAPE_BYTES : start + SHAPE_BYTES + needed_bytes]
 
+    def read(self, slot: int, region: Region) -> bytes:
+        """Copy out a tensor. Raises `NoRoom` as `raw` does."""
+        if region.tensor.open_axes:
+            return self.raw(slot, region).tobytes()
+        start = self._start(slot, region)
+        return self._view[start : start + region.size_bytes].tobytes()
+
     def write(self, slot: int, region: Region, data: memoryview) -> None:
         """Copy in all of a tensor, whose shape does not depend on the data. Raises ValueError for another size."""
         start = self._start(slot, region)

@@ -135,7 +135,7 @@ class _Shape:
             for slot in self._slots:
                 self._arena.write(slot, self._arena.layout.regions[name], memoryview(value))
         self.run()
-        return {name: self._arena.raw(_SLOT, self._arena.layout.regions[name]).tobytes() for name in self._outputs}
+        return {name: self._arena.read(_SLOT, self._arena.layout.regions[name]) for name in self._outputs}
 
     def run_together(self) -> None:
         """Raises FramesDiffer the first time, if frames come out of a run otherwise than alone."""

@@ -45,13 +45,13 @@ def nothing_comes(guarded: Guarded, client: zmq.Socket[bytes]) -> bool:
 
 
 def connection_of(arrived: Arrived) -> Connection:
-    assert isinstance(arrived.client, Connection)
-    return arrived.client
+    assert isinstance(arrived.reply.client, Connection)
+    return arrived.reply.client
 
 
 def routing_id_of(guarded: Guarded) -> bytes:
     """Of whoever sent the last request."""
-    return guarded.arrived[-1].reply._envelope[0]
+    return guarded.arrived[-1].reply.envelope[0]
 
 
 def taken_over(guarded: Guarded, routing_id: bytes, turn: Callable[[], object]) -> zmq.Socket[bytes]:
@@ -116,7 +116,7 @@ def test_control_needs_an_operator(guarded: Guarded, caplog: pytest.LogCaptureFi
     guarded.ask(client, "look", "status")
     guarded.ask(boss, "steer", "tuner_set", pause=True)
     guarded.until(lambda: len(guarded.arrived) == 2)
-    assert not guarded.gateway.waiting.keys() - {(one.client, one.request.id) for one in guarded.arrived}
+    assert not guarded.gateway.waiting.keys() - {(one.reply.client, one.request.id) for one in guarded.arrived}
 
 
 def test_a_key_is_looked_up_at_each_message_and_not_at_the_handshake_only(guarded: Guarded) -> None:
@@ -230,12 +230,12 @@ def test_requests_streams_and_memory_are_a_connections_own(guarded: Guarded) -> 
     alice = guarded.client(ALICE)
     held = guarded.accept(alice, "1")
     region = guarded.regions.create(holder=1, size_bytes=4096)
-    region.client = held.client
+    region.client = held.reply.client
     routing_id = routing_id_of(guarded)
     guarded.leave(alice)
     mallory = taken_over(guarded, routing_id, guarded.turn)
     again = guarded.accept(mallory, "1")  # the id is waiting, but not this connection's
-    assert again.client != held.client
+    assert again.reply.client != held.reply.client
     lent = {"shared_memory_region": region.token, "shared_memory_offset": 0, "shared_memory_byte_size": 1200}
     tensor = {"name": "x", "shape": [1, 300], "datatype": "FP32", "parameters": lent}
     guarded.ask(mallory, "2", "infer", model_name="m", inputs=[tensor])

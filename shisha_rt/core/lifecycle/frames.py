@@ -350,7 +350,7 @@ class Frames:
             return
         order = frame.stream.order
         while order and self.by_number[order[0]].answerable:
-            self._deliver(self.by_number[order.popleft()])
+            self._deliver(self.by_number[order.pop(0)])
 
     def _deliver(self, frame: Frame) -> None:
         frame.delivered = True

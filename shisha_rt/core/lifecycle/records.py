@@ -90,8 +90,8 @@ class StreamState:
 
     key: StreamKey
     client: ClientState
-    waiting: deque[Frame] = field(default_factory=deque)
-    order: deque[int] = field(default_factory=deque)
+    waiting: list[Frame] = field(default_factory=list)
+    order: list[int] = field(default_factory=list)
     last_sequence: int | None = None
     ordered: bool = field(init=False)
 

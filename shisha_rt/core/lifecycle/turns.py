@@ -81,7 +81,7 @@ class Turns:
         turn = level.clients.pop(client)
         stream = turn.streams.popleft()
         turn.waiting -= len(stream.waiting)
-        frame = stream.waiting.popleft()
+        frame = stream.waiting.pop(0)
         if turn.streams:
             level.clients[client] = turn
         elif not level.clients:

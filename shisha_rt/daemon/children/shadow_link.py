@@ -56,7 +56,7 @@ class ShadowLink:
         arena, regions = self._arena, self._arena.layouts[layout].regions
         return {
             spec.name: sm.ShadowTensor(
-                spec.datatype, arena.shape(slot, regions[spec.name]), arena.raw(slot, regions[spec.name]).tobytes()
+                spec.datatype, arena.shape(slot, regions[spec.name]), arena.read(slot, regions[spec.name])
             )
             for spec in specs
         }

@@ -36,26 +36,23 @@ _MOST_WRITTEN: Final = 64
 """Choices of outputs, whose headers are kept in JSON."""
 
 
-class Reply:
+class Reply(Struct, eq=False):
     """Where one answer goes: a client, its envelope, and the request's id. `frames`: the numbers of its frames."""
 
-    __slots__ = ("_client", "_envelope", "_gateway", "frames", "request_id")
-
-    def __init__(self, gateway: Gateway, client: Hashable, envelope: Sequence[bytes], request_id: str | None) -> None:
-        self._gateway = gateway
-        self._client = client
-        self._envelope = envelope
-        self.request_id = request_id
-        self.frames: tuple[int, ...] = ()
+    gateway: Gateway
+    client: Hashable
+    envelope: Sequence[bytes]
+    request_id: str | None
+    frames: tuple[int, ...] = ()
 
     def frames_of(self, request_id: str) -> tuple[int, ...]:
         """The numbers of the frames that this client waits for under that id."""
-        other = self._gateway.waiting.get((self._client, request_id))
+        other = self.gateway.waiting.get((self.client, request_id))
         return () if other is None else other.frames
 
     def follow(self) -> None:
         """Whoever asked will be told when another daemon takes over."""
-        self._gateway.follow(self._client, self._envelope)
+        self.gateway.follow(self.client, self.envelope)
 
     def fields(self, fields: Mapping[str, object]) -> None:
         assert self.request_id is not None
@@ -70,8 +67,8 @@ class Reply:
             return
         header = encode_infer_answer(
             answer.request.id,
-            self._gateway.signature.model_name,
-            self._gateway.written_outputs(answer),
+            self.gateway.signature.model_name,
+            self.gateway.written_outputs(answer),
             epoch=answer.epoch,
             frame=answer.frame,
             queue_ms=_in_ms(answer.queue_s),
@@ -82,14 +79,13 @@ class Reply:
         self._send(header, *[output.data for output in answer.outputs if output.lent is None])
 
     def _send(self, *parts: bytes) -> None:
-        self._gateway.waiting.pop((self._client, self.request_id), None)
-        self._gateway.outbox.send(self._client, [*self._envelope, *parts])
+        self.gateway.waiting.pop((self.client, self.request_id), None)
+        self.gateway.outbox.send(self.client, [*self.envelope, *parts])
 
 
 class Arrived(Struct, frozen=True):
     """A request that has been checked, and where its one reply goes."""
 
-    client: Hashable
     request: InferRequest | OpRequest
     reply: Reply
 
@@ -154,7 +150,7 @@ class Gateway(PublicSocket):
             self.refuse(message, error)  # not by a `Reply`: the id may be that of a request that goes on waiting
             return None
         reply = self.waiting[client, request.id] = Reply(self, client, message.envelope, request.id)
-        return Arrived(client, request, reply)
+        return Arrived(request, reply)
 
     def follow(self, client: Hashable, envelope: Sequence[bytes]) -> None:
         """Have a client told of another daemon that takes over; at once, if it has come too late."""

@@ -125,13 +125,12 @@ class Requests:
             if ticket.writes and not instruction.written:
                 write_lent(ticket.writes, self.regions.fds, arena, slot, layout)
             for name in ticket.request.outputs:
-                region = regions[name]
-                data, shape = arena.raw(slot, region), arena.shape(slot, region)
-                lent = lent_out.get(name)
+                region, lent, data = regions[name], lent_out.get(name), b""
                 if lent is None:
-                    outputs.append(Output(region.tensor, shape, data.tobytes()))
+                    data = arena.read(slot, region)
                 else:
-                    outputs.append(Output(region.tensor, shape, b"", lent._replace(size_bytes=data.nbytes)))
+                    lent = lent._replace(size_bytes=arena.raw(slot, region).nbytes)
+                outputs.append(Output(region.tensor, arena.shape(slot, region), data, lent))
         except NoRoom as fault:
             ticket.fail(Error.OUTPUT_TOO_LARGE, str(fault))
         except LentFault as fault:

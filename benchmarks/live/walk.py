@@ -9,9 +9,9 @@ project functions while it is told to (`rigs/walk_hook.py`); the daemon is idle 
 
 What counts:
 
-- A call is known by its chain: all project functions on its stack. Chains that an equally long idle time has too are
-  left out, for the proposal also those of frames that completed nothing. So the lifecycle counts where a frame comes
-  through it, although ticks do too. Functions on the way to a call that counts do count, unless they are entered by an
+- A call is known by its chain: all project functions on its stack. Chains that an idle time has too are left
+  out, for the proposal also those of frames that completed nothing. So the lifecycle counts where a frame comes through
+  it, although ticks do too. Functions on the way to a call that counts do count, unless they are entered by an
   idle daemon as well: so a proposal begins with the reply that completes the measurement.
 - hops: functions entered for the first time by such a call, in the order of time over all processes. Properties and
   lambdas are functions, comprehensions and what dataclasses generate are not. `main hops`: those of them that are
@@ -62,6 +62,8 @@ _PATIENCE_S: Final = 120.0
 _WARM_UP_FRAMES: Final = 20
 _WALKED_FRAMES: Final = 5
 _WINDOW_S: Final = 1.0
+_IDLE_S: Final = 5.0  # whatever an idle daemon looks at comes within it
+_AFTER_FRAME_S: Final = 0.1
 _START_S: Final = 3.0  # once a daemon is ready: what its start still brings is over
 _SETTLE_S: Final = 0.5  # after an answer: what it causes has happened, a plan being built included
 _CONSTRUCTORS: Final = frozenset({"__init__", "__post_init__", "__new__"})
@@ -314,8 +316,12 @@ def walk_frame(tree: Path, model: str, machine: str) -> tuple[Walk, list[Later]]
     with walked(tree, model, machine, "seed") as daemon:
         daemon.infer(_WARM_UP_FRAMES)
         time.sleep(_START_S)
-        idle = daemon.note(_WINDOW_S)
-        spans = [daemon.note(_WINDOW_S, frame=True) for _ in range(_WALKED_FRAMES)]
+        idle = daemon.note(_IDLE_S)
+        spans = []
+        for _ in range(_WALKED_FRAMES):
+            daemon.infer()  # the first frame in a second is looked at closely, for traces
+            time.sleep(_AFTER_FRAME_S)
+            spans.append(daemon.note(_WINDOW_S, frame=True))
         daemon.census()
         seen = daemon.seen()
         walks = [walk_of(within(span, seen), within(idle, seen)) for span in spans]
@@ -326,7 +332,7 @@ def walk_proposal(tree: Path, model: str, machine: str) -> tuple[Walk, list[Late
     """Raises RuntimeError if no trial is followed by another, live within the span of the frame that ended the one."""
     with walked(tree, model, machine, "shisha") as daemon:
         time.sleep(_START_S)
-        idle = daemon.note(_WINDOW_S)
+        idle = daemon.note(_IDLE_S)
         usual: list[Span] = []
         known = len(daemon.events())
         end_s = time.monotonic() + _PATIENCE_S

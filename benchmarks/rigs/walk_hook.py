@@ -42,7 +42,7 @@ class Hook:
         self._roots = tuple(f"{tree}/{package}/" for package in _PACKAGES)
         self._skip = len(tree) + 1
         self._names: dict[CodeType, str | None] = {}
-        with open(f"{folder}/{SWITCH}", "rb") as file:
+        with Path(folder, SWITCH).open("rb") as file:
             self._switch = mmap.mmap(file.fileno(), 1, prot=mmap.PROT_READ)
         self._folder = folder
         self._counted = 0  # the process whose census was taken
@@ -105,7 +105,7 @@ class Hook:
         return name or str(getattr(value, "__qualname__", value))
 
     def _write(self, line: object) -> None:
-        with open(f"{self._folder}/{os.getpid()}.jsonl", "a") as file:
+        with Path(self._folder, f"{os.getpid()}.jsonl").open("a") as file:
             if file.tell() == 0:
                 command = Path("/proc/self/cmdline").read_text().rstrip("\0").split("\0")
                 file.write(json.dumps(command[0].split() if len(command) == 1 else command) + "\n")

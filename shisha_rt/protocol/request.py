@@ -269,8 +269,9 @@ def parse(parts: Sequence[Buffer], signature: Signature, limits: Limits) -> Infe
         if op == INFER:
             return _read_infer(_convert(header, InferHeader), parts[1:], signature)
         request = _read_operation(op, request_id, header, parts)
-        if isinstance(request.arguments, OfModel) and request.arguments.model_name is not None:
-            _check_model(request.arguments.model_name, signature)
+        named = request.arguments.model_name if isinstance(request.arguments, OfModel) else None
+        if named is not None and named != signature.model_name:
+            _refuse_model(named, signature)
         return request
     except ShishaError as error:
         error.request_id = request_id
@@ -375,8 +376,10 @@ def _read_operation(op: str, request_id: str, header: Mapping[str, Any], parts: 
 
 def _read_infer(header: InferHeader, raw: Sequence[Buffer], signature: Signature) -> InferRequest:
     try:
-        _check_model(header.model_name, signature)
-        layout, frames, tensors, lent_in = _read_tensors(header.inputs, raw, signature)
+        if header.model_name != signature.model_name:
+            _refuse_model(header.model_name, signature)
+        usual = _usual_tensors(header.inputs, raw, signature)
+        layout, frames, tensors, lent_in = usual or _read_tensors(header.inputs, raw, signature)
         outputs, lent_out = (
             _read_outputs(header.outputs, signature, frames) if header.outputs else (signature.output_names, {})
         )
@@ -396,9 +399,6 @@ def _read_tensors(
 
     Those that came, and those that are lent.
     """
-    usual = _usual_tensors(headers, raw, signature)
-    if usual is not None:
-        return 0, 1, *usual
     are_lent = [header.parameters.shared_memory_region is not None for header in headers]
     if len(raw) + sum(are_lent) != len(headers):
         in_memory = f", {sum(are_lent)} of them in shared memory" if any(are_lent) else ""
@@ -425,8 +425,8 @@ def _read_tensors(
 
 def _usual_tensors(
     headers: Sequence[TensorHeader], raw: Sequence[Buffer], signature: Signature
-) -> tuple[dict[str, memoryview], dict[str, Lent]] | None:
-    """The tensors of a request as nearly every one is: all inputs in the model's order, each in a part or lent.
+) -> tuple[int, int, dict[str, memoryview], dict[str, Lent]] | None:
+    """As `_read_tensors`, of a request as nearly every one is: all inputs in the model's order, each in a part or lent.
 
     None for any other, which has to be looked at closely.
     """
@@ -446,7 +446,7 @@ def _usual_tensors(
             tensors[name] = memoryview(raw[len(tensors)])
         else:
             return None
-    return (tensors, lent) if len(tensors) == len(raw) else None
+    return (0, 1, tensors, lent) if len(tensors) == len(raw) else None
 
 
 def _in_order(headers: Sequence[TensorHeader], signature: Signature) -> tuple[int, int, list[int]]:
@@ -560,10 +560,9 @@ def _read_outputs(
     return chosen, lent
 
 
-def _check_model(name: str, signature: Signature) -> None:
-    if name != signature.model_name:
-        message = f"header at model_name: no model {_shown(name)}; expected {_shown(signature.model_name)}"
-        raise error_for(Error.UNKNOWN_MODEL, message)
+def _refuse_model(name: str, signature: Signature) -> NoReturn:
+    message = f"header at model_name: no model {_shown(name)}; expected {_shown(signature.model_name)}"
+    raise error_for(Error.UNKNOWN_MODEL, message)
 
 
 def _convert(fields: Mapping[str, Any], kind: type[_Header]) -> _Header:

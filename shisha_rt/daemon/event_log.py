@@ -115,4 +115,4 @@ def proposal_ended(end: Settled) -> Record:
 
 
 def _origin(proposed: PlanProposed) -> dict[str, str]:
-    return {"proposal": f"{proposed.owner.value} {proposed.proposal}", "proposed_on": proposed.cause}
+    return {"proposal": f"{proposed.owner.value} {proposed.number}", "proposed_on": proposed.cause}

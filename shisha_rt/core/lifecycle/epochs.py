@@ -124,37 +124,37 @@ class Epochs:
 
     # --- proposals --------------------------------------------------------------------------------------------
 
-    def propose(self, event: ev.PlanProposed, now: float) -> None:
-        plan, crashing = event.plan, self._crashing(event.owner, event.plan)
+    def propose(self, proposed: ev.PlanProposed, now: float) -> None:
+        plan, crashing = proposed.plan, self._crashing(proposed.owner, proposed.plan)
         faults = self.rules.problems(plan) or list(crashing.values())
         placed = not self.rules.devices or any(stage.placement for stage in plan.stages)
         if not faults and placed:
             faults = self.rules.placement_problems(plan)
-        waiting = sum(proposal.event.owner is event.owner for proposal in self.proposals)
-        proposal = QueuedPlan(event, plan, placed, now + self._policy.prepare_s)
+        waiting = sum(other.proposed.owner is proposed.owner for other in self.proposals)
+        queued = QueuedPlan(proposed, plan, placed, now + self._policy.prepare_s)
         if self._closed:
-            self._end(proposal, Ending.REFUSED, "the daemon is stopping")
+            self._end(queued, Ending.REFUSED, "the daemon is stopping")
         elif faults:
-            self._end(proposal, Ending.REFUSED, _told(faults), failed_stage=next(iter(crashing), None))
+            self._end(queued, Ending.REFUSED, _told(faults), failed_stage=next(iter(crashing), None))
         elif waiting >= self._policy.waiting_plans:
-            self._end(proposal, Ending.REFUSED, f"{waiting} plans wait already")
+            self._end(queued, Ending.REFUSED, f"{waiting} plans wait already")
         else:
             self.let_go(now)
-            self.proposals.append(proposal)
+            self.proposals.append(queued)
             if not placed:
-                self._emit(do.PlaceOperators(event))
+                self._emit(do.PlaceOperators(proposed))
 
     def placed(self, event: ev.PlanPlaced) -> None:
-        proposal, plan = self._unplaced(event.proposed), event.plan
-        if proposal is None:
+        queued, plan = self._unplaced(event.proposed), event.plan
+        if queued is None:
             return
         crashing = self._crashing(event.proposed.owner, plan)
-        changed = [] if plan == proposal.plan else ["other stages were placed than are proposed"]
+        changed = [] if plan == queued.plan else ["other stages were placed than are proposed"]
         faults = changed or self.rules.placement_problems(plan) or list(crashing.values())
         if faults:
-            self._end(proposal, Ending.REFUSED, _told(faults), failed_stage=next(iter(crashing), None))
+            self._end(queued, Ending.REFUSED, _told(faults), failed_stage=next(iter(crashing), None))
         else:
-            proposal.plan, proposal.placed = plan, True
+            queued.plan, queued.placed = plan, True
 
     def _crashing(self, owner: ev.Owner, plan: Plan) -> dict[int, str]:
         """Return the stages of `plan` that are blacklisted for crashes, by index.
@@ -164,21 +164,21 @@ class Epochs:
         return {} if owner is ev.Owner.DAEMON else self._crashes.faults(plan)
 
     def not_placed(self, event: ev.PlanNotPlaced) -> None:
-        proposal = self._unplaced(event.proposed)
-        if proposal is not None:
-            self._end(proposal, Ending.REFUSED, event.reason)
+        queued = self._unplaced(event.proposed)
+        if queued is not None:
+            self._end(queued, Ending.REFUSED, event.reason)
 
     def _first_placed(self) -> QueuedPlan | None:
-        return next((proposal for proposal in self.proposals if proposal.placed), None)
+        return next((queued for queued in self.proposals if queued.placed), None)
 
     def _unplaced(self, proposed: ev.PlanProposed) -> QueuedPlan | None:
         """Return the queued plan that waits for its placement; None if the proposal has ended meanwhile."""
-        waiting = (proposal for proposal in self.proposals if not proposal.placed)
-        return next((proposal for proposal in waiting if proposal.event is proposed), None)
+        waiting = (queued for queued in self.proposals if not queued.placed)
+        return next((queued for queued in waiting if queued.proposed is proposed), None)
 
     def _end(
         self,
-        proposal: QueuedPlan,
+        queued: QueuedPlan,
         ending: Ending,
         reason: str,
         *,
@@ -186,9 +186,9 @@ class Epochs:
         failed_stage: int | None = None,
     ) -> None:
         """End a proposal that has no epoch."""
-        if proposal in self.proposals:
-            self.proposals.remove(proposal)
-        end = do.Settled(proposal.event, proposal.plan, None, ending, reason, None, transient, failed_stage)
+        if queued in self.proposals:
+            self.proposals.remove(queued)
+        end = do.Settled(queued.proposed, queued.plan, None, ending, reason, None, transient, failed_stage)
         self._emit(end)
 
     def advance(self, now: float) -> None:
@@ -197,25 +197,25 @@ class Epochs:
             self._drop(missing, transient=True)
         if self.beside is not None:
             self._end_if_lost(self.beside, now)
-        while self.preparing is None and len(self.live) < 2 and (proposal := self._first_placed()) is not None:
-            event, newest = proposal.event, self.newest.number if self.newest is not None else None
-            if event.owner is not ev.Owner.CLIENT and event.under != newest:
-                self._end(proposal, Ending.DROPPED, f"epoch {newest} has gone live meanwhile", transient=True)
-            elif missing := self._missing(proposal.plan):
-                self._end(proposal, Ending.REFUSED, missing, transient=True)
+        while self.preparing is None and len(self.live) < 2 and (queued := self._first_placed()) is not None:
+            proposed, newest = queued.proposed, self.newest.number if self.newest is not None else None
+            if proposed.owner is not ev.Owner.CLIENT and proposed.under != newest:
+                self._end(queued, Ending.DROPPED, f"epoch {newest} has gone live meanwhile", transient=True)
+            elif missing := self._missing(queued.plan):
+                self._end(queued, Ending.REFUSED, missing, transient=True)
             else:
-                self.proposals.remove(proposal)
-                self._begin(event, proposal.plan, now)
+                self.proposals.remove(queued)
+                self._begin(proposed, queued.plan, now)
         self._ask_for_plan(now)
 
     # --- preparing --------------------------------------------------------------------------------------------
 
-    def _begin(self, proposal: ev.PlanProposed, plan: Plan, now: float) -> None:
-        batched = plan if proposal.owner is ev.Owner.CLIENT else self.rules.in_batches(plan, self._policy.batch)
+    def _begin(self, proposed: ev.PlanProposed, plan: Plan, now: float) -> None:
+        batched = plan if proposed.owner is ev.Owner.CLIENT else self.rules.in_batches(plan, self._policy.batch)
         batches = tuple(stage.batch for stage in batched.stages)
-        epoch = Epoch(next(self._numbers), plan, proposal, batches, prepare_until_s=now + self._policy.prepare_s)
+        epoch = Epoch(next(self._numbers), plan, proposed, batches, prepare_until_s=now + self._policy.prepare_s)
         self.preparing = epoch
-        self._emit(do.EpochStarted(proposal, epoch.number, plan))
+        self._emit(do.EpochStarted(proposed, epoch.number, plan))
         for name in plan.leads:
             worker = self._places.serving.get(name)
             if worker is not None:
@@ -269,13 +269,13 @@ class Epochs:
 
     def _complete(self, epoch: Epoch, now: float) -> None:
         if self.newest is not None:
-            self.beside = self.newest if epoch.proposal.beside and not self.proposals else None
+            self.beside = self.newest if epoch.proposed.beside and not self.proposals else None
             self._supersede(self.newest, now)
         self._step(epoch, "complete")
         self.live[epoch.number] = epoch
         self.preparing = None
         reason = "every worker concerned has it loaded"
-        self._emit(do.Settled(epoch.proposal, epoch.plan, epoch.number, Ending.LIVE, reason))
+        self._emit(do.Settled(epoch.proposed, epoch.plan, epoch.number, Ending.LIVE, reason))
 
     # --- comparing two ----------------------------------------------------------------------------------------
 
@@ -326,7 +326,7 @@ class Epochs:
         It prepares stages in the order in which it was asked: the first that it had not done is what it crashed over.
         """
         epoch = self.preparing
-        if epoch is None or not event.crashed or event.running is not None or epoch.proposal.owner is ev.Owner.DAEMON:
+        if epoch is None or not event.crashed or event.running is not None or epoch.proposed.owner is ev.Owner.DAEMON:
             return False
         first = next((stage for number, stage in worker.loading if number == epoch.number), None)
         if first is not None:
@@ -341,9 +341,9 @@ class Epochs:
 
     def tick(self, now: float) -> None:
         """Give up on what took too long: placements, waiting for a turn, preparations, and leaving an old epoch."""
-        for proposal in [due for due in self.proposals if due.until_s <= now]:
-            late = "its turn did not come" if proposal.placed else "its operators were not placed"
-            self._end(proposal, Ending.DROPPED, f"{late} within {self._policy.prepare_s:g} s", transient=True)
+        for queued in [due for due in self.proposals if due.until_s <= now]:
+            late = "its turn did not come" if queued.placed else "its operators were not placed"
+            self._end(queued, Ending.DROPPED, f"{late} within {self._policy.prepare_s:g} s", transient=True)
         if self.preparing is not None and self.preparing.prepare_until_s <= now:
             self._drop(f"not prepared within {self._policy.prepare_s:g} s")
         for worker in self._loading.late(now):
@@ -371,7 +371,7 @@ class Epochs:
 
     def wake_times(self) -> list[float]:
         times = [self.preparing.prepare_until_s] if self.preparing else []
-        times += [proposal.until_s for proposal in self.proposals]
+        times += [queued.until_s for queued in self.proposals]
         times += [self._overdue_from_s(epoch) for epoch in self.live.values() if epoch.phase is EpochPhase.RETIRING]
         times += self._loading.wake_times()
         return [*times, self._replan_at_s] if self._needs_plan() else times
@@ -385,7 +385,7 @@ class Epochs:
         self._step(epoch, "drop")
         self._unload(epoch)
         how = Ending.DROPPED, reason, bad_machine, transient, failed_stage
-        self._emit(do.Settled(epoch.proposal, epoch.plan, epoch.number, *how))
+        self._emit(do.Settled(epoch.proposed, epoch.plan, epoch.number, *how))
         self._emit(do.EpochEnded(epoch.number, epoch.plan))
 
     def _unload(self, epoch: Epoch) -> None:

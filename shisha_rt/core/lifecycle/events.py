@@ -131,7 +131,7 @@ class Owner(StrEnum):
 
 
 class PlanProposed(Struct, frozen=True):
-    """`proposal` is its owner's own number for it. A plan that has its operators placed already is not placed again.
+    """`number` is its owner's own for it. A plan that has its operators placed already is not placed again.
     `cause`: the stimulus that it was proposed on, for the event log.
 
     `under`: the epoch that was live when it was made (None: none was). If another is when its turn comes, a plan of
@@ -142,7 +142,7 @@ class PlanProposed(Struct, frozen=True):
     """
 
     owner: Owner
-    proposal: int
+    number: int
     plan: Plan
     under: int | None = None
     beside: bool = False

@@ -204,9 +204,9 @@ def _check_streams(lifecycle: Lifecycle) -> None:
 
 def _check_proposals(lifecycle: Lifecycle) -> None:
     epochs = lifecycle.epochs
-    names = [(proposal.event.owner, proposal.event.proposal) for proposal in epochs.proposals]
+    names = [(proposal.proposed.owner, proposal.proposed.number) for proposal in epochs.proposals]
     if epochs.preparing is not None:
-        names.append((epochs.preparing.proposal.owner, epochs.preparing.proposal.proposal))
+        names.append((epochs.preparing.proposed.owner, epochs.preparing.proposed.number))
     assert len(set(names)) == len(names), f"a proposal is there twice: {names}"
     ready = epochs.proposals and epochs.proposals[0].placed and epochs.preparing is None and len(epochs.live) < 2
     assert not ready, f"{epochs.proposals[0]} could be prepared, and is not"

@@ -147,8 +147,8 @@ class Lifecycle:
     def proposals(self) -> list[ev.PlanProposed]:
         """All that have not ended, the one in preparation first: here and nowhere else."""
         preparing = self.epochs.preparing
-        first = [] if preparing is None else [preparing.proposal]
-        return [*first, *(queued.event for queued in self.epochs.proposals)]
+        first = [] if preparing is None else [preparing.proposed]
+        return [*first, *(queued.proposed for queued in self.epochs.proposals)]
 
     @property
     def available(self) -> tuple[str, ...]:

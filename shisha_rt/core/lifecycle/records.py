@@ -106,7 +106,7 @@ class QueuedPlan:
     It is given up at `until_s` if it is still waiting then.
     """
 
-    event: PlanProposed
+    proposed: PlanProposed
     plan: Plan
     placed: bool
     until_s: float
@@ -146,7 +146,7 @@ class Epoch:
 
     number: int
     plan: Plan
-    proposal: PlanProposed
+    proposed: PlanProposed
     batches: tuple[int, ...] = ()
     phase: EpochPhase = EpochPhase.PREPARING
     frames: set[int] = field(default_factory=set)

@@ -32,7 +32,7 @@ def check_cores(cores: Cores) -> None:
 def _check_turns(lifecycle: Lifecycle) -> None:
     """A plan whose operators are placed waits for no other that is still to be placed."""
     epochs = lifecycle.epochs
-    waiting = [proposal.event for proposal in epochs.proposals if proposal.placed]
+    waiting = [proposal.proposed for proposal in epochs.proposals if proposal.placed]
     assert not waiting or epochs.preparing is not None or lifecycle.changing, f"{waiting} wait for nothing"
 
 
@@ -55,9 +55,7 @@ def _check_trial(lifecycle: Lifecycle, tuning: Tuning) -> None:
     if search.trying is None:
         assert tuning.measuring.epoch is None, f"nothing is tried, and epoch {tuning.measuring.epoch} is measured"
         return
-    awaited = (Owner.TUNER, search.proposal) in {
-        (proposed.owner, proposed.proposal) for proposed in lifecycle.proposals
-    }
+    awaited = (Owner.TUNER, search.proposal) in {(proposed.owner, proposed.number) for proposed in lifecycle.proposals}
     assert awaited != (tuning.measuring.epoch is not None), (
         f"the trial {search.trying} is awaited: {awaited}, or measured"
     )
@@ -84,10 +82,10 @@ def _check_placing(lifecycle: Lifecycle, placing: Placing) -> None:
     known, live = placing.known, lifecycle.live
     assert known is None or (live is not None and known[0] == live[0]), f"known is {known}, live is {live}"
     asked = [proposed for proposed in placing.asked.values() if proposed is not None]
-    with_placer = sorted((proposed.owner, proposed.proposal) for proposed in asked)
-    unplaced = sorted((o.event.owner, o.event.proposal) for o in lifecycle.epochs.proposals if not o.placed)
+    with_placer = sorted((proposed.owner, proposed.number) for proposed in asked)
+    unplaced = sorted((o.proposed.owner, o.proposed.number) for o in lifecycle.epochs.proposals if not o.placed)
     assert with_placer == unplaced, f"the placer has {with_placer}, {unplaced} wait for their devices"
     anew = [request for request, proposed in placing.asked.items() if proposed is None]
-    anew += [proposed.proposal for proposed in lifecycle.proposals if proposed.owner is Owner.PLACER]
+    anew += [proposed.number for proposed in lifecycle.proposals if proposed.owner is Owner.PLACER]
     expected = [] if placing.replacing is None else [placing.replacing]
     assert anew == expected, f"the live plan is placed anew as {anew}, should be {expected}"

@@ -202,7 +202,7 @@ class Placing:
             known = self._predictions.get(_key(end.plan))
             self.known = None if known is None else (end.epoch, known)
             self._taken_s.clear()
-        if (end.proposed.owner, end.proposed.proposal) == (Owner.PLACER, self._replacing):
+        if (end.proposed.owner, end.proposed.number) == (Owner.PLACER, self._replacing):
             self._replacing = None
 
     def _part_taken(self, part: ev.PartTaken) -> None:

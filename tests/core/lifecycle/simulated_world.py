@@ -501,7 +501,7 @@ class World:
         assert started.epoch > max(self.epochs, default=0), f"epoch {started.epoch} is not new"
         preparing = [number for number, state in self.epochs.items() if state == "preparing"]
         assert not preparing, f"epochs {preparing} and {started.epoch} are prepared at once"
-        proposed = self.unsettled[started.proposed.proposal]
+        proposed = self.unsettled[started.proposed.number]
         lives = [number for number, state in self.epochs.items() if state == "live"]
         holds = proposed.owner is ev.Owner.CLIENT or proposed.under == self._led
         assert holds, f"{proposed} is out of date: epochs {lives} are live"
@@ -520,7 +520,7 @@ class World:
             assert not has, f"epoch {ended.epoch} ended, worker {process.incarnation} was not told"
 
     def _settle(self, settled: do.Settled) -> None:
-        number = settled.proposed.proposal
+        number = settled.proposed.number
         assert number in self.unsettled, f"proposal {number} is settled twice"
         assert settled.reason, f"proposal {number} is {settled.ending} without a reason"
         proposed = self.unsettled.pop(number)

@@ -334,7 +334,7 @@ def test_a_mishap_in_preparation_drops_the_new_epoch_everywhere(mishap: Callable
     daemon.prepare("b")
     mishap(daemon)
     settled = daemon.all(do.Settled)
-    assert [(one.proposed.proposal, one.epoch, one.ending) for one in settled] == [(proposal, 2, "dropped")]
+    assert [(one.proposed.number, one.epoch, one.ending) for one in settled] == [(proposal, 2, "dropped")]
     assert (daemon.incarnation("b"), 2) in {(one.incarnation, one.epoch) for one in daemon.all(do.RetireEpoch)}
     assert [one.epoch for one in daemon.all(do.EpochEnded)] == [2]
     daemon.propose(ON_B)
@@ -387,7 +387,7 @@ def test_plans_are_refused_when_too_many_wait_or_a_place_is_down() -> None:
     daemon.propose(ONE_STAGE)
     daemon.propose(ONE_STAGE)
     one_too_many = daemon.propose(ONE_STAGE)
-    refused = [(one.proposed.proposal, one.epoch, one.reason) for one in daemon.all(do.Settled)]
+    refused = [(one.proposed.number, one.epoch, one.reason) for one in daemon.all(do.Settled)]
     assert refused == [(down, None, "place b is down"), (one_too_many, None, "1 plans wait already")]
 
 
@@ -570,7 +570,7 @@ def test_stop_answers_everything_settles_every_plan_and_starts_no_process() -> N
     daemon.feed(ev.Stop())
     assert daemon.answers() == [(frame, Error.STOPPED) for frame in frames]
     proposals.append(daemon.propose(ON_B))
-    settled = [(one.proposed.proposal, one.ending) for one in daemon.all(do.Settled)]
+    settled = [(one.proposed.number, one.ending) for one in daemon.all(do.Settled)]
     assert settled == [(proposals[0], "dropped"), (proposals[1], "dropped"), (proposals[2], "refused")]
     daemon.clear()
     daemon.kill("a")

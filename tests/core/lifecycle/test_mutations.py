@@ -258,8 +258,8 @@ class ForgetsToReload(Epochs):
 class LetsAnyPlanPass(Epochs):
     """R4: `verify` passes every plan before it runs."""
 
-    def propose(self, event: ev.PlanProposed, now: float) -> None:
-        self.proposals.append(QueuedPlan(event, event.plan, placed=True, until_s=now))
+    def propose(self, proposed: ev.PlanProposed, now: float) -> None:
+        self.proposals.append(QueuedPlan(proposed, proposed.plan, placed=True, until_s=now))
 
 
 class TakesPlansOutOfDate(Epochs):
@@ -267,7 +267,7 @@ class TakesPlansOutOfDate(Epochs):
 
     def advance(self, now: float) -> None:
         for proposal in filter(attrgetter("placed"), self.proposals):
-            proposal.event = replace(proposal.event, under=self.newest.number if self.newest else None)
+            proposal.proposed = replace(proposal.proposed, under=self.newest.number if self.newest else None)
         super().advance(now)
 
 

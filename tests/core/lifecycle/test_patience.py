@@ -50,7 +50,7 @@ def test_a_place_is_taken_in_again_when_it_comes() -> None:
     daemon.feed(ev.Tick(), after_s=2.0)
     refused = daemon.propose(ON_B)
     end = daemon.all(do.Settled)[-1]
-    assert (end.proposed.proposal, end.ending) == (refused, do.Ending.REFUSED)
+    assert (end.proposed.number, end.ending) == (refused, do.Ending.REFUSED)
     assert daemon.all(do.Settled)[-1].transient
     daemon.clear()
     daemon.connect("b")
@@ -203,7 +203,7 @@ def test_frames_leave_a_superseded_epoch_in_which_nothing_is_done_any_more() -> 
     assert not daemon.lifecycle.places.by_name["a"].deaths_s, "nor its place's"
     daemon.restart("a")
     daemon.prepare("b")
-    assert daemon.all(do.Settled)[-1].proposed.proposal == waiting
+    assert daemon.all(do.Settled)[-1].proposed.number == waiting
     for frame in stuck:
         daemon.finish(frame)
     assert daemon.answers() == [(frame, None) for frame in stuck]
@@ -231,7 +231,7 @@ def test_a_proposal_whose_turn_does_not_come_is_dropped() -> None:
     assert daemon.lifecycle.next_wake_s() == 50.0
     daemon.feed(ev.Tick(), after_s=50.0)
     (end,) = daemon.all(do.Settled)
-    assert (end.proposed.proposal, end.ending, end.reason) == (late, do.Ending.DROPPED, says("… not come within 50 s"))
+    assert (end.proposed.number, end.ending, end.reason) == (late, do.Ending.DROPPED, says("… not come within 50 s"))
 
 
 def test_a_plan_that_frames_wait_for_is_not_refused_as_clients_have_proposed_many() -> None:

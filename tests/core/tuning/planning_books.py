@@ -75,7 +75,7 @@ class Books:
         self._note: dict[type, Callable[[Any], None]] = {
             le.PlanProposed: self._proposed,
             do.EpochStarted: self._epoch_started,
-            do.PlaceOperators: lambda one: self._to_be_asked.append((one.proposed.owner, one.proposed.proposal)),
+            do.PlaceOperators: lambda one: self._to_be_asked.append((one.proposed.owner, one.proposed.number)),
             do.Settled: self._settled,
             TellTuner: lambda one: self._told(one.message),
             TellPlacer: lambda one: self._asked_placer(one.message),
@@ -92,7 +92,7 @@ class Books:
         self._searching_before = self.run is not None or self.settling
         match event:
             case le.PlanProposed():
-                self.proposed[event.owner, event.proposal] = event
+                self.proposed[event.owner, event.number] = event
             case ev.PartTaken():
                 self._parts_s[event.epoch, event.stage].append(event.service_s)
             case ev.PlacerSaid(message=answer):
@@ -150,7 +150,7 @@ class Books:
     # --- proposals --------------------------------------------------------------------------------------------
 
     def _proposed(self, proposed: le.PlanProposed) -> None:
-        name = proposed.owner, proposed.proposal
+        name = proposed.owner, proposed.number
         assert name not in self.proposed, f"{name} is proposed twice"
         self.proposed[name] = proposed
         self.seen[f"proposed by {proposed.owner}"] += 1
@@ -161,7 +161,7 @@ class Books:
         self.plans[started.epoch] = started.plan
 
     def _settled(self, end: do.Settled) -> None:
-        name = owner, _ = end.proposed.owner, end.proposed.proposal
+        name = owner, _ = end.proposed.owner, end.proposed.number
         assert name in self.proposed, f"{end}: it was settled before, or never proposed"
         del self.proposed[name]
         self.seen[f"plan {end.ending}"] += 1

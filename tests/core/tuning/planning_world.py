@@ -456,9 +456,9 @@ class World:
         assert (
             set(names)
             == {
-                (one.event.owner, one.event.proposal)
+                (one.proposed.owner, one.proposed.number)
                 for one in self.lifecycle.epochs.proposals
-                if one.event.owner is not le.Owner.CLIENT
+                if one.proposed.owner is not le.Owner.CLIENT
             }
             | self._preparing()
         ), f"{names} were never settled"
@@ -468,9 +468,9 @@ class World:
 
     def _preparing(self) -> set[tuple[le.Owner, int]]:
         preparing = self.lifecycle.epochs.preparing
-        proposed = None if preparing is None else preparing.proposal
+        proposed = None if preparing is None else preparing.proposed
         automatic = proposed is not None and proposed.owner is not le.Owner.CLIENT
-        return {(proposed.owner, proposed.proposal)} if proposed is not None and automatic else set()
+        return {(proposed.owner, proposed.number)} if proposed is not None and automatic else set()
 
 
 def run(seed: int, broken: type | None = None, *, validate: bool = True) -> World:

@@ -112,7 +112,7 @@ def test_a_plan_that_cannot_be_placed_is_refused_with_the_reason(daemon: Daemon)
     daemon.post(le.PlanProposed(le.Owner.CLIENT, 7, Plan.of([(0, 2, "right")])))
     daemon.post(ev.PlacerSaid(pm.NotSolved(2, "operator 4 (Erf) runs on no device of right")))
     (end,) = daemon.all(do.Settled)
-    assert (end.proposed.owner, end.proposed.proposal, end.ending) == (le.Owner.CLIENT, 7, do.Ending.REFUSED)
+    assert (end.proposed.owner, end.proposed.number, end.ending) == (le.Owner.CLIENT, 7, do.Ending.REFUSED)
     assert end.reason == says("operator 4 (Erf) runs on …")
 
 
@@ -142,6 +142,6 @@ def test_what_is_placed_is_what_was_proposed(daemon: Daemon) -> None:
 
 def test_a_plan_that_is_proposed_is_listed_until_it_has_ended(daemon: Daemon) -> None:
     daemon.post(ev.PlacerSaid(pm.Solved(1, (LEFT, RIGHT), 0.001)))
-    assert [proposed.proposal for proposed in daemon.cores.lifecycle.proposals] == [1]
+    assert [proposed.number for proposed in daemon.cores.lifecycle.proposals] == [1]
     daemon.prepare()
     assert daemon.cores.lifecycle.proposals == []

@@ -73,7 +73,7 @@ class TakesPlansOutOfDate(Epochs):
 
     def advance(self, now: float) -> None:
         for proposal in filter(attrgetter("placed"), self.proposals):
-            proposal.event = replace(proposal.event, under=self.newest.number if self.newest else None)
+            proposal.proposed = replace(proposal.proposed, under=self.newest.number if self.newest else None)
         super().advance(now)
 
 

@@ -146,7 +146,7 @@ class World:
         made = self.proposed[-1]
         assert (made.owner, made.under) == (Owner.PLACER, self.epoch)
         if ending is Ending.LIVE:
-            self.go_live(made.plan, made.owner, made.proposal)
+            self.go_live(made.plan, made.owner, made.number)
         else:
             self.post(Settled(made, made.plan, None, ending, "a worker died"))
 

@@ -63,7 +63,7 @@ def test_the_events_tell_each_trial_and_agree_with_the_counts(watching: World) -
 
 
 def test_a_trial_names_the_proposal_under_which_its_plan_went_live(watching: World) -> None:
-    ends = {f"{end.proposed.owner} {end.proposed.proposal}": end for end in watching.ends}
+    ends = {f"{end.proposed.owner} {end.proposed.number}": end for end in watching.ends}
     first, *others = watching.events("trial")
     assert first["proposal"] is None  # it was live already
     for trial in others:

@@ -192,7 +192,7 @@ def _scalar(rng: random.Random, field: Any, value: Any, names: Sequence[str]) ->
         FieldDescriptor.TYPE_FLOAT: lambda: rng.choice(_FLOATS[:7]),
         FieldDescriptor.TYPE_DOUBLE: lambda: rng.choice(_FLOATS),
         FieldDescriptor.TYPE_INT64: lambda: rng.choice(
-            (*_NUMBERS[:15], min(value * 2, 2**62), value - 1 if value > 0 else 0)
+            (*_NUMBERS[:15], max(-(2**63), min(value * 2, 2**62)), value - 1 if value > 0 else 0)
         ),
         FieldDescriptor.TYPE_ENUM: lambda: rng.choice([value.number for value in field.enum_type.values]),
         FieldDescriptor.TYPE_UINT64: lambda: rng.choice((0, 1, 7, 2**63 - 1)),

@@ -4,45 +4,22 @@ Shisha (2022) compares throughputs as if they were exact; on a real machine the 
 plan would pass for progress. So a measurement carries a band: two measurements of one plan lie within it at least
 95 times in 100, and better means better beyond it. A wide band costs true but small gains; a narrow one costs moves
 to worse plans, which the paper's rule never takes back. With a band of 0 the comparison is the paper's.
-
-`measure_window` makes one of the service times of a plan's frames. It runs in the daemon's loop (R10), for as many
-stages as there are places: each window is sorted once, and not by the interpreter.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
-from typing import Final, TypeAlias
+from typing import Final
 
-import numpy as np
-import numpy.typing as npt
-
-from shisha_rt.plan.plan import Plan
-from shisha_rt.plan.rate import Objective, Rate, rate_of, stage_seconds
+from shisha_rt.plan.rate import Objective, Rate
 
 OVERLAP_TOLERANCE: Final = 0.25
 """Queues run dry now and then, also in a plan that is saturated."""
 
+
 THROTTLING_TOLERANCE: Final = 0.25
 """By how much the throttled parts of two measurements' periods may differ, for one to be held against the other."""
-
-MIN_FRAMES: Final = 8
-"""Fewer frames of a stage say too little of their own spread."""
-
-BAND_FLOOR: Final = 0.01
-"""Drift slower than a window does not show in the window; nor is a smaller gain worth a change of plan."""
-
-# 1.96 would do for a known error. This one is estimated from the same frames, so its own error is added: Student's
-# t for the batches' 7 degrees of freedom, 2.36.
-_ERRORS_IN_BAND: Final = 2.36
-_BATCHES: Final = 8
-_MIN_FRAMES_IN_BATCH: Final = 4  # fewer, and one stray frame is half of its batch's median
-
-StageFrames: TypeAlias = tuple[Sequence[int], Sequence[float]]
-"""Of one stage, in the order in which they ran: the team (index) that ran each, and the seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,148 +112,3 @@ class Measurement:
         if objective == "throughput" and self.overlap < other.overlap - OVERLAP_TOLERANCE:
             return False
         return self.value_s(objective) < other.value_s(objective) and not self.agrees_with(other, objective)
-
-
-def measure_window(
-    plan: Plan,
-    windows: Sequence[StageFrames],
-    *,
-    alike: Sequence[bool],
-    took_s: float,
-    frames_per_s: float | None = None,
-    alone_s: Sequence[float] = (),
-    band_floor: float = BAND_FLOOR,
-) -> Measurement:
-    """A measurement from the service times of one epoch's frames after its warm-up.
-
-    `windows` holds for each stage its frames in the order they ran; `alike` says of each stage whether all of its teams
-    are, and their frames count as one's. `took_s` is how long that took, `frames_per_s` how fast frames came meanwhile
-    (None: these are all that came), `alone_s` the seconds of frames that met no other. A team's time is its median,
-    which up to half of the frames cannot drag along; one that ran none adds nothing.
-
-    The bottleneck is the largest of several medians, and another pool may well be it next time. So the band is that of
-    the noisiest pool whose own band reaches the bottleneck.
-
-    Raises ValueError for no stage, or for fewer than `MIN_FRAMES` frames of one.
-    """
-    counts = [len(seconds) for _, seconds in windows]
-    if not windows or min(counts) < MIN_FRAMES:
-        raise ValueError(f"windows of {counts} frames: expected at least {MIN_FRAMES} each")
-    plain = plan.is_plain
-    by_team, pooled = _sorted_windows(plan, windows, alike)
-    times_s = [
-        tuple(window.median_s for window in ran) * (len(stage.teams) if pooled_stage else 1)
-        for ran, stage, pooled_stage in zip(pooled, plan.stages, alike, strict=True)
-    ]
-    stage_s = tuple(map(stage_seconds, times_s))
-    rate = rate_of(plan, times_s)
-    bottleneck_s = rate.bottleneck_s
-    if frames_per_s is None:
-        frames_per_s = (min(counts) - 1) / took_s if took_s else math.inf
-    return Measurement(
-        stage_s,
-        max(_band(rate, _pool_noise_s(plan, pooled, stage_s)), band_floor),
-        min(counts),
-        took_s,
-        rate=None if plain else rate,
-        alone_s=median(alone_s) if len(alone_s) >= MIN_FRAMES else None,
-        overlap=min(1.0, frames_per_s * bottleneck_s) if any(len(pool.teams) > 1 for pool in plan.pools) else 1.0,
-        team_s=() if plain else tuple(tuple(window.median_s for window in team_windows) for team_windows in by_team),
-    )
-
-
-def _band(rate: Rate, noise_s: Sequence[float]) -> float:
-    """Return the noise of the noisiest pool that reaches the bottleneck with it, as a share of the bottleneck."""
-    bottleneck_s = rate.bottleneck_s
-    reaching_s = (noise for own, noise in zip(rate.period_s, noise_s, strict=True) if own + noise >= bottleneck_s)
-    return max(reaching_s) / bottleneck_s if bottleneck_s else 0.0
-
-
-class _Sorted:
-    """The seconds of a team's frames, in the order they ran (`window`) and ascending."""
-
-    def __init__(self, window: npt.NDArray[np.float64]) -> None:
-        self.window = window
-        self.ascending = np.sort(window)
-        self.median_s = float(_middle(self.ascending)) if len(window) else math.inf
-
-
-def _middle(ascending: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """The median along the last axis of what is sorted along it."""
-    last = ascending.shape[-1] - 1
-    middle: npt.NDArray[np.float64] = (ascending[..., last // 2] + ascending[..., last - last // 2]) / 2
-    return middle
-
-
-def _sorted_windows(
-    plan: Plan, windows: Sequence[StageFrames], alike: Sequence[bool]
-) -> tuple[list[list[_Sorted]], list[list[_Sorted]]]:
-    """(stages, teams) windows, empty where a plain plan needs none; and (stages,) one for all teams that are alike."""
-    plain = plan.is_plain
-    by_team = [
-        [] if pooled_stage and plain else _by_team(frames, len(stage.teams))
-        for frames, stage, pooled_stage in zip(windows, plan.stages, alike, strict=True)
-    ]
-    pooled = [
-        [_Sorted(np.asarray(frames[1]))] if pooled_stage else of_team
-        for frames, of_team, pooled_stage in zip(windows, by_team, alike, strict=True)
-    ]
-    return by_team, pooled
-
-
-def _by_team(frames: StageFrames, teams: int) -> list[_Sorted]:
-    ran, seconds = np.asarray(frames[0]), np.asarray(frames[1])
-    ends = np.cumsum(np.bincount(ran, minlength=teams))
-    return [_Sorted(part_s) for part_s in np.split(seconds[np.argsort(ran, kind="stable")], ends[:-1])]
-
-
-def _pool_noise_s(plan: Plan, windows: Sequence[Sequence[_Sorted]], stage_s: Sequence[float]) -> tuple[float, ...]:
-    """(stages,): by how much two measurements of the period of each stage's pool differ, in seconds."""
-    errors = [0.0] * len(plan.stages)
-    for pool in plan.pools:
-        noise_s = sum(_stage_noise_s(windows[index], stage_s[index]) for index in pool.stages)
-        for index in pool.stages:
-            errors[index] = noise_s / len(pool.teams)
-    return tuple(errors)
-
-
-def _stage_noise_s(teams: Sequence[_Sorted], stage_s: float) -> float:
-    """Noise of `rate.stage_seconds` in seconds: a slower team has a smaller share in what the teams do together."""
-    ran = (team for team in teams if len(team.window) and team.median_s)
-    errors_s = ((stage_s / ran_s.median_s) ** 2 / len(teams) * _median_error(ran_s) for ran_s in ran)
-    return math.sqrt(2) * _ERRORS_IN_BAND * math.fsum(errors_s)
-
-
-def _median_error(ran_s: _Sorted) -> float:
-    """The standard error of a window's median; the larger of two estimates, as each misses what the other sees.
-
-    The first one is exact for independent frames of any distribution, skewed or of two modes, where the usual
-    1.2533 * 1.4826 * MAD / sqrt(n) holds for normal ones only. The second one sees slow swings, in which neighbouring
-    frames resemble each other and n frames say less than n independent ones would.
-    """
-    if len(ran_s.window) < _MIN_FRAMES_IN_BATCH:
-        return 0.5 * ran_s.median_s  # so few say next to nothing of their spread
-    error = _error_by_ranks(ran_s.ascending)
-    if len(ran_s.window) >= _BATCHES * _MIN_FRAMES_IN_BATCH:
-        return max(error, _error_by_batches(ran_s.window))
-    return error
-
-
-def _error_by_ranks(ascending: npt.NDArray[np.float64]) -> float:
-    """From order statistics, whatever the distribution (McKean and Schrader 1984, Price and Bonett 2001).
-
-    How many frames lie below the true median is binomial with deviation sqrt(n) / 2. So the ranks `low` and `high`,
-    that many steps apart, are (high - low) / sqrt(n) deviations on either side, and their values that many errors.
-    """
-    n = len(ascending)
-    low = max(0, round((n - 1) / 2 - math.sqrt(n)))
-    high = n - 1 - low
-    return float(ascending[high] - ascending[low]) * math.sqrt(n) / (2 * (high - low))
-
-
-def _error_by_batches(window: npt.NDArray[np.float64]) -> float:
-    """From the medians of successive batches; a remainder of the newest frames is left out."""
-    size = len(window) // _BATCHES
-    medians: list[float] = _middle(np.sort(window[: _BATCHES * size].reshape(_BATCHES, size))).tolist()
-    mean = math.fsum(medians) / _BATCHES
-    return math.sqrt(math.fsum((value - mean) ** 2 for value in medians) / (_BATCHES - 1) / _BATCHES)

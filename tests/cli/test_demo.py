@@ -21,6 +21,7 @@ from shisha_rt.machine.allotment import CpuLimits
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.plan.form import plan_of, written
 from shisha_rt.plan.plan import Plan
+from shisha_rt.process.child import fork_server
 from shisha_rt.show.figure import NoFigure, Panel, save_pipelines
 from shisha_rt.show.stages import rate_seen
 from tests.cli.conftest import Run
@@ -60,11 +61,11 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def descendants(mark: Path) -> list[psutil.Process]:
-    """Living processes that carry the mark, but for this one."""
+    """Living processes that carry the mark, but for this one and its own fork server, which outlives tests."""
     found = []
     for process in psutil.process_iter():
         try:
-            if process.environ().get(_MARK) == str(mark) and process.pid != os.getpid():
+            if process.environ().get(_MARK) == str(mark) and process.pid not in (os.getpid(), fork_server()):
                 found.append(process)
         except (psutil.Error, OSError):
             continue

@@ -19,7 +19,8 @@ from shisha_rt.errors import Error, Failure
 from shisha_rt.machine.machine import Machine, Memory, Place
 from shisha_rt.measure import database, plan_store
 from shisha_rt.model.split import Split
-from shisha_rt.plan.measurement import Measurement, measure_window
+from shisha_rt.plan.measure import measure_window
+from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan, Stage
 from tests.wording import raised, says
 

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shisha_rt.plan.measurement import BAND_FLOOR, MIN_FRAMES, Measurement, measure_window
+from shisha_rt.plan.measure import BAND_FLOOR, MIN_FRAMES, measure_window
+from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.plan.evaluator import Proposal
-from shisha_rt.plan.measurement import Measurement, measure_window
+from shisha_rt.plan.measure import measure_window
+from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.planner.loop import Trial, run
 from shisha_rt.planner.seed import seed

@@ -24,7 +24,8 @@ from typing import Final
 from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning.choice import Choice
 from shisha_rt.core.tuning.state import Serving
-from shisha_rt.plan.measurement import Measurement, measure_window
+from shisha_rt.plan.measure import measure_window
+from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan, Stage
 
 FRAMES: Final = 32

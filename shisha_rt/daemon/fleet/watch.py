@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from shisha_rt.process.board import Sign
+if TYPE_CHECKING:  # settings are read without what the board is made of
+    from shisha_rt.process.board import Sign
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,8 @@ from shisha_rt.core.tuning.telling import description
 from shisha_rt.core.tuning.tuner_messages import StoredCosts
 from shisha_rt.core.tuning.tuning import Tuning
 from shisha_rt.machine.machine import Machine, Memory, Place
-from shisha_rt.plan.measurement import MIN_FRAMES, Measurement
+from shisha_rt.plan.measure import MIN_FRAMES
+from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import PlanRules
 from tests.core.lifecycle.random_plans import LAYERS, plain_plan

@@ -21,7 +21,8 @@ from shisha_rt.core.tuning.measuring import (
     Baseline,
     Window,
 )
-from shisha_rt.plan.measurement import Measurement, StageFrames, measure_window
+from shisha_rt.plan.measure import StageFrames, measure_window
+from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 
 EPOCH = 7

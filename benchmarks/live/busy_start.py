@@ -49,13 +49,13 @@ def busy_start(
     about = facts(f"busy_start --models {models} --busy-s {busy_s:g} --after-s {after_s:g} --rounds {count}")
     progress, rows = Progress("busy_start"), list[Row]()
     for model in models.split(","):
-        found: dict[str, list[dict[str, Any]]] = {BUSY: [], CALM: []}
+        readings: dict[str, list[dict[str, Any]]] = {BUSY: [], CALM: []}
         for number in range(count):
             for side in (BUSY, CALM) if number % 2 else (CALM, BUSY):
                 progress.step(f"{model}: {side}, round {number + 1} of {count}")
-                found[side].append(_start(model, busy_s, after_s, hogged=side == BUSY))
+                readings[side].append(_start(model, busy_s, after_s, hogged=side == BUSY))
         for figure in ("frames/s", "ms alone"):
-            busy, calm = ([reading[figure] for reading in found[side]] for side in (BUSY, CALM))
+            busy, calm = ([reading[figure] for reading in readings[side]] for side in (BUSY, CALM))
             over = (b / c if figure == "ms alone" else c / b for b, c in zip(busy, calm, strict=True))
             rows.append(
                 {
@@ -65,8 +65,8 @@ def busy_start(
                     BUSY: Spread.of(busy),
                     "worse by": Spread.of(over),
                     "at most": 1.05,
-                    "plans, calm": _plans(found[CALM], figure),
-                    "plans, busy": _plans(found[BUSY], figure),
+                    "plans, calm": _plans(readings[CALM], figure),
+                    "plans, busy": _plans(readings[BUSY], figure),
                 }
             )
         save_csv("busy_start", rows, about)
@@ -97,8 +97,8 @@ def _start(model: str, busy_s: float, after_s: float, *, hogged: bool) -> dict[s
         return {"frames/s": fps, "ms alone": 1e3 / alone_fps, "plans": plans}
 
 
-def _plans(found: list[dict[str, Any]], figure: str) -> str:
-    return " / ".join(dict.fromkeys(reading["plans"][figure] for reading in found))
+def _plans(readings: list[dict[str, Any]], figure: str) -> str:
+    return " / ".join(dict.fromkeys(reading["plans"][figure] for reading in readings))
 
 
 @contextlib.contextmanager

@@ -66,10 +66,10 @@ def segments(pattern: str, seconds: float, seed: int) -> list[Segment]:
         parts = iter(lambda: rng.choice((0.1, 0.5, 0.9)), None)
     elif pattern == "walk":
         long_s, parts = 2.0, _walk(rng)
-    found: list[Segment] = []
-    while (left_s := seconds - sum(length_s for length_s, _ in found)) > 0:
-        found.append((min(long_s, left_s), next(parts)))
-    return found
+    shared: list[Segment] = []
+    while (left_s := seconds - sum(length_s for length_s, _ in shared)) > 0:
+        shared.append((min(long_s, left_s), next(parts)))
+    return shared
 
 
 def _walk(rng: random.Random) -> Iterator[float]:
@@ -81,14 +81,14 @@ def _walk(rng: random.Random) -> Iterator[float]:
 
 def arrivals(shared: Sequence[Segment], rates_fps: Sequence[float], seed: str) -> list[list[float]]:
     """Of both models, rising; `rates_fps`: of each, if it had all of the load."""
-    found: list[list[float]] = [[], []]
+    of_each: list[list[float]] = [[], []]
     begun_s = 0.0
     for number, (long_s, part) in enumerate(shared):
         for model, of_all in enumerate((part, 1 - part)):
             at_s = poisson(rates_fps[model] * of_all, long_s, f"{seed} {model} {number}")
-            found[model] += [begun_s + after_s for after_s in at_s if after_s < long_s]
+            of_each[model] += [begun_s + after_s for after_s in at_s if after_s < long_s]
         begun_s += long_s
-    return found
+    return of_each
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ def several(
         f"several --models {models} --targets-ms {targets_ms} --percents {percents} --seconds {seconds:g} "
         f"--tuning-s {tuning_s:g} --patterns {patterns} --seed {seed}{' --server-python PATH' if server_python else ''}"
     ) | versions(list(servers), interpreters)
-    progress, found = Progress("several"), list[AtLoad]()
+    progress, at_loads = Progress("several"), list[AtLoad]()
     networks = [Network.of(name, load_machine("this-machine")) for name in names]
     with _sides(networks, targets_s, servers, tuning_s, progress.glance) as sides:
         alone_fps = [asked.ask(seconds=_CAPACITY_S, in_flight=IN_FLIGHT)["fps"] for asked in sides[0].asked]
@@ -193,8 +193,8 @@ def several(
                 begun_s = time.time()
                 heard = side.heard(at_s)
                 moves, moved_s = (None, []) if side.control is None else _moves(side.control, begun_s, shared)
-                found.append(AtLoad(pattern, percent, side.name, seconds, heard, moves, moved_s))
-                rows = [row for at_load in found for row in at_load.rows(names, alone_fps, targets_s)]
+                at_loads.append(AtLoad(pattern, percent, side.name, seconds, heard, moves, moved_s))
+                rows = [row for at_load in at_loads for row in at_load.rows(names, alone_fps, targets_s)]
                 save_csv("several", rows, about)
     progress.done()
     show("Two models while their loads change", rows)
@@ -281,7 +281,7 @@ def _sides(
                     )
                     for network, target_s, own in zip(networks, targets_s, of_each, strict=True)
                 ]
-                sides.append(_Side(name, [its.client for its in started], [its.keeper for its in started]))
+                sides.append(_Side(name, [server.client for server in started], [server.keeper for server in started]))
         if "mlserver" in servers:
             tell("mlserver starts")
             first, second = networks

@@ -9,7 +9,7 @@ import pytest
 
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.papers.shisha.arrangement import space_of
-from shisha_rt.papers.shisha.random_walk import RandomWalk
+from shisha_rt.papers.shisha.random_walk import MOST_TIMELESS, RandomWalk
 from shisha_rt.papers.shisha.search import Limit, Search
 from shisha_rt.planner.loop import run
 from tests.papers.shisha.enumeration import all_plans
@@ -35,3 +35,11 @@ def test_a_space_of_one_plan(number: int) -> None:
     walk = RandomWalk(space_of(2, ["p0"], stage_count=1), random.Random(number))
     found = run(Search(walk, Limit(trials=9)), CostsEvaluator(costs_of([[1], [1]], ranks=(1,))))
     assert found.reason == says("best of 1 trials; there is no …")
+
+
+def test_it_ends_where_no_plan_can_run_whatever_its_limit_of_time() -> None:
+    costs = costs_of([[None, None]] * 3, ranks=(1, 2))
+    walk = RandomWalk(space_of(3, ["p0", "p1"], stage_count=2), random.Random(0))
+    ended = run(Search(walk, Limit(trial_time_s=1.0)), CostsEvaluator(costs))
+    assert len(ended.trials) == MOST_TIMELESS
+    assert ended.reason == says("best of 5000 trials; … took no time, …")

@@ -1,4 +1,4 @@
-"""Threads that build stages while frames flow, how they keep out of the frames' way, and the stages that are kept.
+"""Threads that build stages while frames flow, and how they keep out of the frames' way.
 
 A core that frames keep busy is shared by the kernel's tick: whatever else is ready to run there gets 4 ms at a time (at
 250 ticks a second), however nice it is. That is more than many a network's stage takes. A thread of the idle class gets
@@ -23,10 +23,9 @@ import os
 import queue
 import threading
 import time
-import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from shisha_rt.messages.worker import Prepare, Prepared, PrepareFailed
 from stages.built_stage import BuiltStage
@@ -37,8 +36,6 @@ _LEAST_SHARE: Final = 0.65  # daemon and clients may use the core too, but nothi
 _REMEMBERED: Final = 31 / 32  # of what earlier frames took, after each
 _PATIENCE_S: Final = 0.2  # with a builder that gets hardly any of the core
 _HARDLY_ANY: Final = 0.1  # where frames leave it a third
-_MOST_STAGES: Final = 4
-_MOST_BYTES: Final = 64 << 20
 
 
 @dataclass(slots=True, eq=False)
@@ -156,52 +153,3 @@ class FramesCore:
     def left_free_s(self, share: float, now_s: float) -> float:
         """How much longer the core should stay free for it to be so for `share` of the last frame's CPU time."""
         return max(0.0, self._ended_s + share * self._last_cpu_s - now_s)
-
-
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    stage: BuiltStage
-    private_bytes: int
-
-
-class KeptStages:
-    """Stages that have been built, by what they are made of: as long as one is there it is not built twice.
-
-    Plans come back: a daemon that follows its load goes to and fro between two, and a search returns to the best. So
-    the last few stay when no live plan has them, as long as their private memory is little; all others go with their
-    last plan. `private_bytes` of a stage: what building it added.
-    """
-
-    def __init__(self, most_stages: int = _MOST_STAGES, most_bytes: int = _MOST_BYTES) -> None:
-        self._most_stages = most_stages
-        self._most_bytes = most_bytes
-        self._alive: weakref.WeakValueDictionary[Hashable, BuiltStage] = weakref.WeakValueDictionary()
-        self._warm_s: weakref.WeakKeyDictionary[BuiltStage, float] = weakref.WeakKeyDictionary()
-        self._last: dict[Hashable, _Kept] = {}  # the one that was used last is the last
-
-    def find(self, content: Hashable) -> tuple[BuiltStage, float] | None:
-        """The stage and what warming it took, if it is there."""
-        stage = self._alive.get(content)
-        if stage is None:
-            return None
-        if content in self._last:
-            self._last[content] = self._last.pop(content)
-        return stage, self._warm_s[stage]
-
-    def add(self, content: Hashable, stage: BuiltStage, warm_s: float, private_bytes: int) -> None:
-        """One that was built; those that were not used for longest may go."""
-        self._alive[content], self._warm_s[stage] = stage, warm_s
-        self._last.pop(content, None)
-        if private_bytes > self._most_bytes:
-            return
-        self._last[content] = _Kept(stage, max(0, private_bytes))
-        while len(self._last) > self._most_stages or self._bytes > self._most_bytes:
-            del self._last[next(iter(self._last))]
-
-    def forget(self, is_doomed: Callable[[Any], bool]) -> None:
-        """Stages of such content stay no longer than their plans."""
-        self._last = {content: kept for content, kept in self._last.items() if not is_doomed(content)}
-
-    @property
-    def _bytes(self) -> int:
-        return sum(kept.private_bytes for kept in self._last.values())

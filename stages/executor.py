@@ -25,10 +25,11 @@ from shisha_rt.model.spans import Span
 from shisha_rt.model.split import Split
 from shisha_rt.plan.engine import StageEngine
 from shisha_rt.process.arena import Arena
-from stages.builder import Builder, Built, Finished, FramesCore, KeptStages, Manner, Ordered
+from stages.builder import Builder, Built, Finished, FramesCore, Manner, Ordered
 from stages.built_stage import BuiltStage, FramesDiffer, GivesBack, SharedRuns
 from stages.emulate.place import Demand, EmulatedPlace
 from stages.engines.session import CpuClock
+from stages.kept_stages import KeptStages
 
 _TIMED_RUNS: Final = 20
 _LEFT_FREE: Final = 0.5  # of what a frame took, for building

@@ -13,8 +13,9 @@ import pytest
 
 from shisha_rt.messages.worker import Prepare, PrepareFailed
 from shisha_rt.process.arena import Arena
-from stages.builder import Builder, Built, Finished, FramesCore, KeptStages, Manner, Ordered
+from stages.builder import Builder, Built, Finished, FramesCore, Manner, Ordered
 from stages.engines.session import CpuClock
+from stages.kept_stages import KeptStages
 from tests.wording import says
 
 

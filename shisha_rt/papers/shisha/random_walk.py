@@ -21,7 +21,7 @@ MOST_TIMELESS: Final = 5000
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class Walked:
     """`at` is being measured; `timeless`: the trials on end before it that took no time."""
 
     at: Arrangement
@@ -35,11 +35,11 @@ class RandomWalk:
     space: Space
     rng: random.Random
 
-    def init(self) -> tuple[Walk, Proposal]:
+    def init(self) -> tuple[Walked, Proposal]:
         start = self.space.drawn(self.rng)
-        return Walk(start), Proposal(self.space.plan(start), "where the random walk starts")
+        return Walked(start), Proposal(self.space.plan(start), "where the random walk starts")
 
-    def step(self, walk: Walk, observation: Measurement) -> tuple[Walk, Proposal | str]:
+    def step(self, walk: Walked, observation: Measurement) -> tuple[Walked, Proposal | str]:
         timeless = 0 if observation.took_s else walk.timeless + 1
         if timeless >= MOST_TIMELESS:
             return walk, f"the last {timeless} trials took no time, as those of plans that cannot run do"
@@ -47,4 +47,4 @@ class RandomWalk:
         if not neighbours:
             return walk, "there is no other plan"
         to = self.rng.choice(neighbours)
-        return Walk(to, timeless), Proposal(self.space.plan(to), "a random neighbour of the last plan")
+        return Walked(to, timeless), Proposal(self.space.plan(to), "a random neighbour of the last plan")

@@ -214,7 +214,9 @@ def test_a_tuner_that_is_stopped_is_ended_and_the_search_goes_on(client: Client,
 
 
 def tuner_pid(daemon: DaemonProcess) -> int:
-    (process,) = daemon.running("shisha_rt.daemon.children.tuner")
+    module = "shisha_rt.daemon.children.tuner"
+    until(lambda: daemon.running(module), "a tuner")  # one that has just been forked has another title at first
+    (process,) = daemon.running(module)
     return process.pid
 
 

@@ -243,9 +243,9 @@ def _sides(
         ]
         (folder / "both.toml").write_text("\n".join(tables))
         ours = closing.enter_context(child_daemon(str(folder / "both.toml"), endpoint=f"ipc://{folder}/both"))
-        addresses = [(ours.endpoint, network.model) for network in networks]
-        controls = [control(*address) for address in addresses]
-        sides.append(_Side(OURS, [asking(*address) for address in addresses], control=control(ours.endpoint)))
+        both = [asking(ours.endpoint, network.model) for network in networks]
+        sides.append(_Side(OURS, both, control=control(ours.endpoint)))
+        tuners: list[Client] = []
         for name, of_each in ((FREE, (cores, cores)), (APART, halves)):
             tell(f"{name} start")
             side = _Side(name, [])
@@ -255,14 +255,14 @@ def _sides(
                 machine.write_text("".join(f'[[place]]\nname = "core{core}"\ncores = [{core}]\n' for core in own))
                 options = ("--target-ms", f"{1e3 * target_s:g}", "--leases", str(at), "--machine", str(machine))
                 daemon = closing.enter_context(child_daemon(model, *options, endpoint=f"ipc://{at}/daemon"))
-                controls.append(control(daemon.endpoint))
+                tuners.append(control(daemon.endpoint))
                 side.asked.append(asking(daemon.endpoint))
             sides.append(side)
         for name, asked in [(side.name, asked) for side in sides for asked in side.asked]:
             tell(f"{name}: tuned")
             asked.ask(seconds=tuning_s, in_flight=IN_FLIGHT)
-        for controlled in controls:  # or it compares plans while others have their turn
-            controlled.call("tuner_set", pause=True)
+        for tuner in tuners:  # or it compares plans while others have their turn; with ours they follow the cores
+            tuner.call("tuner_set", pause=True)
         if "mosec" in servers:
             for name, of_each in (("mosec, all cores", (cores, cores)), ("mosec, a core each", halves)):
                 tell(f"{name} starts")
@@ -286,12 +286,12 @@ def _sides(
             tell("mlserver starts")
             first, second = networks
             further = {second.model: {"path": str(second.path), "inputs": second.inputs}}
-            both = closing.enter_context(
+            server = closing.enter_context(
                 running(
                     "mlserver", servers["mlserver"], first.path, first.inputs, len(cores), IN_FLIGHT, further=further
                 )
             )
-            sides.append(_Side("mlserver", [both.client, *both.further.values()], [both.keeper]))
+            sides.append(_Side("mlserver", [server.client, *server.further.values()], [server.keeper]))
         for side in sides:
             for keeper in side.keepers:
                 keeper.ask(runs=False)

@@ -52,6 +52,8 @@ OURS, FREE, APART = "shisha-rt", "two daemons, all cores", "two daemons, a core 
 _LEAD_S: Final = 2.0
 _CAPACITY_S: Final = 4.0
 _TIMEOUT_S: Final = 60.0
+_AT_ONCE: Final = 3
+"""Frames in flight while a model has the machine alone: more would miss the target, and be refused."""
 
 Segment = tuple[float, float]
 """How long it lasts, in seconds, and the first model's part of the load."""
@@ -182,7 +184,7 @@ def several(
     progress, at_loads = Progress("several"), list[AtLoad]()
     networks = [Network.of(name, load_machine("this-machine")) for name in names]
     with _sides(networks, targets_s, servers, tuning_s, progress.glance) as sides:
-        alone_fps = [asked.ask(seconds=_CAPACITY_S, in_flight=IN_FLIGHT)["fps"] for asked in sides[0].asked]
+        alone_fps = [asked.ask(seconds=_CAPACITY_S, in_flight=_AT_ONCE)["fps"] for asked in sides[0].asked]
         about |= {"alone": ", ".join(f"{name} {fps:.4g}/s" for name, fps in zip(names, alone_fps, strict=True))}
         for pattern, percent in itertools.product(patterns.split(","), map(float, percents.split(","))):
             shared = segments(pattern, _LEAD_S + seconds, seed)
@@ -260,7 +262,7 @@ def _sides(
             sides.append(side)
         for name, asked in [(side.name, asked) for side in sides for asked in side.asked]:
             tell(f"{name}: tuned")
-            asked.ask(seconds=tuning_s, in_flight=IN_FLIGHT)
+            asked.ask(seconds=tuning_s, in_flight=_AT_ONCE)
         for tuner in tuners:  # or it compares plans while others have their turn; with ours they follow the cores
             tuner.call("tuner_set", pause=True)
         if "mosec" in servers:

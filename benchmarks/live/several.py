@@ -53,7 +53,7 @@ _LEAD_S: Final = 2.0
 _CAPACITY_S: Final = 4.0
 _TIMEOUT_S: Final = 60.0
 _AT_ONCE: Final = 3
-"""Frames in flight while a model has the machine alone: more would miss the target, and be refused."""
+"""Frames in flight while a daemon with a target tunes itself: more would miss the target, and be refused."""
 
 Segment = tuple[float, float]
 """How long it lasts, in seconds, and the first model's part of the load."""
@@ -183,8 +183,8 @@ def several(
     ) | versions(list(servers), interpreters)
     progress, at_loads = Progress("several"), list[AtLoad]()
     networks = [Network.of(name, load_machine("this-machine")) for name in names]
+    alone_fps = [_alone_fps(network, tuning_s, progress.glance) for network in networks]
     with _sides(networks, targets_s, servers, tuning_s, progress.glance) as sides:
-        alone_fps = [asked.ask(seconds=_CAPACITY_S, in_flight=_AT_ONCE)["fps"] for asked in sides[0].asked]
         about |= {"alone": ", ".join(f"{name} {fps:.4g}/s" for name, fps in zip(names, alone_fps, strict=True))}
         for pattern, percent in itertools.product(patterns.split(","), map(float, percents.split(","))):
             shared = segments(pattern, _LEAD_S + seconds, seed)
@@ -217,6 +217,16 @@ def _moves(control: Client, begun_s: float, shared: Sequence[Segment]) -> tuple[
             moved_s += [moved - step_s for moved in at_s if step_s <= moved < step_s + long_s][:1]
         step_s += long_s
     return len(at_s), moved_s
+
+
+def _alone_fps(network: Network, tuning_s: float, tell: Tell) -> float:
+    """What a daemon answers that has all cores and no target, with several frames always in flight."""
+    tell(f"{network.model} alone")
+    with tempfile.TemporaryDirectory(prefix="several-") as folder, contextlib.ExitStack() as closing:
+        daemon = closing.enter_context(child_daemon(f"zoo:{network.model}", endpoint=f"ipc://{folder}/daemon"))
+        asked, _ = closing.enter_context(child_process("benchmarks.rigs.arrivals_process", endpoint=daemon.endpoint))
+        asked.ask(seconds=tuning_s, in_flight=IN_FLIGHT)
+        return float(asked.ask(seconds=_CAPACITY_S, in_flight=IN_FLIGHT)["fps"])
 
 
 @contextlib.contextmanager

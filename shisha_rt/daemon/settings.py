@@ -174,7 +174,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = 0
     target_ms: Annotated[
         float | None,
-        _key("Answer 99 of 100 frames within this time; refuse at once what takes longer. Default: none.", "MS"),
+        _key(
+            "Answer most frames within this time; refuse at once what would take longer. Default: none.",
+            "MS",
+        ),
     ] = None
     max_output_bytes: Annotated[
         int, _key("Room for an output whose shape depends on the data: 1 MiB.", "N", group=HOST)

@@ -2,8 +2,13 @@
 
 A frame takes at least its stages' times, and with `n` frames before it and itself, `n + 1` times what the slowest pool
 takes for one: both as measured lately in the plan that serves. What that leaves out (messages, turns of the loop, teams
-that are unlike, runs of several frames) is learned: the 99th percentile of measured over predicted times follows each
-answer by stochastic approximation (Robbins and Monro, 1951).
+that are unlike, runs of several frames, cores that others use too) is learned: a high quantile of measured over
+predicted times follows each answer by stochastic approximation (Robbins and Monro, 1951).
+
+What it costs to refuse a frame depends on how long the queue is. Where it is long, workers have enough to do without
+it, so of those that are accepted nearly all are to be in time. Where it is short, a worker would soon have nothing to
+do: such a frame is worth the attempt if it is likely to be in time. One that need not wait at all is never refused,
+unless no frame can make the target.
 """
 
 from __future__ import annotations
@@ -13,36 +18,48 @@ from typing import Final
 
 from shisha_rt.core.lifecycle.records import Epoch
 
-QUANTILE: Final = 0.99
-_STEP: Final = 0.1
+_SHORT, _LONG = 0, 1
+_QUANTILES: Final = (0.8, 0.97)
+_SHORT_QUEUE: Final = 2.0
+"""A queue is short if the frame is expected to take at most so many times what its stages take: it waits for one."""
+_NO_QUEUE: Final = 1.1
+"""And there is none up to so many times: teams differ a little."""
+_STEP: Final = 0.05
 _LOOK_S: Final = 0.05
 _LEAST, _MOST = 0.5, 20.0
 
 
 class Forecast:
-    """`target_s`: within which frames are to be answered; inf: no target. `margin`: the percentile, as a factor."""
+    """`target_s`: within which frames are to be answered; inf: no target."""
 
     def __init__(self, target_s: float = math.inf) -> None:
         self.target_s = target_s
-        self.margin = 1.2
+        self._margins = [1.2, 1.2]
         self._frame_s = self._period_s = 0.0
         self._looked_s = -math.inf
 
     def predicted_s(self, ahead: int, epoch: Epoch | None, now_s: float) -> float:
-        """Seconds until the answer of a frame with so many `ahead`, the margin left out; 0 while nothing is known."""
+        """Seconds until the answer of a frame with so many `ahead`, no margin added; 0 while nothing is known."""
         if epoch is not None and now_s - self._looked_s >= _LOOK_S:
             self._look(epoch, now_s)
         return max(self._frame_s, (ahead + 1) * self._period_s)
 
+    def at_most_s(self, predicted_s: float) -> float:
+        """What a frame with this prediction takes at most, as sure as its queue asks for."""
+        return predicted_s * self._margins[_SHORT if predicted_s <= _SHORT_QUEUE * self._frame_s else _LONG]
+
     def is_late(self, predicted_s: float) -> bool:
-        """Whether less than the quantile of such frames would be answered within the target."""
-        return self.margin * predicted_s > self.target_s
+        """Whether a frame with this prediction is to be refused."""
+        if predicted_s <= _NO_QUEUE * self._frame_s and self._frame_s <= self.target_s:
+            return False
+        return self.at_most_s(predicted_s) > self.target_s
 
     def answered(self, predicted_s: float, took_s: float) -> None:
         """What became of a prediction."""
-        above = took_s > self.margin * predicted_s
-        step = _STEP * (above - (1 - QUANTILE))
-        self.margin = min(_MOST, max(_LEAST, self.margin * math.exp(step)))
+        for queue, quantile in enumerate(_QUANTILES):
+            above = took_s > self._margins[queue] * predicted_s
+            step = _STEP * (above - (1 - quantile))
+            self._margins[queue] = min(_MOST, max(_LEAST, self._margins[queue] * math.exp(step)))
 
     def _look(self, epoch: Epoch, now_s: float) -> None:
         """Times of a plan that has just gone live are not all known: those of the plan before stand in for them."""

@@ -123,7 +123,7 @@ class Frames:
         predicted_s = self._forecast.predicted_s(ahead, self._epochs.newest, now)
         if not self._forecast.is_late(predicted_s):
             return predicted_s, None
-        likely_ms, target_ms = 1e3 * self._forecast.margin * predicted_s, 1e3 * self._forecast.target_s
+        likely_ms, target_ms = 1e3 * self._forecast.at_most_s(predicted_s), 1e3 * self._forecast.target_s
         had = f"{ahead} frames are before it, so it would take up to {likely_ms:.3g} ms"
         return predicted_s, (Error.TARGET_OUT_OF_REACH, f"{had}; the target is {target_ms:g} ms")
 

@@ -27,8 +27,12 @@ class _Outcome:
     message: str = ""
 
 
-def _offer(rate: float, seconds: float, target_s: float, *, frame_s: float = FRAME_S, seed: int = 1) -> _Outcome:
-    """Frames of several clients at random moments, `rate` a second, to two workers that take about `frame_s` each."""
+def _offer(
+    rate: float, seconds: float, target_s: float, *, frame_s: float = FRAME_S, disturbed: float = 0.0, seed: int = 1
+) -> _Outcome:
+    """Frames of several clients at random moments, `rate` a second, to two workers that take about `frame_s` each, and
+    for a part of them, `disturbed`, three times as long.
+    """
     daemon = Daemon(slots=6, target_s=target_s, max_in_flight=10_000)
     daemon.connect("a", "b")
     daemon.go_live(COPIES)
@@ -51,7 +55,8 @@ def _offer(rate: float, seconds: float, target_s: float, *, frame_s: float = FRA
         for each in made:
             if isinstance(each, do.RunPart):
                 begins_s = max(daemon.now, busy_until[each.descriptor.incarnation])
-                busy_until[each.descriptor.incarnation] = begins_s + frame_s * rng.uniform(0.9, 1.1)
+                slower = 3 if rng.random() < disturbed else 1
+                busy_until[each.descriptor.incarnation] = begins_s + slower * frame_s * rng.uniform(0.9, 1.1)
                 heapq.heappush(ends, (busy_until[each.descriptor.incarnation], each.descriptor.frame, each.descriptor))
             elif isinstance(each, do.Deliver):
                 outcome.took_s.append(daemon.now - arrived_s[each.frame])
@@ -85,6 +90,16 @@ def test_without_a_target_a_queue_grows_and_all_are_late() -> None:
 def test_below_capacity_hardly_anything_is_refused() -> None:
     outcome = _offer(0.6 * 2 / FRAME_S, 20, 0.2)
     assert outcome.refused <= 0.005 * len(outcome.took_s)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("load", "part"), [(0.3, 0.95), (0.6, 0.9), (1.0, 0.75)])
+def test_of_frames_of_which_few_fit_into_the_target_no_more_are_refused_than_need_be(
+    load: float, part: float, seed: int
+) -> None:
+    target_s, frame_s, seconds = 0.4, 0.14, 150
+    outcome = _offer(load * 2 / frame_s, seconds, target_s, frame_s=frame_s, disturbed=0.02, seed=seed)
+    assert _in_time(outcome, target_s) >= part * (len(outcome.took_s) + outcome.refused)
 
 
 def test_a_target_that_no_frame_can_make_still_lets_single_frames_through() -> None:

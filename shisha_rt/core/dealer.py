@@ -1,9 +1,10 @@
 """Which model of a machine has which places: the dealer. Events in, instructions out; it touches nothing.
 
-Each model says how many places it keeps busy. A model without frames keeps one warm worker, and its place is lent to
-others meanwhile; those that have frames have places of their own, as many as they keep busy, dealt by their shares
-where there are too few. Only where there are more of them than places do they share some. A place is taken from a model
-first, and given to another when it has been released; no model ever gives up its last one.
+Each model says how many places it keeps busy. A model without frames keeps one warm worker, and so does one that leaves
+half of its only place idle; that place is lent to one that has too few. All others have places of their own, as many
+as they keep busy, dealt by their shares where there are too few. Only where there are more of them than places do they
+share some. A place is taken from a model first, and given to another when it has been released; no model ever gives up
+its last one.
 
 A place that has come or gone stays as it is for a while, longer each time if it goes to and fro, and what a model needs
 counts only when it has needed it for several looks in a row: more for fewer places than for more.
@@ -13,15 +14,21 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any, Final, TypeAlias
 
 FILLED: Final = 0.85
 """Of its places: a model that keeps more of them busy than this needs another."""
 IDLE_PLACES: Final = 0.005
 """A model that keeps less than this part of a place busy has no frames worth one."""
+HALF_A_PLACE: Final = 0.5
+"""A model that keeps no more of its only place busy than this lends it."""
+ALL_OF_A_PLACE: Final = 0.9
+"""A model that keeps more of a lent place busy than this, frames of others between, has it back."""
 LOOKS_TO_GROW: Final = 2
+LOOKS_TO_HAVE_BACK: Final = 4
 LOOKS_TO_SHRINK: Final = 8
 REST_S: Final = 2.0
 MOST_REST_S: Final = 16.0
@@ -117,7 +124,10 @@ DealerInstruction: TypeAlias = BeginModel | Take | Release
 
 @dataclass(slots=True, eq=False)
 class DealtModel:
-    """A model: the places that it has, those that it was told to take or to release, and how many it needed lately."""
+    """A model: the places that it has, those that it was told to take or to release, and how many it needed lately.
+
+    `busy`: the places that it kept busy, lately. `lends`: whether others may have its only place, too.
+    """
 
     name: str
     terms: Terms
@@ -125,6 +135,8 @@ class DealtModel:
     taking: set[str] = field(default_factory=set)
     releasing: set[str] = field(default_factory=set)
     needs: deque[int] = field(default_factory=lambda: deque([0], maxlen=LOOKS_TO_SHRINK))
+    busy: deque[float] = field(default_factory=lambda: deque([0.0] * LOOKS_TO_SHRINK, maxlen=LOOKS_TO_SHRINK))
+    lends: bool = True
 
     @property
     def all(self) -> set[str]:
@@ -140,6 +152,15 @@ class DealtModel:
         if now and not fewer:
             return 0
         return more if more > now else max(1, min(now, fewer)) if fewer else 0
+
+    def note_busy(self, places: float) -> None:
+        """Whether it lends its place: what it keeps busy there counts about twice while another has it, too."""
+        self.busy.append(places)
+        if self.lends:
+            lately = list(self.busy)[-LOOKS_TO_HAVE_BACK:]
+            self.lends = len(self.has) == 1 and fmean(lately) <= ALL_OF_A_PLACE
+        else:
+            self.lends = len(self.has) == 1 and fmean(self.busy) <= HALF_A_PLACE
 
 
 @dataclass(slots=True)
@@ -209,8 +230,9 @@ class Dealer:
             needed = 2 * has  # how much more there is to be had shows when there is more
         else:
             needed = max(1, math.ceil(busy / FILLED))
+        dealt.note_busy(busy)
         most = len(self.places) if dealt.terms.most is None else dealt.terms.most
-        dealt.needs.append(min(needed, most))
+        dealt.needs.append(min(needed, 1 if dealt.lends else most))
 
     def _taken(self, event: PlaceTaken) -> None:
         dealt = self.models[event.model]
@@ -267,7 +289,8 @@ class Dealer:
 def deal(places: Sequence[str], models: Iterable[DealtModel]) -> dict[str, set[str]]:
     """The places that each model is to have. What it has it keeps where that does as well as any other."""
     dealt = list(models)
-    counts = _counts(len(places), dealt)
+    wanted = _wanted(dealt)
+    counts = _counts(len(places), dealt, wanted)
     working = [model for model in dealt if counts[model.name]]
     crowded = len(working) > len(places)
     target = _firsts_in_a_crowd(places, working) if crowded else _firsts(places, working)
@@ -277,6 +300,10 @@ def deal(places: Sequence[str], models: Iterable[DealtModel]) -> dict[str, set[s
             further = _best(places, claimed, model)
             target[model.name].add(further)
             claimed[further] += 1
+    if not crowded:
+        for guest, place in _lent(places, working, target, wanted):
+            target[guest].add(place)
+            claimed[place] += 1
     for model in dealt:
         if (
             model.name not in target
@@ -318,21 +345,46 @@ def _firsts_in_a_crowd(places: Sequence[str], working: Sequence[DealtModel]) -> 
     return firsts
 
 
+def _lent(
+    places: Sequence[str], working: Sequence[DealtModel], target: Mapping[str, set[str]], wanted: Mapping[str, int]
+) -> Iterator[tuple[str, str]]:
+    """Of places of models that lend them: which model gets which, too, where it has too few; no more than one each."""
+    lent = [place for model in working if model.lends for place in target[model.name]]
+    has = {model.name: len(target[model.name]) for model in working}
+    while lent:
+        hungry = [model for model in working if not model.lends and has[model.name] < wanted[model.name]]
+        if not hungry:
+            return
+        guest = min(hungry, key=lambda model: (has[model.name] / model.terms.share, model.name))
+        place = min(lent, key=lambda place: (place not in guest.has, places.index(place)))
+        lent.remove(place)
+        has[guest.name] += 1
+        yield guest.name, place
+
+
 def _best(places: Sequence[str], claimed: Mapping[str, int], model: DealtModel) -> str:
     """Return a place that nobody has claimed, of its own if it has such a one."""
     free = [place for place in places if not claimed[place]]
     return min(free, key=lambda place: (place not in model.has, places.index(place)))
 
 
-def _counts(place_count: int, models: Sequence[DealtModel]) -> dict[str, int]:
+def _wanted(models: Sequence[DealtModel]) -> dict[str, int]:
+    """How many places each model would have: 0 for one without frames, unless some are its own."""
+    return {model.name: max(model.wanted, _least(model)) for model in models}
+
+
+def _least(model: DealtModel) -> int:
+    """The places that are a model's own without frames, too; its warm worker's is not."""
+    return model.terms.least if model.terms.least > 1 else 0
+
+
+def _counts(place_count: int, models: Sequence[DealtModel], wanted: Mapping[str, int]) -> dict[str, int]:
     """How many places each model is to have to itself: 0 for one without frames, whose worker stays all the same.
 
     Each that works has one, or its `least` if all of these can be had; then the one that has least for its share gets
     the next, until none wants more.
     """
-    least = {model.name: model.terms.least if model.terms.least > 1 else 0 for model in models}
-    wanted = {model.name: max(model.wanted, least[model.name]) for model in models}
-    counts = {name: max(min(1, count), least[name]) for name, count in wanted.items()}
+    counts = {model.name: max(min(1, wanted[model.name]), _least(model)) for model in models}
     if sum(counts.values()) > place_count:
         counts = {name: min(1, count) for name, count in counts.items()}
     left = place_count - sum(counts.values())

@@ -50,7 +50,8 @@ class Machine:
         holders = [name for name, places in self.has.items() if place in places and name != model]
         working = [name for name, dealt in self.dealer.models.items() if dealt.wanted]
         if len(working) <= len(self.dealer.places):
-            assert not set(holders) & set(working), f"{model} takes {place}, which {holders} work on"
+            keeping = [name for name in (model, *holders) if name in working and not self.dealer.models[name].lends]
+            assert len(keeping) <= 1, f"{model} takes {place}, which {holders} work on"
 
     def _check(self) -> None:
         assert all(self.has.values()), f"a model has no place: {self.has}"
@@ -83,7 +84,8 @@ class Machine:
         at = Counter(place for model, places in self.has.items() if self.loads[model] for place in places)
         for model, places in list(self.has.items()):
             room = sum(1 / max(1, at[place]) for place in places)
-            busy = min(self.loads[model], room)
+            slower = sum(at[place] for place in places) / len(places) if self.loads[model] else 1
+            busy = min(self.loads[model] * slower, len(places))
             waiting = 4 + 2 * len(places) if self.loads[model] > room else int(busy > 0)
             self.feed(de.LoadSeen(model, busy, waiting))
 
@@ -102,10 +104,28 @@ def test_a_model_alone_gets_every_place_that_it_keeps_busy_and_gives_them_to_one
     machine.run(3)
     assert machine.has == {"a": {"p0", "p1"}, "b": {"p1"}}, "b has no frames: its place is lent"
     assert machine.dealer.shared == {"p1": ["a", "b"]}
-    machine.loads["b"] = 0.3
+    machine.loads["b"] = 0.9
     machine.run(3)
     assert machine.has == {"a": {"p0"}, "b": {"p1"}}
     assert not machine.dealer.shared
+
+
+def test_a_model_that_leaves_half_of_its_place_idle_lends_it_and_has_it_back_when_it_needs_it() -> None:
+    machine = Machine(3)
+    machine.come("a", load=9.0)
+    machine.come("b", load=0.3)
+    machine.come("c", load=0.9)
+    machine.run(10)
+    assert machine.has == {"a": {"p0", "p1"}, "b": {"p1"}, "c": {"p2"}}
+    machine.loads["b"] = 0.4
+    machine.run(60)
+    assert machine.dealer.shared == {"p1": ["a", "b"]}, "at most half of it: that it has"
+    machine.loads["b"] = 0.6
+    machine.run(3)
+    assert machine.has == {"a": {"p0"}, "b": {"p1"}, "c": {"p2"}}
+    machine.loads = {"a": 0.1, "b": 0.1, "c": 9.0}
+    machine.run(60)
+    assert machine.has["c"] == {"p0", "p1", "p2"}
 
 
 def test_places_are_dealt_by_shares_where_all_want_more() -> None:
@@ -186,7 +206,7 @@ def random_world(seed: int) -> None:
         elif act < 0.08 and len(machine.has) > 1:
             machine.leave(rng.choice(sorted(machine.has)))
         elif act < 0.2:
-            machine.loads[rng.choice(sorted(machine.loads))] = rng.choice((0.0, 0.1, 0.9, 1.5, 9.0))
+            machine.loads[rng.choice(sorted(machine.loads))] = rng.choice((0.0, 0.1, 0.4, 0.9, 1.5, 9.0))
         elif act < 0.5 and machine.orders:
             machine.obey()
         else:
@@ -198,12 +218,16 @@ def random_world(seed: int) -> None:
     assert len(machine.moves) == before, "places do not come to rest while loads stay"
     working = [model for model, load in machine.loads.items() if load]
     if len(working) <= len(machine.dealer.places):
-        taken = [place for model in working for place in machine.has[model]]
-        assert len(taken) == len(set(taken)), f"two that work share a place: {machine.has}, {machine.loads}"
+        taken = Counter(place for model in working for place in machine.has[model])
+        lent = {place for model in working if machine.loads[model] <= de.HALF_A_PLACE for place in machine.has[model]}
+        once = all(count == 1 + (place in lent) for place, count in taken.items() if count > 1)
+        assert once, f"two that work share a place: {machine.has}, {machine.loads}"
     else:
         assert all(len(machine.has[model]) == 1 for model in working)
     hungry = [model for model in working if machine.loads[model] > len(machine.has[model])]
     hungry = [model for model in hungry if machine.dealer.models[model].terms.most is None]
     if hungry and len(working) <= len(machine.dealer.places):
-        unused = set(machine.dealer.places) - {place for model in working for place in machine.has[model]}
+        unused = set(machine.dealer.places) - {*taken}
         assert not unused, f"{hungry} want more, {unused} are not used: {machine.has}, {machine.loads}"
+        idle = {place for place in lent if taken[place] == 1}
+        assert not idle, f"{hungry} want more, half of {idle} is not used: {machine.has}, {machine.loads}"

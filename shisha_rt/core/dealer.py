@@ -1,10 +1,12 @@
 """Which model of a machine has which places: the dealer. Events in, instructions out; it touches nothing.
 
-Each model says how many places it keeps busy. A model without frames keeps one warm worker, and so does one that leaves
-half of its only place idle; that place is lent to one that has too few. All others have places of their own, as many
-as they keep busy, dealt by their shares where there are too few. Only where there are more of them than places do they
-share some. A place is taken from a model first, and given to another when it has been released; no model ever gives up
-its last one.
+Each model says how many places it keeps busy. Those that keep more than half of one busy have places of their own, as
+many as they keep busy, dealt by their shares where there are too few. Two that would have a single one each, and too
+little with it, have both together: half of two goes farther, as their frames seldom come at the same time. A model that
+keeps less busy is light: its place is lent to one that has too few, and what it has beside that it keeps, as it is in
+nobody's way; so where loads change sides, places need not. A model without frames keeps one warm worker. Where more
+models have frames than there are places, they share them evenly. A place is taken from a model first, and given to
+another when it has been released; no model ever gives up its last one.
 
 A place that has come or gone stays as it is for a while, longer each time if it goes to and fro, and what a model needs
 counts only when it has needed it for several looks in a row: more for fewer places than for more.
@@ -23,13 +25,16 @@ FILLED: Final = 0.85
 """Of its places: a model that keeps more of them busy than this needs another."""
 IDLE_PLACES: Final = 0.005
 """A model that keeps less than this part of a place busy has no frames worth one."""
-HALF_A_PLACE: Final = 0.5
-"""A model that keeps no more of its only place busy than this lends it."""
-ALL_OF_A_PLACE: Final = 0.9
-"""A model that keeps more of a lent place busy than this, frames of others between, has it back."""
+LIGHT: Final = 0.45
+"""A model that keeps no more of a place busy than this is light; less than half, which it has beside another."""
+HAS_TOO_LITTLE: Final = 0.9
+"""Of its places: a light one that keeps more of them busy, others' frames between its own, is light no more."""
 LOOKS_TO_GROW: Final = 2
-LOOKS_TO_HAVE_BACK: Final = 4
 LOOKS_TO_SHRINK: Final = 8
+LOOKS_AFTER_REFUSAL: Final = 4
+"""Who has refused a frame counts as one that fills its places for so long: with a target, it refuses before it does."""
+LOOKS_TO_BE_ALONE: Final = 12
+"""More than those that shrink: whoever was light a moment ago may find that the other is so now."""
 REST_S: Final = 2.0
 MOST_REST_S: Final = 16.0
 
@@ -65,11 +70,14 @@ class ModelLeft:
 
 @dataclass(frozen=True, slots=True)
 class LoadSeen:
-    """Since the last look: places that the model kept busy on average, and frames that wait or are computed now."""
+    """Since the last look: places that the model kept busy on average, frames that wait or are computed now, and frames
+    that it refused because it has too much to do.
+    """
 
     model: str
     busy_places: float
     in_flight: int
+    refused: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +134,7 @@ DealerInstruction: TypeAlias = BeginModel | Take | Release
 class DealtModel:
     """A model: the places that it has, those that it was told to take or to release, and how many it needed lately.
 
-    `busy`: the places that it kept busy, lately. `lends`: whether others may have its only place, too.
+    `busy`: the places that it kept busy, lately. `light`: whether others may be where it is.
     """
 
     name: str
@@ -135,8 +143,9 @@ class DealtModel:
     taking: set[str] = field(default_factory=set)
     releasing: set[str] = field(default_factory=set)
     needs: deque[int] = field(default_factory=lambda: deque([0], maxlen=LOOKS_TO_SHRINK))
-    busy: deque[float] = field(default_factory=lambda: deque([0.0] * LOOKS_TO_SHRINK, maxlen=LOOKS_TO_SHRINK))
-    lends: bool = True
+    busy: deque[float] = field(default_factory=lambda: deque([0.0] * LOOKS_TO_BE_ALONE, maxlen=LOOKS_TO_BE_ALONE))
+    light: bool = True
+    looks_since_refusal: int = LOOKS_AFTER_REFUSAL
 
     @property
     def all(self) -> set[str]:
@@ -153,14 +162,17 @@ class DealtModel:
             return 0
         return more if more > now else max(1, min(now, fewer)) if fewer else 0
 
-    def note_busy(self, places: float) -> None:
-        """Whether it lends its place: what it keeps busy there counts about twice while another has it, too."""
+    def note_busy(self, places: float, part: float) -> None:
+        """Whether it is light. `part`: of its places, what it has at least, beside others who work there; its frames
+        take longer by that, so it keeps at least so much less busy by itself.
+        """
         self.busy.append(places)
-        if self.lends:
-            lately = list(self.busy)[-LOOKS_TO_HAVE_BACK:]
-            self.lends = len(self.has) == 1 and fmean(lately) <= ALL_OF_A_PLACE
+        lately = list(self.busy)
+        if self.light:
+            looks = LOOKS_TO_GROW if part == 1 else LOOKS_TO_BE_ALONE
+            self.light = fmean(lately[-looks:]) <= HAS_TOO_LITTLE * len(self.has)
         else:
-            self.lends = len(self.has) == 1 and fmean(self.busy) <= HALF_A_PLACE
+            self.light = part * fmean(lately[-LOOKS_TO_SHRINK:]) <= LIGHT
 
 
 @dataclass(slots=True)
@@ -224,15 +236,23 @@ class Dealer:
     def _seen(self, event: LoadSeen) -> None:
         dealt = self.models[event.model]
         has, busy = len(dealt.has), event.busy_places
+        dealt.looks_since_refusal = 0 if event.refused else dealt.looks_since_refusal + 1
+        refuses = dealt.looks_since_refusal < LOOKS_AFTER_REFUSAL
+        if refuses:
+            busy = max(busy, has)
         if busy < IDLE_PLACES and not event.in_flight:
             needed = 0
-        elif busy >= FILLED * has and event.in_flight > has:
+        elif refuses or (busy >= FILLED * has and event.in_flight > has):
             needed = 2 * has  # how much more there is to be had shows when there is more
         else:
             needed = max(1, math.ceil(busy / FILLED))
-        dealt.note_busy(busy)
+        dealt.note_busy(busy, fmean(1 / self._working_at(place, event.model) for place in dealt.has))
         most = len(self.places) if dealt.terms.most is None else dealt.terms.most
-        dealt.needs.append(min(needed, 1 if dealt.lends else most))
+        dealt.needs.append(min(needed, 1 if dealt.light else most))
+
+    def _working_at(self, place: str, model: str) -> int:
+        """How many models compute there: this one, and others that have frames."""
+        return 1 + sum(place in other.has and any(other.needs) for other in self.models.values() if other.name != model)
 
     def _taken(self, event: PlaceTaken) -> None:
         dealt = self.models[event.model]
@@ -310,9 +330,11 @@ def deal(places: Sequence[str], models: Iterable[DealtModel]) -> dict[str, set[s
         ):  # its warm worker stays where it is, and further places as long as nobody wants them
             unclaimed = {place for place in model.has if not claimed[place]}
             target[model.name] = unclaimed or {min(model.has, key=lambda place: (claimed[place], place))}
-        elif not crowded:  # so do places of a model that works
+        elif not crowded:  # so do places of a model that works, and all those of a light one
             others = set().union(*(other.has for other in dealt if other is not model))
             target[model.name] |= {place for place in model.has - others if not claimed[place]}
+            if model.light:
+                target[model.name] |= model.has
     return target
 
 
@@ -348,18 +370,24 @@ def _firsts_in_a_crowd(places: Sequence[str], working: Sequence[DealtModel]) -> 
 def _lent(
     places: Sequence[str], working: Sequence[DealtModel], target: Mapping[str, set[str]], wanted: Mapping[str, int]
 ) -> Iterator[tuple[str, str]]:
-    """Of places of models that lend them: which model gets which, too, where it has too few; no more than one each."""
-    lent = [place for model in working if model.lends for place in target[model.name]]
+    """Which model gets which place of another, too, if it has too few: one of a light model, no more than one each; and
+    of two that have a single one, each that of the other.
+    """
+    of_light = [place for model in working if model.light and not _least(model) for place in target[model.name]]
     has = {model.name: len(target[model.name]) for model in working}
-    while lent:
-        hungry = [model for model in working if not model.lends and has[model.name] < wanted[model.name]]
+    while of_light:
+        hungry = [model for model in working if not model.light and has[model.name] < wanted[model.name]]
         if not hungry:
             return
         guest = min(hungry, key=lambda model: (has[model.name] / model.terms.share, model.name))
-        place = min(lent, key=lambda place: (place not in guest.has, places.index(place)))
-        lent.remove(place)
+        place = min(of_light, key=lambda place: (place not in guest.has, places.index(place)))
+        of_light.remove(place)
         has[guest.name] += 1
         yield guest.name, place
+    single = [model.name for model in working if not model.light and has[model.name] == 1 < wanted[model.name]]
+    for one, other in zip(single[::2], single[1::2], strict=False):
+        places_of_both = [place for name in (one, other) for place in target[name]]
+        yield from ((name, place) for name in (one, other) for place in places_of_both if place not in target[name])
 
 
 def _best(places: Sequence[str], claimed: Mapping[str, int], model: DealtModel) -> str:

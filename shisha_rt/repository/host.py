@@ -39,7 +39,7 @@ from shisha_rt.daemon.loop.signals import Signalled, signals
 from shisha_rt.daemon.metrics import COUNTERS, MetricsPage
 from shisha_rt.daemon.service_manager import ServiceManager
 from shisha_rt.daemon.settings import Settings
-from shisha_rt.errors import BadInput, Error, Failure
+from shisha_rt.errors import BadInput, Code, Error, Failure
 from shisha_rt.machine.machine import Machine
 from shisha_rt.protocol import operations as ops
 from shisha_rt.protocol.exceptions import ShishaError, error_for
@@ -71,6 +71,15 @@ _OF_ALL: Final = frozenset({"status", "events", "model_statistics"})
 _LOADING: Final = frozenset({"model_load", "model_unload", "model_undo"})
 
 
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a daemon has said of its load by `at_s`: seconds of computing, and frames refused, since it began."""
+
+    at_s: float
+    busy_s: float
+    refused: int
+
+
 @dataclass(slots=True, eq=False)
 class ServedModel:
     """`daemon`: the one that requests go to; `coming`: of another version, which is to take over when it serves.
@@ -95,7 +104,7 @@ class ServedModel:
     is_unloaded: bool = False
     said: Fields = field(default_factory=dict)
     statistics: Sequence[Any] = ()
-    busy: tuple[float, float] | None = None
+    seen: _Seen | None = None
 
     @property
     def serves(self) -> bool:
@@ -505,7 +514,7 @@ class ModelHost:
         """Start it again, later each time; give it up if it does not serve for a while in between."""
         name, served.reason, served.daemon = served.entry.name, reason, None
         served.failures += 1
-        served.ready_s, served.busy = math.inf, None
+        served.ready_s, served.seen = math.inf, None
         dealt = self._dealer.models.get(name)
         if dealt is not None:
             for place in sorted(dealt.taking):
@@ -666,7 +675,7 @@ class ModelHost:
         """From now on requests go to the other one; the old one answers what it has, and sends its clients away."""
         old = served.daemon
         served.previous, served.entry = served.entry, coming.entry
-        served.daemon, served.coming, served.busy = coming, None, None
+        served.daemon, served.coming, served.seen = coming, None, None
         entry, before = served.entry, served.previous
         assert old is not None
         if old.line is not None:
@@ -707,12 +716,13 @@ class ModelHost:
         if "status" not in said:
             return
         served.said = status = said["status"]
-        now_s, busy_s = time.monotonic(), status["frames"]["busy_s"]
-        if served.busy is not None and served.serves:
-            seconds = now_s - served.busy[0]
-            busy_places = (busy_s - served.busy[1]) / seconds * _places_a_team(status)
-            self._deal(de.LoadSeen(served.entry.name, busy_places, status["frames"]["in_flight"]))
-        served.busy = now_s, busy_s
+        frames = status["frames"]
+        seen = _Seen(time.monotonic(), frames["busy_s"], frames["answered"].get(Code.RESOURCE_EXHAUSTED.value, 0))
+        if served.seen is not None and served.serves:
+            seconds, refused = seen.at_s - served.seen.at_s, max(0, seen.refused - served.seen.refused)
+            busy_places = (seen.busy_s - served.seen.busy_s) / seconds * _places_a_team(status)
+            self._deal(de.LoadSeen(served.entry.name, busy_places, frames["in_flight"], refused))
+        served.seen = seen
         if served.daemon is not None and served.daemon.line is not None:
             served.daemon.line.ask("model_statistics", lambda said: self._note_statistics(served, said))
 

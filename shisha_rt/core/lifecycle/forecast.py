@@ -1,9 +1,10 @@
 """When a frame that comes now will be answered, and whether that is within the target.
 
-A frame takes at least its stages' times, and with `n` frames before it and itself, `n + 1` times what the slowest pool
-takes for one: both as measured lately in the plan that serves. What that leaves out (messages, turns of the loop, teams
-that are unlike, runs of several frames, cores that others use too) is learned: a high quantile of measured over
-predicted times follows each answer by stochastic approximation (Robbins and Monro, 1951).
+A frame takes at least its stages' times, and with `n` frames before it, `n + 1/2` times what the slowest pool takes for
+one, as the first of them is half done on average: both as measured lately in the plan that serves. What that leaves out
+(messages, turns of the loop, teams that are unlike, runs of several frames, cores that others use too) is learned: a
+high quantile of measured over predicted times follows each answer by stochastic approximation (Robbins and Monro,
+1951).
 
 What it costs to refuse a frame depends on how long the queue is. Where it is long, workers have enough to do without
 it, so of those that are accepted nearly all are to be in time. Where it is short, a worker would soon have nothing to
@@ -42,7 +43,7 @@ class Forecast:
         """Seconds until the answer of a frame with so many `ahead`, no margin added; 0 while nothing is known."""
         if epoch is not None and now_s - self._looked_s >= _LOOK_S:
             self._look(epoch, now_s)
-        return max(self._frame_s, (ahead + 1) * self._period_s)
+        return max(self._frame_s, (ahead + 0.5) * self._period_s)
 
     def at_most_s(self, predicted_s: float) -> float:
         """What a frame with this prediction takes at most, as sure as its queue asks for."""

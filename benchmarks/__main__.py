@@ -33,6 +33,7 @@ from benchmarks.live.load import load
 from benchmarks.live.loadgen import loadgen
 from benchmarks.live.loop import loop
 from benchmarks.live.loop_cost import loop_cost
+from benchmarks.live.many_models import many_models
 from benchmarks.live.online_tuning import online_tuning
 from benchmarks.live.pim_board import pim_board
 from benchmarks.live.placed_prediction import placed_prediction
@@ -129,6 +130,7 @@ for command in (
     readme,
     screenshots,
     several,
+    many_models,
 ):
     app.command(name=command.__name__)(command)
 app.add_typer(cluster, name="cluster")

@@ -7,7 +7,6 @@ frames are sent from its first answer on: how many it answers meanwhile, and how
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import tempfile
@@ -17,7 +16,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Final
 
-import psutil
 import typer
 
 from benchmarks.live.copies import MODELS
@@ -25,6 +23,7 @@ from benchmarks.report.facts import facts
 from benchmarks.report.results import Row, Spread, save_csv, show
 from benchmarks.rigs.cache_place import cache_at
 from benchmarks.rigs.child_process import child_process
+from benchmarks.rigs.resources import whole_pss_bytes
 from benchmarks.rigs.steady_load import SteadyLoad
 from shisha_rt.cli.drive.child_daemon import ChildDaemon, child_daemon
 from shisha_rt.cli.drive.frames import model_inputs, random_frames
@@ -95,15 +94,12 @@ def _lost_and_found(daemon: ChildDaemon) -> dict[str, float]:
 
         while (victim := workers()[0]) is None:
             time.sleep(_SOON_S)
-        pss_bytes = 0
-        for process in (whole := psutil.Process(daemon.pid), *whole.children(recursive=True)):
-            with contextlib.suppress(psutil.NoSuchProcess):  # a job that has just ended
-                pss_bytes += process.memory_full_info().pss
+        mib = whole_pss_bytes(daemon.pid) / 2**20
         killed_s = time.monotonic()
         os.kill(victim, signal.SIGKILL)
         while workers()[0] in (None, victim):
             time.sleep(_SOON_S)
-        return {"back_s": time.monotonic() - killed_s, "mib": pss_bytes / 2**20}
+        return {"back_s": time.monotonic() - killed_s, "mib": mib}
 
 
 def _served(daemon: ChildDaemon) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import time
 from dataclasses import dataclass
@@ -24,6 +25,15 @@ class Sample:
     anon_bytes: int
     rss_bytes: int
     descriptors: int
+
+
+def whole_pss_bytes(pid: int) -> int:
+    """Memory of a process and all below it, where what several share counts once."""
+    pss_bytes = 0
+    for process in (whole := psutil.Process(pid), *whole.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):  # a job that has just ended
+            pss_bytes += process.memory_full_info().pss
+    return pss_bytes
 
 
 def sample(pid: int, worker_pids: frozenset[int]) -> list[Sample]:

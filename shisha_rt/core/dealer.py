@@ -41,10 +41,12 @@ MOST_REST_S: Final = 16.0
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a model is dealt places by. `share`: its weight among those that want more; `least` and `most` places."""
+    """What a model is dealt places by. `share`: its weight among those that want more; `most` places; `least`: those that
+    are its own and nobody else's, also without frames.
+    """
 
     share: float = 1.0
-    least: int = 1
+    least: int = 0
     most: int | None = None
 
 
@@ -334,7 +336,8 @@ def deal(places: Sequence[str], models: Iterable[DealtModel]) -> dict[str, set[s
             others = set().union(*(other.has for other in dealt if other is not model))
             target[model.name] |= {place for place in model.has - others if not claimed[place]}
             if model.light:
-                target[model.name] |= model.has
+                theirs = [target[other.name] for other in dealt if other.terms.least and other is not model]
+                target[model.name] |= model.has.difference(*theirs)
     return target
 
 
@@ -373,7 +376,7 @@ def _lent(
     """Which model gets which place of another, too, if it has too few: one of a light model, no more than one each; and
     of two that have a single one, each that of the other.
     """
-    of_light = [place for model in working if model.light and not _least(model) for place in target[model.name]]
+    of_light = [place for model in working if model.light and not model.terms.least for place in target[model.name]]
     has = {model.name: len(target[model.name]) for model in working}
     while of_light:
         hungry = [model for model in working if not model.light and has[model.name] < wanted[model.name]]
@@ -384,7 +387,8 @@ def _lent(
         of_light.remove(place)
         has[guest.name] += 1
         yield guest.name, place
-    single = [model.name for model in working if not model.light and has[model.name] == 1 < wanted[model.name]]
+    alone = [model for model in working if not (model.light or model.terms.least)]
+    single = [model.name for model in alone if has[model.name] == 1 < wanted[model.name]]
     for one, other in zip(single[::2], single[1::2], strict=False):
         places_of_both = [place for name in (one, other) for place in target[name]]
         yield from ((name, place) for name in (one, other) for place in places_of_both if place not in target[name])
@@ -398,12 +402,7 @@ def _best(places: Sequence[str], claimed: Mapping[str, int], model: DealtModel) 
 
 def _wanted(models: Sequence[DealtModel]) -> dict[str, int]:
     """How many places each model would have: 0 for one without frames, unless some are its own."""
-    return {model.name: max(model.wanted, _least(model)) for model in models}
-
-
-def _least(model: DealtModel) -> int:
-    """The places that are a model's own without frames, too; its warm worker's is not."""
-    return model.terms.least if model.terms.least > 1 else 0
+    return {model.name: max(model.wanted, model.terms.least) for model in models}
 
 
 def _counts(place_count: int, models: Sequence[DealtModel], wanted: Mapping[str, int]) -> dict[str, int]:
@@ -412,7 +411,7 @@ def _counts(place_count: int, models: Sequence[DealtModel], wanted: Mapping[str,
     Each that works has one, or its `least` if all of these can be had; then the one that has least for its share gets
     the next, until none wants more.
     """
-    counts = {model.name: max(min(1, wanted[model.name]), _least(model)) for model in models}
+    counts = {model.name: max(min(1, wanted[model.name]), model.terms.least) for model in models}
     if sum(counts.values()) > place_count:
         counts = {name: min(1, count) for name, count in counts.items()}
     left = place_count - sum(counts.values())

@@ -31,7 +31,7 @@ class _Terms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     version: Annotated[str, msgspec.Meta(pattern=_NAME, max_length=64)] = FIRST_VERSION
     share: Annotated[float, msgspec.Meta(gt=0, le=1e6)] = 1.0
-    least: Annotated[int, msgspec.Meta(ge=1)] = 1
+    least: Annotated[int, msgspec.Meta(ge=0)] = 0
     most: Annotated[int, msgspec.Meta(ge=1)] | None = None
 
 

@@ -242,8 +242,8 @@ def random_world(seed: int) -> None:
     for _ in range(rng.randint(20, 200)):
         act = rng.random()
         if act < 0.05 and len(machine.has) < 9:
-            most = rng.choice((None, None, rng.randint(1, 3)))
-            machine.come(next(names), terms=de.Terms(share=rng.choice((1, 1, 2, 5)), most=most))
+            least, most = rng.choice((0, 0, 0, 1)), rng.choice((None, None, rng.randint(1, 3)))
+            machine.come(next(names), terms=de.Terms(rng.choice((1, 1, 2, 5)), least, most))
         elif act < 0.08 and len(machine.has) > 1:
             machine.leave(rng.choice(sorted(machine.has)))
         elif act < 0.2:
@@ -257,7 +257,8 @@ def random_world(seed: int) -> None:
     before = len(machine.moves)
     machine.run(60)
     assert len(machine.moves) == before, "places do not come to rest while loads stay"
-    working = [model for model, load in machine.loads.items() if load]
+    terms = {model: dealt.terms for model, dealt in machine.dealer.models.items()}
+    working = [model for model, load in machine.loads.items() if load or terms[model].least]
     if len(working) <= len(machine.dealer.places):
         light = {model for model in working if machine.dealer.models[model].light}
         keeping = sorted(set(working) - light)
@@ -268,10 +269,13 @@ def random_world(seed: int) -> None:
     else:
         assert all(len(machine.has[model]) == 1 for model in working)
     hungry = [model for model in working if machine.loads[model] > len(machine.has[model])]
-    hungry = [model for model in hungry if machine.dealer.models[model].terms.most is None]
+    hungry = [model for model in hungry if terms[model].most is None]
     if hungry and len(working) <= len(machine.dealer.places):
         unused = set(machine.dealer.places) - {place for model in working for place in machine.has[model]}
         assert not unused, f"{hungry} want more, {unused} are not used: {machine.has}, {machine.loads}"
-        lent = {place for model in light for place in machine.has[model]}
+        own = {model for model in working if terms[model].least}
+        at = Counter(place for model in working for place in machine.has[model])
+        assert all(min(at[place] for place in machine.has[model]) == 1 for model in own), f"no own: {machine.has}"
+        lent = {place for model in light - own for place in machine.has[model]}
         assert all(machine.loads[model] <= machine.room(model) for model in light), "it has what it needs"
         assert lent <= {*taken}, f"{hungry} want more, {lent} are half idle: {machine.has}, {machine.loads}"

@@ -1,4 +1,5 @@
-"""The objective follows the load: which of the best plans is to serve, as far as they are known.
+"""The objective follows the load: which of the best plans is to serve, as far as they are known. With a target it
+follows that: the plan that passes the most frames serves, unless one frame by itself is late by it.
 
 There is one for each objective. Where only one of the two is known, it stands in for the other, so that the load can
 ask for that: then it is to be searched for.
@@ -84,12 +85,15 @@ class ObjectiveSwitching:
             wanted = serves if known[0].plan == known[1].plan else _better_at_both(quick, most) or wanted
         elif wanted != serves and not came:
             return None  # a search measures frames
-        if wanted == "throughput" and latency.alone_s <= choice.target_s < throughput.alone_s:
-            wanted = "latency"  # however many frames the other plan brings, none is in time
+        if choice.target_s < math.inf:
+            wanted = "latency" if latency.alone_s <= choice.target_s < throughput.alone_s else "throughput"
         if wanted == serves:
             return None
         used = (min if wanted == "latency" else max)(self._load.utilisation, self._load.lately)
-        self.wish = Wish(wanted, best[wanted], _reason(wanted, used, busy_from(latency, throughput)), round(used, 3))
+        reason = _reason(wanted, used, busy_from(latency, throughput))
+        if choice.target_s < math.inf:
+            reason = _reason_of_target(wanted, choice.target_s)
+        self.wish = Wish(wanted, best[wanted], reason, round(used, 3))
         return self.wish
 
     def follow(self, wish: Wish) -> event_log.ObjectiveChanged:
@@ -147,6 +151,13 @@ def _reason(wanted: Objective, used: float, busy: float) -> str:
         return f"{load} (from {busy:.0%}) and frames wait: switching to the plan for throughput"
     few = f"{load} (< {busy - CALMER:.0%})" if used < busy - CALMER else f"{load}, but hardly any frames meet"
     return f"{few}: switching to the low-latency plan"
+
+
+def _reason_of_target(wanted: Objective, target_s: float) -> str:
+    target = f"the target is {1e3 * target_s:g} ms"
+    if wanted == "throughput":
+        return f"{target}: switching to the plan for throughput, by which most frames are within it"
+    return f"{target}, which the plan for throughput misses: switching to the low-latency plan"
 
 
 def _better_at_both(quick: Measurement, most: Measurement) -> Objective | None:

@@ -76,6 +76,17 @@ def test_the_plan_changes_with_the_load_and_nothing_is_measured_for_it(world: Wo
     assert (world.tuning.trials, world.kept, world.events("tuning_began")) == (0, [], [])
 
 
+def test_with_a_target_most_frames_within_it_count_whatever_the_load_is(world: World) -> None:
+    world.tuning.choice.target_s = 0.1
+    for load in (calm, busy, calm):
+        load(world)
+        assert (world.plan, told(world)["serves"]) == (BEST, "throughput")
+    world.tuning.choice.target_s = 0.011  # the plan for throughput takes 12 ms for a frame by itself
+    for load in (calm, busy):
+        load(world)
+        assert (world.plan, told(world)["serves"]) == (ONLY_FAST, "latency")
+
+
 def test_it_is_watched_on(world: World) -> None:
     """A drift is found in either plan, and searched upon for the objective that serves."""
     busy(world)

@@ -1,8 +1,8 @@
 """Which model of a machine has which places: the dealer. Events in, instructions out; it touches nothing.
 
 Each model says how many places it keeps busy. Those that keep more than half of one busy have places of their own, as
-many as they keep busy, dealt by their shares where there are too few. Two that would have a single one each, and too
-little with it, have both together: half of two goes farther, as their frames seldom come at the same time. A model that
+many as they keep busy, dealt by their shares where there are too few. Two that would have a single one each, too little
+for either, have both together: half of two goes farther, as their frames seldom come at the same time. A model that
 keeps less busy is light: its place is lent to one that has too few, and what it has beside that it keeps, as it is in
 nobody's way; so where loads change sides, places need not. A model without frames keeps one warm worker. Where more
 models have frames than there are places, they share them evenly. A place is taken from a model first, and given to
@@ -41,8 +41,8 @@ MOST_REST_S: Final = 16.0
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a model is dealt places by. `share`: its weight among those that want more; `most` places; `least`: those that
-    are its own and nobody else's, also without frames.
+    """What a model is dealt places by. `share`: its weight among those that want more. `least`: places that are its own
+    and nobody else's, also without frames; `most`: it gets no more.
     """
 
     share: float = 1.0
@@ -373,25 +373,30 @@ def _firsts_in_a_crowd(places: Sequence[str], working: Sequence[DealtModel]) -> 
 def _lent(
     places: Sequence[str], working: Sequence[DealtModel], target: Mapping[str, set[str]], wanted: Mapping[str, int]
 ) -> Iterator[tuple[str, str]]:
-    """Which model gets which place of another, too, if it has too few: one of a light model, no more than one each; and
-    of two that have a single one, each that of the other.
+    """Which model gets which place of another, too: one of a light model, if it has too few, no more than one each; and
+    of two that have a single one each, that of the other, if either has too few or they have both already.
     """
     of_light = [place for model in working if model.light and not model.terms.least for place in target[model.name]]
     has = {model.name: len(target[model.name]) for model in working}
     while of_light:
         hungry = [model for model in working if not model.light and has[model.name] < wanted[model.name]]
         if not hungry:
-            return
+            break
         guest = min(hungry, key=lambda model: (has[model.name] / model.terms.share, model.name))
         place = min(of_light, key=lambda place: (place not in guest.has, places.index(place)))
         of_light.remove(place)
         has[guest.name] += 1
         yield guest.name, place
-    alone = [model for model in working if not (model.light or model.terms.least)]
-    single = [model.name for model in alone if has[model.name] == 1 < wanted[model.name]]
-    for one, other in zip(single[::2], single[1::2], strict=False):
-        places_of_both = [place for name in (one, other) for place in target[name]]
-        yield from ((name, place) for name in (one, other) for place in places_of_both if place not in target[name])
+    single = [model for model in working if has[model.name] == 1 and not (model.light or model.terms.least)]
+    short = {model.name for model in single if wanted[model.name] > 1}
+    while single:
+        one = single.pop(0)
+        together = [other for other in single if one.has & target[other.name] or other.has & target[one.name]]
+        others = together or [other for other in single if short & {one.name, other.name}]
+        if others:
+            single.remove(others[0])
+            yield from ((one.name, place) for place in target[others[0].name])
+            yield from ((others[0].name, place) for place in {*target[one.name]} - target[others[0].name])
 
 
 def _best(places: Sequence[str], claimed: Mapping[str, int], model: DealtModel) -> str:

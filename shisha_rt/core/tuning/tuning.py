@@ -84,6 +84,7 @@ class Tuning:
         self._then: _Then | None = None
         self._rival: BestPlan | None = None
         self._searched: set[tuple[Objective, tuple[str, ...]]] = set()
+        self._ended: set[tuple[Objective, tuple[str, ...]]] = set()
         self._flowing = 0
         self._disturbed_since_s = math.inf
 
@@ -139,9 +140,10 @@ class Tuning:
             self._watch(None)
 
     def _serves(self, end: Settled) -> None:
-        """A plan of the daemon's own, at the start or after the loss of a place: tuning begins there.
+        """A plan of the daemon's own, at the start or when a place has gone or come: tuning begins there.
 
-        A start with the plan that tuning had ended with begins by watching it.
+        With the plan that tuning had ended with over the same places it begins by watching it: a place of several
+        models comes and goes.
         """
         self.fault = None if end.ending is Ending.LIVE or end.transient else end
         live, best = self._serving.live, self.choice.best(self._serving.available)
@@ -149,8 +151,11 @@ class Tuning:
             return
         if self.choice.is_clients(live):
             self._pause("the daemon was started with a plan")
-        elif self.state is State.OFF and best is not None and best.plan == live[1]:
-            self._outbox.write(event_log.TuningResumed(plan=str(best.plan), reason="the best plan of an earlier run"))
+        elif best is not None and best.plan == live[1] and (self.state is State.OFF or self._has_searched):
+            when = "of an earlier run" if self.state is State.OFF else "by an earlier search over these places"
+            if self.state is State.TUNING:
+                self._tell(tm.Break(self.search.number))
+            self._outbox.write(event_log.TuningResumed(plan=str(best.plan), reason=f"the best plan {when}"))
             self.search = self.following.search_of(self.choice.objective, best, self.search)
             self._watch(best.measurement)
         elif self.state is not State.TUNING or self.search.epoch != live[0]:
@@ -221,6 +226,11 @@ class Tuning:
         self._outbox.write(self.search.began_record(options, plan, why))
         self._tell(beginning(self.search, options, plan, self.choice))
 
+    @property
+    def _has_searched(self) -> bool:
+        """Whether a search over the places that are there has ended, and nothing has made its result doubtful since."""
+        return (self.choice.objective, self._serving.available) in self._ended
+
     def _pause_asked(self, asked: ev.PauseAsked) -> None:
         searching = self.searching
         self._pause(asked.why)
@@ -274,6 +284,7 @@ class Tuning:
         """What was compared and searched says nothing any more."""
         self.contests.forget()
         self._searched.clear()
+        self._ended.clear()
 
     def _await_load(self) -> None:
         if self.searching:
@@ -506,6 +517,7 @@ class Tuning:
 
     def _keep(self, kept: BestPlan) -> None:
         search = self.search
+        self._ended.add((search.objective, search.over))
         self._outbox.decide(Keep(self.choice.keep(kept, search.over, search.objective, search.scheme), kept))
 
     # --- watching ---------------------------------------------------------------------------------------------

@@ -388,6 +388,26 @@ class TestPlacesThatComeAndGo:
         watching.serve_until(State.WATCHING)
         assert watching.plan == BEST
 
+    def test_places_that_were_searched_are_not_searched_again_when_one_has_been_away(self, watching: World) -> None:
+        def away(world: World) -> int:
+            world.post(le.PlaceDown("slow"))
+            world.wait(1.0)
+            world.serve_until(State.WATCHING)
+            assert world.plan == ONLY_FAST
+            before = len(world.events("trial"))
+            world.post(le.PlaceUp("slow"))
+            world.post(ev.PlaceReturned("slow"))
+            world.wait(60.0)
+            world.serve(100)
+            assert (world.plan, world.tuning.state) == (BEST, State.WATCHING)
+            return len(world.events("trial")) - before
+
+        assert watching.events("tuning_ended")
+        assert (away(watching), away(watching)) == (0, 0)
+        assert watching.events("tuning_resumed")[-1]["reason"] == says("… earlier search …")
+        watching.layer_s["slow"] *= 3
+        watching.serve_until(State.TUNING)  # it still notices what has changed
+
     def test_a_place_that_returns_while_a_trial_is_on_its_way_is_planned_on(self, world: World) -> None:
         world.post(le.PlaceDown("slow"))
         world.wait(1.0)

@@ -19,6 +19,7 @@ from shisha_rt.core.lifecycle.events import FrameCancelled
 from shisha_rt.core.lifecycle.tables import FramePhase
 from shisha_rt.core.tuning.state import Profiles, State
 from shisha_rt.daemon.front.requests import Ticket
+from shisha_rt.errors import Error
 from shisha_rt.model.index import ModelIndex
 from shisha_rt.model.noise import noise
 from shisha_rt.protocol.request import InferRequest
@@ -43,7 +44,7 @@ class OwnFrames:
         self._shell = shell
         self._indexes = indexes
         self._waiting: dict[int, None] = {}
-        self._began = self._failed = False
+        self._began = self._failed = self._full = False
         self._sending_since_s = math.inf
         self._spent_s = 0.0
         self._frames = 0
@@ -104,7 +105,8 @@ class OwnFrames:
         if live is None or objective is None:
             return
         most = 1 if objective == "latency" else self._most_at_once()
-        while self.sending and self.in_flight < most:
+        self._full = False
+        while self.sending and self.in_flight < most and not self._full:
             self._send()
 
     def _most_at_once(self) -> int:
@@ -141,7 +143,9 @@ class OwnFrames:
     def _answered(self, ticket: Ticket) -> None:
         self.in_flight -= 1
         self._waiting.pop(ticket.frame, None)
-        if ticket.error is not None and self.sending:  # of noise nothing comes out here
+        if ticket.error is Error.TARGET_OUT_OF_REACH:
+            self._full = True
+        elif ticket.error is not None and self.sending:  # of noise nothing comes out here
             self._failed = True
             self._end(f"they fail: {ticket.message}")
         elif self.sending:

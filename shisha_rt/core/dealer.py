@@ -28,7 +28,8 @@ IDLE_PLACES: Final = 0.005
 LIGHT: Final = 0.45
 """A model that keeps no more of a place busy than this is light; less than half, which it has beside another."""
 HAS_TOO_LITTLE: Final = 0.9
-"""Of its places: a light one that keeps more of them busy, others' frames between its own, is light no more."""
+"""Of its places, if it shares them: a light one that keeps more of them busy, others' frames between its own, is light
+no more. By itself `FILLED` says so."""
 LOOKS_TO_GROW: Final = 2
 LOOKS_TO_SHRINK: Final = 8
 LOOKS_AFTER_REFUSAL: Final = 4
@@ -171,8 +172,10 @@ class DealtModel:
         self.busy.append(places)
         lately = list(self.busy)
         if self.light:
-            looks = LOOKS_TO_GROW if part == 1 else LOOKS_TO_BE_ALONE
-            self.light = fmean(lately[-looks:]) <= HAS_TOO_LITTLE * len(self.has)
+            looks, full = (LOOKS_TO_GROW, FILLED) if part == 1 else (LOOKS_TO_BE_ALONE, HAS_TOO_LITTLE)
+            self.light = fmean(lately[-looks:]) <= full * len(self.has)
+            if not self.light:  # what it kept busy before says nothing any more
+                self.busy.extend([places] * LOOKS_TO_BE_ALONE)
         else:
             self.light = part * fmean(lately[-LOOKS_TO_SHRINK:]) <= LIGHT
 
@@ -248,9 +251,10 @@ class Dealer:
             needed = 2 * has  # how much more there is to be had shows when there is more
         else:
             needed = max(1, math.ceil(busy / FILLED))
-        dealt.note_busy(busy, fmean(1 / self._working_at(place, event.model) for place in dealt.has))
+        part = fmean(1 / self._working_at(place, event.model) for place in dealt.has)
+        dealt.note_busy(busy, part)
         most = len(self.places) if dealt.terms.most is None else dealt.terms.most
-        dealt.needs.append(min(needed, 1 if dealt.light else most))
+        dealt.needs.append(min(needed, 1 if dealt.light and part < 1 else most))
 
     def _working_at(self, place: str, model: str) -> int:
         """How many models compute there: this one, and others that have frames."""
@@ -335,7 +339,7 @@ def deal(places: Sequence[str], models: Iterable[DealtModel]) -> dict[str, set[s
         elif not crowded:  # so do places of a model that works, and all those of a light one
             others = set().union(*(other.has for other in dealt if other is not model))
             target[model.name] |= {place for place in model.has - others if not claimed[place]}
-            if model.light:
+            if model.light and len(model.has) <= (model.terms.most or len(places)):
                 theirs = [target[other.name] for other in dealt if other.terms.least and other is not model]
                 target[model.name] |= model.has.difference(*theirs)
     return target
@@ -387,16 +391,22 @@ def _lent(
         of_light.remove(place)
         has[guest.name] += 1
         yield guest.name, place
-    single = [model for model in working if has[model.name] == 1 and not (model.light or model.terms.least)]
+    single = [model for model in working if has[model.name] == 1 and not model.light and _may_share(model.terms)]
     short = {model.name for model in single if wanted[model.name] > 1}
     while single:
-        one = single.pop(0)
-        together = [other for other in single if one.has & target[other.name] or other.has & target[one.name]]
-        others = together or [other for other in single if short & {one.name, other.name}]
-        if others:
-            single.remove(others[0])
-            yield from ((one.name, place) for place in target[others[0].name])
-            yield from ((others[0].name, place) for place in {*target[one.name]} - target[others[0].name])
+        model = single.pop(0)
+        together = [other for other in single if model.has & target[other.name] or other.has & target[model.name]]
+        partners = together or [other for other in single if short & {model.name, other.name}]
+        if partners:
+            single.remove(partners[0])
+            own, partners_own = {*target[model.name]}, {*target[partners[0].name]}
+            yield from ((model.name, place) for place in partners_own)
+            yield from ((partners[0].name, place) for place in own)
+
+
+def _may_share(terms: Terms) -> bool:
+    """Whether a model that has a single place may have half of two."""
+    return not terms.least and terms.most != 1
 
 
 def _best(places: Sequence[str], claimed: Mapping[str, int], model: DealtModel) -> str:

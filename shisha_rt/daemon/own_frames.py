@@ -143,7 +143,7 @@ class OwnFrames:
     def _answered(self, ticket: Ticket) -> None:
         self.in_flight -= 1
         self._waiting.pop(ticket.frame, None)
-        if ticket.error is Error.TARGET_OUT_OF_REACH:
+        if ticket.error is Error.TARGET_OUT_OF_REACH:  # more under way would be late; this comes before `_send` returns
             self._full = True
         elif ticket.error is not None and self.sending:  # of noise nothing comes out here
             self._failed = True

@@ -719,7 +719,7 @@ class ModelHost:
         frames = status["frames"]
         seen = _Seen(time.monotonic(), frames["busy_s"], frames["answered"].get(Code.RESOURCE_EXHAUSTED.value, 0))
         if served.seen is not None and served.serves:
-            seconds, refused = seen.at_s - served.seen.at_s, max(0, seen.refused - served.seen.refused)
+            seconds, refused = seen.at_s - served.seen.at_s, seen.refused - served.seen.refused
             busy_places = (seen.busy_s - served.seen.busy_s) / seconds * _places_a_team(status)
             self._deal(de.LoadSeen(served.entry.name, busy_places, frames["in_flight"], refused))
         served.seen = seen

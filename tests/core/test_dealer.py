@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter, deque
 from collections.abc import Iterable
@@ -261,6 +262,8 @@ def random_world(seed: int) -> None:
     machine.run(60)
     assert len(machine.moves) == before, "places do not come to rest while loads stay"
     terms = {model: dealt.terms for model, dealt in machine.dealer.models.items()}
+    over = [model for model, places in machine.has.items() if len(places) > (terms[model].most or math.inf)]
+    assert not over, f"{over} have more than they may: {machine.has}"
     working = [model for model, load in machine.loads.items() if load or terms[model].least]
     if len(working) <= len(machine.dealer.places):
         light = {model for model in working if machine.dealer.models[model].light}
@@ -279,6 +282,7 @@ def random_world(seed: int) -> None:
         own = {model for model in working if terms[model].least}
         at = Counter(place for model in working for place in machine.has[model])
         assert all(min(at[place] for place in machine.has[model]) == 1 for model in own), f"no own: {machine.has}"
-        lent = {place for model in light - own for place in machine.has[model]}
+        half_used = {place for model in light - own for place in machine.has[model]}
         assert all(machine.loads[model] <= machine.room(model) for model in light), "it has what it needs"
-        assert lent <= {*taken}, f"{hungry} want more, {lent} are half idle: {machine.has}, {machine.loads}"
+        idle = half_used - {*taken}
+        assert not idle, f"{hungry} want more, {idle} are half idle: {machine.has}, {machine.loads}"

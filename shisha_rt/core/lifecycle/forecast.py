@@ -46,7 +46,7 @@ class Forecast:
         return max(self._frame_s, (ahead + 0.5) * self._period_s)
 
     def at_most_s(self, predicted_s: float) -> float:
-        """What a frame with this prediction takes at most, as sure as its queue asks for."""
+        """Seconds that a frame with this prediction does not exceed, as likely as the length of its queue asks for."""
         return predicted_s * self._margins[_SHORT if predicted_s <= _SHORT_QUEUE * self._frame_s else _LONG]
 
     def is_late(self, predicted_s: float) -> bool:

@@ -78,6 +78,8 @@ class ObjectiveSwitching:
         most = self._measured("throughput", best["throughput"] or known[0])
         latency, throughput = self._times(quick), self._times(most)
         wanted, came = self._load.look(counted, now_s, serves, latency, throughput), self._load.came
+        if choice.target_s < math.inf:
+            wanted = "latency" if latency.alone_s <= choice.target_s < throughput.alone_s else "throughput"
         if not free or now_s < self._rests_until_s:
             self._load.forget()
             return None
@@ -85,14 +87,13 @@ class ObjectiveSwitching:
             wanted = serves if known[0].plan == known[1].plan else _better_at_both(quick, most) or wanted
         elif wanted != serves and not came:
             return None  # a search measures frames
-        if choice.target_s < math.inf:
-            wanted = "latency" if latency.alone_s <= choice.target_s < throughput.alone_s else "throughput"
         if wanted == serves:
             return None
         used = (min if wanted == "latency" else max)(self._load.utilisation, self._load.lately)
-        reason = _reason(wanted, used, busy_from(latency, throughput))
         if choice.target_s < math.inf:
             reason = _reason_of_target(wanted, choice.target_s)
+        else:
+            reason = _reason(wanted, used, busy_from(latency, throughput))
         self.wish = Wish(wanted, best[wanted], reason, round(used, 3))
         return self.wish
 

@@ -84,7 +84,7 @@ class Tuning:
         self._then: _Then | None = None
         self._rival: BestPlan | None = None
         self._searched: set[tuple[Objective, tuple[str, ...]]] = set()
-        self._ended: set[tuple[Objective, tuple[str, ...]]] = set()
+        self._decided: set[tuple[Objective, tuple[str, ...]]] = set()
         self._flowing = 0
         self._disturbed_since_s = math.inf
 
@@ -151,7 +151,7 @@ class Tuning:
             return
         if self.choice.is_clients(live):
             self._pause("the daemon was started with a plan")
-        elif best is not None and best.plan == live[1] and (self.state is State.OFF or self._has_searched):
+        elif best is not None and best.plan == live[1] and (self.state is State.OFF or self._is_decided):
             when = "of an earlier run" if self.state is State.OFF else "by an earlier search over these places"
             if self.state is State.TUNING:
                 self._tell(tm.Break(self.search.number))
@@ -227,9 +227,9 @@ class Tuning:
         self._tell(beginning(self.search, options, plan, self.choice))
 
     @property
-    def _has_searched(self) -> bool:
-        """Whether a search over the places that are there has ended, and nothing has made its result doubtful since."""
-        return (self.choice.objective, self._serving.available) in self._ended
+    def _is_decided(self) -> bool:
+        """Whether the best plan over the places that are there was measured, and that still stands."""
+        return (self.choice.objective, self._serving.available) in self._decided
 
     def _pause_asked(self, asked: ev.PauseAsked) -> None:
         searching = self.searching
@@ -284,7 +284,7 @@ class Tuning:
         """What was compared and searched says nothing any more."""
         self.contests.forget()
         self._searched.clear()
-        self._ended.clear()
+        self._decided.clear()
 
     def _await_load(self) -> None:
         if self.searching:
@@ -517,7 +517,7 @@ class Tuning:
 
     def _keep(self, kept: BestPlan) -> None:
         search = self.search
-        self._ended.add((search.objective, search.over))
+        self._decided.add((search.objective, search.over))
         self._outbox.decide(Keep(self.choice.keep(kept, search.over, search.objective, search.scheme), kept))
 
     # --- watching ---------------------------------------------------------------------------------------------

@@ -87,6 +87,24 @@ def test_with_a_target_most_frames_within_it_count_whatever_the_load_is(world: W
         assert (world.plan, told(world)["serves"]) == (ONLY_FAST, "latency")
 
 
+def test_with_a_target_the_same_plan_for_both_is_not_changed() -> None:
+    world = World(dict.fromkeys(KEPT, QUICK), objective="auto")
+    world.tuning.choice.target_s = 0.1
+    calm(world)
+    busy(world)
+    assert (world.plan, world.events("objective_changed")) == (ONLY_FAST, [])
+
+
+def test_with_a_target_nothing_is_searched_for_without_frames() -> None:
+    world = World({key: best for key, best in KEPT.items() if best is QUICK}, objective="latency")
+    world.serve_until(State.WATCHING)
+    world.tuning.choice.auto, world.tuning.choice.target_s = True, 0.1
+    world.look(10, frames_per_s=0, in_flight=0)
+    assert world.tuning.state is State.WATCHING
+    busy(world)
+    assert world.events("objective_changed")[-1]["objective"] == "throughput", "its plan is searched for as frames come"
+
+
 def test_it_is_watched_on(world: World) -> None:
     """A drift is found in either plan, and searched upon for the objective that serves."""
     busy(world)

@@ -21,6 +21,9 @@ from shisha_rt.client import AsyncClient, Client, ResourceExhausted, ShishaError
 
 _TIMEOUT_S: Final = 60.0
 _READY: Final = 64
+_LOST: Final = "lost"
+_PAUSE_S: Final = 0.01
+"""Before a client that was refused sends its next frame."""
 
 
 class Arrivals:
@@ -52,14 +55,15 @@ class Arrivals:
 
         async def one_after_the_other() -> None:
             while time.monotonic() < begun_s + seconds:
-                await self._one(time.monotonic(), heard)
+                if await self._one(time.monotonic(), heard) == REFUSED:
+                    await asyncio.sleep(_PAUSE_S)
 
         async with asyncio.TaskGroup() as clients:
             for _ in range(in_flight):
                 clients.create_task(one_after_the_other())
         return {"frames": heard.answered, "fps": heard.answered / (time.monotonic() - begun_s)}
 
-    async def _one(self, due_s: float, heard: Heard) -> None:
+    async def _one(self, due_s: float, heard: Heard) -> str:
         frame = self._frames.pop() if self._frames else await self._new()
         try:
             await self._client.infer(frame, timeout_s=_TIMEOUT_S)
@@ -68,11 +72,12 @@ class Arrivals:
             outcome = REFUSED
         except Timeout:
             self._lost += 1
-            return
+            return _LOST
         except ShishaError as error:
             outcome = str(error)
         heard.take(due_s, time.monotonic(), outcome)
         self._frames.append(frame)
+        return outcome
 
     async def _new(self) -> Frame:
         frame = {name: await self._client.empty(its.shape, its.dtype) for name, its in self._pattern.items()}

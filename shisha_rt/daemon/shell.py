@@ -358,8 +358,11 @@ class Shell:
         if ticket.trace is not None:
             ticket.trace.collected(begin_s, time.monotonic())
         if self.cores.comparing:
-            in_flight = self.cores.lifecycle.frames.streams.undelivered
-            self.post(te.FrameAnswered(instruction.epoch, in_flight, instruction.left), "a frame was computed")
+            frames = self.cores.lifecycle.frames
+            answered = te.FrameAnswered(
+                instruction.epoch, frames.streams.undelivered, instruction.left, frames.kept_out
+            )
+            self.post(answered, "a frame was computed")
         if self._alone is not None and self._alone[0] == instruction.frame:
             latency_s = self.telemetry.alone_s(ticket, time.monotonic() - self._alone[1])
             self.post(te.FrameAlone(instruction.epoch, latency_s), "a frame was by itself")

@@ -65,6 +65,7 @@ class Frames:
         self.draining = False
         self.stale_replies = 0
         self.replayed = 0
+        self.kept_out = 0
         self._forecast = Forecast(policy.target_s)
         self.deadlines = Deadlines(2 * policy.max_in_flight, self._is_decided)
         self._epochs = epochs
@@ -86,6 +87,7 @@ class Frames:
         predicted_s = 0.0
         if refusal is None and self._forecast.target_s < math.inf:
             predicted_s, refusal = self._foresee(event, now)
+            self.kept_out += refusal is not None
         if refusal is not None:
             self._emit(do.Refuse(event.frame, *refusal, event.ticket))
             return

@@ -96,7 +96,7 @@ class Contests:
         self._warm_up = warm_up
         self._unanswered = 0  # answers that did not have the load that is due
         self._since_s = math.inf
-        self._waited = self._alone = 0
+        self._waited = self._alone = self._kept_out = 0
         self._kept: dict[tuple[Objective, tuple[str, ...]], bool] = {}  # whether an earlier run has left a best plan
         self._rest_s: dict[Objective, float] = {}
         self._rests_until_s: dict[Objective, float] = {}
@@ -155,9 +155,11 @@ class Contests:
         if isinstance(event, ev.FrameAlone):
             self._alone += 1
             self._waited = 0
-        elif event.in_flight > self._teams(self._serving.live[1] if self._serving.live else None):
+        elif event.kept_out > self._kept_out or event.in_flight > self._teams(
+            self._serving.live[1] if self._serving.live else None
+        ):
             self._waited += 1
-            self._alone = 0
+            self._alone, self._kept_out = 0, event.kept_out
         if self._since_s == math.inf:
             self._since_s = now_s
         self._unanswered += 1
@@ -247,7 +249,7 @@ class Contests:
             return False
         if isinstance(event, ev.FrameAlone):
             return self._go_on(contest, duel.alone(event.latency_s, now_s))
-        return self._go_on(contest, duel.answered(event.in_flight, event.left, now_s))
+        return self._go_on(contest, duel.answered(event, now_s))
 
     def look(self) -> bool:
         """Every so often; True where nothing is left to try."""

@@ -1,9 +1,10 @@
 """Two plans compared live, in turns: windows of the one that serves and of its challenger, A B A B.
 
 A window begins when the other plan's last frame is out. Under throughput it counts answers in a second while frames
-wait the whole time: what clients see, with all that passes between service times. Under latency it takes the median of
-frames that met no other. Turns make what drifts hit both alike; the ratios of neighbouring windows are what is judged,
-until they differ from 1 by more than they spread. A window without the load that it needs counts for nothing.
+wait the whole time, or a target keeps many out: what clients see, with all that passes between service times. Under
+latency it takes the median of frames that met no other. Turns make what drifts hit both alike; the ratios of
+neighbouring windows are what is judged, until they differ from 1 by more than they spread. A window without the load
+that it needs counts for nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from shisha_rt.core.tuning.events import FrameAnswered
 from shisha_rt.plan.rate import Objective
 
 LEAST_FRAMES: Final = 20
@@ -27,6 +29,10 @@ LEAST_PAIRS: Final = 2
 LEAST_DIFFERENCE: Final = 0.01
 WAITED: Final = 0.9
 """Share of a window's answers behind which others waited."""
+KEPT_OUT: Final = 0.1
+"""Or so many frames for each answer that a target had refused, in this window and the one before: the better of two
+plans may pass all that come.
+"""
 MOST_VOID: Final = 3
 """Windows in a row without the load."""
 
@@ -71,11 +77,14 @@ class Duel:
         self._figures: tuple[list[float], list[float]] = [], []
         self._void = 0
         self._warm_up = warm_up
+        self._answers = self._kept_out = self._kept_out_at_start = 0
         self._start(now_s)
 
     def _start(self, now_s: float) -> None:
         self._opened_s = now_s
         self._first_s: float | None = None
+        self._before = self._answers, self._kept_out_at_start
+        self._kept_out_at_start = self._kept_out
         self._answers = self._waited = 0
         self._alone_s: list[float] = []
 
@@ -83,23 +92,22 @@ class Duel:
     def pairs(self) -> int:
         return min(map(len, self._figures))
 
-    def answered(self, in_flight: int, left: int, now_s: float) -> DuelResult | None:
+    def answered(self, event: FrameAnswered, now_s: float) -> DuelResult | None:
         """Count an answer of the plan whose turn it is, while no frame of the other is under way.
 
-        `in_flight`: frames accepted and not answered, this one included. `left`: further frames of the same run; a
-        window has whole runs, as their frames are answered all at once. Returns the outcome when this answer settles
+        A window has whole runs, as their frames are answered all at once. Returns the outcome when this answer settles
         it; `turn` is the other's when it ends a window.
         """
-        self.last_s = now_s
+        self.last_s, self._kept_out = now_s, event.kept_out
         if self._warm_up:
             self._warm_up -= 1
             self._start(now_s)
         if self._first_s is None:
-            self._first_s = None if left else now_s  # a window is timed between answers
+            self._first_s = None if event.left else now_s  # a window is timed between answers
             return None
         self._answers += 1
-        self._waited += in_flight > self._teams
-        return self._end(now_s) if self._objective == "throughput" and not left else None
+        self._waited += event.in_flight > self._teams
+        return self._end(now_s) if self._objective == "throughput" and not event.left else None
 
     def alone(self, latency_s: float, now_s: float) -> DuelResult | None:
         """Count a frame of the plan whose turn it is that met no other; returns as `answered`."""
@@ -125,13 +133,20 @@ class Duel:
             return None
         if self._objective == "latency":
             return self._close(statistics.median(self._alone_s), now_s)
-        stood = self._waited >= WAITED * self._answers
-        return self._close(lasted_s / self._answers if stood else None, now_s)
+        return self._close(lasted_s / self._answers if self._had_load else None, now_s)
+
+    @property
+    def _had_load(self) -> bool:
+        answers_before, kept_out_before = self._before
+        kept_out = self._kept_out - kept_out_before
+        return self._waited >= WAITED * self._answers or kept_out >= KEPT_OUT * (answers_before + self._answers)
 
     def _close(self, figure_s: float | None, now_s: float) -> DuelResult | None:
-        """End a window. Without a figure it is taken again, some times."""
+        """End a window. Without a figure it is taken again, some times; the very first by the other plan."""
         if figure_s is None:
             self._void += 1
+            if not any(self._figures):
+                self.turn = 1 - self.turn
             self._start(now_s)
             return self._outcome(Verdict.NO_LOAD) if self._void >= MOST_VOID else None
         self._void = 0

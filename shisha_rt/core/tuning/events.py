@@ -41,11 +41,13 @@ class FrameAnswered(Struct, frozen=True, gc=False):
     """A frame of `epoch` has been computed. `in_flight`: frames that were accepted and not answered, this one included.
 
     Told while plans are compared, or are to be. `left`: further frames of the same run, which follow at once.
+    `kept_out`: frames that the target has had refused since the daemon's start.
     """
 
     epoch: int
     in_flight: int
     left: int = 0
+    kept_out: int = 0
 
 
 class FramesCounted(Struct, frozen=True):

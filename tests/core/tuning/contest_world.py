@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 import random
 from collections import deque
 from collections.abc import Callable
@@ -39,6 +40,8 @@ from shisha_rt.plan.verify import PlanRules
 LAYERS = 4
 WARM_UP = 3
 LOOK_S = 0.25
+PAUSE_S = 0.004
+"""Of a client, when a frame of its was refused."""
 CHECKED_EVERY = 64
 """Of the events of frames, which are nearly all; after every other event all that must hold is looked at."""
 OF_FRAMES = le.FrameArrived, le.PartDone, ev.PartTaken, ev.FrameAnswered, ev.FrameAlone
@@ -87,6 +90,7 @@ class World:
         kept: dict[str, BestPlan] | None = None,
         seed: int = 3,
         most_batch: int = 1,
+        target_s: float = math.inf,
     ) -> None:
         self.truth, self.noise, self.refuse = truth, noise, refuse
         self.rng = random.Random(seed)
@@ -94,7 +98,8 @@ class World:
         self.records: list[dict[str, Any]] = []
         self.kept: list[td.Keep] = []
         self.lives: list[Plan] = []
-        self.sent = self.answered = self.failed = 0
+        self.sent = self.answered = self.failed = self.refused = 0
+        self._again_s = 0.0
         self._events: list[tuple[float, int, CoreEvent]] = []
         self._numbers = itertools.count()
         self._alone: dict[int, float] = {}
@@ -103,7 +108,7 @@ class World:
         self._counted = ev.FramesCounted()
         machine = machine_of(names)
         rules = PlanRules(LAYERS, names, kinds=dict.fromkeys(names, 1), engines=STAGE_ENGINES, most_batch=most_batch)
-        self.lifecycle = Lifecycle(rules, 2 * len(names) + 2, Policy())
+        self.lifecycle = Lifecycle(rules, 2 * len(names) + 2, Policy(target_s=target_s))
         choice = Choice(
             machine,
             rules,
@@ -164,6 +169,9 @@ class World:
             case do.Deliver():
                 self.answered += 1
                 self.failed += instruction.kind is not None
+            case do.Refuse():
+                self.refused += 1
+                self._again_s = self.now_s + PAUSE_S
             case td.Write():
                 self.records.append(msgspec.json.decode(msgspec.json.encode(instruction.record)))
             case td.Keep():
@@ -174,7 +182,8 @@ class World:
         events: list[CoreEvent] = []
         frame, epoch = collect.frame, collect.epoch
         if self.cores.comparing:
-            events.append(ev.FrameAnswered(epoch, self.lifecycle.frames.streams.undelivered, collect.left))
+            frames = self.lifecycle.frames
+            events.append(ev.FrameAnswered(epoch, frames.streams.undelivered, collect.left, frames.kept_out))
         if frame in self._alone:
             events.append(ev.FrameAlone(epoch, self.now_s - self._alone[frame]))
         return events
@@ -206,24 +215,29 @@ class World:
         """A client keeps so many frames under way; what time alone does happens, too."""
         end_s = self.now_s + seconds
         while self.now_s < end_s and not until():
-            while self.sent - self.answered < in_flight:
+            while self._out < in_flight and self.now_s >= self._again_s:
                 self.send()
             self.step(end_s)
 
     def step(self, end_s: float) -> None:
         """The next thing that happens, if that is before `end_s`."""
         at_s = min(self._look_s, self._events[0][0] if self._events else end_s, end_s)
+        if self._again_s > self.now_s:
+            at_s = min(at_s, self._again_s)
         self.now_s = max(self.now_s, at_s)
         if self._look_s <= self.now_s:
             self._look_s = self.now_s + LOOK_S
-            in_flight = self.sent - self.answered
-            self._counted = ev.FramesCounted(self.sent, self.sent, self.answered, 0.0, in_flight)
+            self._counted = ev.FramesCounted(self.sent, self.sent, self.answered, 0.0, self._out)
             self.post(le.Tick())
             self.post(self._counted)
         elif self._events and self._events[0][0] <= self.now_s:
             _, _, event = heapq.heappop(self._events)
             if isinstance(event, le.PartDone) or self.cores.measuring:
                 self.post(event)
+
+    @property
+    def _out(self) -> int:
+        return self.sent - self.answered - self.refused
 
     def kill(self, place: str) -> None:
         """Its worker dies, and is started again."""

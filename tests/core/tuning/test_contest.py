@@ -10,6 +10,7 @@ import pytest
 
 from shisha_rt.core.lifecycle import events as le
 from shisha_rt.core.tuning import events as ev
+from shisha_rt.core.tuning.duel import Duel, Verdict
 from shisha_rt.core.tuning.profiler_messages import EnginesCompared, NotProfiled
 from shisha_rt.core.tuning.state import WAITING, State
 from shisha_rt.core.tuning.telling import description
@@ -98,6 +99,30 @@ def test_without_the_load_the_search_begins_in_the_end() -> None:
     assert 5 <= world.now_s < 10
     world.serve(60, in_flight=6, until=lambda: world.state is State.WATCHING)  # and later it comes
     assert world.plan == copies("openvino")
+
+
+@pytest.mark.parametrize("target_s", [0.012, 0.02, 0.05])
+def test_frames_that_a_target_keeps_out_are_the_load_of_throughput(target_s: float) -> None:
+    """The plan that passes more in time serves in the end, though few frames may wait, or none."""
+    world = World(OPENVINO_FASTER, target_s=target_s)
+    world.serve(60, until=lambda: world.state is State.WATCHING)
+    assert world.plan == copies("openvino")
+    assert "no_load" not in {record["verdict"] for record in world.told("plans_compared")}
+    assert world.refused or target_s > 0.02
+
+
+def test_a_plan_that_passes_all_that_come_beats_one_under_which_a_target_keeps_some_out() -> None:
+    """Of 25 frames a second one plan is in time with 20, the other with all; two are under way at once."""
+    duel, now_s, kept_out, outcome = Duel("throughput", 2, 0, 0.0), 0.0, 0, None
+    while outcome is None:
+        number, now_s = int(25 * now_s + 0.5) + 1, now_s + 1 / 25
+        if duel.turn == 0 and number % 5 == 0:
+            kept_out += 1
+        else:
+            outcome = duel.answered(ev.FrameAnswered(duel.turn, 2, kept_out=kept_out), now_s)
+        assert now_s < 60
+    assert outcome.verdict is Verdict.BETTER
+    assert outcome.ratio == pytest.approx(1.25, rel=0.05)
 
 
 def test_frames_that_stop_coming_end_the_comparison_with_what_served() -> None:

@@ -63,6 +63,7 @@ from benchmarks.robust.faults import faults
 from benchmarks.robust.fuzz import fuzz
 from benchmarks.robust.overload import overload
 from benchmarks.robust.rivals import campaign_rivals
+from benchmarks.robust.updates import updates
 from benchmarks.shisha.repeat import shisha
 from benchmarks.splits.executed import splits_executed
 from benchmarks.splits.fit import splits_fit
@@ -118,6 +119,7 @@ for command in (
     campaign_models,
     overload,
     campaign_rivals,
+    updates,
     loadgen,
     int8_accuracy,
     partitiontuner,

@@ -125,7 +125,7 @@ def running(
         folder = closing.enter_context(tempfile.TemporaryDirectory(prefix="race-"))
         noted = Path(folder) / "workers"
         noted.mkdir()
-        ports = _free_ports(3)
+        ports = free_ports(3)
         settings = {
             "path": str(path),
             "inputs": inputs,
@@ -188,7 +188,7 @@ def _await(name: str, keeper: ChildProcess, noted: Path, workers: int, port: int
     raise Failure(f"{name}: has not come up within {_START_S:g} s")
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     with contextlib.ExitStack() as closing:
         taken = [closing.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
         return [one.getsockname()[1] for one in taken]

@@ -4,7 +4,8 @@ A real host process with three models, each the identity network times its versi
 version that made it. A client of each, led to its model's daemon, sends in an ordered stream; how many frames, changes
 at random, so that places move between the models. Meanwhile, by one seed and one after the other: a version takes over
 from another, or is undone; a model is unloaded and loaded again; unless `--calm`, workers, daemons and the host process
-are killed, at random and while a version is loaded.
+are killed, at random and while a version is loaded. `--restless`: loads change most of the time, and a place may be
+dealt again at once, so that there are many moves; else as it is.
 
 It counts, and ends with 1 if any of the first four is not 0:
 
@@ -25,6 +26,7 @@ import os
 import random
 import shutil
 import signal
+import sys
 import tempfile
 import threading
 import time
@@ -55,7 +57,7 @@ from tests.waiting import until
 MODELS: Final = ("a", "b", "c")
 PLACES: Final = ("p", "q", "r", "s")
 _CHANNELS, _SIZE = 32, 24
-_SHAPE: Final = (1, _CHANNELS, _SIZE, _SIZE)
+SHAPE: Final = (1, _CHANNELS, _SIZE, _SIZE)
 _IN_FLIGHT: Final = 12
 _IDLE_S: Final = 2.0
 """Before each frame of a model that leaves its places to others; the rest fill what they have."""
@@ -64,6 +66,7 @@ _DEATHS_APART_S: Final = 11.0
 _HEARD_WITHIN_S: Final = 0.5
 """A client that was led to a daemon hears from it that another one serves, and goes there: some milliseconds."""
 _WITHIN_S: Final = 100.0
+_RESTLESS: Final = (sys.executable, "-m", "benchmarks.rigs.restless_host")
 
 
 @dataclass
@@ -140,7 +143,7 @@ class _Asking(threading.Thread):
 
     def _frames(self) -> Iterator[Any]:
         while not self._ending.wait(self.pause_s):
-            frame = frame_of(self._rng.randrange(1, 2**16), _SHAPE)
+            frame = frame_of(self._rng.randrange(1, 2**16), SHAPE)
             self._under_way.append((time.monotonic(), frame))
             self.sent += 1
             yield frame
@@ -164,7 +167,7 @@ class _Asking(threading.Thread):
 
 
 class _Campaign:
-    def __init__(self, folder: Path, rng: random.Random, *, calm: bool) -> None:
+    def __init__(self, folder: Path, rng: random.Random, *, calm: bool, restless: bool) -> None:
         self.done: Counter[str] = Counter()
         self.refused: list[str] = []
         self.models = {name: _Model(name) for name in MODELS}
@@ -176,11 +179,13 @@ class _Campaign:
             shutil.copy(write_version(self._served, 1), self._served / f"{name}.onnx") for name in MODELS
         ]
         self._arguments += ["--machine", str(machine_file(folder, PLACES))]
-        self.host = HostProcess(folder, *self._arguments)
+        self._within = _RESTLESS if restless else ()
+        self.host = HostProcess(folder, *self._arguments, within=self._within)
         self.moves = 0
         self._next_event = 0
         self.asking = {name: _Asking(self.host.endpoint, name, random.Random(f"{rng.random()}")) for name in MODELS}
-        acts: dict[Callable[[], None], int] = {self.pace: 5, self.replace: 8, self.undo: 2, self.reload: 1}
+        paces = 60 if restless else 5
+        acts: dict[Callable[[], None], int] = {self.pace: paces, self.replace: 8, self.undo: 2, self.reload: 1}
         if not calm:
             acts |= {self.kill_worker: 6, self.kill_daemon: 2, self.kill_amid_load: 4, self.kill_host: 1}
         self._acts, self._weights = [*acts], [*acts.values()]
@@ -297,7 +302,7 @@ class _Campaign:
         before.control.close()
         assert before.popen.stdout is not None
         before.popen.stdout.close()
-        self.host = HostProcess(self._folder, *self._arguments, endpoint=before.endpoint)
+        self.host = HostProcess(self._folder, *self._arguments, endpoint=before.endpoint, within=self._within)
         self._next_event = 0
         for each in self.models.values():
             self._wait_until_served(each)
@@ -352,13 +357,14 @@ def campaign_models(
     minutes: Annotated[float, typer.Option(min=0.1, help="How long.")] = 10.0,
     seed: Annotated[int, typer.Option(help="Of the random generator.")] = 0,
     calm: Annotated[bool, typer.Option("--calm", help="Nothing is killed.")] = False,
+    restless: Annotated[bool, typer.Option("--restless", help="Places move as often as they can.")] = False,
 ) -> None:
     """Versions, loads and kills at random among several models; status 1 if a promise is broken."""
     rng, progress = random.Random(seed), Progress("campaign of models")
-    about = facts(f"campaign_models --minutes {minutes:g} --seed {seed}{' --calm' * calm}")
+    about = facts(f"campaign_models --minutes {minutes:g} --seed {seed}{' --calm' * calm}{' --restless' * restless}")
     begun_s = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="campaign-models-") as name:
-        going = _Campaign(Path(name), rng, calm=calm)
+        going = _Campaign(Path(name), rng, calm=calm, restless=restless)
         try:
             for asking in going.asking.values():
                 asking.start()
@@ -374,7 +380,7 @@ def campaign_models(
     progress.done()
     zmq.Context.instance().term()
     rows = _rows(going, left, time.monotonic() - begun_s)
-    save_csv(f"campaign_models{'_calm' * calm}", rows, about)
+    save_csv(f"campaign_models{'_calm' * calm}{'_restless' * restless}", rows, about)
     show("Campaign of several models", rows, going.refused[:20])
     if any(row["count"] for row in rows if row["what"] in ("lost", "wrong", "of another version", "refused", "left")):
         raise typer.Exit(1)
@@ -388,14 +394,14 @@ def _rows(going: _Campaign, left: int, seconds: float) -> list[Row]:
         for answer in asking.answers:
             during = answer.sent_s, answer.answered_s
             if answer.version is None:
-                if _overlaps(during, model.outages):
+                if overlaps(during, model.outages):
                     away[answer.code] += 1
                 else:
                     refused += 1
                     going.refused.append(f"{model.name}: {answer.message}")
-            elif _overlaps(during, _loads(model.changes)):
+            elif overlaps(during, loads(model.changes)):
                 replaced_s.append(answer.answered_s - answer.sent_s)
-            elif not _overlaps(during, model.outages):
+            elif not overlaps(during, model.outages):
                 else_s.append(answer.answered_s - answer.sent_s)
     part = max(1, len(going.private_bytes) // 10)
     figures: dict[str, object] = {
@@ -418,7 +424,7 @@ def _rows(going: _Campaign, left: int, seconds: float) -> list[Row]:
     return [{"what": what, "count": figure} for what, figure in figures.items()]
 
 
-def _loads(changes: list[Change]) -> list[tuple[float, float]]:
+def loads(changes: list[Change]) -> list[tuple[float, float]]:
     return [(change.begun_s, change.done_s) for change in changes[1:] if change.done_s < np.inf]
 
 
@@ -432,5 +438,5 @@ def _times(what: str, seconds: list[float]) -> dict[str, float]:
     }
 
 
-def _overlaps(during: tuple[float, float], spans: list[tuple[float, float]]) -> bool:
+def overlaps(during: tuple[float, float], spans: list[tuple[float, float]]) -> bool:
     return any(begun_s <= during[1] and during[0] <= ended_s for begun_s, ended_s in spans)

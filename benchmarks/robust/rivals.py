@@ -13,7 +13,6 @@ over HTTP and check every answer. Every few seconds one of the workers is killed
 from __future__ import annotations
 
 import contextlib
-import http.client
 import itertools
 import os
 import random
@@ -23,14 +22,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Final
 from urllib.parse import urlsplit
 
-import numpy as np
 import psutil
 import typer
 
@@ -39,6 +36,7 @@ from benchmarks.live.race import versions
 from benchmarks.report.facts import facts
 from benchmarks.report.progress import Progress
 from benchmarks.report.results import Row, save_csv, show
+from benchmarks.rigs.http_asking import ANSWER_S, Address, Frame, HttpAsking, errors_in_words
 from benchmarks.rigs.servers import missing, pythons, running
 from shisha_rt.errors import BadInput
 from shisha_rt.machine.host.cores import usable_cores
@@ -47,8 +45,6 @@ from tests.serving.identity_model import NAME, SHAPE, frame_of, write_identity_m
 
 DAEMON, MOSEC = "shisha-rt", "mosec"
 _CLIENTS: Final = 4
-_ANSWER_S: Final = 20.0
-_AGAIN_S: Final = 0.05
 _LOOK_EVERY_S: Final = 0.01
 _MOSEC_TIMEOUT_MS: Final = 3000
 """For a request; as Mosec has it by itself."""
@@ -56,54 +52,29 @@ _MOSEC_TIMEOUT_MS: Final = 3000
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """A server that is up. `workers`: those that are there now. `head`: of a request, before the frame."""
+    """A server that is up. `workers`: those that are there now."""
 
-    name: str
-    port: int
-    path: str
-    head: bytes
+    address: Address
     workers: Callable[[], Collection[int]]
 
 
-class _Asking(threading.Thread):
-    """One frame after the other over a connection that stays, and a new one where it breaks."""
+class _Asking(HttpAsking):
+    """Frames by their numbers, each of which is its own answer."""
 
-    def __init__(self, side: _Side, numbers: Iterator[int], ending: threading.Event) -> None:
-        super().__init__(daemon=True)
+    def __init__(self, address: Address, ending: threading.Event, numbers: Iterator[int]) -> None:
+        super().__init__(address, ending)
         self.answered_s: list[float] = []
         self.took_s: list[float] = []
-        self.longest_s = 0.0
-        self.codes: Counter[int] = Counter()
-        self.lost = self.wrong = 0
-        self._side, self._numbers, self._ending = side, numbers, ending
+        self.wrong = 0
+        self._numbers = numbers
 
-    def run(self) -> None:
-        side = self._side
-        headers = {"Content-Type": "application/octet-stream"}
-        if side.head:
-            headers["Inference-Header-Content-Length"] = str(len(side.head))
-        connection = http.client.HTTPConnection("127.0.0.1", side.port, timeout=_ANSWER_S)
-        while not self._ending.is_set():
-            frame, begun_s = frame_of(next(self._numbers)).tobytes(), time.monotonic()
-            try:
-                connection.request("POST", side.path, side.head + frame, headers)
-                answer = connection.getresponse()
-                body = answer.read()
-            except (OSError, http.client.HTTPException):
-                connection.close()  # the next request opens it again
-                self.lost += 1
-                self._ending.wait(_AGAIN_S)
-                continue
-            now_s = time.monotonic()
-            self.codes[answer.status] += 1
-            self.longest_s = max(self.longest_s, now_s - begun_s)
-            if answer.status == 200:
-                self.answered_s.append(now_s)
-                self.took_s.append(now_s - begun_s)
-                self.wrong += not body.endswith(frame)
-            else:
-                self._ending.wait(_AGAIN_S)
-        connection.close()
+    def new_frame(self) -> Frame:
+        return frame_of(next(self._numbers))
+
+    def take(self, frame: Frame, body: bytes, sent_s: float, answered_s: float) -> None:
+        self.answered_s.append(answered_s)
+        self.took_s.append(answered_s - sent_s)
+        self.wrong += not body.endswith(frame.tobytes())
 
 
 @dataclass(slots=True)
@@ -164,18 +135,13 @@ def _daemon(folder: Path) -> Iterator[_Side]:
     options = ("--strategy", "guided", "--http", "127.0.0.1:0")
     with DaemonProcess(folder, write_identity_model(folder), *options) as daemon:
         daemon.wait_for_workers()
-        size_bytes = 4 * int(np.prod(SHAPE))
-        tensor = (
-            f'{{"name":"x","shape":{list(SHAPE)},"datatype":"FP32","parameters":{{"binary_data_size":{size_bytes}}}}}'
-        )
-        head = f'{{"inputs":[{tensor}],"parameters":{{"binary_data_output":true}}}}'.encode()
         port = urlsplit(daemon.http[0]).port
         assert port is not None
 
         def workers() -> set[int]:
             return {pid for pid in daemon.worker_pids().values() if pid is not None}
 
-        yield _Side(DAEMON, port, f"/v2/models/{NAME}/infer", head, workers)
+        yield _Side(Address.of_model(port, NAME, SHAPE), workers)
 
 
 @contextlib.contextmanager
@@ -190,7 +156,7 @@ def _mosec(folder: Path, python: str) -> Iterator[_Side]:
         def workers() -> set[int]:
             return {pid for pid in server.workers if _lives(pid)}
 
-        yield _Side(MOSEC, server.port, "/inference", b"", workers)
+        yield _Side(Address(server.port, "/inference"), workers)
 
 
 def _lives(pid: int) -> bool:
@@ -202,7 +168,7 @@ def _lives(pid: int) -> bool:
 
 def _killing(side: _Side, seconds: float, kill_every_s: float, rng: random.Random) -> _Round:
     ending, numbers = threading.Event(), itertools.count()  # the next of a count is one step of the interpreter
-    found = _Round(seconds, clients=[_Asking(side, numbers, ending) for _ in range(_CLIENTS)])
+    found = _Round(seconds, clients=[_Asking(side.address, ending, numbers) for _ in range(_CLIENTS)])
     for client in found.clients:
         client.start()
     begun_s = time.monotonic()
@@ -220,7 +186,7 @@ def _killing(side: _Side, seconds: float, kill_every_s: float, rng: random.Rando
     time.sleep(max(0.0, begun_s + seconds - last_s))
     ending.set()
     for client in found.clients:
-        client.join(2 * _ANSWER_S)
+        client.join(2 * ANSWER_S)
     found.recovered = all(client.answered_s and client.answered_s[-1] > last_s for client in found.clients)
     return found
 
@@ -237,17 +203,15 @@ def _await_another(side: _Side, before: set[int], until_s: float, found: _Round)
 
 def _row(name: str, rounds: list[_Round]) -> Row:
     clients = [client for turn in rounds for client in turn.clients]
-    codes = sum((client.codes for client in clients), Counter[int]())
-    errors = {status: count for status, count in sorted(codes.items()) if status != 200}
     took_s = [seconds for client in clients for seconds in client.took_s]
     back_s = [seconds for turn in rounds for seconds in turn.back_s]
     return {
         "server": name,
         "seconds": sum(turn.seconds for turn in rounds),
-        "frames": codes[200],
+        "frames": len(took_s),
         "kills": sum(turn.kills for turn in rounds),
         "lost": sum(client.lost for client in clients),
-        "errors": ", ".join(f"{status} {count}" for status, count in errors.items()) or 0,
+        "errors": errors_in_words(clients),
         "wrong": sum(client.wrong for client in clients),
         "longest gap s": max((b - a for turn in rounds for a, b in itertools.pairwise(turn.answered_s)), default=None),
         "longest request s": max(client.longest_s for client in clients),

@@ -36,8 +36,7 @@ LOOKS_AFTER_REFUSAL: Final = 4
 """Who has refused a frame counts as one that fills its places for so long: with a target, it refuses before it does."""
 LOOKS_TO_BE_ALONE: Final = 12
 """More than those that shrink: whoever was light a moment ago may find that the other is so now."""
-REST_S: Final = 2.0
-MOST_REST_S: Final = 16.0
+RESTS_S: Final = 2.0, 16.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,17 +183,20 @@ class DealtModel:
 class _Moves:
     """Of a place: when it last came or went, and for how long it stays then."""
 
+    rest_s: float
     at_s: float = -math.inf
-    rest_s: float = REST_S
 
 
 class Dealer:
-    """`places`: all of the machine, the best first. Read its fields freely; change it only through `handle`."""
+    """`places`: all of the machine, the best first. `rests_s`: for how long a place stays that has come or gone, at
+    least and at most. Read its fields freely; change it only through `handle`.
+    """
 
-    def __init__(self, places: Sequence[str]) -> None:
+    def __init__(self, places: Sequence[str], rests_s: tuple[float, float] = RESTS_S) -> None:
         self.places = tuple(places)
         self.models: dict[str, DealtModel] = {}
-        self._moves = {place: _Moves() for place in places}
+        self._least_s, self._most_s = rests_s
+        self._moves = {place: _Moves(self._least_s) for place in places}
         self._said: list[DealerInstruction] = []
         self._apply: Mapping[type, Callable[[Any], None]] = {
             ModelCame: self._came,
@@ -219,6 +221,11 @@ class Dealer:
         """The places that several models have now, with their names."""
         by_place = {place: [name for name, dealt in self.models.items() if place in dealt.all] for place in self.places}
         return {place: names for place, names in by_place.items() if len(names) > 1}
+
+    def crowded(self, model: str) -> tuple[str, ...]:
+        """The model's places on which others have frames computed, too."""
+        has = self.models[model].has
+        return tuple(place for place in self.places if place in has and self._working_at(place, model) > 1)
 
     # --- events -----------------------------------------------------------------------------------------------
 
@@ -306,9 +313,9 @@ class Dealer:
         moves = self._moves[place]
         rested_s = now_s - moves.at_s
         if rested_s < 4 * moves.rest_s:
-            moves.rest_s = min(MOST_REST_S, 2 * moves.rest_s)
+            moves.rest_s = min(self._most_s, 2 * moves.rest_s)
         elif rested_s > 8 * moves.rest_s:
-            moves.rest_s = REST_S
+            moves.rest_s = self._least_s
         moves.at_s = now_s
 
 

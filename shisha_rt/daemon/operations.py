@@ -16,7 +16,7 @@ from shisha_rt import __version__
 from shisha_rt.core import event_log
 from shisha_rt.core.lifecycle.events import Drain, FrameCancelled, PlaceDown, PlaceUp
 from shisha_rt.core.lifecycle.instructions import Ending, Settled
-from shisha_rt.core.tuning.events import MachineChanged, OptionsSet, PauseAsked, PlaceReturned, SearchAsked
+from shisha_rt.core.tuning.events import CrowdSeen, MachineChanged, OptionsSet, PauseAsked, PlaceReturned, SearchAsked
 from shisha_rt.core.tuning.state import Profiles, State
 from shisha_rt.core.tuning.telling import description
 from shisha_rt.daemon.front.gateway import Gateway, Reply
@@ -76,6 +76,7 @@ class Operations:
             "events": lambda a: shell.journal.since(a.since, a.limit),
             "plan_get": lambda _: status.plan(),
             "place_set": self._place_set,
+            "crowded": self._crowded,
             "tuner_get": lambda _: {"tuner": description(shell.cores.tuning, time.monotonic())},
             "tuner_set": self._tuner_set,
         }
@@ -204,6 +205,12 @@ class Operations:
         if not was_available:
             self._shell.post(PlaceReturned(name), cause)
         return {"place": name, "state": "up"}
+
+    def _crowded(self, arguments: ops.Crowded) -> Mapping[str, object]:
+        for name in arguments.places:
+            self._check_place(name)
+        self._shell.post(CrowdSeen(arguments.places), "crowded")
+        return {}
 
     def _take_down(self, name: str, reply: Reply) -> None:
         """Answer when the place is released, or is brought up again before that."""

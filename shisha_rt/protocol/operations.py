@@ -95,6 +95,12 @@ class PlaceSet(Struct, frozen=True):
             raise ValueError("place_set takes device with speed only: a place goes up or down with all its devices")
 
 
+class Crowded(Struct, frozen=True):
+    """The places on which other models have frames computed, too: as a host process sees it."""
+
+    places: tuple[Name, ...]
+
+
 class TunerSet(Struct, frozen=True):
     """Steer the tuner. `alpha` is the number of trials without gain after which it stops (Shisha, Algorithm 2).
 
@@ -129,6 +135,7 @@ Arguments: TypeAlias = (
     | Events
     | PlanSet
     | PlaceSet
+    | Crowded
     | TunerSet
 )
 
@@ -151,13 +158,14 @@ OPERATIONS: Final[Mapping[str, type[Arguments]]] = {
     "plan_get": NoArguments,
     "plan_set": PlanSet,
     "place_set": PlaceSet,
+    "crowded": Crowded,
     "tuner_get": NoArguments,
     "tuner_set": TunerSet,
 }
 CONTROL_OPS: Final = frozenset(
     {
         *("plan_get", "plan_set", "place_set", "tuner_get", "tuner_set"),
-        *("model_load", "model_unload", "model_undo", "send_away", "shadow"),
+        *("model_load", "model_unload", "model_undo", "send_away", "shadow", "crowded"),
     }
 )
 """What needs the permission to control, where a daemon hands out permissions."""

@@ -723,8 +723,13 @@ class ModelHost:
             busy_places = (seen.busy_s - served.seen.busy_s) / seconds * _places_a_team(status)
             self._deal(de.LoadSeen(served.entry.name, busy_places, frames["in_flight"], refused))
         served.seen = seen
-        if served.daemon is not None and served.daemon.line is not None:
-            served.daemon.line.ask("model_statistics", lambda said: self._note_statistics(served, said))
+        daemon = served.daemon
+        if daemon is not None and daemon.line is not None:
+            daemon.line.ask("model_statistics", lambda said: self._note_statistics(served, said))
+            crowded = self._dealer.crowded(served.entry.name)
+            if crowded != daemon.crowded:
+                daemon.crowded = crowded
+                daemon.line.ask("crowded", lambda _: None, places=crowded)
 
     def _note_statistics(self, served: ServedModel, said: Fields) -> None:
         served.statistics = said.get("model_stats", served.statistics)

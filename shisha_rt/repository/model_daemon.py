@@ -63,6 +63,7 @@ class ModelDaemon:
         self.ready = False
         self.line: AskingLine | None = None
         self.pid = 0
+        self.crowded: tuple[str, ...] | None = None
         self._folder = folder
         self._poller = poller
         self._context = context

@@ -217,7 +217,20 @@ def test_a_load_that_swings_faster_than_places_can_follow_moves_them_less_and_le
         machine.loads = {"a": 9.0, "b": 0.0 if swing % 2 else 9.0}
         machine.run(3.5)
     by_place = Counter(place for at_s, place, _ in machine.moves if at_s > 60)
-    assert 2 < max(by_place.values()) <= 9 * 60 / de.MOST_REST_S
+    assert 2 < max(by_place.values()) <= 9 * 60 / de.RESTS_S[1]
+
+
+def test_a_model_is_told_of_the_places_on_which_others_compute() -> None:
+    machine = Machine(2)
+    machine.come("a")
+    machine.come("b")
+    machine.loads = {"a": 9.0, "b": 0.2}
+    machine.run(20)
+    assert (machine.has["a"], machine.has["b"]) == ({"p0", "p1"}, {"p1"})
+    assert (machine.dealer.crowded("a"), machine.dealer.crowded("b")) == (("p1",), ("p1",))
+    machine.loads["b"] = 0.0
+    machine.run(20)
+    assert machine.dealer.crowded("a") == ()
 
 
 def test_who_takes_over_goes_on_with_what_is_there() -> None:

@@ -52,6 +52,7 @@ class Cores:
             ev.FramesCounted: to_tuning,
             ev.PeriodsCounted: to_tuning,
             ev.OthersSeen: to_tuning,
+            ev.CrowdSeen: to_tuning,
             **dict.fromkeys((ev.TunerSaid, ev.TunerDied, ev.PauseAsked, ev.SearchAsked, ev.OptionsSet), to_tuning),
             **dict.fromkeys((ev.ProfilerSaid, ev.PlannedAhead, ev.PlaceReturned), to_tuning),
             ev.MachineChanged: to_all,

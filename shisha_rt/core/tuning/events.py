@@ -75,6 +75,12 @@ class OthersSeen(Struct, frozen=True):
     others_ratio: float
 
 
+class CrowdSeen(Struct, frozen=True):
+    """Other models have frames computed on these places now, and on no others."""
+
+    places: tuple[str, ...]
+
+
 class TunerSaid(Struct, frozen=True):
     message: tm.FromTuner
 
@@ -151,6 +157,7 @@ TuningEvent: TypeAlias = (
     | FramesCounted
     | PeriodsCounted
     | OthersSeen
+    | CrowdSeen
     | TunerSaid
     | TunerDied
     | ProfilerSaid

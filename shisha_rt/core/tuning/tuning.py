@@ -87,6 +87,8 @@ class Tuning:
         self._decided: set[tuple[Objective, tuple[str, ...]]] = set()
         self._flowing = 0
         self._disturbed_since_s = math.inf
+        self._crowded: tuple[str, ...] = ()
+        self._put_off: str | None = None
 
     def handle(self, event: ev.TuningEvent, now_s: float) -> list[Decision]:
         """Apply one event; what is decided is to be carried out in its order before the next event."""
@@ -210,6 +212,12 @@ class Tuning:
         live, options, available = self._serving.live, self.options, self._serving.available
         if live is None or options is None:
             return
+        if self._is_crowded:
+            self._put_off = why
+            if self.state is State.TUNING:
+                self._tell(tm.Break(self.search.number))
+            self._watch(None)
+            return
         self._searched.add((self.choice.objective, available))
         if options.strategy == "guided" and self.choice.profiles is not Profiles.KNOWN:
             self.state = State.PROFILING if self.choice.profiles is Profiles.COMING else State.NO_COSTS
@@ -257,6 +265,7 @@ class Tuning:
 
     def _search_asked(self, asked: ev.SearchAsked) -> None:
         self.choice.of_client = None
+        self._crowded = ()  # a client that asks has it at once
         self._look_anew()
         self._begin(asked.why)
 
@@ -545,6 +554,8 @@ class Tuning:
         assert live is not None
         self.measuring.go_on(self._outbox.now_s, known)
         measurement = self.measuring.repeatability.widen(measurement)
+        if self._is_crowded:
+            return
         self.following.watched(live[1], measurement)
         stage = self.baseline.left_by(measurement)
         passes = 0 <= self._outbox.now_s - self._disturbed_since_s < DISTURBANCE_S
@@ -555,6 +566,21 @@ class Tuning:
             self._look_anew()
             self._begin(drift_in_words(drifted))
             self.search.at_start = measurement
+
+    @property
+    def _is_crowded(self) -> bool:
+        """Whether other models have frames computed where this one's are: what its stages take then says nothing of the
+        machine, nor of another plan.
+        """
+        live = self._serving.live
+        return live is not None and not {*self._crowded}.isdisjoint(live[1].places)
+
+    def _crowd_seen(self, seen: ev.CrowdSeen) -> None:
+        """A search that was to begin meanwhile begins when the places are its own again."""
+        self._crowded = seen.places
+        if self._put_off is not None and self.state is State.WATCHING and not self._is_crowded:
+            why, self._put_off = self._put_off, None
+            self._begin(why)
 
     def _others_seen(self, seen: ev.OthersSeen) -> None:
         disturbed = seen.others_ratio > DISTURBED
@@ -663,6 +689,7 @@ _APPLY: Final[Mapping[type, Callable[[Tuning, Any], None]]] = {
     ev.ProfilerSaid: Tuning._profiler_said,
     ev.PlannedAhead: lambda tuning, planned: tuning.choice.hear_ahead(planned.by_costs),
     ev.OthersSeen: Tuning._others_seen,
+    ev.CrowdSeen: Tuning._crowd_seen,
     ev.TunerSaid: Tuning._tuner_said,
     ev.TunerDied: Tuning._tuner_died,
     ev.PauseAsked: Tuning._pause_asked,

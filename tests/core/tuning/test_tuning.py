@@ -285,6 +285,39 @@ def test_what_others_go_on_taking_is_a_drift_in_the_end(watching: World) -> None
     assert watching.plan == SEED
 
 
+def test_what_another_model_takes_of_a_shared_place_is_no_drift_however_long(watching: World) -> None:
+    watching.serve(5 * FRAMES)
+    watching.post(ev.OthersSeen(0.5))
+    watching.post(ev.CrowdSeen(("fast",)))
+    watching.layer_s["fast"] *= 3
+    watching.now_s += DISTURBANCE_S
+    watching.post(ev.OthersSeen(0.5))
+    watching.serve(3 * WINDOWS_TO_LEAVE * MAX_FRAMES)
+    assert (watching.events("drift"), watching.plan) == ([], BEST)
+    watching.post(ev.CrowdSeen(()))
+    watching.serve_until(lambda: bool(watching.events("drift")))
+    watching.serve_until(State.WATCHING)
+    assert watching.plan == SEED
+
+
+def test_a_search_waits_until_no_other_model_computes_on_its_places(world: World) -> None:
+    """Unless a client asks for it."""
+    world.post(ev.CrowdSeen(("fast", "slow")))
+    world.post(ev.TunerDied("it was killed"))
+    assert world.tuning.state is State.WATCHING
+    begun = len(world.events("trial"))
+    world.serve(20 * FRAMES)
+    assert len(world.events("trial")) == begun
+    world.post(ev.CrowdSeen(()))
+    world.serve_until(lambda: len(world.events("trial")) > begun)
+    world.serve_until(State.WATCHING)
+    assert world.plan == BEST
+    world.post(ev.CrowdSeen(("slow",)))
+    trials = len(world.events("trial"))
+    world.post(ev.SearchAsked("a client asks"))
+    world.serve_until(lambda: len(world.events("trial")) > trials)
+
+
 def test_one_bad_window_is_not_a_drift(watching: World) -> None:
     watching.serve(5 * FRAMES)
     watching.layer_s["slow"] *= 2

@@ -1,0 +1,189 @@
+"""Versions that take over while clients send, the daemon's and Ray Serve's: `python -m benchmarks updates`.
+
+Both serve the identity network times its version on all cores, so an answer tells the version that made it, and the
+same clients send them one frame after the other over HTTP. Again and again the next version takes over: here by
+`model_load`, there by a deployment of the same name, which has room for the replicas of both.
+
+- `lost`: requests that ended without an answer: their connection broke, or nothing came within 20 s;
+- `errors`: answers that are no result, by status; `wrong`: results of no version;
+- `of another version`: of one that was not to be then, as in `campaign_models`;
+- `replaced ms`: of frames that were under way while a version was loaded; `else ms`: of all others;
+- `longest gap s`: without a result for any of the clients; `takes s`: from the command until the version serves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final
+from urllib.parse import urlsplit
+
+import numpy as np
+import typer
+
+from benchmarks.live.load_figures import percentile
+from benchmarks.live.race import versions
+from benchmarks.report.facts import ROOT, facts
+from benchmarks.report.progress import Progress
+from benchmarks.report.results import Row, save_csv, show
+from benchmarks.rigs.child_process import child_process
+from benchmarks.rigs.http_asking import ANSWER_S, Address, Frame, HttpAsking, errors_in_words
+from benchmarks.rigs.servers import free_ports, missing, pythons
+from benchmarks.robust.campaign_models import SHAPE, Answer, Change, broken_versions, loads, overlaps, write_version
+from shisha_rt.errors import BadInput
+from shisha_rt.machine.host.cores import usable_cores
+from tests.serving.host_process import HostProcess
+from tests.serving.identity_model import frame_of
+
+DAEMON, RAY = "shisha-rt", "ray_serve"
+_CLIENTS: Final = 4
+_BETWEEN_S: Final = 1.0
+_FIRST_S: Final = 5.0
+_MODEL: Final = "a"
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """A server that is up. `replace`: returns once a version's file serves."""
+
+    name: str
+    address: Address
+    replace: Callable[[int, Path], object]
+
+
+class _Asking(HttpAsking):
+    """Frames by their numbers, whose answers are `version` times as much."""
+
+    def __init__(self, address: Address, ending: threading.Event, numbers: Iterator[int]) -> None:
+        super().__init__(address, ending)
+        self.answers: list[Answer] = []
+        self.wrong = 0
+        self._numbers = numbers
+
+    def new_frame(self) -> Frame:
+        return frame_of(next(self._numbers), SHAPE)
+
+    def take(self, frame: Frame, body: bytes, sent_s: float, answered_s: float) -> None:
+        output = np.frombuffer(body[-frame.nbytes :], frame.dtype).reshape(frame.shape)
+        version = round(float(output.flat[0] / frame.flat[0]))
+        if (output == np.float32(version) * frame).all():
+            self.answers.append(Answer(sent_s, answered_s, version))
+        else:
+            self.wrong += 1
+
+
+def updates(
+    replacements: Annotated[int, typer.Option(min=1, help="Of each side.")] = 100,
+    server_python: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[NAME=]PATH", help="The interpreter that has Ray Serve; or this one."),
+    ] = None,
+) -> None:
+    """Versions that take over under load: the daemon's and Ray Serve's; status 1 if the daemon breaks a promise."""
+    interpreters = pythons(server_python or [])
+    if (why := missing(RAY, interpreters[RAY])) is not None:
+        raise BadInput(f"--server-python: {why}")
+    words = " --server-python PATH" if server_python else ""
+    about = facts(f"updates --replacements {replacements}{words}") | versions([RAY], interpreters)
+    progress, rows = Progress("updates"), list[Row]()
+    for name in (DAEMON, RAY):
+        progress.step(name)
+        with (
+            tempfile.TemporaryDirectory(prefix="updates-") as folder,
+            _daemon(Path(folder)) if name == DAEMON else _ray(Path(folder), interpreters[RAY]) as side,
+        ):
+            rows.append(_replacing(side, replacements, Path(folder), progress))
+        save_csv("updates", rows, about)
+    progress.done()
+    show("Versions that take over", rows)
+    if any(rows[0][promise] for promise in ("lost", "errors", "wrong", "of another version")):
+        raise typer.Exit(1)
+
+
+@contextlib.contextmanager
+def _daemon(folder: Path) -> Iterator[_Side]:
+    served = folder / "models"
+    served.mkdir()
+    write_version(served, 1).rename(served / f"{_MODEL}.onnx")
+    with HostProcess(folder, served, "--http", "127.0.0.1:0") as host:
+        port = urlsplit(host.http[0]).port
+        assert port is not None
+
+        def replace(version: int, path: Path) -> None:
+            host.control.call("model_load", model_name=_MODEL, model=str(path), version=str(version))
+
+        yield _Side(DAEMON, Address.of_model(port, _MODEL, SHAPE), replace)
+
+
+@contextlib.contextmanager
+def _ray(folder: Path, python: str) -> Iterator[_Side]:
+    (port,) = free_ports(1)
+    noted = folder / "workers"
+    noted.mkdir()
+    settings = {
+        "path": str(write_version(folder, 1)),
+        "inputs": [{"name": "x", "shape": list(SHAPE), "dtype": "<f4"}],
+        "port": port,
+        "replicas": len(usable_cores()),
+        "folder": str(noted),
+    }
+    enter = ("env", f"PYTHONPATH={ROOT}")
+    with child_process("benchmarks.servers.ray_updates", python=python, enter=enter, **settings) as (driver, _):
+        yield _Side(RAY, Address(port, "/inference"), lambda _, path: driver.ask(path=str(path)))
+
+
+def _replacing(side: _Side, replacements: int, folder: Path, progress: Progress) -> Row:
+    ending, numbers = threading.Event(), itertools.count(1)  # the next of a count is one step of the interpreter
+    clients = [_Asking(side.address, ending, numbers) for _ in range(_CLIENTS)]
+    begun_s = time.monotonic()
+    for client in clients:
+        client.start()
+    time.sleep(_FIRST_S)
+    changes = [Change(0.0, -np.inf, 1)]
+    for version in range(2, replacements + 2):
+        path = write_version(folder, version)
+        change = Change(time.monotonic(), np.inf, version)
+        changes.append(change)
+        side.replace(version, path)
+        change.done_s = time.monotonic()
+        progress.glance(f"{side.name}: version {version} serves, {replacements + 1 - version} to come")
+        time.sleep(_BETWEEN_S)
+    ending.set()
+    for client in clients:
+        client.join(2 * ANSWER_S)
+    return _row(side.name, time.monotonic() - begun_s, clients, changes)
+
+
+def _row(name: str, seconds: float, clients: list[_Asking], changes: list[Change]) -> Row:
+    answers = sorted((answer for client in clients for answer in client.answers), key=lambda answer: answer.answered_s)
+    spans = loads(changes)
+    replaced_s, else_s = list[float](), list[float]()
+    for answer in answers:
+        during = answer.sent_s, answer.answered_s
+        (replaced_s if overlaps(during, spans) else else_s).append(answer.answered_s - answer.sent_s)
+    takes_s = [ended_s - began_s for began_s, ended_s in spans]
+    gaps_s = (after.answered_s - before.answered_s for before, after in itertools.pairwise(answers))
+    return {
+        "server": name,
+        "seconds": seconds,
+        "frames": len(answers),
+        "replacements": len(spans),
+        "lost": sum(client.lost for client in clients),
+        "errors": errors_in_words(clients),
+        "wrong": sum(client.wrong for client in clients),
+        "of another version": sum(broken_versions(client.answers, changes) for client in clients),
+        "replaced ms, median": 1e3 * percentile(replaced_s, 50) if replaced_s else None,
+        "replaced ms, 99th percentile": 1e3 * percentile(replaced_s, 99) if replaced_s else None,
+        "else ms, median": 1e3 * percentile(else_s, 50) if else_s else None,
+        "else ms, 99th percentile": 1e3 * percentile(else_s, 99) if else_s else None,
+        "longest gap s": max(gaps_s, default=None),
+        "takes s": statistics.median(takes_s),
+        "takes s, most": max(takes_s),
+    }

@@ -1,0 +1,70 @@
+"""Ray Serve as `ray_server`, whose network is replaced while it serves: by one deployment after the other.
+
+A process of the benchmark's (see `rigs/child_process.py`). Settings: `replicas`; `port` of the proxy; `path` and
+`inputs` of the first network as in `network.py`; `folder`, where replicas note themselves. A line with another `path`
+is answered once `serve.run` says that it serves. There is room for the replicas of both.
+"""
+
+# No postponed annotations: Ray Serve looks at those of `__call__` itself.
+import json
+import os
+import sys
+
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+import ray
+from ray import serve
+from ray.serve.schema import LoggingConfig
+from starlette.requests import Request
+from starlette.responses import Response
+
+from benchmarks.rigs.child_process import say
+from benchmarks.servers.network import SETTINGS, Network
+
+
+class Replaced:
+    def __init__(self, settings: str) -> None:
+        os.environ[SETTINGS] = settings
+        self._network = Network()
+
+    async def __call__(self, request: Request) -> Response:
+        return Response(self._network.run(await request.body()), media_type="application/octet-stream")
+
+
+def main(arguments: list[str]) -> int:
+    its = json.loads(arguments[0])
+    answers = os.dup(1)
+    os.dup2(2, 1)  # Ray's words are not ours
+    ray.init(
+        num_cpus=2 * its["replicas"],
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="error",
+        object_store_memory=1 << 27,
+    )
+    serve.start(http_options={"host": "127.0.0.1", "port": its["port"]})
+    deployment = serve.deployment(
+        Replaced,
+        num_replicas=its["replicas"],
+        ray_actor_options={"num_cpus": 1},
+        logging_config=LoggingConfig(enable_access_log=False, log_level="WARNING"),
+    )
+    path = its["path"]
+    while True:
+        settings = {"path": path, "inputs": its["inputs"], "folder": its["folder"], "further": {}}
+        bound = deployment.bind(json.dumps(settings))
+        serve.run(bound, route_prefix="/inference", logging_config={"enable_access_log": False})
+        os.dup2(answers, 1)
+        say(serves=path)
+        os.dup2(2, 1)
+        line = sys.stdin.readline()
+        if not line:
+            break
+        path = json.loads(line)["path"]
+    serve.shutdown()
+    ray.shutdown()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -109,10 +109,8 @@ def updates(
 
 @contextlib.contextmanager
 def _daemon(folder: Path) -> Iterator[_Side]:
-    served = folder / "models"
-    served.mkdir()
-    write_version(served, 1).rename(served / f"{_MODEL}.onnx")
-    with HostProcess(folder, served, "--http", "127.0.0.1:0") as host:
+    write_version(folder, 1).rename(folder / f"{_MODEL}.onnx")
+    with HostProcess(folder, folder, "--http", "127.0.0.1:0") as host:
         port = urlsplit(host.http[0]).port
         assert port is not None
 

@@ -7,6 +7,7 @@ is answered once `serve.run` says that it serves. There is room for the replicas
 
 # No postponed annotations: Ray Serve looks at those of `__call__` itself.
 import json
+import logging
 import os
 import sys
 
@@ -35,6 +36,7 @@ def main(arguments: list[str]) -> int:
     its = json.loads(arguments[0])
     answers = os.dup(1)
     os.dup2(2, 1)  # Ray's words are not ours
+    logging.getLogger("ray.serve").setLevel(logging.ERROR)
     ray.init(
         num_cpus=2 * its["replicas"],
         include_dashboard=False,

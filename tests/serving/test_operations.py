@@ -173,6 +173,9 @@ def test_a_plan_of_the_users_stays_when_a_place_comes_up(client: Client, daemon:
 def test_place_set_in_vain(client: Client) -> None:
     with pytest.raises(NotFound):
         client.call("place_set", place="nowhere", down=True)
+    with pytest.raises(NotFound, match="nowhere"):
+        client.call("crowded", places=["slow0", "nowhere"])
+    assert client.call("crowded", places=["slow0"]) == client.call("crowded", places=[]) == {}
     for arguments in ({}, {"up": True, "down": True}, {"speed": 0}, {"speed": -1}):
         with pytest.raises(InvalidArgument):
             client.call("place_set", place="slow0", **arguments)

@@ -155,9 +155,7 @@ class Contests:
         if isinstance(event, ev.FrameAlone):
             self._alone += 1
             self._waited = 0
-        elif event.kept_out > self._kept_out or event.in_flight > self._teams(
-            self._serving.live[1] if self._serving.live else None
-        ):
+        elif event.kept_out > self._kept_out or event.in_flight > self._teams_now:
             self._waited += 1
             self._alone, self._kept_out = 0, event.kept_out
         if self._since_s == math.inf:
@@ -350,6 +348,10 @@ class Contests:
                 reason=reason or None,
             )
         )
+
+    @property
+    def _teams_now(self) -> int:
+        return self._teams(self._serving.live[1] if self._serving.live else None)
 
     def _teams(self, plan: Plan | None) -> int:
         return 0 if plan is None else max(len(stage.teams) for stage in plan.stages)

@@ -218,6 +218,7 @@ class Tuning:
                 self._tell(tm.Break(self.search.number))
             self._watch(None)
             return
+        self._put_off = None
         self._searched.add((self.choice.objective, available))
         if options.strategy == "guided" and self.choice.profiles is not Profiles.KNOWN:
             self.state = State.PROFILING if self.choice.profiles is Profiles.COMING else State.NO_COSTS
@@ -392,9 +393,11 @@ class Tuning:
 
     @property
     def _cuts_to_search(self) -> Plan | None:
-        """The candidate from which a search may find a better plan; None where that has been done, or cannot help."""
+        """The candidate to search from for a better plan; None where that has been done, cannot help, or has to wait."""
         objective, over = self.choice.objective, self._serving.available
         winner = self.contests.winner(objective)
+        if self._is_crowded:
+            return None
         if winner is None or (objective, over) in self._searched or self.choice.profiles is not Profiles.KNOWN:
             return None
         return winner.cuttable if winner.behind <= WORTH_SEARCHING else None

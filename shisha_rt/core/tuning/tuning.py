@@ -393,7 +393,7 @@ class Tuning:
 
     @property
     def _cuts_to_search(self) -> Plan | None:
-        """The candidate to search from for a better plan; None where that has been done, cannot help, or has to wait."""
+        """The candidate to search from; None where that has been done, cannot help, or has to wait."""
         objective, over = self.choice.objective, self._serving.available
         winner = self.contests.winner(objective)
         if self._is_crowded:

@@ -86,13 +86,15 @@ class AsyncClient:
         outputs: Sequence[str] = (),
         request_id: str | None = None,
         traceparent: str | None = None,
+        caller: str | None = None,
     ) -> Answer:
         """Run one frame. Arrays must have exactly the model's dtypes and shapes; they are never converted.
 
         The daemon gives up after `deadline_s` (`DeadlineExceeded`), this client after `timeout_s` (`Timeout`).
         `priority` 1 is the most urgent, 9 the least, 0 the usual (5): it orders streams, not frames within one.
         `outputs` names those that are wanted; all, if none. `request_id` is what `cancel` takes. `traceparent` (W3C)
-        says which trace the frame is part of.
+        says which trace the frame is part of. `caller`: of a program that passes on frames of others, whose it is: they
+        take turns, and share the room that there is, as if each had a connection.
         """
         patience = self._patience(timeout_s)
         await self._introduce(patience)
@@ -105,6 +107,7 @@ class AsyncClient:
             outputs=outputs,
             request_id=request_id,
             traceparent=traceparent,
+            caller=caller,
         )
         await self._send(outgoing, patience, copy=False)
         return cast("Answer", await self._result(outgoing.id, patience))

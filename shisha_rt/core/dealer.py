@@ -223,9 +223,9 @@ class Dealer:
         return {place: names for place, names in by_place.items() if len(names) > 1}
 
     def crowded(self, model: str) -> tuple[str, ...]:
-        """The model's places on which others have frames computed, too."""
-        has = self.models[model].has
-        return tuple(place for place in self.places if place in has and self._working_at(place, model) > 1)
+        """The model's places, those that it is about to have too, on which others have frames computed."""
+        places = self.models[model].all
+        return tuple(place for place in self.places if place in places and self._working_at(place, model) > 1)
 
     # --- events -----------------------------------------------------------------------------------------------
 

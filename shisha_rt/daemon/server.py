@@ -279,13 +279,13 @@ class Daemon:
     def _arrived(self, arrived: Arrived) -> None:
         request, reply = arrived.request, arrived.reply
         if isinstance(request, InferRequest):
+            client = reply.client if request.caller is None else (reply.client, request.caller)
             if request.frames == 1:
-                reply.frames = (self.shell.submit(reply.client, request, reply.frame),)
+                reply.frames = (self.shell.submit(client, request, reply.frame),)
                 return
             several = SeveralFrames(request, self.gateway.signature, reply.frame)
             reply.frames = tuple(
-                self.shell.submit(reply.client, frame, several.answer_to(number))
-                for number, frame in enumerate(several.each)
+                self.shell.submit(client, frame, several.answer_to(number)) for number, frame in enumerate(several.each)
             )
         else:
             self._operations.answer(request, reply)

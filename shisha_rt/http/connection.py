@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import fcntl
 import http
+import itertools
 import logging
 import socket
 import struct
@@ -44,6 +45,7 @@ _MOST_PIPELINED: Final = 256
 _ONE_PIECE_BYTES: Final = 64 << 10
 _CREDENTIALS: Final = struct.Struct("iII")  # struct ucred: process, user, group
 _STATUS_LINES: Final = {status.value: f"HTTP/1.1 {status} {status.phrase}\r\n".encode() for status in http.HTTPStatus}
+_NUMBERS: Final = itertools.count()
 _UPGRADES: Final = frozenset({b"upgrade", b"http2-settings"})
 _NO_BODY: Final = frozenset({204, 304})
 _JSON: Final = (b"content-type", b"application/json")
@@ -142,6 +144,11 @@ class Exchange:
     @property
     def scheme(self) -> str:
         return self._connection.connections.scheme
+
+    @property
+    def connection_name(self) -> str:
+        """Another for each connection."""
+        return self._connection.name
 
     @property
     def caller_uid(self) -> int | None:
@@ -320,6 +327,7 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def __init__(self, connections: HttpConnections) -> None:
         self.connections = connections
+        self.name = f"http {next(_NUMBERS)}"
         self.loop = asyncio.get_running_loop()
         self.uid: int | None = None
         self._parser = self._new_parser()

@@ -181,6 +181,7 @@ class Conversation:
         outputs: Sequence[str] = (),
         request_id: str | None = None,
         traceparent: str | None = None,
+        caller: str | None = None,
     ) -> Outgoing:
         """A frame. `signature` must be known. Raises `InvalidArgument` for inputs that the model does not take."""
         if self._frames is None:
@@ -190,7 +191,7 @@ class Conversation:
         elif request_id in self._in_flight or request_id in self._abandoned:
             raise error_for(Error.ID_IN_USE, f"request id {request_id!r} is already in flight")
         parameters = None
-        if priority or any(value is not None for value in (stream, sequence, deadline_s, traceparent)):
+        if priority or any(value is not None for value in (stream, sequence, deadline_s, traceparent, caller)):
             if not 0 <= priority <= MAX_PRIORITY:
                 raise error_for(
                     Error.MALFORMED_REQUEST, f"priority {priority}; expected 1, the most urgent, to {MAX_PRIORITY}"
@@ -200,7 +201,7 @@ class Conversation:
                     Error.MALFORMED_REQUEST, f"deadline_s {deadline_s}; expected 0 to {MAX_DEADLINE_MS / 1e3:g}"
                 )
             deadline_ms = None if deadline_s is None else deadline_s * 1e3
-            parameters = InferParameters(stream, sequence, deadline_ms, priority, traceparent)
+            parameters = InferParameters(stream, sequence, deadline_ms, priority, traceparent, caller)
         parts, lent = self._frames.request(request_id, inputs, parameters, outputs)
         return Outgoing(request_id, INFER, parts, lent, self._losses)
 

@@ -62,6 +62,7 @@ class InferParameters(Struct, frozen=True, omit_defaults=True):
     deadline_ms: Annotated[float, Meta(ge=0, le=MAX_DEADLINE_MS)] | None = None
     priority: Annotated[int, Meta(ge=0, le=MAX_PRIORITY)] = 0
     traceparent: Annotated[str, Meta(max_length=MAX_NAME_LENGTH)] | None = None
+    caller: Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)] | None = None
 
 
 class InferHeader(Struct, frozen=True, kw_only=True, omit_defaults=True):

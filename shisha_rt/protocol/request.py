@@ -144,6 +144,7 @@ class InferRequest(msgspec.Struct, frozen=True):
     the number of its shape among those that are served. `lent_in`: the inputs that lie in memory which the client
     lends, `lent_out`: the outputs that are to go there, by name. `frames`: how many it has, one behind the other in
     each tensor. `priority`: 1 is the most urgent; 0: it has none of its own. `traceparent`: its trace (W3C), unread.
+    `caller`: of whoever passes requests on, whose this one is.
     """
 
     id: str
@@ -159,6 +160,7 @@ class InferRequest(msgspec.Struct, frozen=True):
     frames: int = 1
     priority: int = 0
     traceparent: str | None = None
+    caller: str | None = None
 
     def each(self, signature: Signature) -> list[InferRequest]:
         """Its frames, each a request of one. Only the first has the sequence number."""
@@ -388,8 +390,8 @@ def _read_infer(header: InferHeader, raw: Sequence[Buffer], signature: Signature
         raise
     parameters = header.parameters or _NO_PARAMETERS
     asked = header.id, parameters.stream, parameters.sequence, parameters.deadline_ms
-    size_bytes, priority, trace = sum(map(len, raw)), parameters.priority, parameters.traceparent
-    return InferRequest(*asked, tensors, outputs, size_bytes, layout, lent_in, lent_out, frames, priority, trace)
+    size_bytes, priority, further = sum(map(len, raw)), parameters.priority, (parameters.traceparent, parameters.caller)
+    return InferRequest(*asked, tensors, outputs, size_bytes, layout, lent_in, lent_out, frames, priority, *further)
 
 
 def _read_tensors(

@@ -726,10 +726,14 @@ class ModelHost:
         daemon = served.daemon
         if daemon is not None and daemon.line is not None:
             daemon.line.ask("model_statistics", lambda said: self._note_statistics(served, said))
-            crowded = self._dealer.crowded(served.entry.name)
-            if crowded != daemon.crowded:
-                daemon.crowded = crowded
-                daemon.line.ask("crowded", lambda _: None, places=crowded)
+            self._tell_crowded(daemon)
+
+    def _tell_crowded(self, daemon: ModelDaemon) -> None:
+        """So that its tuner does not take what others compute there for the machine's own speed."""
+        crowded = self._dealer.crowded(daemon.entry.name)
+        if daemon.line is not None and crowded != daemon.crowded:
+            daemon.crowded = crowded
+            daemon.line.ask("crowded", lambda _: None, places=crowded)
 
     def _note_statistics(self, served: ServedModel, said: Fields) -> None:
         served.statistics = said.get("model_stats", served.statistics)
@@ -741,6 +745,8 @@ class ModelHost:
                 case de.BeginModel(model, places):
                     self._begin(model, places)
                 case de.Take(model, place):
+                    if (daemon := self.models[model].daemon) is not None:
+                        self._tell_crowded(daemon)
                     self._move(model, place, de.PlaceTaken(model, place), up=True)
                 case de.Release(model, place):
                     self._move(model, place, de.PlaceGivenBack(model, place), down=True)

@@ -43,16 +43,17 @@ def test_an_infer_header_is_as_the_documentation_prints_it() -> None:
 
 
 @pytest.mark.parametrize("outputs", [(), ("softmaxout_1",)])
-@pytest.mark.parametrize("parameters", [None, InferParameters(), InferParameters("cam0", 0, 0.5)])
+@pytest.mark.parametrize("parameters", [None, InferParameters(), InferParameters("cam0", 0, 0.5, caller="7")])
 def test_an_infer_header_is_read_back(parameters: InferParameters | None, outputs: tuple[str, ...]) -> None:
     header = encode_infer("7", "squeezenet", [TensorHeader.of(IMAGE)], parameters, list(map(RequestedOutput, outputs)))
     request = parse([header, bytes(IMAGE.size_bytes)], SIGNATURE, Limits())
     assert isinstance(request, InferRequest)
     given = parameters or InferParameters()
-    assert (request.stream, request.sequence, request.deadline_ms) == (
+    assert (request.stream, request.sequence, request.deadline_ms, request.caller) == (
         given.stream,
         given.sequence,
         given.deadline_ms,
+        given.caller,
     )
     assert request.outputs == ("softmaxout_1",)
 

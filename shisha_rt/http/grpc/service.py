@@ -161,7 +161,7 @@ class _Inference:
             raise error_for(Error.TOO_SLOW, f"the request was not received within {_RECEIVED_WITHIN_S:g} s") from None
         except StopAsyncIteration:
             raise error_for(Error.MALFORMED_REQUEST, "there is no request; expected one") from None
-        return await self._infer(request, caller, _metadata(context, "traceparent"))
+        return await self._infer(request, caller, context)
 
     async def stream(self, requests: AsyncIterator[Any], caller: Caller, context: _Context) -> None:
         """Answers come in the order of requests. An error of one is its answer, and ends nothing."""
@@ -188,7 +188,7 @@ class _Inference:
         answer = MESSAGES["ModelStreamInferResponse"]()
         request_id = request.id
         try:
-            message = await self._infer(request, caller, _metadata(context, "traceparent"))
+            message = await self._infer(request, caller, context)
             message.parameters["triton_final_response"].bool_param = True  # as Triton: there is one for each request
             answer.infer_response.CopyFrom(message)
         except ShishaError as error:
@@ -199,7 +199,7 @@ class _Inference:
             await asyncio.wait({before})
         await context.write(answer)
 
-    async def _infer(self, request: Any, caller: Caller, traceparent: str | None) -> Any:
+    async def _infer(self, request: Any, caller: Caller, context: _Context) -> Any:
         path = path_of(request.model_name, request.model_version)
         client = self._app_state.client_of(path)
         signature = await client.signature()
@@ -215,7 +215,8 @@ class _Inference:
             taken.more(asked.binary_bytes)
             frame = await self._inferences.tensors(client, asked, fill, caller)
             pieces.clear()
-            answer = await self._inferences.infer(client, asked, frame, caller, traceparent)
+            traceparent, connection = _metadata(context, "traceparent"), context.peer()
+            answer = await self._inferences.infer(client, asked, frame, caller, connection, traceparent)
         del frame
         self._inferences.write(asked, answer, caller)
         return answer_message(signature, asked, answer)

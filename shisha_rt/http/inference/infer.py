@@ -90,7 +90,7 @@ class Infer:
             await body.end()
             traceparent = headers.get(b"traceparent")
             trace = None if traceparent is None else traceparent.decode("latin-1")
-            inferring = inferences.infer(client, asked, frame, caller, trace)
+            inferring = inferences.infer(client, asked, frame, caller, exchange.connection_name, trace)
             answer = await _unless_hung_up(inferring, exchange)
         del frame
         inferences.write(asked, answer, caller)

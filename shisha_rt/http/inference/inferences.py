@@ -70,13 +70,24 @@ class Inferences:
         return frame
 
     async def infer(
-        self, client: AsyncClient, asked: InferenceAsked, frame: Frame, caller: Caller, traceparent: str | None
+        self,
+        client: AsyncClient,
+        asked: InferenceAsked,
+        frame: Frame,
+        caller: Caller,
+        connection: str,
+        traceparent: str | None,
     ) -> Answer:
-        """Run the frame. Cancelled, it is cancelled at the daemon, too. `traceparent`: as the caller has it."""
+        """Run the frame. Cancelled, it is cancelled at the daemon, too. `traceparent`: as the caller has it.
+
+        Each connection is a caller of its own there; but frames of a stream may come by several, and stay in order.
+        """
+        stream = None if asked.stream is None else f"{caller.name}/{asked.stream}"
         return await client.infer(
             frame,
             deadline_s=asked.deadline_s,
-            stream=None if asked.stream is None else f"{caller.name}/{asked.stream}",
+            stream=stream,
+            caller=(stream or connection)[:MAX_NAME_LENGTH],
             sequence=asked.sequence,
             priority=asked.priority,
             outputs=[output.name for output in asked.outputs],

@@ -1,0 +1,78 @@
+"""Frames that one connection passes on for several callers: each of them has turns and room of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from shisha_rt.client import AsyncClient, ResourceExhausted
+from shisha_rt.protocol.limits import Limits
+from tests.http.http_caller import HttpCaller
+from tests.serving.daemon_process import DaemonProcess
+from tests.serving.identity_model import frame_of
+from tests.waiting import PATIENCE_S, until
+
+MOST: Final = Limits().max_in_flight
+"""Of a client that is alone: half of all room."""
+BEYOND: Final = 8
+
+
+@pytest.fixture(scope="module")
+def daemon(identity: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    folder = tmp_path_factory.mktemp("callers")
+    with DaemonProcess(folder, identity, "--http", "127.0.0.1:0", "--hang-s", "60") as running:
+        yield running
+
+
+def in_flight(daemon: DaemonProcess) -> int:
+    return int(daemon.control.status()["frames"]["in_flight"])
+
+
+def test_a_caller_that_sends_too_much_leaves_turns_and_room_to_others(daemon: DaemonProcess) -> None:
+    answered, refused = asyncio.run(_greedy_and_modest(daemon))
+    assert refused == ["greedy"] * BEYOND
+    assert answered.count("greedy") == MOST
+    assert answered.index("modest") < MOST / 4, "it had waited for all that came before"
+
+
+async def _greedy_and_modest(daemon: DaemonProcess) -> tuple[list[str], list[str]]:
+    """Whose frames were answered, in the order of answers, and whose were refused."""
+    answered, refused = list[str](), list[str]()
+    async with AsyncClient(daemon.endpoint, timeout_s=PATIENCE_S) as client:
+
+        async def ask(caller: str) -> None:
+            try:
+                await client.infer(frame_of(1), caller=caller)
+            except ResourceExhausted:
+                refused.append(caller)
+            else:
+                answered.append(caller)
+
+        async with asyncio.TaskGroup() as asking:
+            with daemon.workers_stopped():
+                for _ in range(MOST + BEYOND):
+                    asking.create_task(ask("greedy"))
+                while len(refused) < BEYOND:
+                    await asyncio.sleep(0.01)
+                asking.create_task(ask("modest"))
+                while in_flight(daemon) <= MOST:
+                    await asyncio.sleep(0.01)
+    return answered, refused
+
+
+def test_each_connection_over_http_has_room_of_its_own(daemon: DaemonProcess) -> None:
+    with contextlib.ExitStack() as closing:
+        callers = [closing.enter_context(contextlib.closing(HttpCaller(daemon.http[0]))) for _ in range(MOST + BEYOND)]
+        with daemon.workers_stopped():
+            for number, caller in enumerate(callers):
+                caller.send_frame(frame_of(number))
+            until(lambda: in_flight(daemon) == len(callers), "all frames accepted")
+        for number, caller in enumerate(callers):
+            status, output = caller.answer(frame_of(number).shape)
+            assert status == 200, output
+            assert (output == frame_of(number)).all()

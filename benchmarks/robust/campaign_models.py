@@ -4,8 +4,9 @@ A real host process with three models, each the identity network times its versi
 version that made it. A client of each, led to its model's daemon, sends in an ordered stream; how many frames, changes
 at random, so that places move between the models. Meanwhile, by one seed and one after the other: a version takes over
 from another, or is undone; a model is unloaded and loaded again; unless `--calm`, workers, daemons and the host process
-are killed, at random and while a version is loaded. `--restless`: loads change most of the time, and a place may be
-dealt again at once, so that there are many moves; else as it is.
+are killed, at random and while a version is loaded. `--restless`: loads change most of the time, there are twice as
+many places, none of which is shared and each of which is emulated as a tenth of a core, and a place may be dealt again
+at once: so that there are many moves.
 
 It counts, and ends with 1 if any of the first four is not 0:
 
@@ -31,7 +32,7 @@ import tempfile
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -175,10 +176,14 @@ class _Campaign:
         self._folder, self._rng = folder, rng
         self._served = folder / "models"
         self._served.mkdir()
-        self._arguments = [
-            shutil.copy(write_version(self._served, 1), self._served / f"{name}.onnx") for name in MODELS
-        ]
-        self._arguments += ["--machine", str(machine_file(folder, PLACES))]
+        paths = {name: self._served / f"{name}.onnx" for name in MODELS}
+        for path in paths.values():
+            shutil.copy(write_version(self._served, 1), path)
+        self._arguments: list[Path | str]
+        if restless:
+            self._arguments = _restless_arguments(folder, paths)
+        else:
+            self._arguments = [*paths.values(), "--machine", machine_file(folder, PLACES)]
         self._within = _RESTLESS if restless else ()
         self.host = HostProcess(folder, *self._arguments, within=self._within)
         self.moves = 0
@@ -332,6 +337,18 @@ class _Campaign:
             return told["state"] == "READY" and told["pid"] not in (None, other_than)
 
         until(serves, f"{model.name} again", every_s=0.05)
+
+
+def _restless_arguments(folder: Path, paths: Mapping[str, Path]) -> list[Path | str]:
+    """Four places on each of two cores; each model has one that is nobody else's."""
+    tables = [f'[[model]]\nmodel = "{path}"\nname = "{name}"\nleast = 1\n' for name, path in paths.items()]
+    (folder / "restless.toml").write_text("".join(tables))
+    cores = sorted(os.sched_getaffinity(0))
+    places = [
+        f'[[place]]\nname = "{place}{core}"\ncores = [{core}]\nspeed = 0.1\n' for core in cores[:2] for place in PLACES
+    ]
+    (folder / "tenths.toml").write_text("".join(places))
+    return [folder / "restless.toml", "--machine", str(folder / "tenths.toml")]
 
 
 def broken_versions(answers: list[Answer], changes: list[Change]) -> int:

@@ -57,9 +57,9 @@ class Dealing:
         self.charged: set[int] = set()
 
     def queue(self, frame: Frame, stage: int, now: float) -> None:
-        """Queue a part that is ready, or is to run again."""
+        """Queue a part that is ready, or is to run again: behind those of frames that had their turn before."""
         assert frame.epoch is not None
-        insort(frame.epoch.pool_of[stage].queue, (frame.number, stage, now, frame))
+        insort(frame.epoch.pool_of[stage].queue, (frame.turn, stage, now, frame))
 
     def drop(self, frame: Frame) -> None:
         """Remove all parts of the frame that wait: they are not to be run."""

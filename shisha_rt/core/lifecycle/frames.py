@@ -16,6 +16,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -66,6 +67,7 @@ class Frames:
         self.stale_replies = 0
         self.replayed = 0
         self.kept_out = 0
+        self._turns = itertools.count()
         self._forecast = Forecast(policy.target_s)
         self.deadlines = Deadlines(2 * policy.max_in_flight, self._is_decided)
         self._epochs = epochs
@@ -141,7 +143,7 @@ class Frames:
             self._begin(self.streams.next_waiting(), epoch, now)
 
     def _begin(self, frame: Frame, epoch: Epoch, now: float) -> None:
-        frame.slot = heappop(self.free_slots)
+        frame.slot, frame.turn = heappop(self.free_slots), next(self._turns)
         self._step(frame, "admit")
         self._emit(do.Fill(frame.number, frame.slot, frame.ticket))
         self._enlist(frame, epoch, now)

@@ -102,12 +102,12 @@ def _check_queues(lifecycle: Lifecycle) -> None:
     for epoch in epochs.live.values():
         for pool in epoch.pools:
             expected = [
-                (number, stage)
-                for number in sorted(epoch.frames)
+                (frame.turn, stage)
+                for frame in sorted((frames.by_number[number] for number in epoch.frames), key=_turn)
                 for stage in pool.stages
-                if _is_ready(frames.by_number[number], stage, epoch)
+                if _is_ready(frame, stage, epoch)
             ]
-            queue = [(number, stage) for number, stage, _, _ in pool.queue]
+            queue = [(turn, stage) for turn, stage, _, _ in pool.queue]
             assert queue == expected, f"{queue} wait for {pool.leads}, should be {expected}"
             if not epochs.is_broken(epoch):
                 _check_dealt(lifecycle, epoch, pool)
@@ -116,6 +116,10 @@ def _check_queues(lifecycle: Lifecycle) -> None:
     charged = {n for n, f in frames.by_number.items() if f.died_on is not None and f.phase is not FramePhase.GONE}
     assert lifecycle.dealing.charged == charged, f"charged {lifecycle.dealing.charged}, should be {charged}"
     assert not (stranded and epochs.runnable()), f"{stranded} are stranded while a plan can run them"
+
+
+def _turn(frame: Frame) -> int:
+    return frame.turn
 
 
 def _is_ready(frame: Frame, stage: int, epoch: Epoch) -> bool:

@@ -20,11 +20,12 @@ from shisha_rt.plan.plan import Plan
 class Frame(Struct, eq=False):
     """An accepted request until it is both answered and out of its slot.
 
-    `done` are the stages of `epoch` that are, `out` its parts that are with a worker, by stage. `attempt`: how often
-    it was started anew. `deaths`: those that it is charged with; `died_on`: where the last one was; `excused`: the
-    parts that were out then, whose loss it is not charged with. `unread`: inputs that its client lends are not in its
-    slot yet. `lent_out`: outputs go to memory that its client lends. `shape`: which of the model's it has. `arrived_s`
-    and `predicted_s`: when it came, and what it was expected to take then, if there is a target.
+    `done` are the stages of `epoch` that are, `out` its parts that are with a worker, by stage. `turn`: how many were
+    given a slot before it was. `attempt`: how often it was started anew. `deaths`: those that it is charged with;
+    `died_on`: where the last one was; `excused`: the parts that were out then, whose loss it is not charged with.
+    `unread`: inputs that its client lends are not in its slot yet. `lent_out`: outputs go to memory that its client
+    lends. `shape`: which of the model's it has. `arrived_s` and `predicted_s`: when it came, and what it was expected
+    to take then, if there is a target.
 
     `suspected`: the stage at which it shared a run that ended badly, and nobody knows by which frame: it runs alone, on
     `died_on`, until it has passed that stage.
@@ -36,6 +37,7 @@ class Frame(Struct, eq=False):
     deadline_s: float | None
     phase: FramePhase = FramePhase.WAITING
     slot: int | None = None
+    turn: int = 0
     epoch: Epoch | None = None
     attempt: int = 0
     done: set[int] = msgspec.field(default_factory=set)
@@ -113,7 +115,7 @@ class QueuedPlan:
 
 
 QueuedPart: TypeAlias = tuple[int, int, float, Frame]
-"""Its frame's number, its stage, since when it is ready, and its frame: so they sort by age."""
+"""Its frame's turn, its stage, since when it is ready, and its frame: so they sort by who was given a slot first."""
 
 
 @dataclass(slots=True, eq=False)

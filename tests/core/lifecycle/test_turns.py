@@ -121,3 +121,15 @@ def test_unordered_frames_of_one_client_go_by_their_own_priority() -> None:
     assert [fill.frame for fill in daemon.all(do.Fill)] == [running, urgent]
     daemon.finish(urgent)
     daemon.finish(usual)
+
+
+@pytest.mark.parametrize(("client", "priority"), [("b", DEFAULT_PRIORITY), ("a", 1)], ids=["another client", "urgent"])
+def test_who_was_given_a_slot_first_is_computed_first_whoever_came_before(client: str, priority: int) -> None:
+    """Else a frame that has had its turn waits for all older ones, as each slot that is free goes to one of these."""
+    daemon = live(ONE_STAGE, slots=4)
+    for _ in range(30):
+        daemon.send(client="a")
+    late = daemon.send(client=client, priority=priority)
+    for number in range(4):
+        daemon.finish(daemon.all(do.RunPart)[number].descriptor.frame)
+    assert late in [part.descriptor.frame for part in daemon.all(do.RunPart)[:6]]

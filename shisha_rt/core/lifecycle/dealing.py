@@ -1,8 +1,9 @@
 """Which team gets which part next: the queues of the pools.
 
-A pool has one queue in each epoch, the oldest frame first. Dealing is breadth first: no team gets a second part while
-another of its pool that can take it has none. Of unlike teams, which only a pool of one stage has, a slower one takes
-a part only if what waits would keep the faster ones busy for longer than that part takes there.
+A pool has one queue in each epoch, in the order in which frames were given their slots. Dealing is breadth first: no
+team gets a second part while another of its pool that can take it has none. Of unlike teams, which only a pool of one
+stage has, a slower one takes a part only if what waits would keep the faster ones busy for longer than that part takes
+there.
 
 A frame that is charged with a death goes only to the team where that was: else it could end every copy in turn. And
 only while another team of the pool serves that has no such frame: else a few of them, run again side by side, would

@@ -21,7 +21,6 @@ from shisha_rt.client import AsyncClient, Client, ResourceExhausted, ShishaError
 
 _TIMEOUT_S: Final = 60.0
 _READY: Final = 64
-_LOST: Final = "lost"
 _PAUSE_S: Final = 0.01
 """Before a client that was refused sends its next frame."""
 
@@ -55,7 +54,7 @@ class Arrivals:
 
         async def one_after_the_other() -> None:
             while time.monotonic() < begun_s + seconds:
-                if await self._one(time.monotonic(), heard) == REFUSED:
+                if await self._one(time.monotonic(), heard):
                     await asyncio.sleep(_PAUSE_S)
 
         async with asyncio.TaskGroup() as clients:
@@ -63,7 +62,8 @@ class Arrivals:
                 clients.create_task(one_after_the_other())
         return {"frames": heard.answered, "fps": heard.answered / (time.monotonic() - begun_s)}
 
-    async def _one(self, due_s: float, heard: Heard) -> str:
+    async def _one(self, due_s: float, heard: Heard) -> bool:
+        """Send a frame, and hear of it; whether it was refused."""
         frame = self._frames.pop() if self._frames else await self._new()
         try:
             await self._client.infer(frame, timeout_s=_TIMEOUT_S)
@@ -72,12 +72,12 @@ class Arrivals:
             outcome = REFUSED
         except Timeout:
             self._lost += 1
-            return _LOST
+            return False
         except ShishaError as error:
             outcome = str(error)
         heard.take(due_s, time.monotonic(), outcome)
         self._frames.append(frame)
-        return outcome
+        return outcome == REFUSED
 
     async def _new(self) -> Frame:
         frame = {name: await self._client.empty(its.shape, its.dtype) for name, its in self._pattern.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,7 +37,7 @@ class Address:
         return cls(port, f"/v2/models/{model}/infer", head.encode())
 
 
-class HttpAsking(threading.Thread):
+class HttpAsking(threading.Thread, ABC):
     """One frame after the other over a connection that stays, and a new one where it breaks.
 
     `lost`: requests that ended without an answer. `errors`: answers that are no result, by status.
@@ -49,12 +50,13 @@ class HttpAsking(threading.Thread):
         self.lost = 0
         self._address, self._ending = address, ending
 
+    @abstractmethod
     def new_frame(self) -> Frame:
-        raise NotImplementedError
+        """What to send next."""
 
+    @abstractmethod
     def take(self, frame: Frame, body: bytes, sent_s: float, answered_s: float) -> None:
         """A result, its tensor at the end of `body`."""
-        raise NotImplementedError
 
     def run(self) -> None:
         address = self._address

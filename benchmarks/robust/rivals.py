@@ -168,8 +168,8 @@ def _lives(pid: int) -> bool:
 
 def _killing(side: _Side, seconds: float, kill_every_s: float, rng: random.Random) -> _Round:
     ending, numbers = threading.Event(), itertools.count()  # the next of a count is one step of the interpreter
-    found = _Round(seconds, clients=[_Asking(side.address, ending, numbers) for _ in range(_CLIENTS)])
-    for client in found.clients:
+    turn = _Round(seconds, clients=[_Asking(side.address, ending, numbers) for _ in range(_CLIENTS)])
+    for client in turn.clients:
         client.start()
     begun_s = time.monotonic()
     kill_s = begun_s + kill_every_s
@@ -179,16 +179,16 @@ def _killing(side: _Side, seconds: float, kill_every_s: float, rng: random.Rando
         if there:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(rng.choice(there), signal.SIGKILL)
-                found.kills += 1
-            _await_another(side, set(there), kill_s + kill_every_s, found)
+                turn.kills += 1
+            _await_another(side, set(there), kill_s + kill_every_s, turn)
         kill_s += kill_every_s
     last_s = time.monotonic()
     time.sleep(max(0.0, begun_s + seconds - last_s))
     ending.set()
-    for client in found.clients:
+    for client in turn.clients:
         client.join(2 * ANSWER_S)
-    found.recovered = all(client.answered_s and client.answered_s[-1] > last_s for client in found.clients)
-    return found
+    turn.recovered = all(client.answered_s and client.answered_s[-1] > last_s for client in turn.clients)
+    return turn
 
 
 def _await_another(side: _Side, before: set[int], until_s: float, found: _Round) -> None:

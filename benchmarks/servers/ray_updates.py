@@ -33,27 +33,27 @@ class Replaced:
 
 
 def main(arguments: list[str]) -> int:
-    its = json.loads(arguments[0])
+    given = json.loads(arguments[0])
     answers = os.dup(1)
     os.dup2(2, 1)  # Ray's words are not ours
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
     ray.init(
-        num_cpus=2 * its["replicas"],
+        num_cpus=2 * given["replicas"],
         include_dashboard=False,
         log_to_driver=False,
         logging_level="error",
         object_store_memory=1 << 27,
     )
-    serve.start(http_options={"host": "127.0.0.1", "port": its["port"]})
+    serve.start(http_options={"host": "127.0.0.1", "port": given["port"]})
     deployment = serve.deployment(
         Replaced,
-        num_replicas=its["replicas"],
+        num_replicas=given["replicas"],
         ray_actor_options={"num_cpus": 1},
         logging_config=LoggingConfig(enable_access_log=False, log_level="WARNING"),
     )
-    path = its["path"]
+    path = given["path"]
     while True:
-        settings = {"path": path, "inputs": its["inputs"], "folder": its["folder"], "further": {}}
+        settings = {"path": path, "inputs": given["inputs"], "folder": given["folder"], "further": {}}
         bound = deployment.bind(json.dumps(settings))
         serve.run(bound, route_prefix="/inference", logging_config={"enable_access_log": False})
         os.dup2(answers, 1)

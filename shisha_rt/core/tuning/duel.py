@@ -30,8 +30,8 @@ LEAST_DIFFERENCE: Final = 0.01
 WAITED: Final = 0.9
 """Share of a window's answers behind which others waited."""
 KEPT_OUT: Final = 0.1
-"""Or so many frames for each answer that a target had refused, in this window and the one before: the better of two
-plans may pass all that come.
+"""Frames that a target had refused, for each answer of this window and of the one before: so many are the load, too. Of
+the one before, as the better of two plans may pass all that come.
 """
 MOST_VOID: Final = 3
 """Windows in a row without the load."""

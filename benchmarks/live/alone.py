@@ -1,64 +1,142 @@
-"""One frame at a time: the daemon planned for latency, a chain, and engines on all cores: `python -m benchmarks alone`.
+"""One frame at a time: daemons as they are started, and engines on all cores: `python -m benchmarks alone`.
 
-Places with two engines on two unthrottled cores. The next frame is sent when the last has been answered, from inside
-the daemon: what is compared is how the network is run. Rivals are ONNX Runtime and OpenVINO (fp32) with a thread for
-each core. All sides take turns in each round; ratios are of the rounds' own. All figures are medians over the rounds,
-with their quartiles.
+Each side is asked for one frame, and for the next once that has been answered and a pause has gone by. Daemons are on
+the machine as it is, with nothing tuned before, and are asked by their own client, which shares memory with them:
+`latency` with `--objective latency`, tuned by frames that come one by one; `auto` with the default, tuned under load
+before that. Rivals are ONNX Runtime and OpenVINO (fp32) with a thread for each core, whose frames lie in their own
+memory. Times are medians of a turn's frames. All sides take turns in each round; ratios are of the rounds' own. All
+figures are medians over the rounds, with their quartiles.
+
+`idle %`: of a core, what daemon, workers and client take while no frame comes, from a second after the last one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import itertools
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
+import psutil
 import typer
 
-from benchmarks.live.copies import MODELS
 from benchmarks.report.facts import facts
-from benchmarks.report.results import Row, Spread, save_csv, show
+from benchmarks.report.progress import Progress
+from benchmarks.report.results import RESULTS, Row, Spread, save_csv, show
+from benchmarks.rigs.child_process import ChildProcess, child_process
+from benchmarks.rigs.contest import Network
+from benchmarks.rigs.cpu_time import whole_cpu_s
 from benchmarks.rigs.engine_process import ALONE
-from benchmarks.rigs.sides import Round, rounds, sides
+from benchmarks.rigs.served import IN_FLIGHT
+from benchmarks.rigs.tune import settle
+from shisha_rt.cli.drive.child_daemon import child_daemon
+from shisha_rt.client import Client, plan_of
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine
 
-DAEMONS: Final[Mapping[str, Mapping[str, Any]]] = {
-    "latency": {"replicate": True, "objective": "latency"},
-    "chain": {"replicate": False},
-}
+MODELS: Final = "squeezenet,shufflenet,inception_v1,densenet121,resnet50,alexnet"
+AUTO, LATENCY = "auto", "latency"
+OBJECTIVES: Final = (LATENCY, AUTO)
+PAUSES_MS: Final = (0.0, 2.0, 20.0)
+
+_TIMEOUT_S: Final = 60.0
+_IDLE_AFTER_S: Final = 1.0
+_IDLE_S: Final = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """`root`: whose processes are a daemon's; None: an engine."""
+
+    name: str
+    asked: ChildProcess
+    root: int | None = None
+    control: Client | None = None
+
+    @property
+    def plan(self) -> str:
+        assert self.control is not None
+        return str(plan_of(self.control.plan()["stages"]))
+
+    def idle(self) -> float:
+        """The share of a core that its processes take while there is nothing to do."""
+        assert self.root is not None
+        time.sleep(_IDLE_AFTER_S)
+        pids = [self.root, self.asked.pid]
+        pids += [child.pid for child in psutil.Process(self.root).children(recursive=True)]
+        before_s, began_s = sum(map(whole_cpu_s, pids)), time.monotonic()
+        time.sleep(_IDLE_S)
+        return (sum(map(whole_cpu_s, pids)) - before_s) / (time.monotonic() - began_s)
 
 
 def alone(
     models: Annotated[str, typer.Option(help="Zoo networks, separated by commas.")] = MODELS,
-    machine: Annotated[str, typer.Option(help="A machine file or shipped name.")] = "two-engines",
-    seconds: Annotated[float, typer.Option(help="For each side in each round.")] = 1.5,
-    count: Annotated[int, typer.Option("--rounds", help="Rounds.")] = 7,
+    machine: Annotated[str, typer.Option(help="A machine whose places are unthrottled.")] = "this-machine",
+    seconds: Annotated[float, typer.Option(help="For each side with each pause in each round.")] = 1.5,
+    count: Annotated[int, typer.Option("--rounds", help="Rounds.")] = 5,
 ) -> None:
     """How long one frame takes by itself, against engines with a thread for each core."""
     described = load_machine(machine)
     check_runnable(described)
     about = facts(f"alone --models {models} --machine {machine} --seconds {seconds:g} --rounds {count}")
-    rows: list[Row] = []
+    progress, rows = Progress("alone"), list[Row]()
     for model in models.split(","):
-        print(f"alone: {model} ...", flush=True)
-        order = {"copied": True, "in_flight": 1}
-        with sides(model, described, DAEMONS, list(ALONE), order) as all_sides:
-            rows.append(_row(model, rounds(all_sides, count, seconds)))
+        progress.step(model)
+        network = Network.of(model, described)
+        with _sides(network, machine, progress) as sides:
+            turns: dict[float, list[Mapping[str, float]]] = {pause_ms: [] for pause_ms in PAUSES_MS}
+            starts = itertools.cycle(range(len(sides)))
+            for number, (first, pause_ms) in enumerate(itertools.product(itertools.islice(starts, count), PAUSES_MS)):
+                progress.glance(f"{model}: round {number // len(PAUSES_MS) + 1} of {count}, pauses of {pause_ms:g} ms")
+                order: dict[str, Any] = {"seconds": seconds, "pause_s": pause_ms / 1e3}
+                turn = (*sides[first:], *sides[:first])
+                turns[pause_ms].append({side.name: 1e3 * side.asked.ask(**order)["frame_s"] for side in turn})
+            daemons = [side for side in sides if side.root is not None]
+            more = {f"plan, {side.name}": side.plan for side in daemons}
+            more |= {f"idle %, {side.name}": f"{100 * side.idle():.2g}" for side in daemons}
+        rows += [_row(model, pause_ms, took, more) for pause_ms, took in turns.items()]
         save_csv("alone", rows, about)  # each time, so that what is there stays whatever becomes of the next
-    notes = ["latency / best engine: at most 1.1 and 0.3 ms is the aim", "medians over the rounds, and their quartiles"]
-    show(f"one frame at a time, {machine}", rows, notes)
+    progress.done()
+    show(f"One frame at a time, ms, {machine}", rows, ["aim: at most 1.1 times the best engine and 0.3 ms"])
+    print(f"written to {RESULTS}: alone.csv")
 
 
-def _row(model: str, found: Sequence[Round]) -> Row:
-    best = min(ALONE, key=lambda rival: _ms(found, rival).median)
-    return {
-        "model": model,
-        **{f"{side}_ms": _ms(found, side) for side in (*DAEMONS, *ALONE)},
-        "best engine": best,
-        "latency / best engine": Spread.of(its["latency"]["frame_s"] / its[best]["frame_s"] for its in found),
-        "over_ms": Spread.of(1e3 * (its["latency"]["frame_s"] - its[best]["frame_s"]) for its in found),
-        "chain / latency": Spread.of(its["chain"]["frame_s"] / its["latency"]["frame_s"] for its in found),
-        "plan": found[-1]["latency"]["plan"],
-    }
+@contextlib.contextmanager
+def _sides(network: Network, machine: str, progress: Progress) -> Iterator[list[_Side]]:
+    with contextlib.ExitStack() as closing:
+        folder = closing.enter_context(tempfile.TemporaryDirectory(prefix="alone-"))
+        sides = []
+        for objective in OBJECTIVES:
+            progress.glance(f"{network.model}: tuning a daemon, --objective {objective}")
+            options = (f"zoo:{network.model}", "--machine", machine, "--objective", objective, "--fresh")
+            daemon = closing.enter_context(child_daemon(*options, endpoint=f"ipc://{folder}/{objective}"))
+            control = closing.enter_context(Client(daemon.endpoint, timeout_s=_TIMEOUT_S))
+            client, _ = closing.enter_context(
+                child_process("benchmarks.rigs.client_process", endpoint=daemon.endpoint, in_flight=IN_FLIGHT)
+            )
+            if objective == AUTO:
+                settle(control, client)
+            settle(control, client, pause_s=0)
+            sides.append(_Side(objective, client, daemon.pid, control))
+        for name in ALONE:
+            settings: dict[str, Any] = {
+                "rival": name,
+                "path": str(network.path),
+                "inputs": network.inputs,
+                "cores": network.cores,
+            }
+            engine, _ = closing.enter_context(child_process("benchmarks.rigs.engine_process", **settings))
+            sides.append(_Side(name, engine))
+        yield sides
 
 
-def _ms(found: Sequence[Round], side: str) -> Spread:
-    return Spread.of(1e3 * its[side]["frame_s"] for its in found)
+def _row(model: str, pause_ms: float, took_ms: Sequence[Mapping[str, float]], more: Mapping[str, str]) -> Row:
+    times = {name: Spread.of(turn[name] for turn in took_ms) for name in took_ms[0]}
+    best = min(ALONE, key=lambda engine: times[engine].median)
+    over: dict[str, object] = {}
+    for name in OBJECTIVES:
+        over[f"{name} / best engine"] = Spread.of(turn[name] / turn[best] for turn in took_ms)
+        over[f"{name}, within the aim"] = times[name].median <= 1.1 * times[best].median + 0.3
+    return {"model": model, "pause ms": pause_ms, **times, "best engine": best, **over, **more}

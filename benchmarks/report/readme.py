@@ -22,6 +22,7 @@ BEGIN: Final = "<!-- python -m benchmarks readme -->"
 BEGIN_RIVALS: Final = "<!-- python -m benchmarks readme: rivals -->"
 BEGIN_RACE: Final = "<!-- python -m benchmarks readme: race -->"
 BEGIN_BRANCHES: Final = "<!-- python -m benchmarks readme: branches -->"
+BEGIN_ALONE: Final = "<!-- python -m benchmarks readme: alone -->"
 BEGIN_HOSTS: Final = "<!-- python -m benchmarks readme: hosts -->"
 BEGIN_PAPERS: Final = "<!-- python -m benchmarks readme: papers -->"
 END: Final = "<!-- /readme -->"
@@ -71,7 +72,6 @@ class Column:
 COLUMNS: Final = (
     Column("frames from a client; the best engine", "against_engines", "best rival / daemon", engine="best rival"),
     Column("frames made inside; two sessions of ONNX Runtime", "copies", "rival / free"),
-    Column("one frame at a time; the best engine", "alone", "latency / best engine", True, "best engine"),
 )
 
 
@@ -198,6 +198,23 @@ def rivals_table(folder: Path) -> str:
     return "\n".join([*lines, "", f"{summary} mean.", f"From {_made_by(folder, 'race')}, {host}."])
 
 
+def alone_table(folder: Path) -> str:
+    """Markdown: milliseconds for one frame by itself, by network and pause, and daemons' over the better engine's."""
+    if not (folder / "alone.csv").exists():
+        return "Not measured yet."
+    lines = [
+        "| | pause | for latency | default | ONNX Runtime | OpenVINO | for latency over the better | default over it |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    over = [Column("", "alone", f"{side} / best engine") for side in ("latency", "auto")]
+    for row in read_csv(folder / "alone.csv"):
+        times = [f"{float(row[side]):.2f} ms" for side in ("latency", "auto", "ort_threads", "openvino_latency")]
+        cells = [TITLES.get(row["model"], row["model"]), f"{row['pause ms']} ms", *times]
+        lines.append(f"| {' | '.join([*cells, *(column.cell(row) for column in over)])} |")
+    about = header(folder / "alone.csv")
+    return "\n".join([*lines, "", f"From {_made_by(folder, 'alone')}, {about.get('cpu', 'an unknown host')}."])
+
+
 HOST_SIDES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "daemon_shared": "daemon, its client",
@@ -270,7 +287,12 @@ def with_table(page: str, table: str, mark: str = BEGIN) -> str:
 TABLES: Final[Mapping[str, Mapping[str, Callable[[Path], str]]]] = MappingProxyType(
     {
         "README.md": {BEGIN_RIVALS: rivals_table},
-        "docs/performance.md": {BEGIN_RACE: race_table, BEGIN: engines_table, BEGIN_BRANCHES: branches_table},
+        "docs/performance.md": {
+            BEGIN_RACE: race_table,
+            BEGIN: engines_table,
+            BEGIN_ALONE: alone_table,
+            BEGIN_BRANCHES: branches_table,
+        },
         "docs/cluster.md": {BEGIN_HOSTS: hosts_table},
         "docs/research.md": {BEGIN_PAPERS: papers_table},
     }

@@ -1,6 +1,7 @@
 """A user's program in a process of its own: streams one frame again and again, several in flight.
 
 Settings: `endpoint`, `in_flight`, and `share`, whether memory is to be shared with the daemon (yes, unless told).
+Orders: `seconds`; with `pause_s` too frames are sent one by one, see `one_by_one`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks.rigs.child_process import say
+from benchmarks.rigs.one_by_one import one_by_one
 from shisha_rt.client import Client
 from shisha_rt.tensors import NUMPY_OF
 
@@ -55,6 +57,9 @@ class Streaming:
             "answered_s": measured_s,
         }
 
+    def alone(self, seconds: float, pause_s: float) -> dict[str, float]:
+        return one_by_one(lambda: self._client.infer(next(self._frames)), seconds, pause_s)
+
     @property
     def sharing(self) -> bool:
         return self._client.sharing
@@ -83,7 +88,8 @@ def main(arguments: list[str]) -> int:
     streaming = Streaming(settings["endpoint"], settings["in_flight"], settings.get("share", True))
     say(ready=True, sharing=streaming.sharing)
     for line in sys.stdin:
-        say(**streaming.burst(**json.loads(line)))
+        order = json.loads(line)
+        say(**(streaming.alone if "pause_s" in order else streaming.burst)(**order))
     return 0
 
 

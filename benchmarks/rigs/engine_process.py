@@ -1,7 +1,7 @@
 """An engine by itself on a whole network, in a process of its own: what the daemon is measured against.
 
 Frames lie in memory: nothing is sent or received, and answers are not looked at. `stages/engines/plain.py` has the
-engines.
+engines. Orders: `seconds`; with `pause_s` too frames run one by one, see `one_by_one`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 
 from benchmarks.rigs.child_process import say
+from benchmarks.rigs.one_by_one import one_by_one
 from shisha_rt.tensors import NUMPY_OF
 from stages.engines.plain import PLAIN_ENGINES, Frame
 
@@ -38,12 +39,16 @@ def main(arguments: list[str]) -> int:
         tensor["name"]: generator.standard_normal(tensor["shape"]).astype(NUMPY_OF[tensor["datatype"]])
         for tensor in settings["inputs"]
     }
-    run = PLAIN_ENGINES[settings["rival"]](Path(settings["path"]), frame, settings["cores"]).run
-    run(_WARM_UP_S)
+    engine = PLAIN_ENGINES[settings["rival"]](Path(settings["path"]), frame, settings["cores"])
+    engine.run(_WARM_UP_S)
     say(ready=True)
     for line in sys.stdin:
+        order = json.loads(line)
+        if "pause_s" in order:
+            say(**one_by_one(engine.one, **order))
+            continue
         started_s, started_cpu_s = time.monotonic(), time.process_time()
-        frames = run(json.loads(line)["seconds"])
+        frames = engine.run(order["seconds"])
         say(
             frame_s=(time.monotonic() - started_s) / frames,
             cpu_s=(time.process_time() - started_cpu_s) / frames,

@@ -15,20 +15,25 @@ _CALM_BURSTS: Final = 3
 _BEGINNINGS: Final = "tuning_began", "comparison_began"
 
 
-def tune(control: Client, client: ChildProcess) -> None:
-    """Send frames until all has been tried and the best plan is live; the tuner tries nothing from then on.
+def settle(control: Client, client: ChildProcess, **order: object) -> None:
+    """Send frames until all has been tried and the best plan is live. `order`: of each burst, beside its length.
 
     A search may begin some seconds after candidates were compared, so it has to be calm for several bursts.
     """
     until_s = time.monotonic() + _TIMEOUT_S
     calm, began_before = 0, -1
     while time.monotonic() < until_s:
-        client.ask(seconds=_BURST_S)
+        client.ask(seconds=_BURST_S, **order)
         began = sum(event["kind"] in _BEGINNINGS for event in events_since(control))
         watches = control.call("tuner_get")["tuner"]["state"] == "watching"
         calm = calm + 1 if watches and began == began_before else 0
         began_before = began
         if calm >= _CALM_BURSTS:
-            control.call("tuner_set", pause=True)
             return
     raise RuntimeError(f"the tuner has not settled within {_TIMEOUT_S:g} s")
+
+
+def tune(control: Client, client: ChildProcess) -> None:
+    """As `settle`; the tuner tries nothing from then on."""
+    settle(control, client)
+    control.call("tuner_set", pause=True)

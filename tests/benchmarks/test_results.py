@@ -9,7 +9,7 @@ import pytest
 from benchmarks.report import results
 from benchmarks.report.facts import commits_since, facts, git, host
 from benchmarks.report.headers import header, stale_rows
-from benchmarks.report.readme import branches_table, engines_table, hosts_table, with_table
+from benchmarks.report.readme import alone_table, branches_table, engines_table, hosts_table, with_table
 from benchmarks.report.results import Spread, read_csv, save_csv
 from shisha_rt.errors import BadInput
 
@@ -71,15 +71,32 @@ def test_the_table_of_engines_has_the_results_that_are_there(tmp_path: Path, mon
     monkeypatch.setattr(results, "RESULTS", tmp_path)
     made_by = {"commit": "c", "date": "2026-01-02 03:04 UTC"}
     ratio = Spread(1.25, 2.0, 2.5)
-    alone = {"model": "squeezenet", "latency / best engine": ratio, "best engine": "openvino_latency"}
+    engines = {"model": "squeezenet", "best rival / daemon": ratio, "best rival": "openvino_latency"}
     copies = {"model": "mine", "rival / free": ratio}
-    save_csv("alone", [alone], made_by)
+    save_csv("against_engines", [engines], made_by)
     save_csv("copies", [copies], made_by)
-    head, _, mine, squeezenet, _, source = engines_table(tmp_path).splitlines()
+    head, _, squeezenet, mine, _, source = engines_table(tmp_path).splitlines()
     assert head.count("|") == 4
-    assert mine == "| mine | 2.00 (1.25 to 2.50) | not measured |"
-    assert squeezenet == "| SqueezeNet | not measured | 0.50 (0.40 to 0.80), OpenVINO |"
-    assert "[alone](benchmarks/results/alone.csv), 2026-01-02, commit c" in source
+    assert squeezenet == "| SqueezeNet | 2.00 (1.25 to 2.50), OpenVINO | not measured |"
+    assert mine == "| mine | not measured | 2.00 (1.25 to 2.50) |"
+    assert "[copies](benchmarks/results/copies.csv), 2026-01-02, commit c" in source
+
+
+def test_the_table_of_single_frames_has_a_row_for_each_pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "RESULTS", tmp_path)
+    assert alone_table(tmp_path) == "Not measured yet."
+    took = {side: Spread.of([ms]) for side, ms in [("latency", 5.0), ("auto", 6.0), ("ort_threads", 4.0)]}
+    rows: list[results.Row] = [
+        {"model": "squeezenet", "pause ms": pause_ms, **took, "openvino_latency": Spread.of([8.0])}
+        | {"latency / best engine": Spread(1.2, 1.25, 1.5), "auto / best engine": Spread.of([1.5])}
+        for pause_ms in (0.0, 20.0)
+    ]
+    save_csv("alone", rows, {"commit": "c", "date": "2026-01-02 03:04 UTC", "cpu": "a processor"})
+    _, _, none, long, _, source = alone_table(tmp_path).splitlines()
+    times = "5.00 ms | 6.00 ms | 4.00 ms | 8.00 ms | 1.25 (1.20 to 1.50) | 1.50 (1.50 to 1.50) |"
+    assert none == f"| SqueezeNet | 0 ms | {times}"
+    assert long == f"| SqueezeNet | 20 ms | {times}"
+    assert source.endswith("commit c, a processor.")
 
 
 def test_the_table_of_branches_says_what_they_can_gain_and_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

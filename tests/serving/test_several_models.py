@@ -389,10 +389,11 @@ def test_a_model_that_cannot_start_is_given_up_and_the_other_has_its_places(tmp_
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
 def test_places_go_where_frames_are(tmp_path: Path) -> None:
     """While workers and daemons are killed: nothing is lost of a model whose daemon was not."""
-    busy = write_identity_model(tmp_path, channels=64, size=32, name="busy")
+    # One core computes it more slowly than a client can send its frames.
+    busy = write_identity_model(tmp_path, channels=256, size=16, name="busy")
     with (
         HostProcess(tmp_path, busy, write_times(tmp_path, 2.0), write_times(tmp_path, 3.0, "thrice")) as host,
-        Load(host.endpoint, model_name="busy", shape=(1, 64, 32, 32), streams=2, depth=4) as load,
+        Load(host.endpoint, model_name="busy", shape=(1, 256, 16, 16), streams=2, depth=4) as load,
     ):
         host.wait_for("busy", lambda told: len(told["places"]) == 2, "both places")
         assert host.told("times")["places"], "its warm worker stays"

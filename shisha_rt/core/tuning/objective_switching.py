@@ -49,7 +49,8 @@ class ObjectiveSwitching:
         self._load = Load()
         self._arrived = self._came = 0
         self._rests_until_s = -math.inf
-        self._seen: dict[Objective, tuple[Plan, Measurement]] = {}
+        self._seen: tuple[Plan, Measurement] | None = None
+        self._pace = 1.0
         self._ended: dict[Objective, SearchRun] = {}
 
     @property
@@ -74,8 +75,7 @@ class ObjectiveSwitching:
         if not known:
             self._load = Load()
             return None
-        quick = self._measured("latency", best["latency"] or known[0])
-        most = self._measured("throughput", best["throughput"] or known[0])
+        quick, most = best["latency"] or known[0], best["throughput"] or known[0]
         latency, throughput = self._times(quick), self._times(most)
         wanted, came = self._load.look(counted, now_s, serves, latency, throughput), self._load.came
         if choice.target_s < math.inf:
@@ -84,7 +84,8 @@ class ObjectiveSwitching:
             self._load.forget()
             return None
         if len(known) == len(OBJECTIVES):
-            wanted = serves if known[0].plan == known[1].plan else _better_at_both(quick, most) or wanted
+            is_same = quick.plan == most.plan
+            wanted = serves if is_same else _better_at_both(quick.measurement, most.measurement) or wanted
         elif wanted != serves and not came:
             return None  # a search measures frames
         if wanted == serves:
@@ -106,8 +107,14 @@ class ObjectiveSwitching:
         )
 
     def watched(self, plan: Plan, measurement: Measurement) -> None:
-        """What the live plan takes now; it may have been measured long ago."""
-        self._seen[self._choice.objective] = plan, measurement
+        """What the live plan takes now: it may have been chosen long ago, by times of a host that was busier then.
+
+        What the other plan takes now is not known; it is taken to have changed by the same ratio (`_pace`).
+        """
+        self._seen = plan, measurement
+        known = self._choice.best(self._serving.available, self._choice.objective)
+        if known is not None and known.plan == plan and measurement.can_run and known.measurement.bottleneck_s > 0:
+            self._pace = measurement.bottleneck_s / known.measurement.bottleneck_s
 
     def failed(self, end: Settled, now_s: float) -> None:
         """What was wished for is not live: unless that says nothing of its plan, it is not tried again at once."""
@@ -116,6 +123,7 @@ class ObjectiveSwitching:
 
     def search_ended(self, search: SearchRun, now_s: float) -> None:
         """With the best plan for its objective; another search would find as little where it has found none."""
+        self._pace = 1.0
         if search.found is None:
             self._rests_until_s = now_s + _REST_S
         else:
@@ -137,13 +145,13 @@ class ObjectiveSwitching:
         """The best that is known for each objective, for `status`."""
         return {objective: None if best is None else _told(best) for objective, best in self._best().items()}
 
-    def _measured(self, objective: Objective, best: BestPlan) -> Measurement:
-        plan, measured = self._seen.get(objective, (best.plan, best.measurement))
-        return measured if plan == best.plan else best.measurement
-
-    def _times(self, measurement: Measurement) -> PlanTimes:
+    def _times(self, best: BestPlan) -> PlanTimes:
         scale = self._choice.machine.time_scale
-        return PlanTimes(scale * measurement.bottleneck_s, scale * measurement.latency_s)
+        if self._seen is not None and self._seen[0] == best.plan:
+            measured = self._seen[1]
+        else:
+            measured, scale = best.measurement, scale * self._pace
+        return PlanTimes(scale * measured.bottleneck_s, scale * measured.latency_s)
 
 
 def _reason(wanted: Objective, used: float, busy: float) -> str:

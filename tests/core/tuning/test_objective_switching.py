@@ -170,6 +170,16 @@ def test_what_the_plan_takes_now_counts_and_not_what_it_took_once() -> None:
         assert world.plan == plan
 
 
+def test_on_a_host_that_has_become_quicker_the_other_plan_is_quicker_too() -> None:
+    """Both were chosen while it was busy. By what the other took then, it would not pay yet."""
+    kept = {key: replace(best, measurement=replace(best.measurement, band=2.0)) for key, best in KEPT.items()}
+    world = World(kept, objective="auto")
+    world.layer_s |= {name: seconds / 2 for name, seconds in world.layer_s.items()}
+    world.serve(300)
+    world.look(8, frames_per_s=190, in_flight=20)
+    assert world.plan == BEST
+
+
 def test_a_clients_plan_stays(world: World) -> None:
     world.propose(SEED, le.Owner.CLIENT)
     busy(world, looks=20)

@@ -77,6 +77,7 @@ def measure_window(
     bottleneck_s = rate.bottleneck_s
     if frames_per_s is None:
         frames_per_s = (min(counts) - 1) / took_s if took_s else math.inf
+    load = min(1.0, frames_per_s * bottleneck_s) if bottleneck_s else 1.0
     return Measurement(
         stage_s,
         max(_band(rate, _pool_noise_s(plan, pooled, stage_s)), band_floor),
@@ -84,8 +85,9 @@ def measure_window(
         took_s,
         rate=None if plain else rate,
         alone_s=median(alone_s) if len(alone_s) >= MIN_FRAMES else None,
-        overlap=min(1.0, frames_per_s * bottleneck_s) if any(len(pool.teams) > 1 for pool in plan.pools) else 1.0,
+        overlap=load if any(len(pool.teams) > 1 for pool in plan.pools) else 1.0,
         team_s=() if plain else tuple(tuple(window.median_s for window in team_windows) for team_windows in by_team),
+        load=load,
     )
 
 

@@ -9,7 +9,7 @@ to worse plans, which the paper's rule never takes back. With a band of 0 the co
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from shisha_rt.plan.rate import Objective, Rate
@@ -38,7 +38,8 @@ class Measurement:
     share of what it can be (1: saturated, and all plans without copies). Copies that never worked at the same time look
     faster than they are. `failed_stage`: of a plan that was never run, the stage that its place could not build; where
     that is None, too, it says of no layer that it cannot run. `throttled`: the part of the CPU quota's periods in which
-    it was used up meanwhile; None without a quota, or where that took too few periods to say.
+    it was used up meanwhile; None without a quota, or where that took too few periods to say. `load`: frames that came
+    meanwhile over those that the plan could have passed.
     """
 
     service_s: tuple[float, ...]
@@ -51,6 +52,7 @@ class Measurement:
     team_s: tuple[tuple[float, ...], ...] = ()
     failed_stage: int | None = None
     throttled: float | None = None
+    load: float = 1.0
 
     @property
     def bottleneck_s(self) -> float:
@@ -81,6 +83,16 @@ class Measurement:
     def value_s(self, objective: Objective) -> float:
         """What is to be small."""
         return self.bottleneck_s if objective == "throughput" else self.latency_s
+
+    def times(self, ratio: float) -> Measurement:
+        """What this would have been on a machine where all takes `ratio` times as long."""
+        return replace(
+            self,
+            service_s=tuple(ratio * seconds for seconds in self.service_s),
+            rate=None if self.rate is None else self.rate.times(ratio),
+            alone_s=None if self.alone_s is None else ratio * self.alone_s,
+            team_s=tuple(tuple(ratio * seconds for seconds in ran_s) for ran_s in self.team_s),
+        )
 
     def is_throttled_like(self, other: Measurement) -> bool:
         """Whether a difference between both may be due to the plans: a quota held up one as often as the other."""

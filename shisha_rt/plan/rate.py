@@ -11,7 +11,7 @@ import heapq
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias, get_args
 
 from shisha_rt.plan.plan import Plan, Team
@@ -77,6 +77,17 @@ class Rate:
     def value_s(self, objective: Objective) -> float:
         """What is to be small."""
         return self.bottleneck_s if objective == "throughput" else self.latency_s
+
+    def times(self, ratio: float) -> Rate:
+        """That of the same plan where all takes `ratio` times as long."""
+        period_s = tuple(ratio * seconds for seconds in self.period_s)
+        return replace(
+            self,
+            period_s=period_s,
+            latency_s=ratio * self.latency_s,
+            memory_s=ratio * self.memory_s,
+            link_s=ratio * self.link_s,
+        )
 
 
 def rate_of(plan: Plan, service_s: TeamSeconds, *, alone_s: TeamSeconds | None = None, memory_s: float = 0.0) -> Rate:

@@ -20,6 +20,7 @@ from shisha_rt.core.tuning.tuner_messages import PlaceNow
 from shisha_rt.costs.engine_trials import EnginesTried
 from shisha_rt.machine.machine import Machine, Place
 from shisha_rt.plan.engine import DEFAULT_ENGINE, StageEngine
+from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.plan.rate import OBJECTIVES, AnyObjective, Objective
 from shisha_rt.plan.verify import PlanRules
@@ -147,6 +148,17 @@ class Choice:
     ) -> str:
         """Record the best plan of these places as they are now; return the key to store it under."""
         return self._best_plans.replace(self._over(available), best, self._aim(objective, scheme))
+
+    def correct(self, live: Plan, now: Measurement, stage: int, ratio: float, available: Collection[str]) -> None:
+        """A stage of the live plan takes `ratio` times as long as was known, and the plan `now`: so do other plans that
+        have frames on its places, until they are measured. What is kept on disk stays.
+        """
+        changed = set(live.stages[stage].places)
+        for objective in OBJECTIVES:
+            best = self.best(available, objective)
+            if best is not None and not changed.isdisjoint(best.plan.places):
+                measurement = now if best.plan == live else best.measurement.times(ratio)
+                self.keep(replace(best, measurement=measurement), available, objective, self.scheme)
 
     def _over(self, available: Collection[str]) -> Machine:
         return replace(self.machine, places=tuple(place for place in self.machine.places if place.name in available))

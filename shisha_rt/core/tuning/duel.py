@@ -2,9 +2,9 @@
 
 A window begins when the other plan's last frame is out. Under throughput it counts answers in a second while frames
 wait the whole time, or a target keeps many out: what clients see, with all that passes between service times. Under
-latency it takes the median of frames that met no other. Turns make what drifts hit both alike; the ratios of
-neighbouring windows are what is judged, until they differ from 1 by more than they spread. A window without the load
-that it needs counts for nothing.
+latency it takes the median of frames that met no other, while some do. Turns make what drifts hit both alike; the
+ratios of neighbouring windows are what is judged, until they differ from 1 by more than they spread. A window without
+the load that it needs counts for nothing.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ KEPT_OUT: Final = 0.1
 """Frames that a target had refused, for each answer of this window and of the one before: so many are the load, too. Of
 the one before, as the better of two plans may pass all that come.
 """
+ALONE: Final = 0.1
+"""Share of a window's answers that met no other, if it is to be one of frames by themselves."""
 MOST_VOID: Final = 3
 """Windows in a row without the load."""
 
@@ -107,7 +109,10 @@ class Duel:
             return None
         self._answers += 1
         self._waited += event.in_flight > self._teams
-        return self._end(now_s) if self._objective == "throughput" and not event.left else None
+        if self._objective == "throughput":
+            return None if event.left else self._end(now_s)
+        meets = self._answers >= LEAST_FRAMES and len(self._alone_s) < ALONE * self._answers
+        return self._close(None, now_s) if meets and now_s - self._opened_s >= LEAST_S else None
 
     def alone(self, latency_s: float, now_s: float) -> DuelResult | None:
         """Count a frame of the plan whose turn it is that met no other; returns as `answered`."""

@@ -17,7 +17,7 @@ import math
 from array import array
 from collections import defaultdict, deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import Final
 
@@ -49,9 +49,13 @@ _QUANTILE: Final = 0.8
 _TO_95_IN_100: Final = NormalDist().inv_cdf(0.975) / NormalDist().inv_cdf((1 + _QUANTILE) / 2)
 
 LEAVING_FACTOR: Final = 1.0
-LEAVING_FLOOR: Final = 0.05
+LEAVING_FLOOR: Final = 0.1
 WINDOWS_TO_LEAVE: Final = 3
 """A stage has left its band when it was outside it, by these measures, for this many windows on end."""
+SLOWER_BY_LOAD: Final = 1.5
+"""Stages may take so many times as long when frames come seldom, which find caches cold and cores asleep; and less,
+where copies wait for one memory under load."""
+_LEVELS: Final = 4
 
 
 class Measuring:
@@ -251,12 +255,12 @@ class Repeatability:
 
 
 def leaving_stage(baseline: Measurement, measurement: Measurement) -> int | None:
-    """The stage whose time, on one of its teams, is furthest outside its band: beyond the noise of both, and 5%.
+    """The stage whose time, on one of its teams, is furthest outside its band: beyond the noise of both, and 10%.
 
     Each band is for a difference of two, so their root sum of squares is 1.4 times what 95 in 100 stay within.
     Demanding more would miss a busy process on a core: it makes a stage half as slow again, and its noise, too.
     A band is relative to the bottleneck, which of several teams is less than what each takes; and each has run only its
-    share of the frames.
+    share of the frames, and is only that share of the rate.
     """
     excess = [
         max(_excess_s(baseline, measurement, pair, len(before_s)) for pair in zip(before_s, now_s, strict=True))
@@ -274,21 +278,31 @@ def _excess_s(baseline: Measurement, measurement: Measurement, pair: tuple[float
     before_s, now_s = pair
     if not math.isfinite(before_s) or not math.isfinite(now_s):
         return -math.inf  # a team that ran nothing says nothing
-    noise_s = math.sqrt(teams) * math.hypot(
+    noise_s = math.hypot(
         baseline.band * max(baseline.bottleneck_s, before_s), measurement.band * max(measurement.bottleneck_s, now_s)
     )
-    return abs(now_s - before_s) - max(LEAVING_FACTOR * noise_s, LEAVING_FLOOR * before_s)
+    return abs(now_s - before_s) - math.sqrt(teams) * max(LEAVING_FACTOR * noise_s, LEAVING_FLOOR * before_s)
 
 
 @dataclass(slots=True)
 class Baseline:
     """What a watched plan is known to take, and for how many windows in a row a stage has been outside its band.
 
-    `measured` is None until a first window says what the plan takes.
+    `measured` is None until a first window says what the plan takes. At another level of load it may take longer or
+    less; what it takes there its first window says that does not belie `measured`.
     """
 
     measured: Measurement | None = None
     outside: int = 0
+    _by_level: dict[int, Measurement] = field(default_factory=dict)
+
+    def like(self, measurement: Measurement) -> Measurement | None:
+        """What the plan is known to take under a load like that of a window."""
+        known, level = self.measured, _level(measurement)
+        if known is None or level == _level(known):
+            return known
+        is_slow = measurement.bottleneck_s > SLOWER_BY_LOAD * known.bottleneck_s
+        return known if is_slow else self._by_level.setdefault(level, measurement)
 
     def left_by(self, measurement: Measurement) -> int | None:
         """The stage (index) that has left its band for good, by a window of the plan; None: none has."""
@@ -297,6 +311,12 @@ class Baseline:
             return None
         if not measurement.is_throttled_like(self.measured):  # what has changed is the quota, or who else uses it up
             return None
-        stage = leaving_stage(self.measured, measurement)
+        known = self.like(measurement)
+        stage = None if known is None else leaving_stage(known, measurement)
         self.outside = self.outside + 1 if stage is not None else 0
         return stage if self.outside >= WINDOWS_TO_LEAVE else None
+
+
+def _level(measurement: Measurement) -> int:
+    """Levels of load are halves of each other; below the last frames hardly become slower any more."""
+    return min(_LEVELS - 1, math.floor(-math.log2(measurement.load))) if measurement.load > 0 else _LEVELS - 1

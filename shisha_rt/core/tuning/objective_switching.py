@@ -116,6 +116,10 @@ class ObjectiveSwitching:
         if known is not None and known.plan == plan and measurement.can_run and known.measurement.bottleneck_s > 0:
             self._pace = measurement.bottleneck_s / known.measurement.bottleneck_s
 
+    def corrected(self) -> None:
+        """What is known of all plans is what they take now."""
+        self._pace = 1.0
+
     def failed(self, end: Settled, now_s: float) -> None:
         """What was wished for is not live: unless that says nothing of its plan, it is not tried again at once."""
         if not end.transient:
@@ -123,7 +127,7 @@ class ObjectiveSwitching:
 
     def search_ended(self, search: SearchRun, now_s: float) -> None:
         """With the best plan for its objective; another search would find as little where it has found none."""
-        self._pace = 1.0
+        self.corrected()
         if search.found is None:
             self._rests_until_s = now_s + _REST_S
         else:

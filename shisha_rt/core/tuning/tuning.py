@@ -564,8 +564,13 @@ class Tuning:
         passes = 0 <= self._outbox.now_s - self._disturbed_since_s < DISTURBANCE_S
         if stage is not None and known is not None and not passes:
             self.measuring.repeatability.machine_changed()
-            drifted = drift_record(live[1], stage, known, measurement)
+            before = self.baseline.like(measurement) or known
+            drifted = drift_record(live[1], stage, before, measurement)
             self._outbox.write(drifted)
+            ratio = drifted.service_s / drifted.before_s
+            now = measurement if before is known else known.times(ratio)
+            self.choice.correct(live[1], now, stage, ratio, self._serving.available)
+            self.following.corrected()
             self._look_anew()
             self._begin(drift_in_words(drifted))
             self.search.at_start = measurement

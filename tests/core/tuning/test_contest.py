@@ -125,6 +125,18 @@ def test_a_plan_that_passes_all_that_come_beats_one_under_which_a_target_keeps_s
     assert outcome.ratio == pytest.approx(1.25, rel=0.05)
 
 
+def test_plans_are_not_compared_by_single_frames_while_all_meet_others() -> None:
+    """Else a challenger that is worse serves on for as long as frames wait."""
+    duel, outcome = Duel("latency", 2, 0, 0.0), None
+    for number in range(1, 301):
+        outcome = duel.answered(ev.FrameAnswered(duel.turn, 6), number / 100)
+        if outcome is not None:
+            break
+    assert outcome is not None
+    assert outcome.verdict is Verdict.NO_LOAD
+    assert number / 100 < 1.5
+
+
 def test_frames_that_stop_coming_end_the_comparison_with_what_served() -> None:
     world = World(OPENVINO_FASTER)
     world.serve(30, until=lambda: world.lifecycle.beside is not None)

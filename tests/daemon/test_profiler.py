@@ -47,6 +47,8 @@ def said(compiled: Compiled, machine: Machine, *, engines: bool) -> Iterator[fm.
                 select.select([channel], [], [])
             message = fm.FROM_PROFILER.decode(data)
             yield message
+            if isinstance(message, fm.EnginesCompared):
+                channel.send(fm.TO_PROFILER.encode(fm.MeasureLayers()))
     finally:
         child.end()
         channel.close()

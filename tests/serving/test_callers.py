@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -14,7 +15,7 @@ from shisha_rt.client import AsyncClient, ResourceExhausted
 from shisha_rt.protocol.limits import Limits
 from tests.http.http_caller import HttpCaller
 from tests.serving.daemon_process import DaemonProcess
-from tests.serving.identity_model import frame_of
+from tests.serving.identity_model import NAME, SHAPE, frame_of
 from tests.waiting import PATIENCE_S, until
 
 MOST: Final = Limits().max_in_flight
@@ -26,7 +27,8 @@ BEYOND: Final = 8
 def daemon(identity: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
     """Without runs of several frames few have a slot, whatever they were measured to gain: the others take turns."""
     folder = tmp_path_factory.mktemp("callers")
-    with DaemonProcess(folder, identity, "--http", "127.0.0.1:0", "--hang-s", "60", "--batch", "1") as running:
+    grpc = ("--grpc", "0") if find_spec("grpc") else ()
+    with DaemonProcess(folder, identity, "--http", "127.0.0.1:0", *grpc, "--hang-s", "60", "--batch", "1") as running:
         yield running
 
 
@@ -77,3 +79,32 @@ def test_each_connection_over_http_has_room_of_its_own(daemon: DaemonProcess) ->
             status, output = caller.answer(frame_of(number).shape)
             assert status == 200, output
             assert (output == frame_of(number)).all()
+
+
+def test_each_connection_over_grpc_has_room_of_its_own(daemon: DaemonProcess) -> None:
+    triton: Any = pytest.importorskip("tritonclient.grpc")
+    tensor = triton.InferInput("x", list(SHAPE), "FP32")
+    tensor.set_data_from_numpy(frame_of(1))
+    refused, answered = list[str](), list[str]()
+
+    def ask(client: Any, caller: str) -> None:
+        def heard(result: Any, error: Any) -> None:
+            (answered if error is None else refused).append(caller)
+
+        client.async_infer(NAME, [tensor], heard)
+
+    own = [("grpc.use_local_subchannel_pool", 1)]  # else both have one connection
+    with contextlib.ExitStack() as closing:
+        greedy, modest = (
+            closing.enter_context(contextlib.closing(triton.InferenceServerClient(daemon.grpc[0], channel_args=own)))
+            for _ in range(2)
+        )
+        with daemon.workers_stopped():
+            for _ in range(MOST + BEYOND):
+                ask(greedy, "greedy")
+            until(lambda: len(refused) == BEYOND, "the greedy one refused")
+            ask(modest, "modest")
+            until(lambda: in_flight(daemon) == MOST + 1, "the modest one accepted")
+        until(lambda: len(answered) == MOST + 1, "all answered")
+    assert refused == ["greedy"] * BEYOND
+    assert answered.count("modest") == 1

@@ -24,6 +24,10 @@ class TellTuner(Struct, frozen=True):
     message: tm.ToTuner
 
 
+class MeasureLayers(Struct, frozen=True):
+    """Have the profiler, which has tried engines, go on with layers."""
+
+
 class TellPlacer(Struct, frozen=True):
     message: pm.ToPlacer
 
@@ -57,6 +61,7 @@ Decision: TypeAlias = (
     | Write
     | TellTuner
     | TellPlacer
+    | MeasureLayers
     | Keep
     | CountTrial
     | CountSolve

@@ -58,9 +58,13 @@ class ProfileModel(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class EnginesCompared(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """What engines make of the whole network. Layers are still to be measured."""
+    """What engines make of the whole network. Layers are still to be measured, once the daemon says so."""
 
     tried: EnginesTried
+
+
+class MeasureLayers(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """What engines make of the whole network has been put to use: layers are to be measured now."""
 
 
 class ModelProfiled(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -83,7 +87,7 @@ class NotProfiled(msgspec.Struct, frozen=True, array_like=True, tag=True):
     reason: str
 
 
-ToProfiler: TypeAlias = ProfileModel
+ToProfiler: TypeAlias = ProfileModel | MeasureLayers
 FromProfiler: TypeAlias = EnginesCompared | ModelProfiled | NotProfiled
 
 TO_PROFILER: Final[Codec[ToProfiler]] = Codec(ToProfiler)

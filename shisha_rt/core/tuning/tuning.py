@@ -28,7 +28,7 @@ from shisha_rt.core.tuning import tuner_messages as tm
 from shisha_rt.core.tuning.best import BestPlan
 from shisha_rt.core.tuning.choice import Choice
 from shisha_rt.core.tuning.contest import WORTH_SEARCHING, Contests
-from shisha_rt.core.tuning.instructions import CountTrial, Decision, Keep, TellTuner, TuningOutbox
+from shisha_rt.core.tuning.instructions import CountTrial, Decision, Keep, MeasureLayers, TellTuner, TuningOutbox
 from shisha_rt.core.tuning.measuring import Baseline, Measuring
 from shisha_rt.core.tuning.objective_switching import ObjectiveSwitching
 from shisha_rt.core.tuning.profiler_messages import EnginesCompared, ModelProfiled
@@ -47,6 +47,8 @@ from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import Objective
 
 QUIET_S: Final = 2.0
+PROFILER_WAITS_S: Final = 2.0
+"""So long without a comparison, though one is due, and layers are measured: its load may stay away for long."""
 DISTURBANCE_S: Final = 60.0
 """What leaves its band while others have the cores is no drift of the machine, unless it lasts for so long."""
 FLOWING_LOOKS: Final = 12
@@ -89,6 +91,8 @@ class Tuning:
         self._disturbed_since_s = math.inf
         self._crowded: tuple[str, ...] = ()
         self._put_off: str | None = None
+        self._profiler_waits = self._measuring_layers = False
+        self._compared_s = -math.inf
 
     def handle(self, event: ev.TuningEvent, now_s: float) -> list[Decision]:
         """Apply one event; what is decided is to be carried out in its order before the next event."""
@@ -318,6 +322,8 @@ class Tuning:
             self._contest_went_on(ended=contests.answered(event))
         elif self.awaits_load and self._then is None:
             objective = contests.load_seen(event, self._outbox.now_s)
+            if objective == "latency" and self._measuring_layers:
+                return
             if objective is not None:
                 self._new_run(objective)
                 self._contest_went_on(ended=not contests.begin(objective))
@@ -409,8 +415,8 @@ class Tuning:
         if isinstance(said.message, EnginesCompared):
             self._engines_tried(said.message.tried)
             return
-        if self.contests.awaited:  # it could not try them
-            self.contests.awaited = False
+        self.contests.awaited = False  # if it still is, they could not be tried
+        self._profiler_waits = self._measuring_layers = False
         again, profiled = self.choice.profiles is Profiles.KNOWN, isinstance(said.message, ModelProfiled)
         if not (profiled if again else self.choice.profiles is Profiles.COMING):
             return
@@ -427,6 +433,18 @@ class Tuning:
     def _engines_tried(self, tried: EnginesTried) -> None:
         self.choice.tried, self.contests.awaited = tried, False
         self._outbox.write(engines_record(tried))
+        self._profiler_waits, self._compared_s = True, self._outbox.now_s
+
+    def _let_profile(self) -> None:
+        """Layers are measured when plans have been compared: beside that, a team waits for the core that is measured,
+        and looks slower than it is.
+        """
+        now_s = self._outbox.now_s
+        if self.contests.running is not None:
+            self._compared_s = now_s
+        elif self._profiler_waits and (not self._compares or now_s - self._compared_s >= PROFILER_WAITS_S):
+            self._profiler_waits, self._measuring_layers = False, True
+            self._outbox.decide(MeasureLayers())
 
     # --- what the tuner says ----------------------------------------------------------------------------------
 
@@ -598,6 +616,7 @@ class Tuning:
 
     def _frames_counted(self, counted: ev.FramesCounted) -> None:
         """The best plan for what comes is to be live; where it is not known, it is searched for."""
+        self._let_profile()
         if self.contests.running is not None:
             self._contest_went_on(ended=self.contests.look())
         elif self.state is State.COMPARING:

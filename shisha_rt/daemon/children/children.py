@@ -137,6 +137,10 @@ class Children:
         elif self._tuner is not None:
             self._tuner.send(message)
 
+    def measure_layers(self) -> None:
+        if self._profiler is not None:
+            self._profiler.send(fm.MeasureLayers())
+
     def tell_placer(self, message: pm.ToPlacer) -> None:
         if self._placer is not None:
             self._placer.send(message)

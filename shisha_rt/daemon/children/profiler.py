@@ -1,6 +1,6 @@
 """`python -m shisha_rt.daemon.children.profiler CHANNEL PARENT`: measures what layers cost, while the daemon serves.
 
-If it is asked to, it tries engines first, and says at once what came of that.
+If it is asked to, it tries engines first, says at once what came of that, and waits until it is to go on.
 
 It gives way to the workers: at this niceness the scheduler leaves it a tenth of a core that a worker keeps full (weight
 110 of 110 + 1024; at 5 it would be a quarter), and all of one that is idle. That is what frames lose on the core that
@@ -45,12 +45,14 @@ def main(arguments: list[str]) -> int:
     channel = line_to_parent(arguments)
     os.nice(_NICENESS)
     asked = fm.TO_PROFILER.decode(channel.wait())
+    assert isinstance(asked, fm.ProfileModel)  # what it is greeted with
     try:
         compiled = as_one([read_compiled(asked.name, *map(Path, folders)) for folders in asked.folders])
         batches: tuple[int, ...] = ()
         if asked.engines:
             tried = engines_tried(compiled, asked.machine, _tell, beside=os.getppid(), renew=asked.renew)
             channel.send(fm.FROM_PROFILER.encode(fm.EnginesCompared(tried)))
+            channel.wait()  # for `MeasureLayers`: plans are compared with frames, which this would disturb
             trial = tried.of("onnxruntime")
             if trial is not None and trial.gain_of_batches >= WORTH_A_BATCH:
                 batches = tuple(frames for frames in MEASURED_BATCHES if frames <= asked.most_batch)

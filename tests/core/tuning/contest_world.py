@@ -75,7 +75,7 @@ def team(engine: StageEngine = "onnxruntime", names: tuple[str, ...] = NAMES) ->
 
 class World:
     """It begins with copies, as `profiles` are coming. `truth`: seconds of a frame on one team of a plan's stage; with
-    a `batch`, of each of several that share a run.
+    a `batch`, of each of several that share a run. `layers_s`: when layers were begun to be measured.
     """
 
     def __init__(
@@ -98,6 +98,7 @@ class World:
         self.records: list[dict[str, Any]] = []
         self.kept: list[td.Keep] = []
         self.lives: list[Plan] = []
+        self.layers_s: list[float] = []
         self.sent = self.answered = self.failed = self.refused = 0
         self._again_s = 0.0
         self._events: list[tuple[float, int, CoreEvent]] = []
@@ -156,6 +157,8 @@ class World:
                 return [le.StagePrepared(epoch, stage, incarnation)]
             case do.Settled(ending=do.Ending.LIVE):
                 self.lives.append(instruction.plan)
+            case td.MeasureLayers():
+                self.layers_s.append(self.now_s)
             case do.RunPart(descriptor=part):
                 self._run(part)
             case do.Fill(frame=frame):

@@ -14,6 +14,7 @@ from shisha_rt.core.tuning.duel import Duel, Verdict
 from shisha_rt.core.tuning.profiler_messages import EnginesCompared, NotProfiled
 from shisha_rt.core.tuning.state import WAITING, State
 from shisha_rt.core.tuning.telling import description
+from shisha_rt.core.tuning.tuning import PROFILER_WAITS_S
 from shisha_rt.costs.engine_trials import BatchTime, EnginesTried, EngineTime, EngineTrial
 from shisha_rt.plan.plan import Plan, Stage
 from tests.core.tuning.contest_world import NAMES, TRIED, World, copies, team
@@ -244,6 +245,40 @@ def test_engines_that_are_told_later_are_waited_for() -> None:
     assert world.plan == copies("openvino")
     (engines,) = world.told("engines_found")
     assert engines["usable"] == ["onnxruntime", "openvino"]
+
+
+def test_layers_are_measured_once_plans_have_been_compared() -> None:
+    world = World(OPENVINO_FASTER, tried=None)
+    world.serve(5)
+    world.post(ev.ProfilerSaid(EnginesCompared(TRIED)))
+    world.serve(60, until=lambda: bool(world.layers_s))
+    assert world.told("comparison_ended")
+    assert world.plan == copies("openvino")
+    world.serve(5)
+    assert len(world.layers_s) == 1
+
+
+def test_layers_are_measured_soon_where_no_frames_come_to_compare_plans_by() -> None:
+    world = World(OPENVINO_FASTER, tried=None)
+    world.post(ev.ProfilerSaid(EnginesCompared(TRIED)))
+    told_s = world.now_s
+    world.serve(PROFILER_WAITS_S - 0.5, in_flight=0)
+    assert not world.layers_s
+    world.serve(1, in_flight=0)
+    assert world.layers_s[0] == pytest.approx(told_s + PROFILER_WAITS_S, abs=0.3)
+
+
+def test_single_frames_compare_nothing_while_layers_are_measured() -> None:
+    """A team of two waits for the core that is measured: it looks slower than it is."""
+    world = World(SPINNING_FASTER, objective="latency", tried=None)
+    world.post(ev.ProfilerSaid(EnginesCompared(TRIED)))
+    world.serve(3, in_flight=0)
+    assert world.layers_s
+    world.serve(20, in_flight=1)
+    assert not world.told("comparison_began")
+    world.post(ev.ProfilerSaid(NotProfiled("it cannot be")))
+    world.serve(60, in_flight=1, until=lambda: bool(world.told("comparison_ended")))
+    assert world.plan == team("onnxruntime-spin")
 
 
 def duelling() -> World:

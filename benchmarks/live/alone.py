@@ -24,6 +24,7 @@ import psutil
 import typer
 
 from benchmarks.report.facts import facts
+from benchmarks.report.headers import kept_rows
 from benchmarks.report.progress import Progress
 from benchmarks.report.results import RESULTS, Row, Spread, save_csv, show
 from benchmarks.rigs.child_process import ChildProcess, child_process
@@ -76,6 +77,9 @@ def alone(
     machine: Annotated[str, typer.Option(help="A machine whose places are unthrottled.")] = "this-machine",
     seconds: Annotated[float, typer.Option(help="For each side with each pause in each round.")] = 1.5,
     count: Annotated[int, typer.Option("--rounds", help="Rounds.")] = 5,
+    add: Annotated[
+        bool, typer.Option("--add", help="Keep what the file has of other networks; each row names its commit.")
+    ] = False,
 ) -> None:
     """How long one frame takes by itself, against engines with a thread for each core."""
     described = load_machine(machine)
@@ -97,7 +101,9 @@ def alone(
             more = {f"plan, {side.name}": side.plan for side in daemons}
             more |= {f"idle %, {side.name}": f"{100 * side.idle():.2g}" for side in daemons}
         rows += [_row(model, pause_ms, took, more) for pause_ms, took in turns.items()]
-        save_csv("alone", rows, about)  # each time, so that what is there stays whatever becomes of the next
+        kept = kept_rows(RESULTS / "alone.csv", "model", set(models.split(","))) if add else []
+        # Each time, so that what is there stays whatever becomes of the next.
+        save_csv("alone", [*({**row, "commit": about["commit"]} for row in rows), *kept], about)
     progress.done()
     show(f"One frame at a time, ms, {machine}", rows, ["aim: at most 1.1 times the best engine and 0.3 ms"])
     print(f"written to {RESULTS}: alone.csv")

@@ -151,7 +151,7 @@ class Shell:
             **dict.fromkeys((ev.PlanProposed, ev.PlanPlaced, ev.PlanNotPlaced, ev.Lead, ev.LetGo), _nothing),
             td.Write: lambda i: self.write(i.record),
             td.TellTuner: lambda i: children.tell_tuner(i.message),
-            td.MeasureLayers: lambda _: children.measure_layers(),
+            td.TellProfiler: lambda i: children.tell_profiler(i.message),
             td.TellPlacer: lambda i: children.tell_placer(i.message),
             td.Keep: lambda i: children.plan_writer.keep(i.key, i.best),
             td.CountTrial: lambda i: self.counting.trial(i.verdict, i.moves),

@@ -9,6 +9,7 @@ from msgspec import Struct
 from shisha_rt.core.event_log import Record
 from shisha_rt.core.lifecycle.events import Lead, LetGo, Owner, PlanNotPlaced, PlanPlaced, PlanProposed, Ticket
 from shisha_rt.core.tuning import placer_messages as pm
+from shisha_rt.core.tuning import profiler_messages as fm
 from shisha_rt.core.tuning import tuner_messages as tm
 from shisha_rt.core.tuning.best import BestPlan
 from shisha_rt.plan.plan import Plan
@@ -24,8 +25,8 @@ class TellTuner(Struct, frozen=True):
     message: tm.ToTuner
 
 
-class MeasureLayers(Struct, frozen=True):
-    """Have the profiler, which has tried engines, go on with layers."""
+class TellProfiler(Struct, frozen=True):
+    message: fm.ToProfiler
 
 
 class TellPlacer(Struct, frozen=True):
@@ -61,7 +62,7 @@ Decision: TypeAlias = (
     | Write
     | TellTuner
     | TellPlacer
-    | MeasureLayers
+    | TellProfiler
     | Keep
     | CountTrial
     | CountSolve

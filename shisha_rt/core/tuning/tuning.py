@@ -28,10 +28,10 @@ from shisha_rt.core.tuning import tuner_messages as tm
 from shisha_rt.core.tuning.best import BestPlan
 from shisha_rt.core.tuning.choice import Choice
 from shisha_rt.core.tuning.contest import WORTH_SEARCHING, Contests
-from shisha_rt.core.tuning.instructions import CountTrial, Decision, Keep, MeasureLayers, TellTuner, TuningOutbox
+from shisha_rt.core.tuning.instructions import CountTrial, Decision, Keep, TellProfiler, TellTuner, TuningOutbox
 from shisha_rt.core.tuning.measuring import Baseline, Measuring
 from shisha_rt.core.tuning.objective_switching import ObjectiveSwitching
-from shisha_rt.core.tuning.profiler_messages import EnginesCompared, ModelProfiled
+from shisha_rt.core.tuning.profiler_messages import EnginesCompared, MeasureLayers, ModelProfiled
 from shisha_rt.core.tuning.run import SearchOptions, SearchRun, beginning, never_ran, walk_order
 from shisha_rt.core.tuning.state import ATTEMPTS, WAITING, Intent, Profiles, Purpose, Serving, State
 from shisha_rt.core.tuning.telling import (
@@ -444,7 +444,7 @@ class Tuning:
             self._compared_s = now_s
         elif self._profiler_waits and (not self._compares or now_s - self._compared_s >= PROFILER_WAITS_S):
             self._profiler_waits, self._measuring_layers = False, True
-            self._outbox.decide(MeasureLayers())
+            self._outbox.decide(TellProfiler(MeasureLayers()))
 
     # --- what the tuner says ----------------------------------------------------------------------------------
 

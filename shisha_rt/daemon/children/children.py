@@ -137,9 +137,9 @@ class Children:
         elif self._tuner is not None:
             self._tuner.send(message)
 
-    def measure_layers(self) -> None:
+    def tell_profiler(self, message: fm.ToProfiler) -> None:
         if self._profiler is not None:
-            self._profiler.send(fm.MeasureLayers())
+            self._profiler.send(message)
 
     def tell_placer(self, message: pm.ToPlacer) -> None:
         if self._placer is not None:

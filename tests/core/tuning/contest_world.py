@@ -157,7 +157,7 @@ class World:
                 return [le.StagePrepared(epoch, stage, incarnation)]
             case do.Settled(ending=do.Ending.LIVE):
                 self.lives.append(instruction.plan)
-            case td.MeasureLayers():
+            case td.TellProfiler():
                 self.layers_s.append(self.now_s)
             case do.RunPart(descriptor=part):
                 self._run(part)

@@ -49,6 +49,8 @@ from shisha_rt.plan.rate import Objective
 QUIET_S: Final = 2.0
 PROFILER_WAITS_S: Final = 2.0
 """So long without a comparison, though one is due, and layers are measured: its load may stay away for long."""
+AFTER_LOSER_S: Final = 0.5
+"""From the end of a comparison until the winner is measured: the loser goes meanwhile, and threads of it that spin."""
 DISTURBANCE_S: Final = 60.0
 """What leaves its band while others have the cores is no drift of the machine, unless it lasts for so long."""
 FLOWING_LOOKS: Final = 12
@@ -376,7 +378,8 @@ class Tuning:
         if self._then is _Then.RETURN and live is not None:
             self._watch_best(live)
             return
-        if self._then is _Then.MEASURE and self.measuring.epoch is None:
+        settled = self._outbox.now_s - self._compared_s >= AFTER_LOSER_S
+        if self._then is _Then.MEASURE and self.measuring.epoch is None and settled:
             self.measuring.begin(self._outbox.now_s, None)
         elif self._then is _Then.KEEP and live is not None and best is not None and live[1] == best[0]:
             self._keep_best()
@@ -442,7 +445,9 @@ class Tuning:
         now_s = self._outbox.now_s
         if self.contests.running is not None:
             self._compared_s = now_s
-        elif self._profiler_waits and (not self._compares or now_s - self._compared_s >= PROFILER_WAITS_S):
+            return
+        is_done = not self._compares and self._then is not _Then.MEASURE
+        if self._profiler_waits and (is_done or now_s - self._compared_s >= PROFILER_WAITS_S):
             self._profiler_waits, self._measuring_layers = False, True
             self._outbox.decide(TellProfiler(MeasureLayers()))
 
@@ -575,7 +580,7 @@ class Tuning:
         assert live is not None
         self.measuring.go_on(self._outbox.now_s, known)
         measurement = self.measuring.repeatability.widen(measurement)
-        if self._is_crowded:
+        if self._is_crowded or self._measuring_layers:
             return
         self.following.watched(live[1], measurement)
         stage = self.baseline.left_by(measurement)

@@ -30,7 +30,8 @@ from tests.waiting import until
 
 QUICK = Plan.of([(0, LAYERS - 1, "fast0")])
 MOST = Plan.of([(0, 5, "fast0"), (6, LAYERS - 1, "slow0")])
-CHANNELS, SIZE = 64, 24
+CHANNELS, SIZE = 128, 24
+"""Large enough that one place is slower than a client that has a core beside other tests."""
 SHAPE = (1, CHANNELS, SIZE, SIZE)
 
 

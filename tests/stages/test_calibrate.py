@@ -70,6 +70,9 @@ def paper_machine(*speeds: float, extra: str = "") -> Machine:
     return parse_machine(extra + "".join(places), name="paper", source="paper.toml")
 
 
+_ATTEMPTS = 5
+
+
 @contextlib.contextmanager
 def busy(core: int) -> Iterator[None]:
     """Meanwhile another program wants this core all the time: an orphan, as what we have started counts as ours.
@@ -374,13 +377,18 @@ def test_what_was_measured_beside_others_says_so_and_can_be_measured_again(
 ) -> None:
     """However busy this host is: a program that wants the core all the time takes half of it, at least.
 
-    The kernel counts in ticks of 10 ms, and what we run elsewhere meanwhile counts as if it ran there: so for a while.
+    The kernel counts in ticks of 10 ms, and what we run elsewhere meanwhile counts as if it ran there: so for a while,
+    and, as a quick host may be done before the ticks say it, more than once.
     """
     monkeypatch.setattr(place_class, "_BUDGET_S", 1.0)
     compiled, machine = compile_model(repeating(tmp_path / "a", "a", 3)), paper_machine(1.0)
     core = class_of(machine.places[0], machine, compiled).cores[0]
-    with busy(core):
-        raw = profile_model(compiled, machine)
+    for _ in range(_ATTEMPTS):
+        own_store.unlink(missing_ok=True)
+        with busy(core):
+            raw = profile_model(compiled, machine)
+        if raw.others_ratio > DISTURBED:
+            break
     assert raw.others_ratio > DISTURBED
     told: list[str] = []
     assert profile_model(compiled, machine, told.append).others_ratio == raw.others_ratio

@@ -590,7 +590,7 @@ class Tuning:
             before = self.baseline.like(measurement) or known
             drifted = drift_record(live[1], stage, before, measurement)
             self._outbox.write(drifted)
-            ratio = drifted.service_s / drifted.before_s
+            ratio = drifted.service_s / drifted.before_s if drifted.before_s else 1.0
             now = measurement if before is known else known.times(ratio)
             self.choice.correct(live[1], now, stage, ratio, self._serving.available)
             self.following.corrected()

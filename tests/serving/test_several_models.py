@@ -374,8 +374,13 @@ def test_a_host_process_that_is_killed_amid_a_load_leaves_nothing_that_no_other_
             first.popen.wait()
             with HostProcess(tmp_path, *models, endpoint=first.endpoint) as second:
                 wanted = {second.told(name)["pid"] for name in ("identity", "times")}
-                running = (each.running("shisha_rt.repository.hosted") for each in (first, second))
-                assert {process.pid for process in itertools.chain(*running)} == wanted
+
+                def running() -> set[int]:
+                    """Their children look like them until they run something else."""
+                    of_both = (each.running("shisha_rt.repository.hosted") for each in (first, second))
+                    return {process.pid for process in itertools.chain(*of_both)}
+
+                until(lambda: running() == wanted, "the end of all others")
                 assert (led.infer(X).output == 2 * X).all()
                 loading.result()
 

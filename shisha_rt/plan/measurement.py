@@ -84,12 +84,12 @@ class Measurement:
         """What is to be small."""
         return self.bottleneck_s if objective == "throughput" else self.latency_s
 
-    def times(self, ratio: float) -> Measurement:
+    def scaled(self, ratio: float) -> Measurement:
         """What this would have been on a machine where all takes `ratio` times as long."""
         return replace(
             self,
             service_s=tuple(ratio * seconds for seconds in self.service_s),
-            rate=None if self.rate is None else self.rate.times(ratio),
+            rate=None if self.rate is None else self.rate.scaled(ratio),
             alone_s=None if self.alone_s is None else ratio * self.alone_s,
             team_s=tuple(tuple(ratio * seconds for seconds in ran_s) for ran_s in self.team_s),
         )

@@ -78,7 +78,7 @@ class Rate:
         """What is to be small."""
         return self.bottleneck_s if objective == "throughput" else self.latency_s
 
-    def times(self, ratio: float) -> Rate:
+    def scaled(self, ratio: float) -> Rate:
         """That of the same plan where all takes `ratio` times as long."""
         period_s = tuple(ratio * seconds for seconds in self.period_s)
         return replace(

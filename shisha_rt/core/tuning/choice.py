@@ -157,7 +157,7 @@ class Choice:
         for objective in OBJECTIVES:
             best = self.best(available, objective)
             if best is not None and not changed.isdisjoint(best.plan.places):
-                measurement = now if best.plan == live else best.measurement.times(ratio)
+                measurement = now if best.plan == live else best.measurement.scaled(ratio)
                 self.keep(replace(best, measurement=measurement), available, objective, self.scheme)
 
     def _over(self, available: Collection[str]) -> Machine:

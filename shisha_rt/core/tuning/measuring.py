@@ -53,8 +53,8 @@ LEAVING_FLOOR: Final = 0.1
 WINDOWS_TO_LEAVE: Final = 3
 """A stage has left its band when it was outside it, by these measures, for this many windows on end."""
 SLOWER_BY_LOAD: Final = 1.5
-"""Stages may take so many times as long when frames come seldom, which find caches cold and cores asleep; and less,
-where copies wait for one memory under load."""
+"""Stages may take so many times as long when frames come seldom (a seventh longer was seen), and less where copies wait
+for one memory under load."""
 _LEVELS: Final = 4
 
 

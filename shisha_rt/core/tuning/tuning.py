@@ -591,7 +591,7 @@ class Tuning:
             drifted = drift_record(live[1], stage, before, measurement)
             self._outbox.write(drifted)
             ratio = drifted.service_s / drifted.before_s if drifted.before_s else 1.0
-            now = measurement if before is known else known.times(ratio)
+            now = measurement if before is known else known.scaled(ratio)
             self.choice.correct(live[1], now, stage, ratio, self._serving.available)
             self.following.corrected()
             self._look_anew()

@@ -281,6 +281,20 @@ def test_single_frames_compare_nothing_while_layers_are_measured() -> None:
     assert world.plan == team("onnxruntime-spin")
 
 
+def test_what_a_plan_takes_while_layers_are_measured_is_no_drift() -> None:
+    slow = truth(onnxruntime_1=0.015, openvino_1=0.009, onnxruntime_2=0.011, openvino_2=0.006)
+    world = World(OPENVINO_FASTER, tried=None)
+    world.post(ev.ProfilerSaid(EnginesCompared(TRIED)))
+    world.serve(60, until=lambda: bool(world.layers_s) and world.state is State.WATCHING)
+    world.serve(3)
+    world.truth = slow
+    world.serve(10)
+    assert not world.told("drift")
+    world.post(ev.ProfilerSaid(NotProfiled("it cannot be")))
+    world.serve(20, until=lambda: bool(world.told("drift")))
+    assert world.told("drift")
+
+
 def duelling() -> World:
     world = World(OPENVINO_FASTER)
     world.serve(30, until=lambda: world.lifecycle.beside is not None)

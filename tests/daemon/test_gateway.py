@@ -21,7 +21,7 @@ from shisha_rt.daemon.front import connections
 from shisha_rt.daemon.front.connections import parse_tcp_info
 from shisha_rt.daemon.front.endpoint import check_endpoint
 from shisha_rt.daemon.front.gateway import Gateway
-from shisha_rt.daemon.front.outbox import AGAIN_S, UNASKED_S, Outbox
+from shisha_rt.daemon.front.outbox import LEAST_AGAIN_S, UNASKED_S, Outbox
 from shisha_rt.daemon.front.regions import Regions
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.model.graph import Tensor
@@ -171,15 +171,26 @@ def test_an_answer_larger_than_a_clients_room_waits_if_no_other_of_it_does(peers
     assert peers.outbox.empty
 
 
-def test_what_waits_is_tried_soon_after_a_change_and_seldom_without(peers: Peers) -> None:
-    peers.peer(b"slow")
+def test_what_waits_is_tried_at_once_after_a_change_and_ever_more_seldom_without(peers: Peers) -> None:
+    slow = peers.peer(b"slow")
     assert peers.outbox.wake_s() == math.inf
     for _ in range(10):
         peers.outbox.send(b"slow", [b"slow", b"answer"])
-    peers.outbox.flush(100.0)
-    assert peers.outbox.wake_s() == pytest.approx(100 + UNASKED_S)
-    peers.outbox.flush(100.001)
-    assert peers.outbox.wake_s() == pytest.approx(100 + AGAIN_S)
+    now_s, waits_s = 100.0, []
+    for _ in range(12):
+        peers.outbox.flush(now_s)
+        waits_s.append(peers.outbox.wake_s() - now_s)
+        now_s += waits_s[-1]
+    assert waits_s == sorted(waits_s)
+    assert waits_s[-1] == pytest.approx(UNASKED_S)
+    peers.outbox.flush(now_s)
+    peers.outbox.flush(now_s)  # something has changed
+    assert now_s + LEAST_AGAIN_S <= peers.outbox.wake_s() < now_s + UNASKED_S
+    while peers.outbox.wake_s() >= now_s + UNASKED_S:  # until it has read so much that there is room again
+        slow.recv()
+        now_s += UNASKED_S
+        peers.outbox.flush(now_s)
+    assert peers.outbox.wake_s() < now_s + UNASKED_S / 2
 
 
 def test_a_client_that_left_costs_its_answers_only(peers: Peers) -> None:

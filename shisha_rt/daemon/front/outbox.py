@@ -10,13 +10,15 @@ left, answers are counted as undeliverable and dropped. Room is shared out as `c
 says; a client's first answer waits however large it is.
 
 ZeroMQ does not say of which client's queue there is room again, only (by the socket's descriptor, which ends the
-loop's wait) that something has changed. So after a change all are tried again, but not more often than every
-`AGAIN_S`; a change may go unnoticed among others, hence the longer interval without one.
+loop's wait) that something has changed. So after a change all are tried again, as often as that takes a small part of
+the loop's time: whoever reads large answers as they come is not to wait for them. A change may go unnoticed among
+others: without one all are tried at intervals that grow as long as nobody takes anything.
 """
 
 from __future__ import annotations
 
 import math
+import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final
@@ -30,8 +32,11 @@ from shisha_rt.protocol.exceptions import error_for
 from shisha_rt.protocol.header import encode_error
 from shisha_rt.protocol.multipart import send_parts
 
-AGAIN_S: Final = 0.02
+LEAST_AGAIN_S: Final = 0.0005
 UNASKED_S: Final = 0.1
+"""The longest interval without a change."""
+_PART_OF_LOOP: Final = 0.05
+"""Of the loop's time, at most, is taken by trying again."""
 _ENTRY_BYTES: Final = 512  # of memory for an answer that waits, however short it is
 _FIRST: Final = int(zmq.DONTWAIT | zmq.SNDMORE)
 _NOT_FOR_YOU: Final = encode_error(None, error_for(Error.RECEIVER_GONE, "whom this was for has gone"))
@@ -58,7 +63,8 @@ class Outbox:
         self._waiting: dict[Hashable, deque[Sequence[bytes]]] = {}
         self._bytes: dict[Hashable, int] = {}
         self._all_bytes = 0
-        self._tried_s = -math.inf
+        self._tried_s = self._again_s = -math.inf
+        self._unasked_s = LEAST_AGAIN_S
         self._stirred = False
 
     @property
@@ -95,16 +101,22 @@ class Outbox:
         """When `flush` has something to do, if nothing else happens."""
         if self.empty:
             return math.inf
-        return self._tried_s + (AGAIN_S if self._stirred else UNASKED_S)
+        return self._again_s if self._stirred else max(self._again_s, self._tried_s + self._unasked_s)
 
     def flush(self, now_s: float) -> None:
         """Something may have changed: try again what waits, unless that was a moment ago."""
         if self.empty:
             return
-        if now_s < self._tried_s + AGAIN_S:
+        if now_s < self._again_s:
             self._stirred = True
             return
-        self._tried_s, self._stirred = now_s, False
+        began_s, before_bytes = time.monotonic(), self._all_bytes
+        self._try_all()
+        took_s = time.monotonic() - began_s
+        self._tried_s, self._again_s, self._stirred = now_s, now_s + max(LEAST_AGAIN_S, took_s / _PART_OF_LOOP), False
+        self._unasked_s = LEAST_AGAIN_S if self._all_bytes < before_bytes else min(UNASKED_S, 2 * self._unasked_s)
+
+    def _try_all(self) -> None:
         for client, queue in list(self._waiting.items()):
             while queue and self._try(client, queue[0]):
                 size = _size_bytes(queue.popleft())

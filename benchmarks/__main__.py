@@ -22,6 +22,7 @@ from benchmarks.live.disturbance import disturbance
 from benchmarks.live.drift_live import drift_live
 from benchmarks.live.emulation import MODEL as PACED
 from benchmarks.live.emulation import emulation
+from benchmarks.live.energy import energy
 from benchmarks.live.engines import engines
 from benchmarks.live.first_answer import first_answer
 from benchmarks.live.goodput import goodput
@@ -97,6 +98,7 @@ for command in (
     order,
     guided,
     guided_live,
+    energy,
     shisha,
     walk,
     copies,

@@ -116,7 +116,7 @@ def measured_links(size: LinkedSize) -> Row:
         if found.plan is None or found.lower_bound_s is None:
             raise RuntimeError(f"{size}: exact ended as {found.outcome}")
         rate = team_costs(costs).rate(found.plan)
-        over.append(rate.value_s(size.objective) / found.lower_bound_s - 1)
+        over.append(rate.value(size.objective) / found.lower_bound_s - 1)
         outcomes.append(found.outcome)
         link_bound += rate.is_link_bound
     return {

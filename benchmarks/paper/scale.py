@@ -77,7 +77,7 @@ def planned(network: str, hosts: int) -> list[Row]:
                 "frames/s": per_s,
                 "in one stage, frames/s": _in_one_stage_per_s(costs) if objective == "throughput" else None,
                 "latency ms": 1e3 * rate.latency_s,
-                "from the bound %": 100 * (rate.value_s(objective) / solution.lower_bound_s - 1),
+                "from the bound %": 100 * (rate.value(objective) / solution.lower_bound_s - 1),
                 "messages a frame": load.messages,
                 "messages/s": load.messages * per_s,
                 "out MB/s": load.out_bytes * per_s / 1e6,

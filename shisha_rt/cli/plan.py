@@ -21,7 +21,7 @@ from shisha_rt.machine.precision import PERMITTED
 from shisha_rt.model.layer_kinds import LayerKind
 from shisha_rt.outcome import Outcome
 from shisha_rt.plan.plan import Plan
-from shisha_rt.plan.rate import OBJECTIVES, as_objective
+from shisha_rt.plan.rate import EVERY_OBJECTIVE, as_objective
 from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.loop import Result, run
 from shisha_rt.planner.seed import Assign, seed
@@ -119,9 +119,17 @@ class PlanOptions:
     objective: Annotated[
         str | None,
         typer.Option(
-            metavar="|".join(OBJECTIVES),
-            autocompletion=offer(*OBJECTIVES),
+            metavar="|".join(EVERY_OBJECTIVE),
+            autocompletion=offer(*EVERY_OBJECTIVE),
             help="What the plan is to be best in. Default: throughput.",
+        ),
+    ] = None
+    target_ms: Annotated[
+        float | None,
+        typer.Option(
+            metavar="MS",
+            help="For energy: a frame by itself takes no longer. Default: no limit.",
+            rich_help_panel=_SEARCH,
         ),
     ] = None
     kind: Annotated[
@@ -205,7 +213,17 @@ def _planned(asked: PlanOptions, aim: PlanAim) -> PlanAnswer:
     )
     # A place counts as one stage, whatever it has a share of: there may be more of them than layers.
     most_stages = asked.stages if asked.split else len(chosen.stages)
-    goal = Goal(aim.replicate, aim.objective, most_stages, should_stop=lambda: time.monotonic() >= until_s)
+    goal = Goal(
+        aim.replicate,
+        aim.objective,
+        most_stages,
+        latency_s=math.inf if asked.target_ms is None else asked.target_ms / 1e3,
+        should_stop=lambda: time.monotonic() >= until_s,
+    )
+    if aim.objective == "energy" and problem.costs is not None and not problem.costs.power_w:
+        missing = next(place.name for place in problem.costs.places if place.power_w is None)
+        where, expected = asked.machine or asked.costs or "this-machine", "expected the watts that it draws, for energy"
+        raise BadInput(f"{where}: place {missing}: power_w is missing, {expected}", Error.MACHINE_UNFIT)
     start: Plan | None = chosen
     if asked.strategy == "guided":  # from the exact plan, which the costs confirm
         assert problem.costs is not None  # only the seed does without
@@ -241,18 +259,19 @@ def _refuse_foreign(asked: PlanOptions) -> None:
 
 def _aim(asked: PlanOptions) -> PlanAim:
     objective, strategy = asked.objective, asked.strategy
-    if objective == "energy":
-        raise BadInput(
-            "--objective energy: not with plan, expected throughput or latency (energy: place --split)",
-            Error.OPTIONS_CLASH,
-        )
-    if objective is not None and objective not in OBJECTIVES:
-        raise BadInput(f"--objective {objective}: expected {' or '.join(OBJECTIVES)}", Error.WRONG_OPTION)
+    if objective is not None and objective not in EVERY_OBJECTIVE:
+        raise BadInput(f"--objective {objective}: expected {', '.join(EVERY_OBJECTIVE)}", Error.WRONG_OPTION)
+    if asked.target_ms is not None and objective != "energy":
+        raise BadInput("--target-ms: expected --objective energy beside it", Error.OPTIONS_CLASH)
+    if asked.target_ms is not None and not asked.target_ms > 0:
+        raise BadInput(f"--target-ms {asked.target_ms:g}: expected more than 0", Error.WRONG_OPTION)
+    if objective == "energy" and asked.split:
+        raise BadInput("--split: not with --objective energy, of which shards spare none", Error.OPTIONS_CLASH)
     if strategy in SCHEMES:
         for option, is_given in (
             ("--replicate", asked.replicate),
             ("--split", asked.split),
-            ("--objective throughput", objective == "throughput"),
+            (f"--objective {objective}", objective in ("throughput", "energy")),
         ):
             if is_given:
                 raise BadInput(
@@ -263,7 +282,7 @@ def _aim(asked: PlanOptions) -> PlanAim:
     wants = (
         ("--replicate", asked.replicate),
         ("--split", asked.split),
-        ("--objective latency", objective == "latency"),
+        (f"--objective {objective}", objective in ("latency", "energy")),
     )
     for option, is_given in wants:
         if is_given and strategy not in WITH_COPIES:
@@ -387,6 +406,7 @@ def _solved(problem: PlanProblem, stage_count: int, goal: Goal, aim: PlanAim) ->
         aim=replace(aim, space=solution.space),
         lower_bound_s=solution.lower_bound_s,
         latency_proven=solution.latency_proven,
+        lower_bound_j=solution.lower_bound_j,
     )
 
 

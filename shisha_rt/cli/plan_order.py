@@ -34,7 +34,7 @@ def refuse_foreign_order(order: LayerOrder, strategy: StrategyName, aim: PlanAim
         raise BadInput(
             f"--order {order}: not with --strategy {strategy}, expected --strategy exact", Error.OPTIONS_CLASH
         )
-    for option, is_given in (("--objective latency", aim.objective == "latency"), ("--split", aim.split)):
+    for option, is_given in ((f"--objective {aim.objective}", aim.objective != "throughput"), ("--split", aim.split)):
         if is_given:
             raise BadInput(f"--order {order}: not with {option}, expected one of the two", Error.OPTIONS_CLASH)
 

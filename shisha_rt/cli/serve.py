@@ -17,7 +17,15 @@ import typer
 
 from shisha_rt.cli.completion import offer, offer_machines, offer_models
 from shisha_rt.cli.options import Dims, Groups, ManyShapes, parse_dims, parse_shapes, progress
-from shisha_rt.daemon.settings import Settings, check_built, check_cluster, engine_of, read_settings, setting_keys
+from shisha_rt.daemon.settings import (
+    Settings,
+    check_built,
+    check_cluster,
+    check_energy,
+    engine_of,
+    read_settings,
+    setting_keys,
+)
 from shisha_rt.endpoint import submit_command
 from shisha_rt.process.parent import sigterm_ends_a_start
 
@@ -160,6 +168,7 @@ def _daemon(options: Mapping[str, Any], manager: ServiceManager, log: tuple[int,
         share = share_of(settings)
         leaving.callback(share.close)
         check_cluster(settings.ray, share.machine)
+        check_energy(settings, share.machine)
         engine_of(settings, share.machine)  # raises for one that cannot be had
         share.say()
         asked = Preparation(settings, share.machine, options["fresh"])
@@ -182,6 +191,7 @@ def _serve_several(options: Mapping[str, Any], manager: ServiceManager, log: tup
     share = share_of(settings)
     for entry in entries:
         engine_of(entry.settings, share.machine)  # raises for one that cannot be had
+        check_energy(entry.settings, share.machine)
     share.say()
     host = ModelHost(settings, entries, share, log, manager, fresh=options["fresh"])
 

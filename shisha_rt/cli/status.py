@@ -14,7 +14,7 @@ from shisha_rt.cli.models import show_models
 from shisha_rt.cli.options import DaemonOptions, Json, takes
 from shisha_rt.model.input_sizes import shapes_in_words
 from shisha_rt.show.aims import aim_in_words
-from shisha_rt.show.picture import draw, milliseconds
+from shisha_rt.show.picture import draw, millijoules, milliseconds
 from shisha_rt.show.stages import placement_lines, pool_lines, stage_boxes
 from shisha_rt.show.why import why_lines
 
@@ -96,6 +96,8 @@ def _headline(told_status: Mapping[str, Any]) -> str:
         parts.append(f"up to {fps:.4g} frames/s")
     if told_status["latency_s"] is not None:
         parts.append(f"latency {milliseconds(told_status['latency_s'])} (unloaded)")
+    if told_status.get("energy_j") is not None:
+        parts.append(f"{millijoules(told_status['energy_j'])} a frame by described power")
     return " · ".join(parts)
 
 

@@ -333,10 +333,12 @@ class TuningEnded(Record, frozen=True):
     seconds: float
     throughput_fps: float | None
     latency_s: float | None = None
+    energy_j: float | None = None
 
 
 class TrialJudged(Record, frozen=True, tag="trial"):
     """`trouble`: why the plan could not go live; then nothing was measured. `latency_s`: of a frame by itself.
+    `energy_j`: joules of a frame, by the power that the machine file states.
 
     `service_s`: of a stage with copies, what they would take if they were alike.
     """
@@ -354,6 +356,7 @@ class TrialJudged(Record, frozen=True, tag="trial"):
     frames: int
     measured_in_s: float
     latency_s: float | None = None
+    energy_j: float | None = None
     proposal: str | None = None
     stages: tuple[dict[str, Any], ...] = ()
 

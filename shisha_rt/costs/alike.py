@@ -14,7 +14,7 @@ from shisha_rt.costs.operator_costs import OperatorCosts
 
 @lru_cache(maxsize=8)
 def kinds_of(costs: Costs) -> tuple[tuple[int, ...], ...]:
-    """Places (indices) that no layer's time, no memory's size and no link tells apart, in the order of their firsts.
+    """Places (indices) that no layer's time, no power, no memory's size and no link tells apart, by their firsts.
 
     A memory that holds the whole model is as good as one without a limit. Hosts whose links are equal are alike.
     """
@@ -32,7 +32,7 @@ def kinds_of(costs: Costs) -> tuple[tuple[int, ...], ...]:
         limited = memory_bytes is not None and memory_bytes < whole_bytes
         # + 0.0: a time of -0.0 is one of 0.0.
         times = tuple((time_s[:, index] + 0.0).tobytes() for time_s in tables)
-        return times, memory_bytes if limited else None, way(costs.places[index])
+        return times, memory_bytes if limited else None, way(costs.places[index]), costs.places[index].power_w
 
     return _together([entry(index) for index in range(len(costs.places))])
 

@@ -37,12 +37,16 @@ class CostLayer:
 
 @dataclass(frozen=True, slots=True)
 class CostPlace:
-    """`rank` 1 is the fastest class; `memory_bytes` None: no limit. `host`: of a place on another one, which."""
+    """`rank` 1 is the fastest class; `memory_bytes` None: no limit. `host`: of a place on another one, which.
+
+    `power_w`: watts while it computes, beyond what it draws idle; None: not known.
+    """
 
     name: str
     rank: int
     memory_bytes: int | None
     host: str | None = None
+    power_w: float | None = None
 
     @property
     def room_bytes(self) -> float:
@@ -99,6 +103,12 @@ class Costs:
     def far(self) -> frozenset[str]:
         """The places that are on other hosts."""
         return frozenset(place.name for place in self.places if place.host)
+
+    @cached_property
+    def power_w(self) -> Mapping[str, float]:
+        """Watts of each place while it computes; empty unless they are known of all."""
+        known = {place.name: place.power_w for place in self.places if place.power_w is not None}
+        return known if len(known) == len(self.places) else {}
 
     @cached_property
     def link_of(self) -> Mapping[str, HostLink]:

@@ -10,6 +10,7 @@ import math
 
 from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.team_costs import team_costs
+from shisha_rt.plan.energy import frame_joules
 from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
@@ -27,6 +28,7 @@ class CostsEvaluator:
     def __init__(self, costs: Costs, needs: tuple[frozenset[int], ...] = ()) -> None:
         self._teams = team_costs(costs)
         self._has_links = bool(costs.link_of)
+        self._power_w = costs.power_w
         self._rules = PlanRules(
             len(costs.layers),
             tuple(self._teams.kind_of),
@@ -52,4 +54,5 @@ class CostsEvaluator:
         rate = None if plan.is_plain and not self._has_links else self._teams.rate(plan)
         bottleneck_s = max(service_s) if rate is None else rate.bottleneck_s
         took_s = bottleneck_s if math.isfinite(bottleneck_s) else 0.0
-        return Measurement(service_s, 0.0, 1, took_s, rate, team_s=() if rate is None else team_s)
+        energy_j = frame_joules(plan, team_s, self._power_w)
+        return Measurement(service_s, 0.0, 1, took_s, rate, team_s=() if rate is None else team_s, energy_j=energy_j)

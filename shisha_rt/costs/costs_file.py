@@ -46,6 +46,7 @@ class _Place(msgspec.Struct, forbid_unknown_fields=True):
     rank: Annotated[int, msgspec.Meta(ge=1)]
     memory_bytes: _Bytes | None = None
     host: Annotated[str, msgspec.Meta(min_length=1)] | None = None
+    power_w: Annotated[float, msgspec.Meta(gt=0, le=1e6)] | None = None
 
 
 class _Team(msgspec.Struct, forbid_unknown_fields=True):
@@ -108,7 +109,7 @@ def parse_costs(text: bytes | str, source: str) -> Costs:
     check_links(file.links, [place.host for place in file.places], file.tensors, source)
     costs = Costs(
         layers=tuple(CostLayer(x.name, x.weight, x.weight_bytes, x.live_bytes) for x in file.layers),
-        places=tuple(CostPlace(x.name, x.rank, x.memory_bytes, x.host) for x in file.places),
+        places=tuple(CostPlace(x.name, x.rank, x.memory_bytes, x.host, x.power_w) for x in file.places),
         time_s=_floats(rows_s),
         transfer_s=_floats([0.0] * (len(file.layers) - 1) if file.transfer_s is None else file.transfer_s),
         teams=tuple(CostTeam(tuple(x.places), _floats(x.time_s)) for x in file.teams),
@@ -279,8 +280,7 @@ def costs_object(costs: Costs) -> dict[str, Any]:
 
 
 def _place_object(place: CostPlace) -> dict[str, Any]:
-    as_dict = asdict(place)
-    return as_dict if place.host else {key: value for key, value in as_dict.items() if key != "host"}
+    return {key: value for key, value in asdict(place).items() if value is not None or key == "memory_bytes"}
 
 
 def _splits_object(splits: SplitCosts) -> dict[str, Any]:

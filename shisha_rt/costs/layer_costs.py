@@ -184,7 +184,10 @@ class LayerCosts:
 
 
 def additive(layers: Sequence[Layer], machine: Machine, time_s: Floats, transfer_s: Floats) -> Costs:
-    """Costs of a machine's places; `time_s` is (layers, places), `transfer_s` (layers - 1,) seconds."""
+    """Costs of a machine's places; `time_s` is (layers, places), `transfer_s` (layers - 1,) seconds.
+
+    Where its times are stretched, its power is so many times less: what a frame takes of energy is the same.
+    """
     for array in (time_s, transfer_s):
         array.flags.writeable = False
     return Costs(
@@ -193,7 +196,13 @@ def additive(layers: Sequence[Layer], machine: Machine, time_s: Floats, transfer
             for layer in layers
         ),
         places=tuple(
-            CostPlace(place.name, place.rank, place.memory_bytes, place.name if place.remote else None)
+            CostPlace(
+                place.name,
+                place.rank,
+                place.memory_bytes,
+                place.name if place.remote else None,
+                None if place.power_w is None else place.power_w / machine.time_scale,
+            )
             for place in machine.places
         ),
         time_s=time_s,

@@ -24,6 +24,7 @@ from shisha_rt.costs.room import held_bytes
 from shisha_rt.costs.split_costs import shard_bytes
 from shisha_rt.model.spans import Span
 from shisha_rt.model.split import Split
+from shisha_rt.plan.energy import frame_joules
 from shisha_rt.plan.plan import Plan, Stage, Team
 from shisha_rt.plan.rate import Rate, TeamSeconds, rate_of, team_shares
 
@@ -55,11 +56,13 @@ class TeamCosts:
         """
         told_s = self.team_s(plan)
         taken_s = told_s if team_s is None else team_s
-        if not (self.costs.link_of or _in_runs(plan)):
-            return rate_of(plan, taken_s)
-        alone_s = [_stretched(*of_stage) for of_stage in zip(self.alone_s(plan), taken_s, told_s, strict=True)]
-        load = max(self.link_loads(plan, taken_s), key=lambda link_load: link_load.seconds, default=LinkLoad(0.0, ""))
-        return replace(rate_of(plan, taken_s, alone_s=alone_s), link_s=load.seconds, link=load.link)
+        rate = rate_of(plan, taken_s)
+        if self.costs.link_of or _in_runs(plan):
+            alone_s = [_stretched(*of_stage) for of_stage in zip(self.alone_s(plan), taken_s, told_s, strict=True)]
+            load = max(self.link_loads(plan, taken_s), key=lambda link: link.seconds, default=LinkLoad(0.0, ""))
+            rate = replace(rate_of(plan, taken_s, alone_s=alone_s), link_s=load.seconds, link=load.link)
+        power_w = self.costs.power_w
+        return replace(rate, energy_j=frame_joules(plan, taken_s, power_w)) if power_w else rate
 
     def link_loads(self, plan: Plan, team_s: TeamSeconds) -> list[LinkLoad]:
         """Load of each direction of each host's link in use, for a frame; teams serve as often as `team_s` says."""

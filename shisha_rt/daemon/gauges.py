@@ -24,6 +24,7 @@ class Gauges:
         self._shell = shell
         self._share = share
         self._host_counts = self._host_counters()
+        self._joules: dict[str, float] = {}
         self._budgets = budgets
         self._reserved_bytes: dict[str, int] = {}
         self._replayed = self._stale = self._in_time = 0
@@ -91,6 +92,10 @@ class Gauges:
         for name, count in counts.items():
             metrics.counter(name).inc(max(0.0, count - self._host_counts[name]))
         self._host_counts = counts
+        for package, joules in share.energy.joules.items():
+            counter = metrics.counter("shisha_host_energy_joules").labels(package)
+            counter.inc(joules - self._joules.get(package, 0.0))
+            self._joules[package] = joules
         for name, limit in (
             ("shisha_host_quota_cores", share.limits.quota_cores),
             ("shisha_host_memory_limit_bytes", share.memory_limit_bytes),
@@ -116,6 +121,8 @@ class Gauges:
         if shell.cores.placing is not None:
             self._show_costs(epoch, plan, shell.cores.placing)
         rate = shell.telemetry.rate(epoch, plan)
+        energy_j = math.inf if rate is None else rate.energy_j
+        metrics.gauge("shisha_frame_energy_joules").set(energy_j if math.isfinite(energy_j) else math.nan)
         if rate is not None and rate.bottleneck_s:
             metrics.gauge("shisha_pipeline_throughput_fps").set(1 / rate.bottleneck_s)
             metrics.gauge("shisha_pipeline_bottleneck_stage").set(rate.slowest_stage)

@@ -19,6 +19,7 @@ from shisha_rt.machine.allotment import Allotting, CpuLimits
 from shisha_rt.machine.host.cgroups import ControlGroups, Throttling
 from shisha_rt.machine.host.cores import host_cores, usable_cores
 from shisha_rt.machine.host.cpu_use import CpuReading, read_cpu_use
+from shisha_rt.machine.host.energy import EnergyCounters
 from shisha_rt.machine.host.leases import CoreLeases
 from shisha_rt.machine.host.this_machine import THIS_MACHINE, host_object, own_cores, this_limits
 from shisha_rt.machine.machine import Machine
@@ -80,6 +81,7 @@ class HostShare:
         self.released = set() if self.is_fixed else set(machine.spare)
         self.withheld = withheld
         self.others_s = self.others_ratio = 0.0
+        self.energy = EnergyCounters()
         self._groups = ControlGroups()
         self._cores = {place.name: place.cores for place in machine.places}
         self._all_cores = frozenset(core for cores in self._cores.values() for core in cores)
@@ -164,6 +166,7 @@ class HostShare:
 
     def _measure(self, now_s: float, own: Iterable[int], clients: Iterable[int]) -> None:
         self.throttling, self.pressure_s = self._groups.throttling(), self._groups.pressure_s()
+        self.energy.look()
         reading = read_cpu_use(self._all_cores, own, now_s, clients=clients)
         if self._reading is not None:
             self.others_s += reading.others_s(self._reading)
@@ -183,6 +186,7 @@ class HostShare:
             "pressure_s": self.pressure_s,
             "others_s": self.others_s,
             "others_ratio": self.others_ratio,
+            "energy_j": self.energy.joules or None,
         }
 
     def close(self) -> None:

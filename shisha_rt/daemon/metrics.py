@@ -31,7 +31,7 @@ from shisha_rt.daemon.front.http_address import HttpAddress
 from shisha_rt.daemon.host_share import RELEASED
 from shisha_rt.daemon.plain_metrics import CountsByLabel, PlainHistogram
 from shisha_rt.errors import BadInput, Error
-from shisha_rt.plan.rate import OBJECTIVES
+from shisha_rt.plan.rate import EVERY_OBJECTIVE
 
 _BUCKETS_S: Final = (
     0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0,
@@ -75,6 +75,11 @@ COUNTERS: Final[_Table] = (
         "CPU time of the places' cores that other programs took, and other guests of the hypervisor.",
         (),
     ),
+    (
+        "shisha_host_energy_joules",
+        "What a package of this host drew, by its counters, whoever used it; none where they cannot be read.",
+        ("package",),
+    ),
     ("shisha_tuner_trials", "Plans measured by the tuner, by verdict.", ("outcome",)),
     ("shisha_tuner_moves", "Layers that passed from a stage to its neighbour, from one trial to the next.", ()),
 )
@@ -91,6 +96,7 @@ GAUGES: Final[_Table] = (
     ("shisha_stage_layers", "Layers of each stage of the live plan, by lead.", _STAGE),
     ("shisha_stage_queue_frames", "Frames waiting for or with a stage; place: all its leads.", _STAGE),
     ("shisha_pipeline_throughput_fps", "What the slowest pool of the live plan allows.", ()),
+    ("shisha_frame_energy_joules", "Of a frame in the live plan, by the power that the machine file states.", ()),
     ("shisha_pipeline_bottleneck_stage", "The slowest stage, from 0.", ()),
     ("shisha_plan_epoch", "Number of the live plan.", ()),
     ("shisha_place_speed_ratio", "Speed of a place relative to this host.", ("place", "emulated")),
@@ -187,7 +193,7 @@ class Metrics(MetricsPage):
             registry=registry,
         )
         self.objective = Enum(
-            "shisha_objective", "What the live plan is chosen for.", states=[*OBJECTIVES], registry=registry
+            "shisha_objective", "What the live plan is chosen for.", states=[*EVERY_OBJECTIVE], registry=registry
         )
         self.place = Enum(
             "shisha_place_state",

@@ -296,12 +296,18 @@ class Operations:
         objective = None if arguments.objective is None else as_any_objective(arguments.objective)
         if objective not in (None, "latency") and tuning.strategy in SCHEMES:
             raise error_for(Error.OBJECTIVE_UNFIT, f"objective: strategy {tuning.strategy!r} knows none but 'latency'")
+        if objective == "energy" and (why := self._machine.why_no_energy or self._why_not_guided(arguments)):
+            raise error_for(Error.OBJECTIVE_UNFIT, f"objective: 'energy': {why}")
         shell.post(OptionsSet(arguments.strategy, arguments.alpha, objective), cause)
         if arguments.pause:
             shell.post(PauseAsked("a client has paused it"), cause)
         elif searches:
             shell.post(SearchAsked("a client has asked for it"), cause)
         return {"tuner": description(tuning, time.monotonic())}
+
+    def _why_not_guided(self, arguments: ops.TunerSet) -> str:
+        strategy = arguments.strategy or self._shell.cores.tuning.strategy
+        return "" if strategy == "guided" else f"strategy {strategy!r} knows no energy; expected 'guided'"
 
     def _check_strategy(self, strategy: str) -> None:
         """A daemon that schedules partitions goes on with that, by any scheme; any other has no costs for it."""

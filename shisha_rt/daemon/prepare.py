@@ -35,7 +35,7 @@ from shisha_rt.model.zoo import resolve_model
 from shisha_rt.placement.placed_costs import PlacedCosts
 from shisha_rt.plan.engine import DEFAULT_ENGINE, AnyEngine
 from shisha_rt.plan.plan import Plan
-from shisha_rt.plan.rate import OBJECTIVES, Objective
+from shisha_rt.plan.rate import EVERY_OBJECTIVE, Objective
 from shisha_rt.planner.seed import Assign
 from shisha_rt.planner.strategies import Balance
 from shisha_rt.studies import study
@@ -169,7 +169,8 @@ def _first_plans(prepared: PreparedModel) -> dict[Objective, Plan]:
         return {} if first is None else {planning.first_objective: first.plan}
     if planning.strategy != "guided" or costs is None:
         return {}
-    return plans_by_costs(costs, prepared.ready.machine, planning.replicate, [planning.first_objective])
+    machine, latency_s = prepared.ready.machine, planning.latency_s
+    return plans_by_costs(costs, machine, planning.replicate, [planning.first_objective], latency_s=latency_s)
 
 
 def plans_for_others(prepared: PreparedModel) -> dict[Objective, Plan]:
@@ -177,5 +178,6 @@ def plans_for_others(prepared: PreparedModel) -> dict[Objective, Plan]:
     planning, costs = prepared.planning, prepared.costs
     if costs is None or planning.strategy != "guided":
         return {}
-    others = [objective for objective in OBJECTIVES if objective != planning.first_objective]
-    return plans_by_costs(costs, prepared.ready.machine, planning.replicate, others)
+    others = [objective for objective in EVERY_OBJECTIVE if objective != planning.first_objective]
+    machine, latency_s = prepared.ready.machine, planning.latency_s
+    return plans_by_costs(costs, machine, planning.replicate, others, latency_s=latency_s)

@@ -16,6 +16,7 @@ from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.plan.engine import AnyEngine
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import AnyObjective, Objective
+from shisha_rt.planner.goal import PART_OF_TARGET
 from shisha_rt.planner.seed import Assign
 from shisha_rt.planner.strategies import DEFAULT_BALANCE, Balance, SchemeName, as_scheme
 
@@ -56,6 +57,11 @@ class Planning:
     def first_objective(self) -> Objective:
         """What the first plan is chosen for, unless the best ones are known."""
         return "throughput" if self.objective == "auto" else self.objective
+
+    @property
+    def latency_s(self) -> float:
+        """What a frame by itself may take in a plan for energy, as far as costs tell."""
+        return PART_OF_TARGET * self.target_s
 
     @property
     def scheme(self) -> SchemeName | None:

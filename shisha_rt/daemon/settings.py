@@ -147,8 +147,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     objective: Annotated[
         str | None,
         _key(
-            "throughput: the most frames a second; latency: the least time of one by itself; auto (default): what the "
-            "load asks for.",
+            "throughput: the most frames a second; latency: the least time of one by itself; energy: the fewest "
+            "joules; auto (default): what the load asks for.",
             None,
             *ANY_OBJECTIVES,
         ),
@@ -384,6 +384,18 @@ def check_cluster(address: str | None, machine: Machine) -> None:
             f'--ray {address}: no place of {machine.source} has host = "ray", expected at least one',
             Error.CLUSTER_MISSING,
         )
+
+
+def check_energy(settings: Settings, machine: Machine) -> None:
+    """Raises BadInput where energy is asked for and is not known, or cannot be planned for."""
+    if settings.objective != "energy":
+        return
+    if settings.strategy != "guided":
+        raise BadInput(
+            f'objective = "energy": not with strategy {settings.strategy}, expected guided', Error.OPTIONS_CLASH
+        )
+    if why := machine.why_no_energy:
+        raise BadInput(f'{machine.source}: {why}, for objective = "energy"', Error.MACHINE_UNFIT)
 
 
 def layer_kind(settings: Settings, machine: Machine) -> LayerKind:

@@ -78,7 +78,12 @@ class Shell:
         self.counting = Counting(metrics, cores.lifecycle.policy.target_s)
         self.requests = Requests(arena, regions)
         self.journal = EventLog()
-        self.telemetry = Telemetry(self.counting, scale=timing.scale, shapes=len(indexes))
+        self.telemetry = Telemetry(
+            self.counting,
+            scale=timing.scale,
+            shapes=len(indexes),
+            power_w=cores.tuning.choice.filed.power_w,
+        )
         self._clients_plans = 0
         self.own_frames = OwnFrames(self, indexes)
         self.releases = releases

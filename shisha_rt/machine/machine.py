@@ -41,7 +41,8 @@ class Place:
     one, whose host says on which it runs.
 
     `speed` is relative to this host (1 = unthrottled); `rank` 1 is the fastest class; equal ranks form a class.
-    `devices` are names or paths of device descriptions, as the machine file has them.
+    `devices` are names or paths of device descriptions, as the machine file has them. `power_w`: watts that it draws
+    while it computes, beyond what it draws idle; None: not known.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Place:
     shared: bool = False
     devices: tuple[str, ...] = ()
     remote: Remote | None = None
+    power_w: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,18 @@ class Machine:
     @property
     def emulated(self) -> bool:
         return any(map(self.is_emulated, self.places))
+
+    @property
+    def power_w(self) -> Mapping[str, float]:
+        """Watts of each place while it computes; empty unless they are known of all."""
+        known = {place.name: place.power_w for place in self.places if place.power_w is not None}
+        return known if len(known) == len(self.places) else {}
+
+    @property
+    def why_no_energy(self) -> str:
+        """Why it is not known what a frame takes of energy here; empty where it is."""
+        missing = next((place.name for place in self.places if place.power_w is None), None)
+        return "" if missing is None else f"place {missing}: power_w is missing, expected the watts that it draws"
 
     @property
     def finest_layers(self) -> LayerKind:

@@ -16,7 +16,7 @@ from shisha_rt.machine.machine import Machine
 from shisha_rt.model.split import Splittable
 from shisha_rt.placement.placed_costs import PlacedCosts
 from shisha_rt.plan.plan import Plan
-from shisha_rt.plan.rate import OBJECTIVES, Objective
+from shisha_rt.plan.rate import EVERY_OBJECTIVE, Objective
 from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.shards.split_plan import plan_that_fits
 
@@ -39,19 +39,24 @@ def told_costs(
     teams = tuple(replace(team, time_s=team.time_s / time_scale) for team in costs.teams)
     shares = {key: shard_time.stretched(1 / time_scale) for key, shard_time in (shard_times or {}).items()}
     ways = SplitCosts(tuple(splits), SHARD_S / time_scale, shard_times=shares)
-    return replace(costs, time_s=costs.time_s / time_scale, teams=teams, splits=ways, batches=())
+    places = tuple(
+        place if place.power_w is None else replace(place, power_w=place.power_w * time_scale) for place in costs.places
+    )
+    return replace(costs, places=places, time_s=costs.time_s / time_scale, teams=teams, splits=ways, batches=())
 
 
 def plans_by_costs(
     costs: Costs,
     machine: Machine,
     replicate: bool,
-    objectives: Iterable[Objective] = OBJECTIVES,
+    objectives: Iterable[Objective] = EVERY_OBJECTIVE,
     run_s: float = math.inf,
+    latency_s: float = math.inf,
 ) -> dict[Objective, Plan]:
-    """The best for each objective; on machines of very many places the best that is found in a moment.
+    """The best for each objective; on machines of very many places the best that is found in a moment. For energy there
+    is none where the power of places is not known.
 
-    `run_s`: no run of several frames takes longer.
+    `run_s`: no run of several frames takes longer. `latency_s`: nor does a frame by itself in the plan for energy.
 
     Spare places of `machine` are not planned with.
 
@@ -59,11 +64,15 @@ def plans_by_costs(
     """
     if machine.spare:
         costs = among(costs, [place.name for place in machine.usual], [1.0] * len(machine.usual))
-    plans = {objective: _plan_by_costs(costs, replicate, objective, run_s) for objective in objectives}
+    goals = {
+        objective: Goal(replicate, objective, run_s=run_s, latency_s=latency_s)
+        for objective in objectives
+        if objective != "energy" or costs.power_w
+    }
+    plans = {objective: _plan_by_costs(costs, goal) for objective, goal in goals.items()}
     return {objective: plan for objective, plan in plans.items() if plan is not None}
 
 
-def _plan_by_costs(costs: Costs, replicate: bool, objective: Objective, run_s: float) -> Plan | None:
+def _plan_by_costs(costs: Costs, goal: Goal) -> Plan | None:
     until_s = time.monotonic() + _PLANNING_S
-    goal = Goal(replicate, objective, run_s=run_s, should_stop=lambda: time.monotonic() >= until_s)
-    return plan_that_fits(costs, goal).plan
+    return plan_that_fits(costs, replace(goal, should_stop=lambda: time.monotonic() >= until_s)).plan

@@ -39,7 +39,8 @@ class Measurement:
     faster than they are. `failed_stage`: of a plan that was never run, the stage that its place could not build; where
     that is None, too, it says of no layer that it cannot run. `throttled`: the part of the CPU quota's periods in which
     it was used up meanwhile; None without a quota, or where that took too few periods to say. `load`: frames that came
-    meanwhile over those that the plan could have passed.
+    meanwhile over those that the plan could have passed. `energy_j`: joules of a frame (see `plan.energy`); inf where
+    that is not known, or frames by themselves are late for the target.
     """
 
     service_s: tuple[float, ...]
@@ -53,6 +54,7 @@ class Measurement:
     failed_stage: int | None = None
     throttled: float | None = None
     load: float = 1.0
+    energy_j: float = math.inf
 
     @property
     def bottleneck_s(self) -> float:
@@ -80,8 +82,10 @@ class Measurement:
     def can_run(self) -> bool:
         return math.isfinite(self.bottleneck_s)
 
-    def value_s(self, objective: Objective) -> float:
-        """What is to be small."""
+    def value(self, objective: Objective) -> float:
+        """What is to be small: seconds, or joules."""
+        if objective == "energy":
+            return self.energy_j
         return self.bottleneck_s if objective == "throughput" else self.latency_s
 
     def scaled(self, ratio: float) -> Measurement:
@@ -92,6 +96,7 @@ class Measurement:
             rate=None if self.rate is None else self.rate.scaled(ratio),
             alone_s=None if self.alone_s is None else ratio * self.alone_s,
             team_s=tuple(tuple(ratio * seconds for seconds in ran_s) for ran_s in self.team_s),
+            energy_j=ratio * self.energy_j,
         )
 
     def is_throttled_like(self, other: Measurement) -> bool:
@@ -104,13 +109,13 @@ class Measurement:
         """Whether both could be of one plan: what they found differs by no more than their bands explain.
 
         A band is made for the difference of two measurements with equal errors; for unequal ones the errors'
-        squares add up, so the bands' mean square counts. The band of the bottleneck stands for that of the latency,
-        which is a sum over stages and so varies less.
+        squares add up, so the bands' mean square counts. The band of the bottleneck stands for those of latency and
+        energy, which are sums over stages and so vary less.
         """
-        if not (self.can_run and other.can_run):
-            return self.can_run == other.can_run
-        own_s, others_s = self.value_s(objective), other.value_s(objective)
-        return abs(own_s - others_s) <= math.hypot(self.band * own_s, other.band * others_s) / math.sqrt(2)
+        own, others = self.value(objective), other.value(objective)
+        if not (self.can_run and other.can_run and own < math.inf and others < math.inf):
+            return self.can_run == other.can_run and own == others
+        return abs(own - others) <= math.hypot(self.band * own, other.band * others) / math.sqrt(2)
 
     def is_better_than(self, other: Measurement, objective: Objective = "throughput") -> bool:
         """Whether it is faster beyond the noise of both (Algorithm 2, line 9; the noise is ours).
@@ -123,4 +128,4 @@ class Measurement:
             return False
         if objective == "throughput" and self.overlap < other.overlap - OVERLAP_TOLERANCE:
             return False
-        return self.value_s(objective) < other.value_s(objective) and not self.agrees_with(other, objective)
+        return self.value(objective) < other.value(objective) and not self.agrees_with(other, objective)

@@ -16,20 +16,22 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from shisha_rt.plan.plan import Plan, Team
 
-Objective: TypeAlias = Literal["throughput", "latency"]
-OBJECTIVES: Final[tuple[Objective, ...]] = get_args(Objective)
-"""What a plan is chosen for: the most frames a second, or the least time of a frame by itself."""
+Objective: TypeAlias = Literal["throughput", "latency", "energy"]
+EVERY_OBJECTIVE: Final[tuple[Objective, ...]] = get_args(Objective)
+"""What a plan is chosen for: the most frames a second, the least time of a frame by itself, or its least energy."""
+OBJECTIVES: Final[tuple[Objective, ...]] = ("throughput", "latency")
+"""Those for which there are plans on every machine; load asks for one or the other."""
 
 
 def as_objective(word: str) -> Objective:
     """Raises ValueError, with what was expected, for a word that is none."""
-    for objective in OBJECTIVES:
+    for objective in EVERY_OBJECTIVE:
         if word == objective:
             return objective
-    raise ValueError(f"objective: {word!r}; expected {' or '.join(OBJECTIVES)}")
+    raise ValueError(f"objective: {word!r}; expected {', '.join(OBJECTIVES)} or energy")
 
 
-AnyObjective: TypeAlias = Literal["auto", "throughput", "latency"]
+AnyObjective: TypeAlias = Literal["auto", "throughput", "latency", "energy"]
 ANY_OBJECTIVES: Final[tuple[AnyObjective, ...]] = get_args(AnyObjective)
 """What a daemon may be asked for; `auto`: the one that the load wants."""
 
@@ -39,7 +41,7 @@ def as_any_objective(word: str) -> AnyObjective:
     for objective in ANY_OBJECTIVES:
         if word == objective:
             return objective
-    raise ValueError(f"objective: {word!r}; expected {', '.join(OBJECTIVES)} or auto")
+    raise ValueError(f"objective: {word!r}; expected {', '.join(EVERY_OBJECTIVE)} or auto")
 
 
 TeamSeconds: TypeAlias = Sequence[Sequence[float]]
@@ -54,7 +56,7 @@ class Rate:
     which one and which way ("to far0", "from far0").
 
     `slowest_stage`: in the slowest pool the stage that takes longest; ties: the leftmost. `latency_s`: of one frame
-    that meets no other.
+    that meets no other. `energy_j`: joules of a frame (see `plan.energy`); inf where it is not known.
     """
 
     period_s: tuple[float, ...]
@@ -63,6 +65,7 @@ class Rate:
     memory_s: float = 0.0
     link_s: float = 0.0
     link: str = ""
+    energy_j: float = math.inf
 
     @property
     def bottleneck_s(self) -> float:
@@ -74,8 +77,10 @@ class Rate:
         """Whether no stage is as slow as what places share of a link."""
         return self.link_s > max(*self.period_s, self.memory_s)
 
-    def value_s(self, objective: Objective) -> float:
-        """What is to be small."""
+    def value(self, objective: Objective) -> float:
+        """What is to be small: seconds, or joules."""
+        if objective == "energy":
+            return self.energy_j
         return self.bottleneck_s if objective == "throughput" else self.latency_s
 
     def scaled(self, ratio: float) -> Rate:
@@ -87,6 +92,7 @@ class Rate:
             latency_s=ratio * self.latency_s,
             memory_s=ratio * self.memory_s,
             link_s=ratio * self.link_s,
+            energy_j=ratio * self.energy_j,
         )
 
 

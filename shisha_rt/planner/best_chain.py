@@ -106,7 +106,7 @@ def _best_chain(costs: Costs, goal: Goal) -> PlanSolution:
     if space is not whole and goal.replicate and goal.objective == "throughput":
         copied = over_hosts(costs, with_further_copies(costs, plan))
         plan = min(plan, copied, key=lambda option: (rate_by(costs, option).bottleneck_s, len(option.places)))
-    value_s = rate_by(costs, plan).value_s(goal.objective)
+    value_s = rate_by(costs, plan).value(goal.objective)
     statistics["probes"] = searched.probes
     lower_s = searched.lower_s if space is whole and searched.lower_s is not None else bound_s
     proven = _is_proven(lower_s, value_s)

@@ -31,6 +31,7 @@ from shisha_rt.planner.column_generation import wide_plan, wider
 from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.kinds import KindedStage, StageCosts, stage_costs
 from shisha_rt.planner.latency import low_latency
+from shisha_rt.planner.least_energy import least_energy
 from shisha_rt.planner.price_bound import bottleneck_bound_s, speeds
 from shisha_rt.planner.reach import Counts, Lattice, cell_count, lattice, reach
 from shisha_rt.planner.solution import PlanSolution
@@ -55,11 +56,14 @@ class _Bracket:
 
 
 def exact_plan(costs: Costs, goal: Goal = Goal()) -> PlanSolution:  # noqa: B008 (it is frozen)
-    """A plan of the smallest bottleneck that `costs` allow, and of low latency; or of the least latency (see `Goal`).
+    """A plan of the smallest bottleneck that `costs` allow, and of low latency; or of the least latency or energy (see
+    `Goal`).
 
     Where costs say what frames take that share a run, so may stages of the former, and low latency is sought only among
     plans in which none do. The bottleneck is that of `rate_of` to the last bit.
     """
+    if goal.objective == "energy":
+        return least_energy(costs, goal)
     one_by_one = _one_by_one(replace(costs, batches=()), goal)
     if not costs.batches or costs.link_of or goal.objective == "latency":
         return one_by_one

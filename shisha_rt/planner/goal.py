@@ -10,6 +10,8 @@ from shisha_rt.outcome import ShouldStop, never
 from shisha_rt.plan.rate import Objective
 
 DEFAULT_LATENCY_STATES: Final = 1000
+PART_OF_TARGET: Final = 0.9
+"""Of a daemon's target, what costs may tell of a frame by itself: what passes between stages comes on top."""
 MOST_CELLS: Final = 1 << 28
 """Of one or two bytes each, mostly."""
 
@@ -18,8 +20,9 @@ MOST_CELLS: Final = 1 << 28
 class Goal:
     """With `replicate`, a stage may have several teams, and teams several places; else each has a place of its own.
 
-    `objective` "latency": a plan of the least latency, and of those one of the smallest bottleneck. `most_stages` None:
-    as many as there may be. `run_s`: no run of several frames takes longer. `latency_states` limits the search for low
+    `objective` "latency": a plan of the least latency, and of those one of the smallest bottleneck; "energy": one whose
+    frames take the least energy, while none by itself takes longer than `latency_s`. `most_stages` None: as many as
+    there may be. `run_s`: no run of several frames takes longer. `latency_states` limits the search for low
     latency in plain chains; where more would be needed, `latency_proven` is false; 0: do without. `most_cells` limits
     the search itself, which may have no more of them by its own measure: beyond it, some of the places are used.
     `should_stop` is asked many times a second: once it says so, the answer is the best plan until then, with what is
@@ -32,6 +35,7 @@ class Goal:
     objective: Objective = "throughput"
     most_stages: int | None = None
     run_s: float = math.inf
+    latency_s: float = math.inf
     latency_states: int = DEFAULT_LATENCY_STATES
     most_cells: int = MOST_CELLS
     should_stop: ShouldStop = never

@@ -31,6 +31,7 @@ from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
+from shisha_rt.planner.chains import TOLERANCE
 from shisha_rt.planner.exact import exact_plan
 from shisha_rt.planner.goal import DEFAULT_LATENCY_STATES, Goal
 from shisha_rt.planner.learning import Learnt, learnt
@@ -105,7 +106,7 @@ class GuidedTuner:
                 or self._reordered(trials, believed.costs, self.goal)
                 or self._reordered(trials, self.costs, replace(self.goal, replicate=False))
             )
-        if proposal is None and believed.costs.splits.ways:
+        if proposal is None and believed.costs.splits.ways and self.goal.objective != "energy":
             handover_s = _handover_s(believed.costs, trials.done)
             whole, solution = solution, self._with_splits(believed.costs, solution, handover_s)
             fewer = with_longest_alone(believed.costs, solution.plan, trials.done)
@@ -139,24 +140,27 @@ class GuidedTuner:
         by_believed = team_costs(believed.costs)
 
         def predicted_s(plan: Plan) -> float:
-            return by_believed.rate(plan).value_s(self.goal.objective)
+            rate = by_believed.rate(plan)
+            is_late = self.goal.objective == "energy" and rate.latency_s > self.goal.latency_s * (1 + TOLERANCE)
+            return math.inf if is_late else rate.value(self.goal.objective)
 
         measured = [(plan, measurement) for plan, measurement in trials.done if measurement.can_run]
         best_s = predicted_s(best)
         memory_s = self._memory_s(trials)
         to_beat_s = max(memory_s, min((predicted_s(plan) for plan, _ in measured), default=math.inf))
         if max(memory_s, best_s) <= (1 - self.gain) * to_beat_s:
-            return Proposal(best, f"predicted {1e3 * best_s:.4g} ms, the best by the corrected costs", False, bound_s)
-        if solution.is_partial:
+            what = f"{1e3 * best_s:.4g} {'mJ' if self.goal.objective == 'energy' else 'ms'}"
+            return Proposal(best, f"predicted {what}, the best by the corrected costs", False, bound_s)
+        if solution.is_partial or self.goal.objective == "energy":
             return None
         view = outlook(believed, self.goal)
         chains = [plan for plan, _ in measured if plan.is_chain]
-        others_s = [measurement.value_s(self.goal.objective) for plan, measurement in measured if not plan.is_chain]
+        others_s = [measurement.value(self.goal.objective) for plan, measurement in measured if not plan.is_chain]
 
         @cache
         def better(doubt: float) -> Plan | None:
             stage_s = view.at_best_s(doubt)
-            to_beat_s = min([*others_s, *(view.value_s(stage_s, plan) for plan in chains)])
+            to_beat_s = min([*others_s, *(view.value(stage_s, plan) for plan in chains)])
             bound_s = (1 - self.gain) * to_beat_s
             return view.plan_within(bound_s, stage_s) if bound_s >= memory_s else None
 
@@ -164,7 +168,7 @@ class GuidedTuner:
         plan = better(DOUBTS[at]) if at < len(DOUBTS) else None
         if plan is None:
             return None
-        at_best_s = view.value_s(view.at_best_s(DOUBTS[at]), plan)
+        at_best_s = view.value(view.at_best_s(DOUBTS[at]), plan)
         predicted = f"predicted {1e3 * predicted_s(plan):.4g} ms"
         perhaps = f"perhaps {1e3 * at_best_s:.4g} ms, {DOUBTS[at]:g} standard deviations below"
         return Proposal(plan, f"{predicted}, {perhaps}", False, bound_s)
@@ -228,14 +232,14 @@ class GuidedTuner:
         predicted = team_costs(costs)
         latency = self.goal.objective == "latency"
         told_s = alone_s(predicted, plan, handover_s) if latency else predicted.rate(plan).bottleneck_s
-        if max(told_s, self._memory_s(trials)) > (1 - self.gain) * self._best(trials)[1].value_s(self.goal.objective):
+        if max(told_s, self._memory_s(trials)) > (1 - self.gain) * self._best(trials)[1].value(self.goal.objective):
             return None
         why = f"predicted {1e3 * told_s:.4g} ms, with {_split_layers(plan)} in shards"
         return Proposal(plan, why, False, plan_solution.lower_bound_s)
 
     def _memory_s(self, trials: Trials) -> float:
         """What the slowest memory needs for a frame in the plan that needs the least: other plans spare none of it."""
-        if self.goal.objective == "latency":
+        if self.goal.objective != "throughput":
             return 0.0
         return min(
             (measurement.rate.memory_s if measurement.rate else 0.0 for _, measurement in trials.done), default=0.0
@@ -251,7 +255,8 @@ class GuidedTuner:
         if solution.is_partial:
             return f"places of {kinds} kinds are too many to look at all other plans"
         unlike = f", places taken as of {kinds} kinds though more of them differ" if believed.crowded else ""
-        return f"no other promises to be {100 * self.gain:g}% faster{unlike}"
+        better = "to take {:g}% less energy" if self.goal.objective == "energy" else "to be {:g}% faster"
+        return f"no other promises {better.format(100 * self.gain)}{unlike}"
 
     def _best(self, trials: Trials) -> tuple[Plan, Measurement]:
         """Beyond noise, as everywhere."""

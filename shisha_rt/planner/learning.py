@@ -158,7 +158,8 @@ def _seen(by_costs: TeamCosts, trials: Sequence[tuple[Plan, Measurement]]) -> It
 
     Where no team's own time was measured, a stage's time is shared out by the predicted times of its teams.
 
-    A plan that never ran tells of the stage that could not be built, if that was it, and of no other.
+    A plan that never ran tells of the stage that could not be built, if that was it, and of no other. Nor does a team
+    tell anything that ran none of its stage's frames while others did: too few may have come.
     """
     for plan, measurement in trials:
         error = max(measurement.band / _BAND_OF_ERROR, _LEAST_ERROR)
@@ -169,6 +170,8 @@ def _seen(by_costs: TeamCosts, trials: Sequence[tuple[Plan, Measurement]]) -> It
             # What several teams took was measured together, and counts as one measurement.
             once = 1.0 if measurement.team_s else math.sqrt(len(times_s))
             for team, service_s in zip(stage.teams, times_s, strict=True):
+                if math.isinf(service_s) and math.isfinite(min(times_s)):
+                    continue
                 if len(stage.work) == 1 and stage.split is None and stage.batch == 1:
                     yield team, _Seen(stage.first, stage.last + 1, service_s, once * error)
 

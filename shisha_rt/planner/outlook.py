@@ -61,7 +61,7 @@ class Outlook:
         computing_s = np.where(ends, np.maximum.accumulate(at_best_s, axis=2), np.inf)
         return over_links(self.model, self.teams, computing_s)
 
-    def value_s(self, seconds: StageSeconds, plan: Plan) -> float:
+    def value(self, seconds: StageSeconds, plan: Plan) -> float:
         """Value of a chain for the objective, if stages take `seconds`."""
         starts = {layer: position for position, layer in enumerate(self.model.starts)}
         number_of = {team: number for number, team in enumerate(self.teams)}
@@ -93,7 +93,7 @@ class Outlook:
             return None
         plan = over_hosts(self.model.costs, space.plan(table.trace()))
         is_shared = bool(self.model.costs.link_of)
-        return plan if not is_shared or self.value_s(seconds, plan) <= bound_s * (1 + TOLERANCE) else None
+        return plan if not is_shared or self.value(seconds, plan) <= bound_s * (1 + TOLERANCE) else None
 
     def _space(self, seconds: StageSeconds) -> Chains:
         space = chains(self.model, self.goal, seconds=seconds)

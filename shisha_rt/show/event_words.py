@@ -10,7 +10,7 @@ import msgspec
 
 from shisha_rt.core import event_log
 from shisha_rt.core.event_log import AnyRecord
-from shisha_rt.show.picture import milliseconds
+from shisha_rt.show.picture import millijoules, milliseconds
 
 Event: TypeAlias = Mapping[str, Any]
 
@@ -72,12 +72,13 @@ def _trial(e: event_log.TrialJudged) -> str:
     trouble = f"; {e.trouble}" if e.trouble else ""
     measured = f"{_fps(e.throughput_fps)} frames/s{band}" if e.throughput_fps is not None else "not measured"
     alone = "" if e.latency_s is None else f", latency {milliseconds(e.latency_s)} (unloaded)"
+    alone += "" if e.energy_j is None else f", {millijoules(e.energy_j)} a frame"
     judged = e.verdict.replace("_", " ")
     return f"trial {e.trial} of run {e.run}: {measured}{alone}, {judged}{trouble} ({e.reason}): {e.plan}"
 
 
 def _began(e: event_log.TuningBegan) -> str:
-    objective = " for latency" if e.objective == "latency" else ""
+    objective = "" if e.objective == "throughput" else f" for {e.objective}"
     return f"tuning{objective} began, run {e.run} ({e.reason}): {e.plan}"
 
 
@@ -95,6 +96,7 @@ def _on(place: str) -> str:
 def _ended(e: event_log.TuningEnded) -> str:
     fps = "" if e.throughput_fps is None else f" at {_fps(e.throughput_fps)} frames/s"
     alone = "" if e.latency_s is None else f", latency {milliseconds(e.latency_s)} (unloaded)"
+    alone += "" if e.energy_j is None else f", {millijoules(e.energy_j)} a frame"
     return f"tuning ended after {e.trials} trials and {e.seconds:.1f} s{fps}{alone} ({e.reason}): {e.plan}"
 
 

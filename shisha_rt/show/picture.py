@@ -72,6 +72,11 @@ def milliseconds(seconds: float) -> str:
     return f"{seconds * 1e3:#.3g} ms" if seconds < 0.09995 else f"{seconds * 1e3:.0f} ms"
 
 
+def millijoules(joules: float) -> str:
+    """Three digits, or all of much energy's."""
+    return f"{1e3 * joules:.3g} mJ" if joules < 0.9995 else f"{1e3 * joules:.0f} mJ"
+
+
 def span(first: int, last: int) -> str:
     """`layers 3-5`; `last` is inclusive."""
     return work_in_words([(first, last)])

@@ -16,7 +16,7 @@ from shisha_rt.planner.loop import Result, Trial
 from shisha_rt.planner.seed import Ranked
 from shisha_rt.planner.solution import PLAIN_CHAINS
 from shisha_rt.planner.space import explored_fraction, plan_count
-from shisha_rt.show.picture import Box, draw, span
+from shisha_rt.show.picture import Box, draw, millijoules, milliseconds, span
 
 if TYPE_CHECKING:
     from shisha_rt.costs.costs import Costs
@@ -99,6 +99,7 @@ class PlanAnswer:
     aim: PlanAim = PlanAim()
     lower_bound_s: float | None = None
     latency_proven: bool = False
+    lower_bound_j: float | None = None
     order: OrderFound = OrderFound()
 
     def as_object(self) -> dict[str, object]:
@@ -113,6 +114,7 @@ class PlanAnswer:
             "bottleneck_s": None if rate is None else rate.bottleneck_s,
             "throughput_fps": 1 / rate.bottleneck_s if rate is not None and rate.bottleneck_s else None,
             "latency_s": None if rate is None else rate.latency_s,
+            "energy_j": rate.energy_j if rate is not None and math.isfinite(rate.energy_j) else None,
             "link": rate.link if rate is not None and rate.is_link_bound else None,
             "latency_proven": self.latency_proven,
             "objective": self.aim.objective,
@@ -126,6 +128,7 @@ class PlanAnswer:
                 explored_fraction(self.trials, len(self.problem.weights), self.stage_count) if plain else None
             ),
             "lower_bound_s": self.lower_bound_s,
+            "lower_bound_j": self.lower_bound_j,
             "outcome": self.outcome,
             "reason": self.reason,
             "order": self.order.order,
@@ -146,7 +149,7 @@ class PlanAnswer:
         if not known or not all(known):
             return None
         costs = self.problem.costs
-        if costs is None or not (costs.link_of or costs.batches):
+        if costs is None or not (costs.link_of or costs.batches or costs.power_w):
             return rate_of(self.plan, known)
         from shisha_rt.costs.team_costs import team_costs
 
@@ -161,6 +164,8 @@ class PlanAnswer:
         """The picture, and where there was tuning, how it went and what it brought; or what is proven."""
         if not self.plan.stages:
             return "no plan"
+        if self.lower_bound_j is not None:
+            return f"{self.picture(width)}\n{self._energy(self.lower_bound_j)}"
         if self.lower_bound_s is not None:
             lines = (self.picture(width), self._proven(self.lower_bound_s), self.order.in_words())
             return "\n".join(filter(None, lines))
@@ -168,6 +173,15 @@ class PlanAnswer:
             return self.picture(width)
         gain = _gain(self.tuned, self.aim.objective)
         return "\n".join([*_walk(self.tuned), self.picture(width), f"kept: {self.tuned.reason}", gain])
+
+    def _energy(self, lower_bound_j: float) -> str:
+        rate = self.rate
+        assert rate is not None, "a solved plan has known times"
+        took = f"{millijoules(rate.energy_j)} a frame by described power, {milliseconds(rate.latency_s)} by itself"
+        if self.outcome is not Outcome.OPTIMAL:
+            return f"{took}; not proven: only that none takes less than {millijoules(lower_bound_j)}"
+        others = " (--replicate looks at copies and teams, too)" if self.aim.is_plain else ""
+        return f"{took}; proven: no plan among {self.aim.space} takes less{others}"
 
     def _proven(self, lower_bound_s: float) -> str:
         among = f" among {self.aim.space}"
@@ -243,8 +257,10 @@ def _walk(tuned: Result) -> list[str]:
 
 def _gain(tuned: Result, objective: Objective) -> str:
     before, after = tuned.trials[0].measurement, tuned.measurement
-    before_s, after_s = before.value_s(objective), after.value_s(objective)
+    before_s, after_s = before.value(objective), after.value(objective)
     gain = f", {before_s / after_s:.3g} times" if before.can_run and after_s else ""
+    if objective == "energy":
+        return f"energy: {millijoules(before_s)} a frame before, {millijoules(after_s)} after{gain}"
     if objective == "latency":
         return f"latency: {1e3 * before_s:.4g} ms before, {1e3 * after_s:.4g} ms after{gain}"
     return f"throughput: {before.throughput_fps:.4g} fps before, {after.throughput_fps:.4g} fps after{gain}"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from shisha_rt.show.aims import aim_in_words
 from shisha_rt.show.event_words import Event, clock, in_words, latency, rate, verdict
 from shisha_rt.show.lines import clipped, shortened
-from shisha_rt.show.picture import milliseconds
+from shisha_rt.show.picture import millijoules, milliseconds
 from shisha_rt.show.place_rows import place_table
 from shisha_rt.show.stages import placement_lines, pool_lines
 
@@ -100,6 +100,8 @@ class Screen:
         flow.append("not timed yet" if fps is None else f"up to {fps:.4g} frames/s")
         if is_for_latency and s["latency_s"] is not None:
             flow.append(f"latency {milliseconds(s['latency_s'])} (unloaded)")
+        if s.get("energy_j") is not None:
+            flow.append(f"{millijoules(s['energy_j'])} a frame by described power")
         failed = sum(count for outcome, count in frames["answered"].items() if outcome != "OK")
         flow.append(f"{frames['answered'].get('OK', 0)} answered")
         if failed:
@@ -177,8 +179,19 @@ def _frames_alone(trial: Event) -> float:
     return 1 / latency_s if latency_s else 0.0
 
 
+def _frames_a_joule(trial: Event) -> float:
+    energy_j = trial.get("energy_j")
+    return 1 / energy_j if energy_j else 0.0
+
+
+def _energy(trial: Event) -> str:
+    energy_j = trial.get("energy_j")
+    return "-" if energy_j is None else millijoules(energy_j).removesuffix(" mJ")
+
+
 _JUDGED_BY: Final[Mapping[str, tuple[Callable[[Event], float], str, Callable[[Event], str]]]] = {
     "throughput": (_fps, "frames/s", rate),
     "latency": (_frames_alone, "ms alone", latency),
+    "energy": (_frames_a_joule, "mJ", _energy),
 }
 """By objective: what is the larger the better, its unit, and how it is told."""

@@ -65,6 +65,7 @@ class TestExact:
             "throughput_fps": 1 / 1.5,
             "latency_s": 2.75,
             "latency_proven": True,
+            "energy_j": None,
             "objective": "throughput",
             "space": says("chains of stages, …"),
             "trials": 0,
@@ -73,6 +74,7 @@ class TestExact:
             "log10_space_size": pytest.approx(math.log10(21)),
             "explored_fraction": 0.0,
             "lower_bound_s": 1.5,
+            "lower_bound_j": None,
             "link": None,
             "outcome": "optimal",
             "reason": None,
@@ -236,3 +238,43 @@ class TestCopiesAndTeams:
         quick = run(*options, "--objective", "latency").out
         assert "3 copies: core0+core1" in quick
         assert "proven: no plan among" in quick
+
+
+class TestEnergy:
+    @pytest.fixture
+    def board(self, tmp_path: Path) -> Path:
+        """Layer a takes 1 J on p and 2 J on q, layer b 4 J and 2 J; both on p take 5 s, both on q 8 s."""
+        path = tmp_path / "board.json"
+        places = [{"name": "p", "rank": 1, "power_w": 1.0}, {"name": "q", "rank": 2, "power_w": 0.5}]
+        layers = [{"name": name, "weight": 1} for name in "ab"]
+        path.write_text(json.dumps({"layers": layers, "places": places, "time_s": [[1, 4], [4, 4]]}))
+        return path
+
+    def test_the_fewest_joules_within_a_target(self, run: Run, board: Path) -> None:
+        options = ("plan", "--costs", board, "--strategy", "exact", "--objective", "energy", "--json")
+        frugal = run(*options).object
+        assert (frugal["energy_j"], frugal["latency_s"], frugal["outcome"]) == (3.0, 5.0, "optimal")
+        assert frugal["lower_bound_j"] == pytest.approx(3.0)
+        assert (frugal["lower_bound_s"], frugal["objective"]) == (None, "energy")
+        infeasible = run(*options, "--target-ms", "4999")
+        assert (infeasible.status, infeasible.object["outcome"]) == (1, "infeasible")
+        assert "4999 ms" in infeasible.object["reason"]
+        words = run(*options[:-1], "--target-ms", "5000").out
+        assert "3000 mJ a frame" in words
+
+    def test_every_plan_says_its_energy(self, run: Run, board: Path) -> None:
+        fast = run("plan", "--costs", board, "--strategy", "exact", "--json").object
+        assert (fast["bottleneck_s"], fast["energy_j"], fast["lower_bound_j"]) == (4.0, 3.0, None)
+
+    def test_trials_look_for_it_too(self, run: Run, board: Path) -> None:
+        options = ("plan", "--costs", board, "--strategy", "guided", "--objective", "energy")
+        assert run(*options, "--json").object["energy_j"] == 3.0
+        assert "3000 mJ after" in run(*options).out
+
+    def test_what_it_takes(self, run: Run, board: Path, costs_file: Path) -> None:
+        options = ("plan", "--strategy", "exact", "--objective", "energy", "--costs")
+        assert "place p: power_w is missing" in run(*options, costs_file).complaint
+        assert "--strategy seed" in run("plan", "--costs", board, "--objective", "energy").complaint
+        assert "--target-ms" in run("plan", "--costs", board, "--target-ms", 5).complaint
+        assert "--target-ms -1" in run(*options, board, "--target-ms", -1).complaint
+        assert "--split" in run(*options, board, "--split").complaint

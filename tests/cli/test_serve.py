@@ -251,3 +251,27 @@ class TestDaemonFile:
 def test_a_folder_for_leases_that_cannot_be_is_refused(run: Run) -> None:
     ran = run("serve", "zoo:squeezenet", "--leases", "/proc/leases")
     assert ran.complaint == says("shisha-rt: leases /proc/leases: No such … directory; …")
+
+
+class TestEnergy:
+    PLACES = '[[place]]\nname = "a"\ncores = [0]\nspeed = 0.4\npower_w = 2.0\n'
+
+    @pytest.mark.parametrize(
+        ("further", "option", "expected"),
+        [
+            ('[[place]]\nname = "b"\ncores = [0]\nspeed = 0.2\n', "guided", "place b: power_w is missing, expected …"),
+            ("", "shisha", 'objective = "energy": … strategy shisha, …'),
+        ],
+    )
+    def test_it_takes_power_and_costs(
+        self, run: Run, tiny_model: Path, tmp_path: Path, further: str, option: str, expected: str
+    ) -> None:
+        machine = tmp_path / "board.toml"
+        machine.write_text(self.PLACES + further)
+        ran = run("serve", tiny_model, "--machine", machine, "--objective", "energy", "--strategy", option, *FREE_PORTS)
+        assert ran.complaint == says(f"shisha-rt: …{expected}")
+
+    def test_watts_are_positive(self, run: Run, tiny_model: Path, tmp_path: Path) -> None:
+        machine = tmp_path / "board.toml"
+        machine.write_text(self.PLACES.replace("2.0", "0"))
+        assert "place[0].power_w = 0: expected" in run("serve", tiny_model, "--machine", machine, *FREE_PORTS).complaint

@@ -14,7 +14,7 @@ from benchmarks.report.panels import Found, Marks, draw, stretches
 from benchmarks.rigs.prometheus import Series
 from shisha_rt.core.lifecycle.places import STANDINGS
 from shisha_rt.core.tuning.state import WAITING, State
-from shisha_rt.plan.rate import OBJECTIVES
+from shisha_rt.plan.rate import EVERY_OBJECTIVE
 
 ROOT: Final = Path(__file__).parents[2]
 BOARD: Final = load_dashboard()
@@ -96,7 +96,7 @@ def test_every_state_has_a_name_and_a_colour() -> None:
     for title, label, names, base in (
         ("Tuner", "shisha_tuner_state", states, 1),
         ("What the tuner does, and what for", "shisha_tuner_state", states, 1),
-        ("What the tuner does, and what for", "shisha_objective", OBJECTIVES, 11),
+        ("What the tuner does, and what for", "shisha_objective", EVERY_OBJECTIVE, 11),
         ("Places", "shisha_place_state", STANDINGS, 1),
     ):
         panel = next(panel for panel in DRAWN if panel["title"] == title)

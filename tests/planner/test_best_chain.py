@@ -54,7 +54,7 @@ class TestAgainstEveryChain:
                 found = measured(costs, solution)
                 assert (found.bottleneck_s, found.latency_s) == pytest.approx(optimum, rel=ROUNDING), (seed, objective)
                 assert (solution.outcome, solution.latency_proven) == (Outcome.OPTIMAL, True), seed
-                assert solution.lower_bound_s == found.value_s(objective)
+                assert solution.lower_bound_s == found.value(objective)
                 assert most_stages is None or len(solution.plan.stages if solution.plan else ()) <= most_stages
         assert outcomes == {Outcome.OPTIMAL, Outcome.INFEASIBLE}
 
@@ -120,7 +120,7 @@ class TestLimits:
         times = [[rng.uniform(1, 3)] * 4 + [rng.uniform(2, 6)] * 3 for _ in range(8)]
         costs = costs_of(times, ranks=(1,) * 7)
         optimum = exact_plan(costs, Goal(replicate=True, objective=objective))
-        best_s = measured(costs, optimum).value_s(objective)
+        best_s = measured(costs, optimum).value(objective)
         outcomes = []
         for asked in count():
             solution = exact_plan(costs, Goal(replicate=True, objective=objective, should_stop=stop_after(asked)))
@@ -130,7 +130,7 @@ class TestLimits:
             if solution.plan is None:
                 assert (solution.outcome, solution.reason) == (Outcome.LIMIT, says("stopped before the …"))
                 continue
-            found_s = measured(costs, solution).value_s(objective)
+            found_s = measured(costs, solution).value(objective)
             assert (solution.outcome is Outcome.OPTIMAL) == (found_s == solution.lower_bound_s)
             if solution == optimum:
                 break

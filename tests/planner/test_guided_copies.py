@@ -93,7 +93,7 @@ def test_costs_that_hold_are_believed(seed: int, objective: Objective) -> None:
         guided(costs, goal=Goal(replicate=True, objective=objective)), CostsEvaluator(costs), objective=objective
     )
     assert found.trials[0].plan == best.plan
-    assert found.measurement.value_s(objective) == best.lower_bound_s
+    assert found.measurement.value(objective) == best.lower_bound_s
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
@@ -108,8 +108,8 @@ def test_costs_that_do_not_hold_are_corrected(objective: Objective) -> None:
         assert best_s is not None
         evaluator = Pooled(SimulatedEvaluator(truth, noise=0.01, rng=rng))
         found = run(guided(told, goal=Goal(replicate=True, objective=objective)), evaluator, objective=objective)
-        kept = CostsEvaluator(truth).measurement_of(found.solution).value_s(objective)
-        started = CostsEvaluator(truth).measurement_of(found.trials[0].plan).value_s(objective)
+        kept = CostsEvaluator(truth).measurement_of(found.solution).value(objective)
+        started = CostsEvaluator(truth).measurement_of(found.trials[0].plan).value(objective)
         first.append(started <= 1.05 * best_s)
         last.append(kept <= 1.05 * best_s)
     assert sum(last) >= 14
@@ -129,7 +129,7 @@ def test_costs_that_spread_over_many_decades(decades: tuple[float, float]) -> No
             tuner = guided(costs, goal=Goal(replicate=replicate, objective=objective))
             found = run(tuner, CostsEvaluator(costs), objective=objective)
             assert best.outcome is Outcome.OPTIMAL
-            assert found.measurement.value_s(objective) == best.lower_bound_s
+            assert found.measurement.value(objective) == best.lower_bound_s
 
 
 def test_copies_that_gain_nothing_are_given_up() -> None:
@@ -159,7 +159,7 @@ def test_a_team_that_is_slower_than_told_is_given_up() -> None:
             guided(told, goal=Goal(replicate=True, objective=objective)), CostsEvaluator(truth), objective=objective
         )
         assert str(found.trials[0].plan) == "p0+p1: 0-3"
-        assert found.measurement.value_s(objective) == best_s
+        assert found.measurement.value(objective) == best_s
 
 
 def test_a_slow_place_among_many_is_told_apart() -> None:
@@ -182,7 +182,7 @@ def test_places_of_too_many_kinds_are_the_reason_given(replicate: bool, objectiv
         guided(costs, start, Goal(replicate=replicate, objective=objective)), CostsEvaluator(costs), objective=objective
     )
     assert len(found.trials) >= 2
-    assert found.measurement.value_s(objective) < found.trials[0].measurement.value_s(objective)
+    assert found.measurement.value(objective) < found.trials[0].measurement.value(objective)
     reason = f"best of {len(found.trials)} plans; places of 30 kinds are too …"
     assert found.reason == says(reason)
 

@@ -83,8 +83,8 @@ def test_a_split_that_does_not_pay_is_tried_once_and_dropped(objective: Objectiv
     assert not result.solution.splits
     best = exact_plan(truth, Goal(objective=objective, replicate=replicate)).plan
     assert best is not None
-    least_s = CostsEvaluator(truth).measurement_of(best).value_s(objective)
-    assert result.measurement.value_s(objective) == pytest.approx(least_s)
+    least_s = CostsEvaluator(truth).measurement_of(best).value(objective)
+    assert result.measurement.value(objective) == pytest.approx(least_s)
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -73,7 +73,7 @@ def test_the_least_bound_that_some_plan_keeps(seed: int) -> None:
     view = outlook(Learnt(costs, beliefs, (), False), Goal(most_stages=most))
     stage_s = view.at_best_s(doubt)
     for plan in plans:
-        assert view.value_s(stage_s, plan) == pytest.approx(bottleneck_s(plan))
+        assert view.value(stage_s, plan) == pytest.approx(bottleneck_s(plan))
     if math.isinf(best_s):
         assert view.plan_within(1e9, stage_s) is None
         return

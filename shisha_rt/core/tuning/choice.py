@@ -22,8 +22,9 @@ from shisha_rt.machine.machine import Machine, Place
 from shisha_rt.plan.engine import DEFAULT_ENGINE, StageEngine
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan, Stage
-from shisha_rt.plan.rate import OBJECTIVES, AnyObjective, Objective
+from shisha_rt.plan.rate import EVERY_OBJECTIVE, OBJECTIVES, AnyObjective, Objective
 from shisha_rt.plan.verify import PlanRules
+from shisha_rt.planner.goal import PART_OF_TARGET
 from shisha_rt.planner.seed import Assign, seed
 from shisha_rt.planner.strategies import SchemeName
 
@@ -123,6 +124,11 @@ class Choice:
         return self._rules.most_batch
 
     @property
+    def compares(self) -> bool:
+        """Whether candidates may be tried live: none by energy, which no window of frames tells."""
+        return bool(self.engines) and self.automatic and self.objective != "energy"
+
+    @property
     def tries_engines(self) -> bool:
         """Whether trials of the whole network say something of what may be chosen."""
         return bool(self.engines) and ("openvino" in self.engines or self.most_batch > 1)
@@ -132,9 +138,13 @@ class Choice:
         return self._rules.legal_cuts
 
     def _aim(self, objective: Objective, scheme: SchemeName | None) -> str:
-        """Key part under which best plans are kept: objective, kind of plans, scheme and engines."""
+        """Key part under which best plans are kept: objective, kind of plans, scheme and engines.
+
+        For energy also what it goes by: each place's power and the target.
+        """
         kind = "" if self.replicate else "plain chains"
-        return ", ".join(filter(None, (objective, kind, scheme, " or ".join(self.engines))))
+        powers = f"{self.target_s} s, {dict(self.machine.power_w)}" if objective == "energy" else ""
+        return ", ".join(filter(None, (objective, kind, scheme, " or ".join(self.engines), powers)))
 
     def best(self, available: Collection[str], objective: Objective | None = None) -> BestPlan | None:
         """Return the best plan known for the machine as it is now over the available places.
@@ -154,7 +164,7 @@ class Choice:
         have frames on its places, until they are measured. What is kept on disk stays.
         """
         changed = set(live.stages[stage].places)
-        for objective in OBJECTIVES:
+        for objective in EVERY_OBJECTIVE:
             best = self.best(available, objective)
             if best is not None and not changed.isdisjoint(best.plan.places):
                 measurement = now if best.plan == live else best.measurement.scaled(ratio)
@@ -225,6 +235,11 @@ class Choice:
         """The available places that can run every layer; all that are available where there is none."""
         places = [place for place in self.machine.places if place.name in available]
         return [place for place in places if place.name not in self._partial] or places
+
+    @property
+    def latency_s(self) -> float:
+        """What a frame by itself may take in a plan for energy, as far as costs tell."""
+        return PART_OF_TARGET * self.target_s
 
     def fits(self, plan: Plan, available: Collection[str]) -> bool:
         """Whether a plan is on available places alone, and no team of several has one whose speed has been changed.

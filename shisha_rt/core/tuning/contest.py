@@ -104,7 +104,7 @@ class Contests:
     @property
     def is_wanted(self) -> bool:
         """Whether candidates are to be tried, as soon as they are known and their load comes."""
-        return bool(self._choice.engines) and self._choice.automatic and (self.awaited or bool(self.due))
+        return self._choice.compares and (self.awaited or bool(self.due))
 
     # --- what is due ------------------------------------------------------------------------------------------
 
@@ -119,7 +119,7 @@ class Contests:
     def due(self) -> tuple[Objective, ...]:
         """Objectives for which candidates are to be tried now, the one that serves first."""
         choice, over = self._choice, self._serving.available
-        if not choice.engines or self.awaited or not over or not choice.automatic:
+        if not choice.compares or self.awaited or not over:
             return ()
         wanted = [choice.objective, *(OBJECTIVES if choice.auto else ())]
         return tuple(

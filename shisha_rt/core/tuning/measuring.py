@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import Final
@@ -24,6 +24,7 @@ from typing import Final
 from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning.choice import Choice
 from shisha_rt.core.tuning.state import Serving
+from shisha_rt.plan.energy import NO_POWER, frame_joules
 from shisha_rt.plan.measure import measure_window
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan, Stage
@@ -85,8 +86,17 @@ class Measuring:
         live, choice = self._serving.live, self._choice
         assert live is not None
         alike = [choice.are_alike(stage) for stage in live[1].stages]
-        scale = choice.machine.time_scale
-        self._window = Window(*live, alike, warm_up, now_s, time_scale=scale, like=like)
+        machine, target_s = choice.machine, choice.target_s
+        self._window = Window(
+            *live,
+            alike,
+            warm_up,
+            now_s,
+            time_scale=machine.time_scale,
+            like=like,
+            power_w=machine.power_w,
+            target_s=target_s,
+        )
 
     def end(self) -> None:
         self._window = None
@@ -120,7 +130,9 @@ class Window:
 
     `alike` (stages,): whether all teams of each are. `last_s`: when a frame last came, or the window was opened.
     `time_scale`: by which the clock's seconds are longer than those of service times. `like`: the measurement that this
-    one is to be held against: frames are taken until both were throttled alike, or for as long as may be.
+    one is to be held against: frames are taken until both were throttled alike, or for as long as may be. `power_w`: of
+    the places, empty where that is not known; a plan whose frames by themselves are late for `target_s` is no plan for
+    energy.
     """
 
     def __init__(
@@ -133,6 +145,8 @@ class Window:
         *,
         time_scale: float = 1.0,
         like: Measurement | None = None,
+        power_w: Mapping[str, float] = NO_POWER,
+        target_s: float = math.inf,
     ) -> None:
         self.last_s = now_s
         self.epoch = epoch
@@ -148,6 +162,8 @@ class Window:
         self._since_s: float | None = None
         self._tried_at = 0
         self._like = like
+        self._power_w = power_w
+        self._target_s = target_s
         self._first_periods: tuple[int, int] | None = None
         self._last_periods = (0, 0)
 
@@ -186,11 +202,20 @@ class Window:
             frames_per_s=(frames - 1) * self._time_scale / took_s if took_s else math.inf,
             alone_s=self._alone_s,
         )
-        measurement = replace(measurement, throttled=self._throttled)
+        measurement = replace(measurement, throttled=self._throttled, energy_j=self._energy_j(measurement))
         if last:
             return measurement
         is_alike = self._like is None or measurement.is_throttled_like(self._like)
         return measurement if is_alike and self._is_long_enough and measurement.band <= WIDE_BAND else None
+
+    def _energy_j(self, measurement: Measurement) -> float:
+        if not self._power_w or self._time_scale * measurement.latency_s > self._target_s:
+            return math.inf
+        team_s = measurement.team_s or [
+            (seconds,) * len(stage.teams)
+            for seconds, stage in zip(measurement.service_s, self._plan.stages, strict=True)
+        ]
+        return frame_joules(self._plan, team_s, self._power_w)
 
     def add_alone(self, latency_s: float) -> None:
         """Count a frame that met no other on its way through the plan."""

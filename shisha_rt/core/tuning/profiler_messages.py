@@ -25,7 +25,8 @@ class ProfileModel(msgspec.Struct, frozen=True, array_like=True, tag=True):
     times depend on, and their links. `replicate`: plans may have copies and teams. `spare`: places that are not up.
     `renew`: what was measured while others had the cores is measured again. `engines`: each that is installed is tried
     on the whole network first. `most_batch`: the most frames of a run, each of which may take `run_s` at most; it is
-    measured what layers take in runs of several where the whole network was quicker in some.
+    measured what layers take in runs of several where the whole network was quicker in some. `latency_s`: what a frame
+    by itself may take in the plan for energy.
     """
 
     name: str
@@ -44,6 +45,7 @@ class ProfileModel(msgspec.Struct, frozen=True, array_like=True, tag=True):
     engines: bool = False
     most_batch: int = 1
     run_s: float = math.inf
+    latency_s: float = math.inf
 
     @property
     def machine(self) -> Machine:

@@ -60,7 +60,7 @@ class SearchRun:
     def gap_ratio(self) -> float:
         """The best plan's seconds over the bound that no plan can be below; nan where one is not known."""
         best, bound_s = self.best, self.lower_bound_s
-        return best[1].value_s(self.objective) / bound_s if best is not None and bound_s else math.nan
+        return best[1].value(self.objective) / bound_s if best is not None and bound_s else math.nan
 
     def moves_to(self, plan: Plan) -> int:
         """Number of moves from the plan tried before; 0 for the first plan."""
@@ -126,6 +126,7 @@ class SearchRun:
             service_s=measurement.service_s if ran else None,
             throughput_fps=measurement.throughput_fps if ran else None,
             latency_s=measurement.latency_s if ran else None,
+            energy_j=measurement.energy_j if math.isfinite(measurement.energy_j) else None,
             band=measurement.band if ran else None,
             frames=measurement.frames,
             measured_in_s=measurement.took_s,
@@ -133,6 +134,7 @@ class SearchRun:
 
     def ended_record(self, plan: Plan, reason: str, now_s: float) -> event_log.TuningEnded:
         best = None if self.found is None else self.found[1]
+        energy_j = math.inf if best is None else best.energy_j
         return event_log.TuningEnded(
             run=self.number,
             plan=str(plan),
@@ -141,6 +143,7 @@ class SearchRun:
             seconds=round(now_s - self.began_s, 3),
             throughput_fps=None if best is None else best.throughput_fps,
             latency_s=None if best is None else best.latency_s,
+            energy_j=energy_j if math.isfinite(energy_j) else None,
         )
 
 
@@ -189,4 +192,5 @@ def beginning(search: SearchRun, options: SearchOptions, start: Plan, choice: Ch
         balance=options.balance,
         replicate=choice.replicate,
         objective=search.objective,
+        latency_s=choice.latency_s,
     )

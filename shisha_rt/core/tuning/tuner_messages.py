@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final, TypeAlias
 
 import msgspec
@@ -42,7 +43,7 @@ class PlaceNow(msgspec.Struct, frozen=True, array_like=True):
 class Begin(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """Search from `start` as `strategy` does; `order`: the places of the walk's positions.
 
-    `replicate`: plans may have copies and teams.
+    `replicate`: plans may have copies and teams. `latency_s`: in a plan for energy a frame by itself takes no longer.
     """
 
     run: int
@@ -55,6 +56,7 @@ class Begin(msgspec.Struct, frozen=True, array_like=True, tag=True):
     balance: str
     replicate: bool = False
     objective: Objective = "throughput"
+    latency_s: float = math.inf
 
 
 class Measured(msgspec.Struct, frozen=True, array_like=True, tag=True):

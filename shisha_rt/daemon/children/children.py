@@ -114,6 +114,7 @@ class Children:
             choice.tries_engines,
             choice.most_batch,
             choice.most_run_s,
+            choice.latency_s,
         )
         line = fm.TO_PROFILER, fm.FROM_PROFILER
         try:

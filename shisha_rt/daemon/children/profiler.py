@@ -83,7 +83,7 @@ def _profiled(asked: fm.ProfileModel, compiled: Compiled, batches: Sequence[int]
     stored = LayerCosts(raw, machine, links)
     costs = told_costs(stored, machine.time_scale, splits)
     with_batches = replace(costs, batches=stored.costs().batches) if machine.time_scale == 1 else costs
-    plans = plans_by_costs(with_batches, machine, asked.replicate, run_s=asked.run_s)
+    plans = plans_by_costs(with_batches, machine, asked.replicate, run_s=asked.run_s, latency_s=asked.latency_s)
     return fm.ModelProfiled(
         StoredCosts(msgspec.json.encode(costs_object(costs)), compiled.needs),
         tuple(plans.items()),

@@ -107,7 +107,7 @@ def tuner_for(begin: tm.Begin, stored: Stored | None) -> Tuner[Any]:
     task = SearchTask(
         begin.start,
         begin.places,
-        Goal(replicate=begin.replicate, objective=begin.objective),
+        Goal(replicate=begin.replicate, objective=begin.objective, latency_s=begin.latency_s),
         _costs_now(stored.costs, begin.places) if stored is not None and goes_by_costs else None,
         () if stored is None else stored.needs,
         begin.legal_cuts,

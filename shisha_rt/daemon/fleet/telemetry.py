@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 import statistics
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from typing import Final
 
@@ -19,6 +19,7 @@ from shisha_rt.daemon.counting import Counting
 from shisha_rt.daemon.front.requests import Ticket
 from shisha_rt.daemon.plain_metrics import PlainSeries
 from shisha_rt.messages.worker import Done, Prepared
+from shisha_rt.plan.energy import NO_POWER, frame_joules
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import Rate, rate_of
 
@@ -110,12 +111,16 @@ class StageWindow:
 class Telemetry:
     """Windows by epoch, stage and the place of a team's lead; an epoch's are dropped when it ends.
 
-    `scale`: by which all times of the machine are stretched. Frames of several `shapes` are told of as if each were the
+    `scale`: by which all times of the machine are stretched. `power_w`: of its places, while they compute; empty where
+    that is not known. Frames of several `shapes` are told of as if each were the
     average one (see `core.tuning.shape_mix`).
     """
 
-    def __init__(self, counting: Counting, *, scale: float = 1.0, shapes: int = 1) -> None:
+    def __init__(
+        self, counting: Counting, *, scale: float = 1.0, shapes: int = 1, power_w: Mapping[str, float] = NO_POWER
+    ) -> None:
         self._counting = counting
+        self._power_w = power_w
         self._scale = scale
         self._mix = ShapeMix(shapes) if shapes > 1 else None
         self._windows: dict[tuple[int, int, str], StageWindow] = {}
@@ -172,7 +177,9 @@ class Telemetry:
         known = self.team_s(epoch, plan)
         if any(all(seconds is None for seconds in teams) for teams in known):
             return None
-        return rate_of(plan, [[math.inf if seconds is None else seconds for seconds in teams] for teams in known])
+        team_s = [[math.inf if seconds is None else seconds for seconds in teams] for teams in known]
+        rate = rate_of(plan, team_s)
+        return replace(rate, energy_j=frame_joules(plan, team_s, self._power_w)) if self._power_w else rate
 
     def expected_s(self, epoch: int, plan: Plan) -> dict[str, float]:
         """Map each lead to the most seconds that a run takes there, of as many frames as it may have.

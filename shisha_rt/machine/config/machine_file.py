@@ -53,6 +53,7 @@ class _Place(msgspec.Struct, forbid_unknown_fields=True):
     rank: _Count = 1
     memory: str | None = None
     memory_bytes: _Count | None = None
+    power_w: Annotated[float, msgspec.Meta(gt=0, le=1e6)] | None = None
     shared: bool = False
     devices: (
         Annotated[list[Annotated[str, msgspec.Meta(min_length=1)]], msgspec.Meta(min_length=1, max_length=MAX_DEVICES)]
@@ -139,6 +140,7 @@ def _place(place: _Place, default_memory: str) -> Place:
         shared=place.shared,
         devices=tuple(place.devices or ()),
         remote=remote,
+        power_w=place.power_w,
     )
 
 

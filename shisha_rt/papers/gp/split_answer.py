@@ -13,7 +13,7 @@ from shisha_rt.papers.gp.methods import LayerShare, alone_on_each
 from shisha_rt.papers.gp.problem import SplitProblem
 from shisha_rt.planner.strategies import SplitMethod
 from shisha_rt.show.lines import shortened
-from shisha_rt.show.picture import milliseconds, work_in_words
+from shisha_rt.show.picture import millijoules, milliseconds, work_in_words
 
 _NARROWEST_NAME: Final = 5
 
@@ -123,14 +123,14 @@ class SplitAnswer:
             f"{sum(share.shares)} {share.variable}{'*' if share.fused else ''}",
             *(str(units) if units else "-" for units in share.shares),
             milliseconds(share.cost_s),
-            *([_millijoules(share.energy_j)] if self.powered else []),
+            *([millijoules(share.energy_j)] if self.powered else []),
         ]
 
     def _lines(self) -> Iterator[str]:
         cost_s, energy_j = self.cost_s, self.energy_j
         assert cost_s is not None, "shown with an answer only"
         how = "side by side" if self.problem.execution == "parallel" else "one device after the other"
-        energy = "" if energy_j is None else f", {_millijoules(energy_j)}"
+        energy = "" if energy_j is None else f", {millijoules(energy_j)}"
         yield (
             f"{milliseconds(cost_s)}{energy} of {how} ({self.method}, {self.split.outcome}, for least "
             f"{self.problem.objective}, solved in {milliseconds(self.solve_time_s)})"
@@ -140,7 +140,7 @@ class SplitAnswer:
                 yield f"all on {name}: it has no room for every layer"
             else:
                 mine, other = (energy_j, alone[1]) if self.problem.objective == "energy" else (cost_s, alone[0])
-                joules = f", {_millijoules(alone[1])}" if self.powered else ""
+                joules = f", {millijoules(alone[1])}" if self.powered else ""
                 times = f", {other / mine:.3g} times" if mine else ""
                 yield f"all on {name}: {milliseconds(alone[0])}{joules}{times}"
         if any(row.share and row.share.fused for row in self.rows):
@@ -148,10 +148,6 @@ class SplitAnswer:
         for reason in dict.fromkeys(row.reason for row in self.rows if row.reason is not None):
             indices = [row.index for row in self.rows if row.reason == reason]
             yield f"not split, nor counted: {_layers_in_words(indices)}: {reason}"
-
-
-def _millijoules(joules: float) -> str:
-    return f"{1e3 * joules:.3g} mJ" if joules < 0.9995 else f"{1e3 * joules:.0f} mJ"
 
 
 def _layers_in_words(indices: Sequence[int]) -> str:

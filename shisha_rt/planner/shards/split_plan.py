@@ -62,7 +62,7 @@ def split_plan(
     make good.
     Where latency is the objective and no plan without splits can run, the answer is the one of the best throughput.
     """
-    if not costs.splits.ways:
+    if not costs.splits.ways or goal.objective == "energy":  # to have a layer computed in parts spares no energy
         return whole
     # Rows of several layers are partly computed twice, and how much of them costs do not know.
     ways = tuple(way for way in costs.splits.ways if way.axis != "rows" or _is_group(costs, way))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -235,3 +236,26 @@ class TestUnderAQuota:
         for throttled, left in ((0.9, None), (0.1, 0)):
             baseline, slower = Baseline(known), Measurement((0.03,), 0.01, 32, 1.0, throttled=throttled)
             assert [baseline.left_by(slower) for _ in range(WINDOWS_TO_LEAVE)][-1] == left
+
+
+def powered(
+    target_s: float = math.inf, *, power_w: Mapping[str, float] = MappingProxyType({"p0": 2.0, "p1": 0.5})
+) -> Window:
+    plan = Plan.of([(0, 0, "p0"), (1, 1, "p1")])
+    return Window(EPOCH, plan, [True, True], 0, 0.0, power_w=power_w, target_s=target_s)
+
+
+@pytest.mark.parametrize(
+    ("window", "energy_j"),
+    [
+        (powered(), 2.0 * 0.01 + 0.5 * 0.02),
+        (powered(0.031), 2.0 * 0.01 + 0.5 * 0.02),
+        (powered(0.029), math.inf),  # frames by themselves are late
+        (powered(power_w={}), math.inf),
+    ],
+)
+def test_energy_is_power_times_what_stages_took(window: Window, energy_j: float) -> None:
+    _feed(window, [0.01] * FRAMES, stage=0)
+    _, measured = _feed(window, [0.02] * FRAMES, stage=1)
+    assert measured is not None
+    assert measured.energy_j == pytest.approx(energy_j)

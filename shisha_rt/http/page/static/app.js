@@ -78,7 +78,7 @@ function showWhy([headline, ...steps]) {
 
 function showControls() {
   if (!last) return;
-  control.show(last.status.tuner, caller.may_control, caller.reason);
+  control.show(last.status, caller.may_control, caller.reason);
   places.show(last.status, caller.may_control);
 }
 

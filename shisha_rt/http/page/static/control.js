@@ -22,7 +22,7 @@ export class Control {
     byId("control").replaceChildren(this.element);
   }
 
-  show(tuner, may, reason) {
+  show({ tuner, places }, may, reason) {
     const off = tuner.state === "off";
     const disabled = !may || off;
     for (const button of this.buttons) button.disabled = disabled;
@@ -30,7 +30,7 @@ export class Control {
     this.buttons[1].disabled ||= tuner.state !== "paused";
     const isScheme = SCHEMES.includes(tuner.strategy);
     this.strategy.show(isScheme ? SCHEMES : off ? [tuner.strategy] : ["guided", "shisha"], tuner.strategy, disabled);
-    this.objective.show(isScheme ? ["latency"] : ["auto", "throughput", "latency"], tuner.objective, disabled);
+    this.objective.show(isScheme ? ["latency"] : ["auto", "throughput", "latency", ...(places.every((place) => place.power_w) ? ["energy"] : [])], tuner.objective, disabled);
     this.alpha.disabled = this.setAlpha.disabled = disabled;
     if (document.activeElement !== this.alpha && this.shown !== tuner.alpha) this.alpha.value = String(tuner.alpha);
     this.shown = tuner.alpha;

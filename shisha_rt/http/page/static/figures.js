@@ -2,6 +2,8 @@
 
 import { byId, count, digits, el, milliseconds, percent, say } from "./dom.js";
 
+const energy = ({ energy_j: joules }) => (joules ? ` · ${digits(1e3 * joules)} mJ a frame, described` : "");
+
 export class Figures {
   constructor() {
     this.tiles = {};
@@ -28,7 +30,7 @@ export class Figures {
     this.set("latency", hasTime ? milliseconds(sample[3]) : "–", hasTime ? `99% within ${milliseconds(sample[4])}` : "no frame in the last second");
     if (!status) return;
     const allowed = status.throughput_fps;
-    this.set("allowed", allowed ? `${digits(allowed)}/s` : "–", allowed ? `latency ${milliseconds(status.latency_s)} (unloaded)` : "not timed yet");
+    this.set("allowed", allowed ? `${digits(allowed)}/s` : "–", allowed ? `latency ${milliseconds(status.latency_s)} (unloaded)${energy(status)}` : "not timed yet");
     const tuner = status.tuner;
     const load = tuner.utilisation;
     const isFull = status.frames.in_flight > 2 * new Set(status.plan.stages.flatMap((stage) => stage.places.flat())).size;

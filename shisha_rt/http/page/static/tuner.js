@@ -47,6 +47,12 @@ export class Tuner {
 
   /** The best plan against the bound, by the objective of the search. */
   showGap(tuner) {
+    if (tuner.run_objective === "energy") {
+      this.meter.hidden = !tuner.best_energy_j;
+      this.gauge.hidden = true;
+      if (tuner.best_energy_j) say(this.gap, `best so far: ${digits(1e3 * tuner.best_energy_j)} mJ a frame, by described power`);
+      return;
+    }
     const best = tuner.run_objective === "latency" ? tuner.best_latency_s : tuner.best_throughput_fps && 1 / tuner.best_throughput_fps;
     const bound = tuner.lower_bound_s;
     this.meter.hidden = !best;

@@ -1,0 +1,127 @@
+"""What a frame takes of energy, predicted and as its stages ran: `python -m benchmarks energy`.
+
+An emulated board of big and little places (`big-little`), whose power is described and not measured. For each network a
+daemon tunes itself for throughput, for latency, and for energy: without a target, and with one half as long again as
+what a frame by itself takes by the plan for latency. `predicted mJ` is what stored costs of layers say of the plan that
+the daemon ended with, and `least mJ` what they say of the best plan for energy; `measured mJ` are the watts of each
+place times what its stages took at saturation (medians), as `status` says it. `over energy`: measured, over that of the
+plan for energy without a target.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+import typer
+
+from benchmarks.live.load import daemon_side
+from benchmarks.report.facts import facts
+from benchmarks.report.progress import Progress
+from benchmarks.report.results import Row, save_csv, show
+from benchmarks.rigs.contest import Network
+from benchmarks.rigs.tune import settle
+from shisha_rt.costs.costs import Costs
+from shisha_rt.costs.team_costs import team_costs
+from shisha_rt.machine.config.machine_file import check_runnable, load_machine
+from shisha_rt.machine.machine import Machine
+from shisha_rt.measure.costs_of_model import layer_costs
+from shisha_rt.measure.make_ready import make_ready
+from shisha_rt.model.zoo import zoo_path
+from shisha_rt.plan.form import plan_of
+from shisha_rt.plan.rate import Objective
+from shisha_rt.planner.exact import exact_plan
+from shisha_rt.planner.goal import PART_OF_TARGET, Goal
+
+MACHINE: Final = "big-little"
+_SLACK: Final = 1.5
+_BURST_S: Final = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """`target_s`: within which frames are to be answered by themselves; inf: none."""
+
+    objective: Objective
+    target_s: float = math.inf
+
+    @property
+    def name(self) -> str:
+        return self.objective if self.target_s == math.inf else f"{self.objective}, target {1e3 * self.target_s:.0f} ms"
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        return () if self.target_s == math.inf else ("--target-ms", f"{1e3 * self.target_s:.3f}")
+
+
+def energy(
+    models: Annotated[str, typer.Option(help="Networks of the zoo, separated by commas.")] = "squeezenet,inception_v1",
+    machine: Annotated[str, typer.Option(help="A machine whose places state their power.")] = MACHINE,
+) -> None:
+    """Joules a frame of plans for each objective, predicted and measured, on an emulated board."""
+    described = load_machine(machine)
+    check_runnable(described)
+    about = facts(f"energy --models {models} --machine {machine}") | {
+        "emulated": "all places; their power is described, not measured"
+    }
+    progress, rows = Progress("energy"), list[Row]()
+    for model in models.split(","):
+        progress.step(model)
+        rows += _rows(Network.of(model, described), described, progress)
+        save_csv("energy", rows, about)
+    progress.done()
+    show("Energy of a frame, by described power", rows)
+
+
+def _rows(network: Network, machine: Machine, progress: Progress) -> list[Row]:
+    costs = _costs(network.model, machine)
+    sides = [_Side("throughput"), _Side("latency"), _Side("energy")]
+    rows: list[Row] = []
+    for side in sides:
+        progress.glance(f"{network.model}: {side.name}")
+        rows.append(_row(network.model, machine, side, costs, dict(_measured(network, machine, side))))
+        if side.objective == "latency":
+            sides.append(_Side("energy", _SLACK * float(str(rows[-1]["alone ms"])) / 1e3))
+    least = next(float(str(row["measured mJ"])) for row in rows if row["objective"] == "energy")
+    return [{**row, "over energy": float(str(row["measured mJ"])) / least} for row in rows]
+
+
+def _costs(model: str, machine: Machine) -> Costs:
+    ready = make_ready(zoo_path(model, print), machine, teams=True, on_progress=print)
+    return layer_costs(ready, print).costs()
+
+
+def _measured(network: Network, machine: Machine, side: _Side) -> Iterator[tuple[str, Any]]:
+    """Plan, seconds of frames by themselves and at saturation, and joules, of a daemon that has tuned itself."""
+    with daemon_side(network, machine, side.objective, *side.options) as (control, asked):
+        in_flight = 1 if side.objective == "latency" else 2 * len(machine.places)
+        settle(control, asked, in_flight=in_flight)
+        control.call("tuner_set", pause=True)
+        alone = asked.ask(seconds=_BURST_S, in_flight=1)
+        burst = asked.ask(seconds=_BURST_S, in_flight=2 * len(machine.places))
+        yield "plan", plan_of(control.plan()["stages"])
+        yield "alone_s", 1 / alone["fps"]
+        yield "fps", burst["fps"]
+        yield "joules", control.call("status")["status"]["energy_j"]
+
+
+def _row(model: str, machine: Machine, side: _Side, costs: Costs, measured: Mapping[str, Any]) -> Row:
+    predicted_j, joules = team_costs(costs).rate(measured["plan"]).energy_j, measured["joules"]
+    goal = Goal(replicate=True, objective="energy", latency_s=PART_OF_TARGET * side.target_s)
+    least = exact_plan(costs, goal).plan
+    return {
+        "model": model,
+        "machine": machine.name,
+        "emulated": "yes" if machine.emulated else "no",
+        "for": side.name,
+        "objective": side.objective,
+        "predicted mJ": 1e3 * predicted_j,
+        "measured mJ": 1e3 * joules,
+        "measured / predicted": joules / predicted_j,
+        "least mJ": None if least is None else 1e3 * team_costs(costs).rate(least).energy_j,
+        "alone ms": 1e3 * measured["alone_s"],
+        "frames/s": measured["fps"],
+        "plan": str(measured["plan"]),
+    }

@@ -1,0 +1,49 @@
+"""Energy that this host draws, by the counters of its kernel (powercap: RAPL on x86), where this process may read them.
+
+They count a whole package, whoever uses it, idle time included: what the host takes, not what a plan does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+_POWERCAP: Final = Path("/sys/class/powercap")
+_WHOLE: Final = re.compile(r"[^:]+-rapl:\d+")
+"""Zones of whole packages; those within them, and other views of the same (mmio), would count twice."""
+
+
+class EnergyCounters:
+    """Joules by package since this was made. `fault`: why there are none, in words; empty where there are."""
+
+    def __init__(self, folder: Path = _POWERCAP) -> None:
+        self.joules: dict[str, float] = {}
+        self.fault = ""
+        self._zones: dict[str, tuple[Path, int]] = {}
+        self._last_uj: dict[str, int] = {}
+        zones = sorted(zone for zone in folder.glob("*") if _WHOLE.fullmatch(zone.name)) if folder.is_dir() else []
+        if not zones:
+            self.fault = f"{folder} has no counters of packages"
+        for zone in zones:
+            try:
+                name, range_uj = (zone / "name").read_text().strip(), int((zone / "max_energy_range_uj").read_text())
+                self._last_uj[name] = int((zone / "energy_uj").read_text())
+            except (OSError, ValueError) as error:
+                why = error.strerror if isinstance(error, OSError) else "it is no number"
+                self.fault = f"{zone / 'energy_uj'} cannot be read: {why}"
+                continue
+            self._zones[name], self.joules[name] = (zone / "energy_uj", range_uj), 0.0
+
+    def look(self) -> Mapping[str, float]:
+        """Read the counters again; they begin anew at their range. One that cannot be read any more stays."""
+        for name, (path, range_uj) in self._zones.items():
+            try:
+                now_uj = int(path.read_text())
+            except (OSError, ValueError):
+                continue
+            before_uj = self._last_uj[name]
+            self.joules[name] += (now_uj - before_uj + (range_uj if now_uj < before_uj else 0)) / 1e6
+            self._last_uj[name] = now_uj
+        return self.joules

@@ -1,0 +1,36 @@
+"""What a frame takes of energy: watts of the places that compute it, times the seconds that they are busy with it.
+
+As in GP (2023, Eq. 15) energy is power times time. A place's power is what it draws while it computes, beyond what it
+draws idle: so what a plan leaves idle costs nothing here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.rate import TeamSeconds, team_shares
+
+NO_POWER: Final[Mapping[str, float]] = MappingProxyType({})
+"""Of places whose power is not known."""
+
+
+def frame_joules(plan: Plan, service_s: TeamSeconds, power_w: Mapping[str, float]) -> float:
+    """Joules of a frame whose stages take `service_s`; inf where one cannot run, or where a place's power is not known.
+
+    All places of a team draw their power until it is done. Of a stage on several teams, each team computes its share of
+    the frames at saturation; one that takes inf, none.
+    """
+    if not all(place in power_w for place in plan.places):
+        return math.inf
+    joules = 0.0
+    for stage, times_s in zip(plan.stages, service_s, strict=True):
+        if not any(map(math.isfinite, times_s)):
+            return math.inf
+        for team, seconds, share in zip(stage.teams, times_s, team_shares(times_s), strict=True):
+            if share:
+                joules += share * seconds * math.fsum(power_w[place] for place in team)
+    return joules

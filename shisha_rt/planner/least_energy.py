@@ -1,0 +1,205 @@
+"""The least energy of a frame, while none by itself takes longer than it may.
+
+Energy is a sum over stages: the power of a stage's team times the seconds that it is busy. Copies change nothing of it,
+so a chain whose stages have a team each is sought; what else there is of a stage's kind of places may serve as copies.
+
+That is a shortest path over positions that is constrained by latency and by the places of each kind. Labels are set
+from the network's begin: the joules and seconds of stages up to a position, and the places that they use. A label is
+dropped that another one at its position is as good as in everything; that cannot keep the latency; or that cannot beat
+the best plan, by the shortest ways to the end with any number of places.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from shisha_rt.arrays import Bools, Floats
+from shisha_rt.costs.costs import Costs
+from shisha_rt.outcome import STOPPED, Outcome
+from shisha_rt.plan.plan import Plan
+from shisha_rt.planner.chains import TOLERANCE, TeamKind, seconds_of, team_kinds
+from shisha_rt.planner.goal import Goal
+from shisha_rt.planner.kinds import StageCosts, stage_costs
+from shisha_rt.planner.solution import PlanSolution
+
+SPACE: Final = "chains of stages, each on a team of its own"
+_MOST_LABELS: Final = 1 << 18
+
+
+class _Label(NamedTuple):
+    """Stages up to a position. `used`: places of each kind, and the stages if they are to be few. `team`: of the last
+    stage, which begins where `before` ends.
+    """
+
+    joules: float
+    seconds: float
+    used: tuple[int, ...]
+    position: int
+    team: int = 0
+    before: _Label | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Space:
+    """`seconds` and `joules` are (teams, positions, positions), from a begin to an end, inf where there is no such
+    stage. `seconds_left` and `joules_left` (positions,): the least to the end, with any number of places. `needs`
+    (teams, resources) and `limits` (resources,): places of each kind, and stages.
+    """
+
+    teams: tuple[TeamKind, ...]
+    seconds: Floats
+    joules: Floats
+    seconds_left: Floats
+    joules_left: Floats
+    needs: Sequence[tuple[int, ...]]
+    limits: tuple[int, ...]
+
+
+def least_energy(costs: Costs, goal: Goal) -> PlanSolution:
+    """A plan whose frames take the least energy by `costs`, in which one by itself takes at most `goal.latency_s`.
+
+    Raises ValueError where the power of a place is not known.
+    """
+    if not costs.power_w:
+        raise ValueError("energy is power times time: expected power_w of every place")
+    model = stage_costs(costs)
+    space = _space(model, goal)
+    best, labels, is_whole = _search(space, goal)
+    statistics = {"kinds": len(model.kinds), "labels": labels}
+    if best is None and not is_whole:
+        return PlanSolution(None, Outcome.LIMIT, reason=STOPPED, statistics=statistics, space=SPACE)
+    if best is None:
+        return PlanSolution(None, Outcome.INFEASIBLE, reason=_why_none(model, space, goal), statistics=statistics)
+    plan = _with_copies(model, space, best, goal)
+    return PlanSolution(
+        plan,
+        Outcome.OPTIMAL if is_whole else Outcome.FEASIBLE,
+        statistics=statistics,
+        space=SPACE,
+        lower_bound_j=(best.joules if is_whole else float(space.joules_left[0])) * (1 - TOLERANCE),
+    )
+
+
+def _space(model: StageCosts, goal: Goal) -> _Space:
+    teams = team_kinds(model, goal)
+    seconds = seconds_of(model, teams)
+    places = [model.costs.places[kind.places[0]].name for kind in model.kinds]
+    power_w = np.array([size * model.costs.power_w[places[kind]] for kind, size in teams])
+    joules = seconds.busy_s * power_w[:, None, None]
+    counts = tuple(len(kind.places) for kind in model.kinds)
+    most = goal.most_stages or model.groups
+    is_limited = most < min(sum(counts), model.groups)
+    needs = [tuple(size * (kind == at) for at in range(len(counts))) + (1,) * is_limited for kind, size in teams]
+    return _Space(
+        teams,
+        seconds.alone_s,
+        joules,
+        _least_left(seconds.alone_s),
+        _least_left(joules),
+        needs,
+        counts + (most,) * is_limited,
+    )
+
+
+def _least_left(values: Floats) -> Floats:
+    """(positions,): the least sum of stages from there to the end, if places were not limited."""
+    best = values.min(axis=0)
+    left = np.zeros(len(best))
+    for begin in range(len(best) - 2, -1, -1):
+        left[begin] = (best[begin, begin + 1 :] + left[begin + 1 :]).min()
+    return left
+
+
+def _search(space: _Space, goal: Goal) -> tuple[_Label | None, int, bool]:
+    """The best way to the end, None if none was met; how many labels were set; and whether all were looked at."""
+    end = len(space.joules_left) - 1
+    most_s = goal.latency_s * (1 + TOLERANCE)
+    waiting: list[list[_Label]] = [[] for _ in range(end + 1)]
+    waiting[0] = [_Label(0.0, 0.0, (0,) * len(space.limits), 0)]
+    best: _Label | None = None
+    set_labels = 1
+    for position in range(end):
+        for label in _undominated(waiting[position]):
+            if goal.should_stop() or set_labels > _MOST_LABELS:
+                return best, set_labels, False
+            for longer in _longer(space, label, most_s, math.inf if best is None else best.joules):
+                set_labels += 1
+                if longer.position < end:
+                    waiting[longer.position].append(longer)
+                elif best is None or (longer.joules, longer.seconds) < (best.joules, best.seconds):
+                    best = longer
+        waiting[position].clear()
+    return best, set_labels, True
+
+
+def _longer(space: _Space, label: _Label, most_s: float, most_joules: float) -> Iterable[_Label]:
+    """The label with one stage more, as far as that may come to be better than `most_joules`."""
+    at = label.position
+    for team, need in enumerate(space.needs):
+        used = tuple(before + more for before, more in zip(label.used, need, strict=True))
+        if any(count > limit for count, limit in zip(used, space.limits, strict=True)):
+            continue
+        seconds, joules = label.seconds + space.seconds[team, at], label.joules + space.joules[team, at]
+        is_open: Bools = (seconds + space.seconds_left <= most_s) & (joules + space.joules_left <= most_joules)
+        for end in np.flatnonzero(is_open & np.isfinite(joules)).tolist():
+            yield _Label(float(joules[end]), float(seconds[end]), used, end, team, label)
+
+
+def _undominated(labels: Iterable[_Label]) -> list[_Label]:
+    """Without those that another is as good as in joules, seconds and places."""
+    kept: list[_Label] = []
+    for label in sorted(labels, key=lambda label: (label.joules, label.seconds, label.used)):
+        as_quick = (other for other in kept if other.seconds <= label.seconds)
+        if not any(all(map(operator.le, other.used, label.used)) for other in as_quick):
+            kept.append(label)
+    return kept
+
+
+def _stages(label: _Label) -> list[tuple[int, int, int]]:
+    """(team, begin, end) of each stage, in pipeline order."""
+    stages: list[tuple[int, int, int]] = []
+    last: _Label | None = label
+    while last is not None and last.before is not None:
+        stages.append((last.team, last.before.position, last.position))
+        last = last.before
+    return stages[::-1]
+
+
+def _with_copies(model: StageCosts, space: _Space, best: _Label, goal: Goal) -> Plan:
+    """The plan of a label. Places that are left serve as copies, of the slowest stage of their kind at a time."""
+    names = [place.name for place in model.costs.places]
+    free = [[names[place] for place in reversed(kind.places)] for kind in model.kinds]
+    stages = _stages(best)
+    teams = [
+        [tuple(free[space.teams[team].kind].pop() for _ in range(space.teams[team].size))] for team, _, _ in stages
+    ]
+    while goal.replicate:
+        room = [
+            (float(space.seconds[team, begin, end]) / len(teams[at]), at)
+            for at, (team, begin, end) in enumerate(stages)
+            if len(free[space.teams[team].kind]) >= space.teams[team].size
+        ]
+        if not room:
+            break
+        _, at = max(room, key=lambda slow: (slow[0], -slow[1]))
+        kind, size = space.teams[stages[at][0]]
+        teams[at].append(tuple(free[kind].pop() for _ in range(size)))
+    starts = model.starts
+    return Plan.chain(
+        (starts[begin], starts[end] - 1, copies) for (_, begin, end), copies in zip(stages, teams, strict=True)
+    )
+
+
+def _why_none(model: StageCosts, space: _Space, goal: Goal) -> str:
+    least_s = float(space.seconds_left[0])
+    if least_s <= goal.latency_s:
+        return f"no plan of up to {goal.most_stages or len(model.costs.places)} stages has room and keeps the latency"
+    if math.isinf(least_s):
+        return "no place can run some of the layers"
+    return f"no plan answers within {1e3 * goal.latency_s:g} ms: the quickest takes {1e3 * least_s:.4g} ms or more"

@@ -1,0 +1,98 @@
+"""A daemon that serves by the plan of the fewest joules a frame, as its machine file describes what places draw."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shisha_rt.client import Client, FailedPrecondition
+from tests.serving.daemon_process import DaemonProcess
+from tests.serving.identity_model import LAYERS, frame_of, write_identity_model
+from tests.serving.page import scrape, value
+from tests.serving.tuned import await_state, events, tuner
+from tests.waiting import until
+
+CHANNELS, SIZE = 128, 24
+SHAPE = (1, CHANNELS, SIZE, SIZE)
+BIG_W, LITTLE_W = 4.0, 1.0
+
+
+def machine_of(folder: Path, *, powered: bool = True) -> Path:
+    """A place, and one that is half as quick and draws a quarter: a frame takes half of the energy there."""
+    cores = sorted(os.sched_getaffinity(0))
+    path = folder / f"unlike{'' if powered else '_unknown'}.toml"
+    places = (("big0", cores[0], 0.5, 1, BIG_W), ("little0", cores[-1], 0.25, 2, LITTLE_W))
+    path.write_text(
+        "".join(
+            f'[[place]]\nname = "{name}"\ncores = [{core}]\nspeed = {speed}\nrank = {rank}\n'
+            + (f"power_w = {watts}\n" if powered or name == "big0" else "")
+            for name, core, speed, rank, watts in places
+        )
+    )
+    return path
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    folder = tmp_path_factory.mktemp("energy")
+    model = write_identity_model(folder, channels=CHANNELS, size=SIZE)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        with DaemonProcess(
+            folder, model, "--machine", machine_of(folder), "--strategy", "guided", "--objective", "energy"
+        ) as process:
+            yield process
+
+
+def sent(client: Client, frames: int) -> None:
+    for number in range(frames):
+        x = frame_of(number, SHAPE)
+        np.testing.assert_array_equal(client.infer({"x": x}).outputs["y"], x)
+
+
+def test_it_serves_on_the_frugal_place_and_says_what_a_frame_takes(daemon: DaemonProcess) -> None:
+    with Client(daemon.endpoint) as client:
+
+        def settled() -> bool:
+            sent(client, 20)
+            return bool(tuner(client)["state"] == "watching")
+
+        until(settled, "a plan for energy")
+        said, status = tuner(client), client.call("status")["status"]
+        assert (said["objective"], said["run_objective"], status["objective"]) == ("energy", "energy", "energy")
+        assert said["best_plan"] == f"little0: 0-{LAYERS - 1}"
+        (stage,) = status["plan"]["stages"]
+        assert status["energy_j"] == pytest.approx(LITTLE_W * stage["service_s"], rel=1e-9)
+        assert said["best_energy_j"] == pytest.approx(status["energy_j"], rel=0.5)  # measured at another time
+        trials = events(client, "trial")
+        assert all(trial["energy_j"] > 0 for trial in trials if trial["service_s"] is not None)
+        assert [place["power_w"] for place in status["places"]] == [BIG_W, LITTLE_W]
+    until(lambda: value(scrape(daemon.metrics), "shisha_frame_energy_joules") > 0, "energy on the page of metrics")
+
+
+def test_another_objective_and_back(daemon: DaemonProcess) -> None:
+    with Client(daemon.endpoint) as client:
+        client.call("tuner_set", objective="latency")
+
+        def serves(objective: str, plan: str) -> bool:
+            sent(client, 20)
+            return tuner(client)["serves"] == objective and str(client.call("status")["status"]["plan"]).count(plan) > 0
+
+        until(lambda: serves("latency", "big0"), "the quick place for latency")
+        client.call("tuner_set", objective="energy")
+        until(lambda: serves("energy", "little0") and not serves("energy", "big0"), "the frugal place again")
+
+
+def test_energy_is_refused_where_power_is_not_known(tmp_path: Path) -> None:
+    model, machine = write_identity_model(tmp_path), machine_of(tmp_path, powered=False)
+    with (
+        DaemonProcess(tmp_path, model, "--machine", machine, "--strategy", "shisha") as process,
+        Client(process.endpoint) as client,
+    ):
+        await_state(client, "watching", "waiting", "tuning")
+        with pytest.raises(FailedPrecondition, match="little0"):
+            client.call("tuner_set", objective="energy")

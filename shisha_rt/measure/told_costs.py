@@ -54,7 +54,7 @@ def plans_by_costs(
     latency_s: float = math.inf,
 ) -> dict[Objective, Plan]:
     """The best for each objective; on machines of very many places the best that is found in a moment. For energy there
-    is none where the power of places is not known.
+    is none where the power of places is not known; where none is quick enough, it is the quickest.
 
     `run_s`: no run of several frames takes longer. `latency_s`: nor does a frame by itself in the plan for energy.
 
@@ -75,4 +75,8 @@ def plans_by_costs(
 
 def _plan_by_costs(costs: Costs, goal: Goal) -> Plan | None:
     until_s = time.monotonic() + _PLANNING_S
-    return plan_that_fits(costs, replace(goal, should_stop=lambda: time.monotonic() >= until_s)).plan
+    goal = replace(goal, should_stop=lambda: time.monotonic() >= until_s)
+    plan = plan_that_fits(costs, goal).plan
+    if plan is None and goal.objective == "energy":
+        plan = plan_that_fits(costs, replace(goal, objective="latency")).plan
+    return plan

@@ -122,8 +122,11 @@ class Measurement:
 
         Where copies share a core's cache or a memory, they slow each other down as far as they overlap: a throughput
         of copies that follows from less overlap than the other's proves nothing. Nor does a plan that was throttled
-        more or less often than the other.
+        more or less often than the other. Of two that are late for the target, so that neither is a plan for energy,
+        the quicker one is better.
         """
+        if objective == "energy" and self.energy_j == other.energy_j == math.inf:
+            objective = "latency"
         if not self.is_throttled_like(other):
             return False
         if objective == "throughput" and self.overlap < other.overlap - OVERLAP_TOLERANCE:

@@ -33,7 +33,7 @@ from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.planner.chains import TOLERANCE
 from shisha_rt.planner.exact import exact_plan
-from shisha_rt.planner.goal import DEFAULT_LATENCY_STATES, Goal
+from shisha_rt.planner.goal import DEFAULT_LATENCY_STATES, PART_OF_TARGET, Goal
 from shisha_rt.planner.learning import Learnt, learnt
 from shisha_rt.planner.outlook import outlook
 from shisha_rt.planner.shards.quickest_split import alone_s
@@ -91,7 +91,7 @@ class GuidedTuner:
         trials = replace(trials, done=(*trials.done, (trials.at, observation)))
         believed = learnt(self.costs, trials.done, self._few_enough, copies=self.goal.replicate)
         believed = replace(believed, costs=with_splits_tried(believed.costs, trials.done, self.goal.objective))
-        solution = exact_plan(believed.costs, self._of_a_step)
+        solution = exact_plan(believed.costs, replace(self._of_a_step, latency_s=self._latency_s(trials, believed)))
         # What is proven of chains over the file's order is not proven of other plans.
         if self.costs.splits.ways or not self._best(trials)[0].is_chain:
             solution = replace(solution, lower_bound_s=None)
@@ -129,6 +129,18 @@ class GuidedTuner:
         latency_states = 0 if self.goal.replicate else DEFAULT_LATENCY_STATES
         return replace(self.goal, latency_states=latency_states, most_cells=_most_cells(self.goal))
 
+    def _latency_s(self, trials: Trials, believed: Learnt) -> float:
+        """What costs may tell of a frame by itself: less where measured ones took longer than that, by hand-overs."""
+        if self.goal.latency_s == math.inf:
+            return math.inf
+        by_believed = team_costs(believed.costs)
+        beyond = [
+            measurement.latency_s / told_s
+            for plan, measurement in trials.done
+            if measurement.can_run and 0 < (told_s := by_believed.rate(plan).latency_s) < math.inf
+        ]
+        return min(self.goal.latency_s, self.goal.latency_s / PART_OF_TARGET / max(beyond, default=1.0))
+
     def _promising(self, trials: Trials, believed: Learnt, solution: PlanSolution) -> Proposal | None:
         """The plan that is better than all measured ones for the least doubt. The same doubt is cast on those.
 
@@ -137,11 +149,11 @@ class GuidedTuner:
         """
         best, bound_s = solution.plan, solution.lower_bound_s
         assert best is not None  # the caller has seen to it
-        by_believed = team_costs(believed.costs)
+        by_believed, most_s = team_costs(believed.costs), self._latency_s(trials, believed) * (1 + TOLERANCE)
 
         def predicted_s(plan: Plan) -> float:
             rate = by_believed.rate(plan)
-            is_late = self.goal.objective == "energy" and rate.latency_s > self.goal.latency_s * (1 + TOLERANCE)
+            is_late = self.goal.objective == "energy" and rate.latency_s > most_s
             return math.inf if is_late else rate.value(self.goal.objective)
 
         measured = [(plan, measurement) for plan, measurement in trials.done if measurement.can_run]

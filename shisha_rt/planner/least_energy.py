@@ -92,6 +92,7 @@ def _space(model: StageCosts, goal: Goal) -> _Space:
     places = [model.costs.places[kind.places[0]].name for kind in model.kinds]
     power_w = np.array([size * model.costs.power_w[places[kind]] for kind, size in teams])
     joules = seconds.busy_s * power_w[:, None, None]
+    joules += TOLERANCE / model.groups * _least_left(joules)[0]  # of plans of equal energy, one of few stages
     counts = tuple(len(kind.places) for kind in model.kinds)
     most = goal.most_stages or model.groups
     is_limited = most < min(sum(counts), model.groups)

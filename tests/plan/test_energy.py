@@ -45,4 +45,7 @@ def test_a_plan_that_is_late_is_worse_than_any_that_is_not() -> None:
     assert measured(9.0).is_better_than(measured(math.inf), "energy")
     assert not measured(math.inf).is_better_than(measured(9.0), "energy")
     assert not measured(math.inf).is_better_than(measured(math.inf), "energy")
+    late = [Measurement((seconds,), 0.01, 32, 1.0) for seconds in (1.0, 2.0)]
+    assert late[0].is_better_than(late[1], "energy")
+    assert not late[1].is_better_than(late[0], "energy")
     assert measured(math.inf).agrees_with(measured(math.inf), "energy")

@@ -14,11 +14,12 @@ from shisha_rt.costs.alike import kinds_of
 from shisha_rt.costs.costs import Costs, CostTeam
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.outcome import Outcome
+from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import rate_of
 from shisha_rt.planner.exact import exact_plan
-from shisha_rt.planner.goal import Goal
+from shisha_rt.planner.goal import PART_OF_TARGET, Goal
 from shisha_rt.planner.guided import guided
 from shisha_rt.planner.learning import learnt
 from shisha_rt.planner.loop import run
@@ -155,6 +156,29 @@ def test_a_copy_that_frames_never_needed_is_not_taken_for_one_that_cannot_run() 
     believed = learnt(costs, [(copies, taken)], lambda _: True, copies=True)
     assert np.isfinite(believed.costs.time_s).all()
     assert exact_plan(believed.costs, Goal(True, "energy")).plan == Plan.chain([(0, 1, ["p1"])])
+
+
+class HandedOver:
+    """Costs, and half a second more for a frame by itself at each stage; one that takes longer than `most_s` is late."""
+
+    def __init__(self, costs: Costs, most_s: float) -> None:
+        self._evaluator, self._most_s = CostsEvaluator(costs), most_s
+
+    def measure(self, proposal: Proposal) -> Measurement:
+        measured = self._evaluator.measure(proposal)
+        alone_s = measured.latency_s + 0.5 * len(proposal.plan.stages)
+        energy_j = measured.energy_j if alone_s <= self._most_s else math.inf
+        return replace(measured, alone_s=alone_s, energy_j=energy_j)
+
+
+def test_hand_overs_that_make_a_plan_late_are_allowed_for() -> None:
+    """By costs both stages take 5.4 s, 0.9 of 6 s; really 6.4 s. All on p0 takes 5.5 s and more energy."""
+    costs = powered(costs_of([[2.5, 5], [2.5, 2.9]], [1, 2]), 2.0, 0.5)
+    goal = Goal(objective="energy", latency_s=PART_OF_TARGET * 6.0)
+    tuned = run(guided(costs, goal=goal), HandedOver(costs, 6.0), objective="energy")
+    assert tuned.trials[0].plan == Plan.of([(0, 0, "p0"), (1, 1, "p1")])
+    assert tuned.trials[0].measurement.energy_j == math.inf
+    assert tuned.solution == Plan.of([(0, 1, "p0")])
 
 
 @pytest.mark.parametrize("seeds", chunks(200, 50, short=50))

@@ -22,6 +22,7 @@ BEGIN: Final = "<!-- python -m benchmarks readme -->"
 BEGIN_RIVALS: Final = "<!-- python -m benchmarks readme: rivals -->"
 BEGIN_RACE: Final = "<!-- python -m benchmarks readme: race -->"
 BEGIN_BRANCHES: Final = "<!-- python -m benchmarks readme: branches -->"
+BEGIN_ENERGY: Final = "<!-- python -m benchmarks readme: energy -->"
 BEGIN_ALONE: Final = "<!-- python -m benchmarks readme: alone -->"
 BEGIN_HOSTS: Final = "<!-- python -m benchmarks readme: hosts -->"
 BEGIN_PAPERS: Final = "<!-- python -m benchmarks readme: papers -->"
@@ -215,6 +216,22 @@ def alone_table(folder: Path) -> str:
     return "\n".join([*lines, "", f"From {_made_by(folder, 'alone')}, {about.get('cpu', 'an unknown host')}."])
 
 
+def energy_table(folder: Path) -> str:
+    """Markdown: millijoules a frame by network and what its plan is for, predicted and measured."""
+    if not (folder / "energy.csv").exists():
+        return "Not measured yet."
+    lines = [
+        "| | plan for | predicted | measured | over the plan for energy | by itself | frames/s |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in read_csv(folder / "energy.csv"):
+        joules = [f"{float(row[name]):.1f} mJ" for name in ("predicted mJ", "measured mJ")]
+        speed = f"{float(row['over energy']):.2f}", f"{float(row['alone ms']):.1f} ms", f"{float(row['frames/s']):.0f}"
+        lines.append(f"| {' | '.join([TITLES.get(row['model'], row['model']), row['for'], *joules, *speed])} |")
+    about = header(folder / "energy.csv")
+    return "\n".join([*lines, "", f"From {_made_by(folder, 'energy')}, {about.get('cpu', 'an unknown host')}."])
+
+
 HOST_SIDES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "daemon_shared": "daemon, its client",
@@ -293,6 +310,7 @@ TABLES: Final[Mapping[str, Mapping[str, Callable[[Path], str]]]] = MappingProxyT
             BEGIN_ALONE: alone_table,
             BEGIN_BRANCHES: branches_table,
         },
+        "docs/plans.md": {BEGIN_ENERGY: energy_table},
         "docs/cluster.md": {BEGIN_HOSTS: hosts_table},
         "docs/research.md": {BEGIN_PAPERS: papers_table},
     }

@@ -159,7 +159,7 @@ def test_a_copy_that_frames_never_needed_is_not_taken_for_one_that_cannot_run() 
 
 
 class HandedOver:
-    """Costs, and half a second more for a frame by itself at each stage; one that takes longer than `most_s` is late."""
+    """Costs, and half a second more for a frame by itself at each stage; what takes over `most_s` is late."""
 
     def __init__(self, costs: Costs, most_s: float) -> None:
         self._evaluator, self._most_s = CostsEvaluator(costs), most_s

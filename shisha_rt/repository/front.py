@@ -18,6 +18,7 @@ from typing import Final
 
 import zmq
 
+from shisha_rt.daemon.front.outbox import LEAST_AGAIN_S
 from shisha_rt.daemon.front.public_socket import Message, PublicSocket, queued_messages
 from shisha_rt.daemon.front.security import Security
 from shisha_rt.daemon.loop.poller import Poller
@@ -33,6 +34,8 @@ LIMITS: Final = Limits()
 _HELD_BYTES: Final = 96 << 20
 """Of one client's requests to one daemon, while that takes none."""
 _ANSWERS_PER_TURN: Final = 32
+_PUSH_S_PER_LINE: Final = 1e-4
+"""To try one takes a twentieth of it."""
 _UNUSED_S: Final = 600.0
 _LOOK_S: Final = 10.0
 
@@ -72,7 +75,8 @@ class Front(PublicSocket):
         self._poller = poller
         self._leads = leads
         self._lines: dict[tuple[Hashable, str], Line] = {}
-        self._look_s = 0.0
+        self._holding: set[Line] = set()  # lines with something held
+        self._look_s = self._push_s = 0.0
 
     def receive(self) -> Iterator[tuple[Message, RequestRoute]]:
         """The requests that have come; those that cannot be read, or that nobody may make, are answered here."""
@@ -120,6 +124,7 @@ class Front(PublicSocket):
                 raise error_for(Error.TOO_MANY_BYTES, f"{line.held_bytes} bytes wait for {line.model!r} already")
             line.held.append(message.payload)
             line.held_bytes += size_bytes
+            self._holding.add(line)
         line.in_flight[route.id] = message.envelope
 
     def _open(self, client: Hashable, model: str, endpoint: str, now_s: float) -> Line:
@@ -149,9 +154,19 @@ class Front(PublicSocket):
             self._go_on(line)
         return iter(())
 
+    def tend(self, now_s: float) -> float:
+        """As the public socket's; what was held is sent, too, where there is room again."""
+        if self._holding and now_s >= self._push_s:
+            self._push_s = now_s + max(LEAST_AGAIN_S, _PUSH_S_PER_LINE * len(self._holding))
+            for line in list(self._holding):
+                self._push(line)
+        return super().tend(now_s)
+
     def _push(self, line: Line) -> None:
         while line.held and _sent(line, line.held[0]):
             line.held_bytes -= sum(map(len, line.held.popleft()))
+        if not line.held:
+            self._holding.discard(line)
 
     def _go_on(self, line: Line) -> None:
         """Nothing of this client is with the old daemon any more."""
@@ -176,9 +191,7 @@ class Front(PublicSocket):
         return not any(line.in_flight or line.after for line in self._lines.values())
 
     def look(self, now_s: float) -> None:
-        """Every so often: send what was held, and end connections that nobody has used for long."""
-        for line in list(self._lines.values()):
-            self._push(line)
+        """Every so often: end connections that nobody has used for long."""
         if now_s >= self._look_s:
             self._look_s = now_s + _LOOK_S
             for line in [line for line in self._lines.values() if now_s > line.used_s + _UNUSED_S]:
@@ -187,6 +200,7 @@ class Front(PublicSocket):
 
     def _end(self, line: Line) -> None:
         del self._lines[line.client, line.model]
+        self._holding.discard(line)
         self._poller.unwatch_socket(line.socket)
         line.socket.close()
 

@@ -22,6 +22,7 @@ import numpy as np
 import onnx
 import psutil
 import pytest
+import zmq
 from onnx import TensorProto, helper, numpy_helper
 
 from shisha_rt.client import Client, FailedPrecondition, NotFound, ShishaError, Unavailable, Unimplemented
@@ -104,6 +105,21 @@ def host(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hos
     files = write_identity_model(models), write_times(models, 2.0)
     with HostProcess(tmp_path_factory.mktemp("several"), *files, "--http", "127.0.0.1:0") as running:
         yield running
+
+
+def test_a_client_that_does_not_follow_may_send_all_before_it_reads(host: HostProcess) -> None:
+    """More than queues on the way take, of both: requests that are held are sent on, and answers wait to be read."""
+    count, data = 300, X.tobytes()
+    inputs = [{"name": "x", "shape": SHAPE, "datatype": "FP32", "parameters": {"binary_data_size": len(data)}}]
+    with zmq.Context() as context, context.socket(zmq.DEALER) as client:
+        client.linger, client.rcvtimeo = 0, round(1e3 * PATIENCE_S)
+        client.connect(host.endpoint)
+        for number in range(count):
+            header = {"op": "infer", "id": str(number), "model_name": "times", "inputs": inputs}
+            client.send_multipart([json.dumps(header).encode(), data])
+        answers = [client.recv_multipart() for _ in range(count)]
+    assert sorted(int(json.loads(header)["id"]) for header, *_ in answers) == [*range(count)]
+    assert all((np.frombuffer(output, "f4") == 2 * X.reshape(-1)).all() for _, output in answers)
 
 
 def post(host: HostProcess, path: str, body: object = None) -> Any:

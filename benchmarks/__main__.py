@@ -11,6 +11,7 @@ from benchmarks.dcg.repeat import dcg
 from benchmarks.live.against_engines import against_engines
 from benchmarks.live.alone import alone
 from benchmarks.live.answers import MACHINE, answers
+from benchmarks.live.best_plan import best_plan
 from benchmarks.live.branches import branches
 from benchmarks.live.busy_start import busy_start
 from benchmarks.live.copies import copies
@@ -105,6 +106,7 @@ for command in (
     detector,
     alone,
     busy_start,
+    best_plan,
     branches,
     copies_disturbed,
     dashboard,

@@ -57,12 +57,15 @@ def sample_of(pid: int, what: str) -> Sample:
 
 
 def _read(pid: int) -> tuple[int, int, int]:
+    """Anonymous memory, resident memory and descriptors. Raises ProcessLookupError for one that ends just now."""
     status = Path(f"/proc/{pid}/status").read_text()
     kibibytes = {
         key: int(rest.split()[0])
         for key, _, rest in (line.partition(":") for line in status.splitlines())
         if key in ("RssAnon", "VmRSS")
     }
+    if not kibibytes:  # it has no memory any more
+        raise ProcessLookupError(pid)
     return kibibytes["RssAnon"] * 1024, kibibytes["VmRSS"] * 1024, psutil.Process(pid).num_fds()
 
 

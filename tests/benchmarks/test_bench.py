@@ -12,7 +12,7 @@ from shisha_rt.model.zoo import SHIPPED
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1200)  # some five minutes on two cores
+@pytest.mark.timeout(2700)  # a quarter of an hour of two cores, which other tests may have, too
 def test_all_short_benchmarks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(results, "RESULTS", tmp_path)
     app([], standalone_mode=False)

@@ -178,18 +178,18 @@ class TestRefused:
     @pytest.mark.long
     def test_no_cluster_is_said(self, identity: Path, tmp_path: Path) -> None:
         said = refusal(identity, "--machine", machine_of(tmp_path, ["far1"]))
-        assert said.endswith('place far1 has host = "ray": expected --ray ADDRESS, or --ray local')
+        assert said.endswith('place far1 has host = "ray": expected --ray ADDRESS, or --ray local [cluster_missing]')
 
     @pytest.mark.long
     def test_no_place_is_there(self, identity: Path, tmp_path: Path) -> None:
         said = refusal(identity, "--machine", machine_of(tmp_path, []), "--ray", "127.0.0.1:1")
         assert "no place of" in said
-        assert said.endswith('has host = "ray", expected at least one')
+        assert said.endswith('has host = "ray", expected at least one [cluster_missing]')
 
     @pytest.mark.long
     def test_nothing_answers(self, identity: Path, tmp_path: Path) -> None:
         said = refusal(identity, "--machine", machine_of(tmp_path, ["far1"]), "--ray", "127.0.0.1:1")
-        assert said.endswith("Ray cluster at 127.0.0.1:1 does not answer: Connection refused")
+        assert said.endswith("Ray cluster at 127.0.0.1:1 does not answer: Connection refused [cluster_unfit]")
 
     def test_what_no_node_has(self, one_node: Raylets, identity: Path, tmp_path: Path) -> None:
         machine = machine_of(tmp_path, ["far1"], "cpus = 99\nresources = { npu = 2 }")

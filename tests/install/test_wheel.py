@@ -98,8 +98,13 @@ def installed(
     yield environment
     assert not log.exists(), log.read_text()
     for made in (environment.home, environment.work, environment.temporary):
-        assert list(made.rglob("*")) == []
+        assert [left for left in made.rglob("*") if not _is_lease(left)] == []
     assert [entry.name for entry in (folder / "cache").iterdir()] == ["shisha-rt"]
+
+
+def _is_lease(path: Path) -> bool:
+    """A lock on a core, or its folder: they are left where they are, so that all who lock find the same."""
+    return any(part.startswith("shisha-rt-cores-") for part in path.parts)
 
 
 def _interpreter(version: str) -> str:

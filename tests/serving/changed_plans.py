@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from shisha_rt.plan.form import written
 from shisha_rt.plan.plan import Plan
@@ -13,26 +15,42 @@ from tests.serving.daemon_process import DaemonProcess
 from tests.serving.load import Load
 from tests.waiting import until
 
+_APART_S: Final = 6.5
+"""Of two deaths of one place: more than five in 30 s would cost it."""
+
+
+class Kills:
+    """Workers killed in turns, as soon as it costs none its place. `count`: so many so far."""
+
+    def __init__(self, daemon: DaemonProcess, places: Sequence[str]) -> None:
+        self.count = 0
+        self._daemon = daemon
+        self._places = places
+        self._again_s = dict.fromkeys(places, 0.0)
+
+    def kill_next(self) -> None:
+        place = self._places[self.count % len(self._places)]
+        time.sleep(max(0.0, self._again_s[place] - time.monotonic()))
+        pid = self._daemon.worker_pids()[place]
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        self._again_s[place] = time.monotonic() + _APART_S
+        self.count += 1
+
 
 def change_plans(
     daemon: DaemonProcess, load: Load, plans: Iterable[Plan], places: Sequence[str], kill_every: int
 ) -> int:
-    """Make each live, and wait for answers after it; returns how many workers were killed.
-
-    They are killed in turns, far enough apart: more than five deaths of one place in 30 s would cost it.
-    """
+    """Make each live, and wait for answers after it; returns how many workers were killed."""
 
     def restarts() -> int:
         return sum(place["restarts"] for place in daemon.control.status()["places"])
 
     ends: Counter[str] = Counter()
-    killed, before = 0, restarts()
+    kills, before = Kills(daemon, places), restarts()
     for number, plan in enumerate(plans):
         if number % kill_every == kill_every - 1:
-            pid = daemon.worker_pids()[places[killed % len(places)]]
-            assert pid is not None
-            os.kill(pid, signal.SIGKILL)
-            killed += 1
+            kills.kill_next()
         end = daemon.control.set_plan(plan)
         ends[end["outcome"]] += 1
         assert end["outcome"] in ("live", "dropped"), (plan, end)
@@ -41,6 +59,6 @@ def change_plans(
             assert [{k: v for k, v in stage.items() if k != "service_s"} for stage in told] == written(plan)
         load.wait_for_answers(3)
     assert ends["live"] > 0.8 * ends.total(), ends
-    assert killed > 0
-    until(lambda: restarts() >= before + killed, "the death of the last one that was killed")
-    return killed
+    assert kills.count > 0
+    until(lambda: restarts() >= before + kills.count, "the death of the last one that was killed")
+    return kills.count

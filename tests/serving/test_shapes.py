@@ -5,9 +5,7 @@ The network answers each frame with its input, bit for bit, whatever its width.
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +18,7 @@ from shisha_rt.client import Answer, Client, InvalidArgument
 from shisha_rt.measure.shapes import compile_shapes
 from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.plan.plan import Plan
+from tests.serving.changed_plans import Kills
 from tests.serving.daemon_process import DaemonProcess, machine_file
 from tests.serving.identity_model import CHANNELS, frame_of, write_branching_identity_model
 from tests.serving.load import Load, assert_kept
@@ -56,16 +55,13 @@ def frames_by_shape(status: dict[str, Any]) -> dict[tuple[int, ...], int]:
 def test_mixed_frames_through_changing_plans_and_deaths(daemon: DaemonProcess, wide: Path, count: int) -> None:
     compiled = compile_shapes(wide, [InputSizes(shapes={"x": shape}) for shape in SHAPES])
     cuttable = Cuttable(len(compiled.layers), compiled.legal_cuts, compiled.needs)
-    rng, killed = random.Random(count), 0
+    rng, kills = random.Random(count), Kills(daemon, PLACES)
     before = daemon.control.status()
     loads = [Load(daemon.endpoint, i, streams=2, shape=shape) for i, shape in enumerate(SHAPES)]
     with loads[0], loads[1], loads[2]:
         for number in range(count):
             if number % KILL_EVERY == KILL_EVERY - 1:
-                pid = daemon.worker_pids()[PLACES[killed % len(PLACES)]]
-                assert pid is not None
-                os.kill(pid, signal.SIGKILL)
-                killed += 1
+                kills.kill_next()
             end = daemon.control.set_plan(cuttable.random_plan(rng, PLACES))
             assert end["outcome"] in ("live", "dropped"), end
             for load in loads:
@@ -73,7 +69,7 @@ def test_mixed_frames_through_changing_plans_and_deaths(daemon: DaemonProcess, w
     assert_kept(*loads)
     after = daemon.control.status()
     restarts = [sum(place["restarts"] for place in status["places"]) for status in (before, after)]
-    assert restarts[1] - restarts[0] >= killed > 0
+    assert restarts[1] - restarts[0] >= kills.count > 0
     counted = {shape: frames - frames_by_shape(before)[shape] for shape, frames in frames_by_shape(after).items()}
     assert counted == {shape: load.results for shape, load in zip(SHAPES, loads, strict=True)}
 

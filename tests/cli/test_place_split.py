@@ -128,12 +128,13 @@ class TestTheObject:
         assert wide["transfer_s"] == pytest.approx({"host": 0, "far": moved})
         assert wide["cost_s"] == pytest.approx(64 * 16e-6 + moved)
         assert wide["energy_j"] == pytest.approx(2 * 16 * 64e-6 + 3 * 64 * 16e-6 + 5 * moved)
-        assert (grouped["shares"], grouped["cost_s"], grouped["energy_j"]) == (None, None, None)
-        assert grouped["reason"] == "Conv of 16 groups: the features (H, W, C, k, N) have none"
+        assert (grouped["units"], grouped["variable"], grouped["reason"]) == (16, "G", None)
+        assert grouped["shares"] == {"host": 0, "far": 16}  # 5 channels a group: blocks of 16 are all of them
+        assert grouped["cost_s"] == pytest.approx(80 * 16e-6 + 2e-6 + 4 * 2 * 80 * 64 / 1e12)
         assert product["shares"] == {"host": 8, "far": 32}
-        assert found["cost_s"] == pytest.approx(wide["cost_s"] + product["cost_s"])
-        assert found["energy_j"] == pytest.approx(wide["energy_j"] + product["energy_j"])
-        assert found["alone"]["host"] == pytest.approx((80 * 64 + 40) * 1e-6)
+        assert found["cost_s"] == pytest.approx(wide["cost_s"] + grouped["cost_s"] + product["cost_s"])
+        assert found["energy_j"] == pytest.approx(wide["energy_j"] + grouped["energy_j"] + product["energy_j"])
+        assert found["alone"]["host"] == pytest.approx((2 * 80 * 64 + 40) * 1e-6)
         assert found["solve_time_s"] > 0
         assert found["reason"] is None
 
@@ -159,9 +160,25 @@ class TestTheObject:
                 run("place", network, "--machine", board, "--split", method, "--json", *options).object["layers"]
                 for options in ((), ("--one-for-all",))
             )
-            far = [[layer["shares"]["far"] for layer in its if layer["shares"]] for its in (each, all_of_them)]
-            assert sum(far[1]) <= 90
+            far = [[layer["shares"]["far"] for layer in its] for its in (each, all_of_them)]
+            wide, grouped, product = far[1]
+            assert wide + 5 * bool(grouped) + product <= 90
         assert sum(far[0]) > 0
+
+    def test_a_device_of_ordinary_convolutions_has_no_groups(self, run: Run, network: Path, tmp_path: Path) -> None:
+        board = machine(tmp_path)
+        far = tmp_path / "far.toml"
+        far.write_text(far.read_text().replace('ops = ["Conv"]', 'ops = ["Conv"]\nwhere = { group = 1 }'))
+        for method in ("integer", "geometric", "greedy", "balanced", "proportional", "communication"):
+            options = ("--split", method, "--json")
+            found = run("place", network, "--machine", board, *options).object
+            assert found["layers"][1]["shares"]["far"] == 0
+            assert found["layers"][0]["shares"]["far"] > 0 or method == "communication"  # it fuses both
+            assert found["alone"]["far"] is None
+        by_channels = run(
+            "place", network, "--machine", board, "--split", "integer", "--variable", "C", "--json"
+        ).object
+        assert by_channels["layers"][1]["reason"] == says("Conv of 16 groups: … expected N or H")
 
     def test_k_is_of_the_geometric_program(self, run: Run, network: Path, tmp_path: Path) -> None:
         """What moves costs a hundred times what it computes: only with a k is a share of it worth having."""
@@ -232,8 +249,10 @@ class TestForPeople:
         lines = [" ".join(line.split()) for line in ran.out.splitlines()]
         assert lines[0] == says("… of board, modelled: times are those …")
         assert "0 wide 80 N - 80 1.28 ms 3.85 mJ" in lines
-        assert any(line.startswith("all on host: 5.16 ms, 10.3 mJ, 3.99 times") for line in lines)
-        assert says("… layer 1: Conv of 16 groups: the … (H, W, C, k, N) have …") in lines
+        assert any(line.startswith("all on host: 10.3 ms, 20.6 mJ, 3.99 times") for line in lines)
+        assert any(says("1 grouped 16 G - 16 …") == line for line in lines)
+        ran = run("place", network, "--machine", machine(tmp_path), "--split", "integer", "--variable", "C")
+        assert says("… layer 1: Conv of 16 groups: …") in [" ".join(line.split()) for line in ran.out.splitlines()]
 
     def test_without_power_there_is_no_energy(self, run: Run, network: Path, tmp_path: Path) -> None:
         path = machine(tmp_path)

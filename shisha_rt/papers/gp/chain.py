@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from shisha_rt.papers.gp.posynomial import Posynomial
-from shisha_rt.papers.gp.problem import ROUNDING, SplitDevice, SplitLayer, SplitProblem
+from shisha_rt.papers.gp.problem import ROUNDING, SplitDevice, SplitLayer, SplitProblem, group_fault, runs
 
 Mode: TypeAlias = Literal["whole", "split", "pair", "tiles", "fetched"]
 
@@ -88,13 +88,14 @@ MOST_TILED: Final = 4
 
 
 def runs_from(layers: Sequence[SplitLayer], first: int, most_tiled: int = MOST_TILED) -> Iterator[tuple[Mode, int]]:
-    """What may be shared from layer `first` on, and up to which: itself, a pair, tiles.
+    """What may be shared from layer `first` on, and up to which: itself, a pair (of layers in one group), tiles.
 
     Rows of a product are not those of an image before it: that has columns, too.
     """
     yield "split", first
     behind = layers[first + 1 : first + most_tiled]
-    if behind and layers[first].features["N"] == behind[0].features["C"]:
+    ungrouped = layers[first].groups == 1 and bool(behind) and behind[0].groups == 1
+    if ungrouped and layers[first].features["N"] == behind[0].features["C"]:
         yield "pair", first + 1
     for last, layer in enumerate(behind, first + 1):
         if (layer.features["W"] > 1) != (layers[first].features["W"] > 1):
@@ -135,7 +136,7 @@ def step_cost(chain: Chain, step: Step, *, resident: bool) -> StepCost:
     if step.mode == "fetched":
         made = problem.layers[step.first - 1]
         out_s = [
-            legs.out_s.at(made.features) if units and legs else 0.0
+            legs.out_s.at(made.share(made.units)) if units and legs else 0.0
             for units, legs in zip(step.shares, chain.legs, strict=True)
         ]
         return _priced(problem, step.mode, (), [0.0] * len(out_s), out_s)
@@ -145,7 +146,7 @@ def step_cost(chain: Chain, step: Step, *, resident: bool) -> StepCost:
     for device, legs, units in zip(problem.devices, chain.legs, step.shares, strict=True):
         shares = _of_each(costs, step.mode, units)
         for total, layer, share in zip(compute_s, costs, shares, strict=True):
-            total.append(device.latency_s.at(layer.share(share)) if units else 0.0)
+            total.append(device.compute_s(layer.share(share)) if units else 0.0)
         in_s.append(_in_s(costs[0], step.mode, legs, shares[0]) if units and legs and not resident else 0.0)
         stays = step.mode == "whole"
         out_s.append(legs.out_s.at(costs[-1].share(shares[-1])) if units and legs and not stays else 0.0)
@@ -214,7 +215,7 @@ def step_costs(chain: Chain, steps: Sequence[Step]) -> tuple[StepCost, ...]:
 
 
 def chain_faults(chain: Chain, steps: Sequence[Step]) -> list[str]:
-    """Shares that do not make up what they share, and limits that are passed."""
+    """Shares that do not make up what they share or cannot run, and limits that are passed."""
     problem, costed = chain.problem, []
     used: dict[tuple[int, str], float] = {}
     for step in steps:
@@ -228,6 +229,8 @@ def chain_faults(chain: Chain, steps: Sequence[Step]) -> list[str]:
             costed.append(f"{costs[1].name}: {costs[1].units} input channels, expected the {whole} filters before it")
         for d, (device, units) in enumerate(zip(problem.devices, step.shares, strict=True)):
             for layer, share in zip(costs, _of_each(costs, step.mode, units), strict=True):
+                if not runs(device, layer, share):
+                    costed.append(group_fault(device, layer, share))
                 for name, amount in resources_of(device, layer, share).items():
                     if device.one_for_all:
                         used[d, name] = used.get((d, name), 0.0) + amount

@@ -31,12 +31,12 @@ from shisha_rt.papers.gp.chain import (
     unfused,
 )
 from shisha_rt.papers.gp.posynomial import Posynomial
-from shisha_rt.papers.gp.problem import ROUNDING, SplitDevice, SplitLayer, SplitProblem
+from shisha_rt.papers.gp.problem import ROUNDING, SplitDevice, SplitLayer, SplitProblem, runs
 from shisha_rt.papers.gp.room import too_little_room
 from shisha_rt.papers.gp.shared import SharedOptions, SharedRun, network_limits, shared_options
 from shisha_rt.papers.gp.shortest_path import MOST_WAYS, Stretch, cost_of, least_taken, least_way
 from shisha_rt.papers.gp.single_layer import execution_of
-from shisha_rt.papers.gp.tables import CostTables, along, spent
+from shisha_rt.papers.gp.tables import CostTables, along, compute_along, spent
 
 _MODES: Final[tuple[Mode, ...]] = ("whole", "split", "pair", "tiles")
 
@@ -133,7 +133,9 @@ class _Steps:
         layer = problem.layers[index]
         for d, device in enumerate(problem.devices):
             taken = resources_of(device, layer, layer.units)
-            if any(amount > device.limits[name] * (1 + ROUNDING) for name, amount in taken.items()):
+            if not runs(device, layer, layer.units) or any(
+                amount > device.limits[name] * (1 + ROUNDING) for name, amount in taken.items()
+            ):
                 continue
             shares = tuple(layer.units if d == other else 0 for other in range(len(problem.devices)))
             used = [taken[limit.name] if limit.device == d else 0.0 for limit in self._limits]
@@ -197,9 +199,10 @@ def _shares_of_each(layers: Sequence[SplitLayer], mode: Mode, units: Floats) -> 
 
 
 def _values(chain: Chain, mode: Mode, layers: Sequence[SplitLayer], shares: Floats, d: int) -> Floats:
-    """(units,): what each share costs on a device, inf where it passes a limit."""
+    """(units,): what each share costs on a device, inf where it cannot run or passes a limit."""
     device, legs = chain.problem.devices[d], chain.legs[d]
-    compute_s = sum(_each(device.latency_s, layers, shares), np.zeros(shares.shape[1]))
+    pairs = zip(layers, shares, strict=True)
+    compute_s = sum((compute_along(device, layer, share) for layer, share in pairs), np.zeros(shares.shape[1]))
     moved_s = np.zeros(shares.shape[1])
     if legs is not None:
         first, sent = layers[0], shares[0]

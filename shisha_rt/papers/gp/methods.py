@@ -11,11 +11,11 @@ from shisha_rt.outcome import Outcome
 from shisha_rt.papers.gp.chain import Chain, Step, StepCost, chain_faults, step_costs, unfused
 from shisha_rt.papers.gp.fused import NetworkSplit, split_network
 from shisha_rt.papers.gp.geometric.geometric import geometric_split
-from shisha_rt.papers.gp.problem import SplitDevice, SplitProblem, layer_cost
+from shisha_rt.papers.gp.problem import SharedFeature, SplitDevice, SplitProblem, layer_cost
 from shisha_rt.papers.gp.rivals import rival_split
 from shisha_rt.papers.gp.room import too_little_room
 from shisha_rt.papers.gp.single_layer import split_layer
-from shisha_rt.planner.strategies import SplitMethod, SplitVariable
+from shisha_rt.planner.strategies import SplitMethod
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class LayerShare:
     device counts that takes longest for the whole of it.
     """
 
-    variable: SplitVariable
+    variable: SharedFeature
     shares: tuple[int, ...]
     fused: tuple[int, int] | None
     compute_s: tuple[float, ...]
@@ -124,7 +124,7 @@ def layer_shares(chain: Chain, steps: Sequence[Step]) -> list[LayerShare]:
 
 
 def alone_on_each(problem: SplitProblem) -> dict[str, tuple[float, float] | None]:
-    """Seconds and joules of each device that computes every layer alone, moved there and back; None: it has no room."""
+    """Seconds and joules of each device that computes every layer alone, moved there and back; None: it cannot."""
     alone: dict[str, tuple[float, float] | None] = {}
     whole = unfused(problem)
     for d, device in enumerate(problem.devices):
@@ -143,7 +143,7 @@ def _slowest(cost: StepCost) -> int:
     return max(devices, key=lambda d: cost.in_s[d] + cost.out_s[d] + math.fsum(part_s[d] for part_s in cost.compute_s))
 
 
-def _variable(chain: Chain, step: Step, index: int) -> SplitVariable:
+def _variable(chain: Chain, step: Step, index: int) -> SharedFeature:
     if step.mode == "tiles":
         return "H"
     if step.mode == "pair":

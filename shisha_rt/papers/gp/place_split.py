@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from shisha_rt.cli.options import progress
 from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.outcome import Outcome
+from shisha_rt.planner.strategies import SplitVariable
 
 if TYPE_CHECKING:
     from shisha_rt.cli.place import SplitWanted
@@ -57,8 +58,8 @@ def _split_model(
     devices, where = _devices(machine, place)
     its_devices = tuple(split_device(device, wanted.objective, wanted.one_for_all) for device in devices)
     read = read_model(resolve_model(model, progress), sizes)
-    block = split_block(devices, wanted.variable)
-    layers = [(layer, split_layer_of(read.graph, layer, wanted.variable, block)) for layer in group_layers(read.graph)]
+    blocks = {variable: split_block(devices, variable) for variable in get_args(SplitVariable)}
+    layers = [(layer, split_layer_of(read.graph, layer, wanted.variable, blocks)) for layer in group_layers(read.graph)]
     able = [(layer, split_layer) for layer, split_layer in layers if isinstance(split_layer, SplitLayer)]
     split_layers = tuple(split_layer for _, split_layer in able)
     problem = SplitProblem(split_layers, its_devices, wanted.objective, wanted.execution)

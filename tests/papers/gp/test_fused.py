@@ -13,7 +13,7 @@ from shisha_rt.outcome import Outcome
 from shisha_rt.papers.gp.chain import Chain, Legs, Step, chain_cost, chain_faults, parts, rows_of, runs_from, step_costs
 from shisha_rt.papers.gp.fused import fused_split, split_network
 from shisha_rt.papers.gp.posynomial import Monomial, Posynomial
-from shisha_rt.papers.gp.problem import SplitDevice, SplitLayer, SplitProblem, faults, layer_cost
+from shisha_rt.papers.gp.problem import SharedFeature, SplitDevice, SplitLayer, SplitProblem, faults, layer_cost
 from shisha_rt.planner.strategies import Execution, SplitObjective
 from tests.drawn import chunks
 from tests.papers.gp.random_splits import block_shares, random_device, random_posynomial, random_split_problem
@@ -21,15 +21,17 @@ from tests.wording import says
 
 
 def random_chain(rng: random.Random, *, one_for_all: bool) -> Chain:
-    """Two or three small layers, each taking what the one before makes, at times with pooling between them."""
+    """Two or three small layers, some in groups, each taking what the one before makes, at times through a pooling."""
     layers: list[SplitLayer] = []
     channels, rows = rng.randint(1, 3), rng.randint(1, 6)
     for index in range(rng.randint(2, 3)):
         stride = rng.choice((1, 1, 2))
         filters = rng.randint(1, 4)
         rows = max(1, rows // (stride * rng.choice((1, 1, 2))))
-        features = {"H": rows, "W": 3, "C": channels, "k": rng.choice((1, 3)), "N": filters, "s": stride}
-        layers.append(SplitLayer(f"layer{index}", features, rng.choice(("C", "N", "H")), rng.choice((1, 2))))
+        groups = rng.choice((1, 1, 1, 2, 3))
+        features = {"H": rows, "W": 3, "C": channels, "k": rng.choice((1, 3)), "N": filters, "s": stride, "G": groups}
+        variables: tuple[SharedFeature, ...] = ("C", "N", "H") if groups == 1 else ("G", "H")
+        layers.append(SplitLayer(f"layer{index}", features, rng.choice(variables), rng.choice((1, 2))))
         channels = filters if rng.random() < 0.8 else rng.randint(1, 4)
     legs = tuple(
         Legs(random_posynomial(rng, 0.1, 2), random_posynomial(rng, 0.1, 2)) if rng.random() < 0.6 else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import onnx
@@ -13,6 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from shisha_rt.errors import Error
+from shisha_rt.planner.strategies import SplitMethod
 from tests.cli.conftest import Run
 from tests.wording import says
 
@@ -138,7 +139,7 @@ class TestTheObject:
         assert found["solve_time_s"] > 0
         assert found["reason"] is None
 
-    @pytest.mark.parametrize("method", ["integer", "geometric", "greedy", "balanced", "proportional", "communication"])
+    @pytest.mark.parametrize("method", get_args(SplitMethod))
     @pytest.mark.parametrize("variable", ["N", "C", "H"])
     def test_every_way_has_the_same_keys_and_whole_layers(
         self, run: Run, network: Path, tmp_path: Path, method: str, variable: str
@@ -149,7 +150,7 @@ class TestTheObject:
         for layer in found["layers"]:
             assert set(layer) == {*keys, "energy_j", "reason"}
             assert layer["reason"] or sum(layer["shares"].values()) == layer["units"]
-        assert found["outcome"] == ("optimal" if method == "integer" else "feasible")
+        assert found["outcome"] == ("optimal" if method in ("integer", "fused") else "feasible")
         assert math.isfinite(found["energy_j"])
 
     def test_limits_of_all_layers_together(self, run: Run, network: Path, tmp_path: Path) -> None:
@@ -169,7 +170,7 @@ class TestTheObject:
         board = machine(tmp_path)
         far = tmp_path / "far.toml"
         far.write_text(far.read_text().replace('ops = ["Conv"]', 'ops = ["Conv"]\nwhere = { group = 1 }'))
-        for method in ("integer", "geometric", "greedy", "balanced", "proportional", "communication"):
+        for method in get_args(SplitMethod):
             options = ("--split", method, "--json")
             found = run("place", network, "--machine", board, *options).object
             assert found["layers"][1]["shares"]["far"] == 0
@@ -241,6 +242,27 @@ class TestTheObject:
             found = run("place", network, "--machine", machine(tmp_path, far_limit=40), *options).object
             assert found["layers"][0]["shares"]["far"] == 0
 
+    def test_fused_layers_go_straight_from_device_to_device(self, run: Run, tmp_path: Path) -> None:
+        """Two devices behind slow ways, neither with room for three layers: over their link a map moves once."""
+        network, board = _three_convolutions(tmp_path), machine(tmp_path)
+        far = FAR.replace("1e12", "1e9").replace("LIMIT", "70")
+        (tmp_path / "far.toml").write_text(far)
+        (tmp_path / "near.toml").write_text(far.replace('"far"', '"near"').replace("2.5e-7", "1e-8"))
+        board.write_text(board.read_text().replace("host.toml", "near.toml"))
+        options = ("--split", "fused", "--one-for-all", "--json")
+        star = run("place", network, "--machine", board, *options).object
+        with (tmp_path / "far.toml").open("a") as file:
+            file.write('[[link]]\nmemory = "near"\nlatency_s = 0\nbandwidth_bytes_per_s = 1e10\n')
+        linked = run("place", network, "--machine", board, *options).object
+        assert star["outcome"] == linked["outcome"] == "optimal"
+        assert [layer["fused"] for layer in linked["layers"]] == [[0, 2]] * 3
+        map_bytes = 4 * 32 * 8 * 8
+        once_s = map_bytes / 1e10
+        moved_s = [sum(layer["transfer_s"].values()) for layer in linked["layers"]]
+        assert moved_s == pytest.approx([1e-6 + map_bytes / 1e9, once_s, 1e-6 + map_bytes / 1e9])
+        assert linked["cost_s"] == pytest.approx(sum(layer["cost_s"] for layer in linked["layers"]))
+        assert star["cost_s"] - linked["cost_s"] == pytest.approx(2e-6 + 2 * map_bytes / 1e9 - once_s)
+
 
 class TestForPeople:
     def test_the_table(self, run: Run, network: Path, tmp_path: Path) -> None:
@@ -303,7 +325,7 @@ def test_a_network_without_a_layer_to_split(run: Run, tmp_path: Path) -> None:
     )
     path = tmp_path / "light.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-    for method in ("integer", "communication"):
+    for method in ("integer", "communication", "fused"):
         ran = run("place", path, "--machine", machine(tmp_path), "--split", method)
         assert ran.status == 1
         assert "infeasible: " in ran.err

@@ -6,7 +6,11 @@ of its own, those at the borders computed again by each (tiles, with a halo that
 device has some filters of the first and those input channels of the second (a pair, whose partial sums are added once,
 at the end). Shares of channels alone fuse no dense convolutions: each filter needs all channels.
 
-What is shared begins and ends in the host's memory. The adding up is not counted, as nowhere in a `SplitProblem`.
+What is shared ends in the host's memory. Eq. 9 has a term for each pair of CPU, GPU and FPGA, and does not say what
+moves between which. Ours: a device pays, on its direct link with another one, for its share of what that one made and
+still has. So a layer that is whole on one device may be followed by one that is whole on another, or shared among
+devices that have links with it; without links, and for all others, everything passes through the host's memory. The
+adding up is not counted, as nowhere in a `SplitProblem`.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from shisha_rt.papers.gp.posynomial import Posynomial
 from shisha_rt.papers.gp.problem import ROUNDING, SplitDevice, SplitLayer, SplitProblem, group_fault, runs
 
 Mode: TypeAlias = Literal["whole", "split", "pair", "tiles", "fetched"]
+_NOTHING: Final = Posynomial(())
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +37,33 @@ class Legs:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """`legs`: (devices,), the two parts of each one's `transfer_s`; None: it has the host's memory."""
+    """`legs`: (devices,), the two parts of each one's `transfer_s`; None: it has the host's memory.
+
+    `links`: (devices, devices) seconds of a share's input map from the first's memory straight to the second, None
+    without a direct link; () if there are none at all.
+    """
 
     problem: SplitProblem
     legs: tuple[Legs | None, ...]
+    links: tuple[tuple[Posynomial | None, ...], ...] = ()
+
+    def entry(self, at: int | None, device: int) -> Posynomial | None:
+        """Seconds of a share's input map to a device from the memory of device `at`, or the host's (None).
+
+        None: there is no way but through the host's memory.
+        """
+        if at is None:
+            legs = self.legs[device]
+            return _NOTHING if legs is None else legs.in_s
+        if at == device:
+            return _NOTHING
+        return self.links[at][device] if self.links else None
 
 
 def unfused(problem: SplitProblem) -> Chain:
     """Chain of layers that are split each by itself: which part of a transfer is which makes no difference."""
-    nothing = Posynomial(())
     transfers = (device.transfer_s for device in problem.devices)
-    return Chain(problem, tuple(None if both is None else Legs(both, nothing) for both in transfers))
+    return Chain(problem, tuple(None if both is None else Legs(both, _NOTHING) for both in transfers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +83,16 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
-    """`compute_s`: (layers, devices) seconds, `in_s` and `out_s` (devices,); `value`: seconds or joules of the step."""
+    """`compute_s`: (layers, devices) seconds, `in_s` and `out_s` (devices,); `value`: seconds or joules of the step.
+
+    `at`: the device whose own memory had the input, None: the host's.
+    """
 
     compute_s: tuple[tuple[float, ...], ...]
     in_s: tuple[float, ...]
     out_s: tuple[float, ...]
     value: float
+    at: int | None = None
 
     @property
     def moved_s(self) -> float:
@@ -130,8 +155,11 @@ def rows_of(layers: Sequence[SplitLayer], rows: float) -> tuple[float, ...]:
     return tuple(reversed(tables))
 
 
-def step_cost(chain: Chain, step: Step, *, resident: bool) -> StepCost:
-    """What one step costs, communication in full. `resident`: a whole layer's input lies where it is computed."""
+def step_cost(chain: Chain, step: Step, *, at: int | None) -> StepCost:
+    """What one step costs, communication in full. `at`: the device whose memory has the input, None: the host's.
+
+    Each device with a share has a way from there.
+    """
     problem = chain.problem
     if step.mode == "fetched":
         made = problem.layers[step.first - 1]
@@ -139,18 +167,19 @@ def step_cost(chain: Chain, step: Step, *, resident: bool) -> StepCost:
             legs.out_s.at(made.share(made.units)) if units and legs else 0.0
             for units, legs in zip(step.shares, chain.legs, strict=True)
         ]
-        return _priced(problem, step.mode, (), [0.0] * len(out_s), out_s)
+        return _priced(problem, at, (), [0.0] * len(out_s), out_s)
     costs = parts(problem.layers[step.first : step.last + 1], step.mode)
     compute_s: list[list[float]] = [[] for _ in costs]
     in_s, out_s = [], []
-    for device, legs, units in zip(problem.devices, chain.legs, step.shares, strict=True):
+    for d, (device, legs, units) in enumerate(zip(problem.devices, chain.legs, step.shares, strict=True)):
         shares = _of_each(costs, step.mode, units)
         for total, layer, share in zip(compute_s, costs, shares, strict=True):
             total.append(device.compute_s(layer.share(share)) if units else 0.0)
-        in_s.append(_in_s(costs[0], step.mode, legs, shares[0]) if units and legs and not resident else 0.0)
+        entry = chain.entry(at, d)
+        in_s.append(_in_s(costs[0], step.mode, entry, shares[0]) if units and entry is not None else 0.0)
         stays = step.mode == "whole"
         out_s.append(legs.out_s.at(costs[-1].share(shares[-1])) if units and legs and not stays else 0.0)
-    return _priced(problem, step.mode, compute_s, in_s, out_s)
+    return _priced(problem, at, compute_s, in_s, out_s)
 
 
 def _of_each(layers: Sequence[SplitLayer], mode: Mode, units: float) -> tuple[float, ...]:
@@ -160,14 +189,14 @@ def _of_each(layers: Sequence[SplitLayer], mode: Mode, units: float) -> tuple[fl
     return (units,) * len(layers)
 
 
-def _in_s(layer: SplitLayer, mode: Mode, legs: Legs, share: float) -> float:
+def _in_s(layer: SplitLayer, mode: Mode, entry: Posynomial, share: float) -> float:
     """A tile's input has rows beyond its share."""
-    return legs.in_s.at(layer.share(rows_read(layer, share) / layer.features["s"] if mode == "tiles" else share))
+    return entry.at(layer.share(rows_read(layer, share) / layer.features["s"] if mode == "tiles" else share))
 
 
 def _priced(
     problem: SplitProblem,
-    mode: Mode,
+    at: int | None,
     compute_s: Sequence[Sequence[float]],
     in_s: Sequence[float],
     out_s: Sequence[float],
@@ -181,7 +210,7 @@ def _priced(
         value = math.fsum(joules)
     else:
         value = max(ends_s) if problem.execution == "parallel" else math.fsum(ends_s)
-    return StepCost(tuple(map(tuple, compute_s)), tuple(in_s), tuple(out_s), value)
+    return StepCost(tuple(map(tuple, compute_s)), tuple(in_s), tuple(out_s), value, at)
 
 
 def chain_cost(chain: Chain, steps: Sequence[Step]) -> float:
@@ -201,9 +230,10 @@ def step_costs(chain: Chain, steps: Sequence[Step]) -> tuple[StepCost, ...]:
         users = [d for d, units in enumerate(step.shares) if units]
         if step.first != due or (step.mode in ("whole", "fetched") and len(users) != 1):
             raise ValueError(f"step {step}: expected one that begins with layer {due}, whole ones on one device")
-        if at is not None and (step.mode not in ("whole", "fetched") or users != [at]):
-            raise ValueError(f"step {step}: its input lies on device {at}, expected it there or fetched")
-        stretches.append(step_cost(chain, step, resident=at is not None))
+        reached = users == [at] if step.mode == "fetched" else all(chain.entry(at, d) is not None for d in users)
+        if at is not None and not reached:
+            raise ValueError(f"step {step}: its input lies on device {at}, expected it there, linked to it or fetched")
+        stretches.append(step_cost(chain, step, at=at))
         if step.mode == "fetched":
             at = None
         else:

@@ -147,6 +147,22 @@ def device_legs(device: Device) -> Legs | None:
     return Legs(in_s, out_s) if in_s.terms or out_s.terms else None
 
 
+def device_links(devices: Sequence[Device]) -> tuple[tuple[Posynomial | None, ...], ...]:
+    """(devices, devices): the input map of the second's share, straight from the first's memory; None: no direct link.
+
+    (): none of them has one. Floats move in the narrower of the two precisions.
+    """
+    if not any(device.links for device in devices):
+        return ()
+    return tuple(tuple(_straight(source, target) for target in devices) for source in devices)
+
+
+def _straight(source: Device, target: Device) -> Posynomial | None:
+    link = source.link_with(target)
+    bytes_each = min(ELEMENT_BYTES[source.precision], ELEMENT_BYTES[target.precision])
+    return None if link is None else _leg(link, INPUT_MAP.times(bytes_each))
+
+
 def _moved(device: Device) -> Posynomial | None:
     legs = device_legs(device)
     return None if legs is None else Posynomial(_together(legs.in_s.plus(legs.out_s).terms))

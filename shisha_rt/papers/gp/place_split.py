@@ -50,7 +50,7 @@ def _split_model(
     from shisha_rt.papers.gp.chain import Chain
     from shisha_rt.papers.gp.fused import NetworkSplit
     from shisha_rt.papers.gp.methods import ProgramOptions, layer_shares, split_in_parts
-    from shisha_rt.papers.gp.of_device import device_legs, split_block, split_device
+    from shisha_rt.papers.gp.of_device import device_legs, device_links, split_block, split_device
     from shisha_rt.papers.gp.of_graph import split_layer_of
     from shisha_rt.papers.gp.problem import SplitLayer, SplitProblem
     from shisha_rt.papers.gp.split_answer import SplitAnswer, SplitRow
@@ -63,7 +63,7 @@ def _split_model(
     able = [(layer, split_layer) for layer, split_layer in layers if isinstance(split_layer, SplitLayer)]
     split_layers = tuple(split_layer for _, split_layer in able)
     problem = SplitProblem(split_layers, its_devices, wanted.objective, wanted.execution)
-    chain = Chain(problem, tuple(map(device_legs, devices)))
+    chain = Chain(problem, tuple(map(device_legs, devices)), device_links(devices))
     started = perf_counter()
     program = ProgramOptions(wanted.k, wanted.again)
     split = split_in_parts(wanted.method, chain, _starts(read.graph, [layer for layer, _ in able]), program)

@@ -181,7 +181,7 @@ def _communication(chain: Chain) -> NetworkSplit:
         shares = _equal(problem, parts(layers[first : last + 1], mode), mode)
         step = None if shares is None else Step(mode, first, last, tuple(shares))
         if step is not None and (mode == "split" or not _passes_limits(chain, step)):
-            moved_s = step_cost(chain, step, resident=False).moved_s
+            moved_s = step_cost(chain, step, at=None).moved_s
             stretches.append(Stretch(first, last + 1, np.array([moved_s]), np.zeros((1, 0))))
             steps.append(step)
     way = least_way(stretches, len(problem.layers) + 1, np.zeros(0))

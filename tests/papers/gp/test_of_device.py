@@ -13,9 +13,9 @@ from shisha_rt.errors import BadInput, Error
 from shisha_rt.machine.config.device_files import devices_of, parse_device
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.machine.config.shipped import shipped_configs
-from shisha_rt.machine.device import Condition, Device, Family, Multiple, Term
+from shisha_rt.machine.device import Condition, Device, DirectLink, Family, Multiple, Term, Transfer
 from shisha_rt.model.graph import Graph
-from shisha_rt.papers.gp.of_device import split_block, split_device
+from shisha_rt.papers.gp.of_device import device_links, split_block, split_device
 from shisha_rt.papers.gp.problem import SplitLayer, SplitProblem, faults, layer_cost
 from tests.model.single_operator import single_operator
 from tests.wording import raised
@@ -89,6 +89,22 @@ def test_it_costs_what_the_formulas_say(device: Device) -> None:
         within = all(posynomials.resources[it.name].at(features) <= it.limit for it in device.resources)
         runs = posynomials.formula(features["G"]) is not None
         assert (operator_cost_s(graph, graph.operators[0], device) < math.inf) == (runs and within)
+
+
+def test_links_are_those_of_the_devices() -> None:
+    """Both ways alike, for the input map of the reader's share; whichever device states it."""
+    link = DirectLink("gpu", Transfer(1e-6, 1e12))
+    gpu = replace(GPU, memory="gpu", transfer_in=FPGA.transfer_in, transfer_out=FPGA.transfer_out)
+    fpga = replace(FPGA, links=(link,))
+    assert device_links([CPU, gpu, FPGA]) == ()
+    assert device_links([CPU, GPU, fpga]) == ((None,) * 3,) * 3
+    links = device_links([CPU, gpu, fpga])
+    assert [(a, b) for a in range(3) for b in range(3) if links[a][b] is not None] == [(1, 2), (2, 1)]
+    features = drawn(random.Random(3))
+    graph = conv(features)
+    for source, target, entry in ((gpu, fpga, links[1][2]), (fpga, gpu, links[2][1])):
+        assert entry is not None
+        assert entry.at(features) == pytest.approx(transfer_cost_s(graph.inputs[0], source, target), rel=1e-9)
 
 
 def test_terms_alike_are_one() -> None:

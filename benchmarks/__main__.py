@@ -64,6 +64,7 @@ from benchmarks.robust.fuzz import fuzz
 from benchmarks.robust.overload import overload
 from benchmarks.robust.rivals import campaign_rivals
 from benchmarks.robust.updates import updates
+from benchmarks.shisha.bandwidth import bandwidth
 from benchmarks.shisha.repeat import shisha
 from benchmarks.splits.executed import splits_executed
 from benchmarks.splits.fit import splits_fit
@@ -98,6 +99,7 @@ for command in (
     guided,
     guided_live,
     shisha,
+    bandwidth,
     walk,
     copies,
     detector,

@@ -66,6 +66,7 @@ from benchmarks.robust.fuzz import fuzz
 from benchmarks.robust.overload import overload
 from benchmarks.robust.rivals import campaign_rivals
 from benchmarks.robust.updates import updates
+from benchmarks.shisha.bandwidth import bandwidth
 from benchmarks.shisha.repeat import shisha
 from benchmarks.splits.executed import splits_executed
 from benchmarks.splits.fit import splits_fit
@@ -101,6 +102,7 @@ for command in (
     guided_live,
     energy,
     shisha,
+    bandwidth,
     walk,
     copies,
     detector,

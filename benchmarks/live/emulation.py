@@ -18,7 +18,7 @@ All figures are of emulated places on this host's cores. Whatever else runs on t
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Final
@@ -31,7 +31,7 @@ from onnx import TensorProto, helper, numpy_helper
 from benchmarks.report.facts import facts
 from benchmarks.report.figures import errors_figure
 from benchmarks.report.results import Row, save_csv, save_figure, show
-from benchmarks.rigs.stage_rig import Loaded, Rate, StageRig, stage_rig
+from benchmarks.rigs.stage_rig import Loaded, StageRig, stage_rig
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine, parse_machine
 from shisha_rt.machine.machine import Machine, target_s
 from shisha_rt.measure.compile import compile_model
@@ -52,7 +52,6 @@ _TITLES: Final = {
 }
 _MEGA: Final = 2**20
 _SLOTS: Final = 2
-_GLANCE_S: Final = 0.1
 
 
 def triad(folder: Path, elements: int) -> Path:
@@ -83,7 +82,7 @@ def pace(model: str, machine_name: str, seconds: float) -> Iterator[Row]:
     compiled = compile_model(resolve_model(f"zoo:{model}"))
     with stage_rig(compiled, machine, _SLOTS) as rig:
         stages = _load_everywhere(rig, compiled, machine)
-        for place, stage, rate in zip(machine.places, stages, _saturate(rig, stages, seconds), strict=True):
+        for place, stage, rate in zip(machine.places, stages, rig.at_once(stages, seconds), strict=True):
             target = target_s(
                 rate.cpu_s,
                 stage.prepared.frame_bytes,
@@ -98,7 +97,7 @@ def budget(compiled: Compiled, places: int, seconds: float) -> Row:
     machine = sharing_machine(places)
     with stage_rig(compiled, machine, _SLOTS) as rig:
         stages = _load_everywhere(rig, compiled, machine)
-        rates = _saturate(rig, stages, seconds)
+        rates = rig.at_once(stages, seconds)
         moved = sum(stage.prepared.frame_bytes / rate.frame_s for stage, rate in zip(stages, rates, strict=True))
     return _row("budget", machine.name, "all", "GB/s", _SHARED_BYTES_PER_S / 1e9, moved / 1e9)
 
@@ -120,12 +119,6 @@ def triad_on_each(compiled: Compiled, seconds: float) -> Iterator[Row]:
 
 def _load_everywhere(rig: StageRig, compiled: Compiled, machine: Machine) -> list[Loaded]:
     return [rig.load(worker, 0, len(compiled.layers) - 1) for worker in range(len(machine.places))]
-
-
-def _saturate(rig: StageRig, stages: Sequence[Loaded], seconds: float) -> list[Rate]:
-    """All stages at once, after a first round that tells how many frames each will get through."""
-    glance = rig.saturate(stages, [rig.alone(stage, _GLANCE_S).frame_s for stage in stages], seconds / 10)
-    return rig.saturate(stages, [rate.frame_s for rate in glance], seconds)
 
 
 def _row(what: str, machine: str, place: str, unit: str, target: float, measured: float) -> Row:

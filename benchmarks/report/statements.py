@@ -17,7 +17,8 @@ from typing import Final, Literal, get_args
 from benchmarks.report.results import Row
 
 Kind = Literal["predicted", "fitted", "by construction", "measured"]
-Repeats = Literal["yes", "nearly", "partly", "no"]
+Repeats = Literal["yes", "nearly", "partly", "no", "untried"]
+"""`untried`: nothing that is here can decide it; such a row is in no tally."""
 KINDS: Final[Sequence[Kind]] = get_args(Kind)
 COUNTED: Final[Sequence[Kind]] = ("predicted", "measured")
 OURS: Final = "(ours)"

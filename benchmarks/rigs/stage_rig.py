@@ -42,6 +42,7 @@ _START_S: Final = 60.0
 _FRAME_S: Final = 10.0
 _QUEUED_PARTS: Final = 64  # at each worker: far more than it finishes in one rest, far less than a line holds
 _REST_S: Final = 0.02
+_GLANCE_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +153,11 @@ class StageRig:
         """One stage with no other load on the machine, for about `seconds`; the estimate for it comes first."""
         estimate = self.saturate([stage], [seconds], seconds=0.0)[0].service_s
         return self.saturate([stage], [estimate], seconds)[0]
+
+    def at_once(self, stages: Sequence[Loaded], seconds: float) -> list[Rate]:
+        """All stages at once, after a first round that tells how many frames each will get through."""
+        glance = self.saturate(stages, [self.alone(stage, _GLANCE_S).frame_s for stage in stages], seconds / 10)
+        return self.saturate(stages, [rate.frame_s for rate in glance], seconds)
 
     def _send(self, stage: Loaded, slot: int) -> None:
         run = messages.Run(Descriptor(stage.worker, next(self._frames), 0, 0, stage.epoch, slot), 0)

@@ -112,9 +112,12 @@ def described_costs(graph: Graph, devices: Sequence[Device]) -> OperatorCosts:
 
 
 def _moved_slower(device: Device, factor: float) -> Device:
-    def stretched(transfer: Transfer | None) -> Transfer | None:
-        if transfer is None:
-            return None
+    def stretched(transfer: Transfer) -> Transfer:
         return Transfer(transfer.latency_s * factor, transfer.bandwidth_bytes_per_s / factor)
 
-    return replace(device, transfer_in=stretched(device.transfer_in), transfer_out=stretched(device.transfer_out))
+    return replace(
+        device,
+        transfer_in=device.transfer_in and stretched(device.transfer_in),
+        transfer_out=device.transfer_out and stretched(device.transfer_out),
+        links=tuple(replace(link, transfer=stretched(link.transfer)) for link in device.links),
+    )

@@ -3,7 +3,8 @@
 A device with families is *described*: a model of a device that need not be there, and is emulated where it runs. Its
 costs are posynomials in the operator's dimensions: sums of terms, each a number of seconds times powers of dimensions.
 A device without them is an engine of this host, and its costs are measured. What goes from one device's memory to
-another's passes through the host's: out of the first, into the second. Values only.
+another's passes through the host's, out of the first, into the second, unless a direct link of theirs is quicker.
+Values only.
 """
 
 from __future__ import annotations
@@ -83,6 +84,14 @@ class Transfer:
 
 
 @dataclass(frozen=True, slots=True)
+class DirectLink:
+    """The way between a device's memory and another, `memory`, past the host's; the same in both directions."""
+
+    memory: str
+    transfer: Transfer
+
+
+@dataclass(frozen=True, slots=True)
 class Power:
     """Watts while it computes, and while a tensor moves to or from it (None: nothing has to be moved)."""
 
@@ -133,6 +142,7 @@ class Device:
     threads: int | None = None
     power: Power | None = None
     resources: tuple[Resource, ...] = ()
+    links: tuple[DirectLink, ...] = ()
 
     @property
     def described(self) -> bool:
@@ -150,6 +160,12 @@ class Device:
     def takes(self, datatype: str) -> bool:
         """Whether an operator of it may read and write tensors of this datatype."""
         return datatype not in _NOT_COMPUTED.get(self.engine, ()) and (not self.datatypes or datatype in self.datatypes)
+
+    def link_with(self, other: Device) -> Transfer | None:
+        """The direct link between two devices' memories, as this one states it, or else the other; None: none."""
+        stated = [link for link in self.links if link.memory == other.memory]
+        stated += [link for link in other.links if link.memory == self.memory]
+        return stated[0].transfer if stated else None
 
     def threads_on(self, place_threads: int) -> int:
         """How many threads it uses on a place of so many."""

@@ -95,10 +95,15 @@ def _doors(devices: Sequence[Device]) -> Mapping[str, Device]:
     doors: dict[str, Device] = {}
     for device in devices:
         other = doors.setdefault(device.memory, device)
-        if (device.transfer_in, device.precision) != (other.transfer_in, other.precision):
+        if _way_in(device) != _way_in(other):
             raise BadInput(
                 f"{device.source}: shares memory {device.memory} with {other.name}, "
-                "expected the same transfer_in and precision",
+                "expected the same links, transfer_in and precision",
                 Error.DEVICE_UNFIT,
             )
     return doors
+
+
+def _way_in(device: Device) -> tuple[object, ...]:
+    """All that the price of moving into a device's memory depends on."""
+    return device.transfer_in, device.precision, device.links

@@ -2,9 +2,10 @@
 
 A segment pays for its operators, which its device runs as one where it can and that saves something; for every tensor
 that it is the first to read in its memory, the way in; and for every tensor that it made, the way out, once for each
-other memory that needs it. What comes into a stage lies in the host's memory, and so must what leaves it. Summed over a
-stage this is what the checker says of the same placement. Only a measured device gets what comes into the stage for
-nothing: making that its own is part of its operators' times.
+other memory that needs it; where a direct link is quicker, the reader pays for that alone. What comes into a stage
+lies in the host's memory, and so must what leaves it. Summed over a stage this is what the checker says of the same
+placement. Only a measured device gets what comes into the stage for nothing: making that its own is part of its
+operators' times.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from shisha_rt.costs.device_costs import transfer_cost_s
+from shisha_rt.costs.device_costs import transfer_cost_s, transfer_legs_s
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.model.graph import Graph
 from shisha_rt.model.spans import ends_of
@@ -43,8 +44,9 @@ def segment_times_s(graph: Graph, segments: Sequence[Segment], costs: OperatorCo
             if name not in maker:
                 times_s[reader].append(transfer_cost_s(tensor, host, target) if target.described else 0.0)
             elif devices[maker[name]].memory != target.memory:
-                times_s[maker[name]].append(transfer_cost_s(tensor, devices[maker[name]], host))
-                times_s[reader].append(transfer_cost_s(tensor, host, target))
+                out_s, in_s = transfer_legs_s(tensor, devices[maker[name]], target)
+                times_s[maker[name]].append(out_s)
+                times_s[reader].append(in_s)
     _, leaving = ends_of(graph, [(part.first, part.last) for part in segments])
     for name in leaving:
         if (name, host.memory) not in moved:

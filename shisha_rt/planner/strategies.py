@@ -44,7 +44,7 @@ DEFAULT_BALANCE: Final[Balance] = "nlfep"
 DEFAULT_ALPHA: Final = 10
 """Moves without gain, after which Shisha's walk ends (Shisha, 2022, section 6.1)."""
 
-SplitMethod = Literal["integer", "geometric", "greedy", "balanced", "proportional", "communication"]
+SplitMethod = Literal["integer", "geometric", "greedy", "balanced", "proportional", "communication", "fused"]
 SplitVariable = Literal["C", "N", "H"]
 SplitObjective = Literal["latency", "energy"]
 """How a layer is shared among devices, of which of its features they get shares, and what is to be small (GP)."""

@@ -7,6 +7,7 @@ import pytest
 from benchmarks.live.live_change import Change, Run
 from benchmarks.rigs.served import served
 from benchmarks.rigs.stage_rig import stage_rig
+from benchmarks.shisha import bandwidth
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.measure.compile import compile_model
 from shisha_rt.model.zoo import resolve_model
@@ -34,6 +35,14 @@ def test_stages_run_on_their_own() -> None:
         alone = [rig.alone(stage, 0.02) for stage in stages]
         both = rig.saturate(stages, [rate.service_s for rate in alone], 0.02)
     assert all(rate.service_s > 0 for rate in (*alone, *both))
+
+
+def test_every_assignment_of_threads_to_emulated_memories_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bandwidth, "THREADS", (1, 2))
+    measured, predicted = bandwidth.assignments(0.2)
+    assert [one.name for one in measured] == [f"[{x}+{y}]" for x in (0, 1, 2) for y in (1, 2)]
+    assert [one.name for one in predicted] == [one.name for one in measured]
+    assert all(one.ddr_bytes_per_s > 0 and (one.hbm_bytes_per_s > 0) == (one.hbm_threads > 0) for one in measured)
 
 
 def test_the_gaps_of_a_change_are_those_it_can_have_lengthened() -> None:

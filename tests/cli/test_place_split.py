@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import onnx
@@ -13,6 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from shisha_rt.errors import Error
+from shisha_rt.planner.strategies import SplitMethod
 from tests.cli.conftest import Run
 from tests.wording import says
 
@@ -128,16 +129,17 @@ class TestTheObject:
         assert wide["transfer_s"] == pytest.approx({"host": 0, "far": moved})
         assert wide["cost_s"] == pytest.approx(64 * 16e-6 + moved)
         assert wide["energy_j"] == pytest.approx(2 * 16 * 64e-6 + 3 * 64 * 16e-6 + 5 * moved)
-        assert (grouped["shares"], grouped["cost_s"], grouped["energy_j"]) == (None, None, None)
-        assert grouped["reason"] == "Conv of 16 groups: the features (H, W, C, k, N) have none"
+        assert (grouped["units"], grouped["variable"], grouped["reason"]) == (16, "G", None)
+        assert grouped["shares"] == {"host": 0, "far": 16}  # 5 channels a group: blocks of 16 are all of them
+        assert grouped["cost_s"] == pytest.approx(80 * 16e-6 + 2e-6 + 4 * 2 * 80 * 64 / 1e12)
         assert product["shares"] == {"host": 8, "far": 32}
-        assert found["cost_s"] == pytest.approx(wide["cost_s"] + product["cost_s"])
-        assert found["energy_j"] == pytest.approx(wide["energy_j"] + product["energy_j"])
-        assert found["alone"]["host"] == pytest.approx((80 * 64 + 40) * 1e-6)
+        assert found["cost_s"] == pytest.approx(wide["cost_s"] + grouped["cost_s"] + product["cost_s"])
+        assert found["energy_j"] == pytest.approx(wide["energy_j"] + grouped["energy_j"] + product["energy_j"])
+        assert found["alone"]["host"] == pytest.approx((2 * 80 * 64 + 40) * 1e-6)
         assert found["solve_time_s"] > 0
         assert found["reason"] is None
 
-    @pytest.mark.parametrize("method", ["integer", "geometric", "greedy", "balanced", "proportional", "communication"])
+    @pytest.mark.parametrize("method", get_args(SplitMethod))
     @pytest.mark.parametrize("variable", ["N", "C", "H"])
     def test_every_way_has_the_same_keys_and_whole_layers(
         self, run: Run, network: Path, tmp_path: Path, method: str, variable: str
@@ -148,7 +150,7 @@ class TestTheObject:
         for layer in found["layers"]:
             assert set(layer) == {*keys, "energy_j", "reason"}
             assert layer["reason"] or sum(layer["shares"].values()) == layer["units"]
-        assert found["outcome"] == ("optimal" if method == "integer" else "feasible")
+        assert found["outcome"] == ("optimal" if method in ("integer", "fused") else "feasible")
         assert math.isfinite(found["energy_j"])
 
     def test_limits_of_all_layers_together(self, run: Run, network: Path, tmp_path: Path) -> None:
@@ -159,9 +161,25 @@ class TestTheObject:
                 run("place", network, "--machine", board, "--split", method, "--json", *options).object["layers"]
                 for options in ((), ("--one-for-all",))
             )
-            far = [[layer["shares"]["far"] for layer in its if layer["shares"]] for its in (each, all_of_them)]
-            assert sum(far[1]) <= 90
+            far = [[layer["shares"]["far"] for layer in its] for its in (each, all_of_them)]
+            wide, grouped, product = far[1]
+            assert wide + 5 * bool(grouped) + product <= 90
         assert sum(far[0]) > 0
+
+    def test_a_device_of_ordinary_convolutions_has_no_groups(self, run: Run, network: Path, tmp_path: Path) -> None:
+        board = machine(tmp_path)
+        far = tmp_path / "far.toml"
+        far.write_text(far.read_text().replace('ops = ["Conv"]', 'ops = ["Conv"]\nwhere = { group = 1 }'))
+        for method in get_args(SplitMethod):
+            options = ("--split", method, "--json")
+            found = run("place", network, "--machine", board, *options).object
+            assert found["layers"][1]["shares"]["far"] == 0
+            assert found["layers"][0]["shares"]["far"] > 0 or method == "communication"  # it fuses both
+            assert found["alone"]["far"] is None
+        by_channels = run(
+            "place", network, "--machine", board, "--split", "integer", "--variable", "C", "--json"
+        ).object
+        assert by_channels["layers"][1]["reason"] == says("Conv of 16 groups: … expected N or H")
 
     def test_k_is_of_the_geometric_program(self, run: Run, network: Path, tmp_path: Path) -> None:
         """What moves costs a hundred times what it computes: only with a k is a share of it worth having."""
@@ -224,6 +242,27 @@ class TestTheObject:
             found = run("place", network, "--machine", machine(tmp_path, far_limit=40), *options).object
             assert found["layers"][0]["shares"]["far"] == 0
 
+    def test_fused_layers_go_straight_from_device_to_device(self, run: Run, tmp_path: Path) -> None:
+        """Two devices behind slow ways, neither with room for three layers: over their link a map moves once."""
+        network, board = _three_convolutions(tmp_path), machine(tmp_path)
+        far = FAR.replace("1e12", "1e9").replace("LIMIT", "70")
+        (tmp_path / "far.toml").write_text(far)
+        (tmp_path / "near.toml").write_text(far.replace('"far"', '"near"').replace("2.5e-7", "1e-8"))
+        board.write_text(board.read_text().replace("host.toml", "near.toml"))
+        options = ("--split", "fused", "--one-for-all", "--json")
+        star = run("place", network, "--machine", board, *options).object
+        with (tmp_path / "far.toml").open("a") as file:
+            file.write('[[link]]\nmemory = "near"\nlatency_s = 0\nbandwidth_bytes_per_s = 1e10\n')
+        linked = run("place", network, "--machine", board, *options).object
+        assert star["outcome"] == linked["outcome"] == "optimal"
+        assert [layer["fused"] for layer in linked["layers"]] == [[0, 2]] * 3
+        map_bytes = 4 * 32 * 8 * 8
+        once_s = map_bytes / 1e10
+        moved_s = [sum(layer["transfer_s"].values()) for layer in linked["layers"]]
+        assert moved_s == pytest.approx([1e-6 + map_bytes / 1e9, once_s, 1e-6 + map_bytes / 1e9])
+        assert linked["cost_s"] == pytest.approx(sum(layer["cost_s"] for layer in linked["layers"]))
+        assert star["cost_s"] - linked["cost_s"] == pytest.approx(2e-6 + 2 * map_bytes / 1e9 - once_s)
+
 
 class TestForPeople:
     def test_the_table(self, run: Run, network: Path, tmp_path: Path) -> None:
@@ -232,8 +271,10 @@ class TestForPeople:
         lines = [" ".join(line.split()) for line in ran.out.splitlines()]
         assert lines[0] == says("… of board, modelled: times are those …")
         assert "0 wide 80 N - 80 1.28 ms 3.85 mJ" in lines
-        assert any(line.startswith("all on host: 5.16 ms, 10.3 mJ, 3.99 times") for line in lines)
-        assert says("… layer 1: Conv of 16 groups: the … (H, W, C, k, N) have …") in lines
+        assert any(line.startswith("all on host: 10.3 ms, 20.6 mJ, 3.99 times") for line in lines)
+        assert any(says("1 grouped 16 G - 16 …") == line for line in lines)
+        ran = run("place", network, "--machine", machine(tmp_path), "--split", "integer", "--variable", "C")
+        assert says("… layer 1: Conv of 16 groups: …") in [" ".join(line.split()) for line in ran.out.splitlines()]
 
     def test_without_power_there_is_no_energy(self, run: Run, network: Path, tmp_path: Path) -> None:
         path = machine(tmp_path)
@@ -284,7 +325,7 @@ def test_a_network_without_a_layer_to_split(run: Run, tmp_path: Path) -> None:
     )
     path = tmp_path / "light.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-    for method in ("integer", "communication"):
+    for method in ("integer", "communication", "fused"):
         ran = run("place", path, "--machine", machine(tmp_path), "--split", method)
         assert ran.status == 1
         assert "infeasible: " in ran.err

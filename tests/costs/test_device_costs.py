@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Final
 
 import pytest
 
-from shisha_rt.costs.device_costs import fused_costs, operator_cost_s, transfer_bytes, transfer_cost_s
+from shisha_rt.costs.device_costs import (
+    fused_costs,
+    operator_cost_s,
+    transfer_bytes,
+    transfer_cost_s,
+    transfer_legs_s,
+)
 from shisha_rt.machine.config.device_files import devices_of
 from shisha_rt.machine.config.machine_file import load_machine
-from shisha_rt.machine.device import Condition, Device, Family, Fusion, Multiple, Resource, ResourceTerm, Term, Transfer
+from shisha_rt.machine.device import (
+    Condition,
+    Device,
+    DirectLink,
+    Family,
+    Fusion,
+    Multiple,
+    Resource,
+    ResourceTerm,
+    Term,
+    Transfer,
+)
 from shisha_rt.model.graph import Graph, Operator, Tensor
 from tests.costs.networks import chain
 from tests.model.single_operator import Shape, single_operator
@@ -133,6 +151,13 @@ class TestFormulas:
         assert transfer_cost_s(tensor, host, first) == 1.0 + 20 / 10
         assert transfer_cost_s(tensor, first, host) == 2.0 + 20 / 5
         assert transfer_cost_s(tensor, first, second) == 2.0 + 20 / 5 + 7.0 + 40 / 40  # through the host
+        link = DirectLink("b", Transfer(0.5, 10.0))
+        linked = replace(first, links=(link,))
+        for source, target in ((linked, second), (second, linked)):  # in bf16, the narrower
+            assert transfer_legs_s(tensor, source, target) == (0.0, 0.5 + 20 / 10)
+        assert transfer_cost_s(tensor, linked, host) == 2.0 + 20 / 5
+        slow = replace(first, links=(replace(link, transfer=Transfer(14.0, 10.0)),))
+        assert transfer_legs_s(tensor, slow, second) == (2.0 + 20 / 5, 7.0 + 40 / 40)
 
     @pytest.mark.parametrize(
         ("datatype", "expected"), [("FP64", 2), ("FP32", 2), ("FP16", 2), ("INT64", 8), ("BOOL", 1)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
@@ -38,6 +39,7 @@ def parse(content: str) -> Device:
 
 RESOURCE = '[[resource]]\nname = "ALM"\nlimit = 10\nuse = [{ amount = 1 }]\n'
 BOTH_LINKS = f"[transfer_in]\n{LINK}[transfer_out]\n{LINK}"
+DIRECT = f'[[link]]\nmemory = "other"\n{LINK}'
 FUSED = '[[fused]]\nops = ["Add", "Relu"]\n'
 
 
@@ -202,6 +204,10 @@ def test_every_key_is_read() -> None:
             "transfer_in.colour = 1: unknown key",
         ),
         (HEAD + ADD + "[transfer_in]\n" + LINK, "transfer_out is missing"),
+        (HEAD + ADD + DIRECT, "link[0]: expected [transfer_in] and"),
+        (HEAD + ADD + BOTH_LINKS + DIRECT.replace("other", "m"), 'link[0].memory = "m": is the device\'s own'),
+        (HEAD + ADD + BOTH_LINKS + DIRECT + DIRECT, 'link[1].memory = "other": is linked already'),
+        (HEAD + ADD + BOTH_LINKS + "[[link]]\n" + LINK, "link[0].memory is missing"),
         (HEAD + ADD + "[transfer_out]\n" + LINK, "transfer_in is missing"),
         ("power_w = 0\n" + HEAD + ADD, "power_w = 0: expected a number > 0"),
         ("power_w = 1\n" + HEAD + ADD + BOTH_LINKS, "transfer_power_w is missing: expected it beside power_w"),
@@ -220,6 +226,13 @@ def test_one_line_for_each_mistake(content: str, expected: str) -> None:
     message = str(caught.value)
     assert message.startswith(f"d.toml: {expected}")
     assert "\n" not in message
+
+
+def test_a_direct_link_is_the_same_both_ways() -> None:
+    linked, other = (parse(HEAD + ADD + BOTH_LINKS + extra) for extra in (DIRECT, ""))
+    other = replace(other, memory="other")
+    assert linked.link_with(other) == other.link_with(linked) == linked.links[0].transfer
+    assert linked.link_with(linked) is other.link_with(other) is None
 
 
 def test_a_measured_device_may_state_its_power() -> None:
@@ -245,6 +258,7 @@ def test_a_device_without_families_is_measured_and_is_its_own_memory(threads: in
         "[transfer_out]\n" + LINK,
         FUSED,
         RESOURCE,
+        DIRECT,
     ],
 )
 def test_a_measured_device_states_nothing_that_is_measured(extra: str) -> None:

@@ -15,7 +15,7 @@ from shisha_rt.costs.operator_costs import OperatorCosts, described_costs
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.machine.config.device_files import devices_of
 from shisha_rt.machine.config.machine_file import load_machine
-from shisha_rt.machine.device import Device, Family, Term, Transfer
+from shisha_rt.machine.device import Device, DirectLink, Family, Term, Transfer
 from shisha_rt.model.graph import Graph, Operator, Tensor
 from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.model.reader.onnx_reader import read_model
@@ -93,7 +93,10 @@ def test_an_operator_that_no_device_can_run() -> None:
     assert str(caught.value) == says("net: operator Relu ('b'): no device can …")
 
 
-@pytest.mark.parametrize("change", [{"transfer_in": Transfer(9.0, 16.0)}, {"precision": "fp32"}])
+LINK = DirectLink("far", Transfer(9.0, 16.0))
+
+
+@pytest.mark.parametrize("change", [{"transfer_in": Transfer(9.0, 16.0)}, {"precision": "fp32"}, {"links": (LINK,)}])
 def test_devices_of_one_memory_agree_on_the_way_in(change: dict[str, object]) -> None:
     other = replace(ADDER, name="other", source="other.toml", **change)  # type: ignore[arg-type]
     with raised(BadInput, Error.DEVICE_UNFIT) as caught:

@@ -12,7 +12,7 @@ import pytest
 
 from shisha_rt.costs.device_costs import transfer_cost_s
 from shisha_rt.costs.operator_costs import GroupCost, OperatorCosts, described_costs
-from shisha_rt.machine.device import Device, Family, Term, Transfer
+from shisha_rt.machine.device import Device, DirectLink, Family, Term, Transfer
 from shisha_rt.model.graph import Graph, Operator, Tensor
 from shisha_rt.placement.build import build_problem
 from shisha_rt.placement.check import cost
@@ -35,6 +35,7 @@ ADDER = Device(
 )
 FAR = replace(HOST, name="far", memory="far", transfer_in=Transfer(0.5, 64.0), transfer_out=Transfer(0.25, 128.0))
 DEVICES = HOST, TURBO, ADDER, FAR
+LINKED = HOST, TURBO, replace(ADDER, links=(DirectLink("far", Transfer(0.25, 16.0)),)), FAR
 
 
 def graph() -> Graph:
@@ -76,6 +77,17 @@ def test_by_hand(placement: list[str], first: int, expected: tuple[float, ...]) 
     assert times_s(placement, first) == pytest.approx(expected)
 
 
+def test_a_direct_link_is_the_readers() -> None:
+    """8 elements of bf16 from the adder to the far device: 0.25 + 1 s, and not 4 s out and 1 s in. Slowed as it is."""
+    built = graph()
+    placement = ["adder", "far", "far", "far"]
+    for slowness in (1.0, 2.0):
+        costs = described_costs(built, LINKED).slowed({"adder": slowness, "far": slowness})
+        found = segment_times_s(built, segments(built, 0, placement), costs)
+        slower = (0.25 + 2 + 4, 6 + 1.25 + 1 + 0.5)
+        assert found == pytest.approx([time_s * slowness for time_s in slower])
+
+
 def test_a_stage_of_two_runs() -> None:
     """Two operators on the adder, the one between elsewhere: x in, ta out and kept for c, tb in, tc out."""
     built = graph()
@@ -114,17 +126,20 @@ def test_measured_costs_and_prices() -> None:
     assert segment_times_s(built, found, costs) == (1, 20 + 2, (3 + 2) + 4)
 
 
-def test_over_a_whole_network_they_add_up_to_what_the_checker_says() -> None:
+@pytest.mark.parametrize("devices", [DEVICES, LINKED], ids=["a star", "a direct link"])
+def test_over_a_whole_network_they_add_up_to_what_the_checker_says(devices: Sequence[Device]) -> None:
     """But for the ways in and out of the network, which no placement problem has."""
     built = graph()
-    problem = build_problem(built, described_costs(built, DEVICES))
+    costs = described_costs(built, devices)
+    problem = build_problem(built, costs)
     checked = 0
     for assignment in itertools.product(range(len(DEVICES)), repeat=len(built.operators)):
         expected_s = cost(problem, assignment).total_s
         if math.isfinite(expected_s):
-            devices = [DEVICES[index] for index in assignment]
-            expected_s += sum(_ways_in_s(built, devices)) + sum(_ways_out_s(built, devices))
-            assert sum(times_s([device.name for device in devices])) == pytest.approx(expected_s), assignment
+            placed = [devices[index] for index in assignment]
+            expected_s += sum(_ways_in_s(built, placed)) + sum(_ways_out_s(built, placed))
+            found = segments(built, 0, [device.name for device in placed])
+            assert sum(segment_times_s(built, found, costs)) == pytest.approx(expected_s), assignment
             checked += 1
     assert checked == 3 * 4**3
 

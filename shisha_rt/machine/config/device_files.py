@@ -23,6 +23,7 @@ from shisha_rt.machine.device import (
     ChannelCount,
     Condition,
     Device,
+    DirectLink,
     EngineName,
     Family,
     Fusion,
@@ -103,6 +104,10 @@ class _Transfer(msgspec.Struct, forbid_unknown_fields=True):
     bandwidth_bytes_per_s: Annotated[float, msgspec.Meta(gt=0)]
 
 
+class _Link(_Transfer, forbid_unknown_fields=True):
+    memory: _Name
+
+
 class _Resource(msgspec.Struct, forbid_unknown_fields=True):
     name: _Name
     limit: Annotated[float, msgspec.Meta(gt=0)]
@@ -124,6 +129,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     power_w: _Watts | None = None
     transfer_power_w: _Watts | None = None
     resource: list[_Resource] = []
+    link: list[_Link] = []
 
 
 def devices_of(machine: Machine, place: Place) -> tuple[Device, ...]:
@@ -202,6 +208,7 @@ def parse_device(content: str, *, name: str, source: str) -> Device:
         threads=file.threads,
         power=None if file.power_w is None else Power(file.power_w, file.transfer_power_w),
         resources=tuple(map(_resource, file.resource)),
+        links=tuple(DirectLink(link.memory, _moved(link)) for link in file.link),
     )
 
 
@@ -263,7 +270,11 @@ def _resource(resource: _Resource) -> Resource:
 
 
 def _transfer(transfer: _Transfer | None) -> Transfer | None:
-    return None if transfer is None else Transfer(transfer.latency_s, transfer.bandwidth_bytes_per_s)
+    return None if transfer is None else _moved(transfer)
+
+
+def _moved(transfer: _Transfer) -> Transfer:
+    return Transfer(transfer.latency_s, transfer.bandwidth_bytes_per_s)
 
 
 def _integer_attributes(op: str) -> dict[str, int | None]:
@@ -285,6 +296,7 @@ def _faults(file: _File) -> Iterator[str]:
         missing = "transfer_in" if file.transfer_in is None else "transfer_out"
         yield f"{missing} is missing: expected both, or neither for a device of the host's memory"
     yield from _power_faults(file)
+    yield from _link_faults(file)
     for i, family in enumerate(file.family):
         yield from (
             f"family[{i}]{fault}" for fault in _family_faults(family, file.family[:i], i + 1 < len(file.family))
@@ -305,6 +317,17 @@ def _power_faults(file: _File) -> Iterator[str]:
         yield "transfer_power_w: expected it only beside power_w and [transfer_in]"
 
 
+def _link_faults(file: _File) -> Iterator[str]:
+    """A direct link is from a memory of its own to another, once."""
+    for i, link in enumerate(file.link):
+        if file.transfer_in is None:
+            yield f"link[{i}]: expected [transfer_in] and [transfer_out] beside it: only a memory apart has such a way"
+        if link.memory == file.memory:
+            yield f"link[{i}].memory = {shown(link.memory)}: is the device's own, expected another's"
+        if any(link.memory == other.memory for other in file.link[:i]):
+            yield f"link[{i}].memory = {shown(link.memory)}: is linked already, expected it once"
+
+
 def _kind_faults(file: _File) -> Iterator[str]:
     if file.family:
         for key in ("memory", "call_s"):
@@ -314,7 +337,7 @@ def _kind_faults(file: _File) -> Iterator[str]:
         for key in ("memory", "call_s", "datatypes", "max_rank", "transfer_in", "transfer_out"):
             if getattr(file, key) is not None:
                 yield f"{key}: a device without [[family]] is measured, expected no such key"
-        for key in ("fused", "resource"):
+        for key in ("fused", "resource", "link"):
             if getattr(file, key):
                 yield f"{key}: a device without [[family]] is measured, expected no such key"
 

@@ -6,7 +6,11 @@ of its own, those at the borders computed again by each (tiles, with a halo that
 device has some filters of the first and those input channels of the second (a pair, whose partial sums are added once,
 at the end). Shares of channels alone fuse no dense convolutions: each filter needs all channels.
 
-What is shared begins and ends in the host's memory. The adding up is not counted, as nowhere in a `SplitProblem`.
+What is shared ends in the host's memory. Eq. 9 has a term for each pair of CPU, GPU and FPGA, and does not say what
+moves between which. Ours: a device pays, on its direct link with another one, for its share of what that one made and
+still has. So a layer that is whole on one device may be followed by one that is whole on another, or shared among
+devices that have links with it; without links, and for all others, everything passes through the host's memory. The
+adding up is not counted, as nowhere in a `SplitProblem`.
 """
 
 from __future__ import annotations
@@ -17,9 +21,10 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from shisha_rt.papers.gp.posynomial import Posynomial
-from shisha_rt.papers.gp.problem import ROUNDING, SplitDevice, SplitLayer, SplitProblem
+from shisha_rt.papers.gp.problem import ROUNDING, SplitDevice, SplitLayer, SplitProblem, group_fault, runs
 
 Mode: TypeAlias = Literal["whole", "split", "pair", "tiles", "fetched"]
+_NOTHING: Final = Posynomial(())
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +37,33 @@ class Legs:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """`legs`: (devices,), the two parts of each one's `transfer_s`; None: it has the host's memory."""
+    """`legs`: (devices,), the two parts of each one's `transfer_s`; None: it has the host's memory.
+
+    `links`: (devices, devices) seconds of a share's input map from the first's memory straight to the second, None
+    without a direct link; () if there are none at all.
+    """
 
     problem: SplitProblem
     legs: tuple[Legs | None, ...]
+    links: tuple[tuple[Posynomial | None, ...], ...] = ()
+
+    def entry(self, at: int | None, device: int) -> Posynomial | None:
+        """Seconds of a share's input map to a device from the memory of device `at`, or the host's (None).
+
+        None: there is no way but through the host's memory.
+        """
+        if at is None:
+            legs = self.legs[device]
+            return _NOTHING if legs is None else legs.in_s
+        if at == device:
+            return _NOTHING
+        return self.links[at][device] if self.links else None
 
 
 def unfused(problem: SplitProblem) -> Chain:
     """Chain of layers that are split each by itself: which part of a transfer is which makes no difference."""
-    nothing = Posynomial(())
     transfers = (device.transfer_s for device in problem.devices)
-    return Chain(problem, tuple(None if both is None else Legs(both, nothing) for both in transfers))
+    return Chain(problem, tuple(None if both is None else Legs(both, _NOTHING) for both in transfers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +83,16 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
-    """`compute_s`: (layers, devices) seconds, `in_s` and `out_s` (devices,); `value`: seconds or joules of the step."""
+    """`compute_s`: (layers, devices) seconds, `in_s` and `out_s` (devices,); `value`: seconds or joules of the step.
+
+    `at`: the device whose own memory had the input, None: the host's.
+    """
 
     compute_s: tuple[tuple[float, ...], ...]
     in_s: tuple[float, ...]
     out_s: tuple[float, ...]
     value: float
+    at: int | None = None
 
     @property
     def moved_s(self) -> float:
@@ -88,13 +113,14 @@ MOST_TILED: Final = 4
 
 
 def runs_from(layers: Sequence[SplitLayer], first: int, most_tiled: int = MOST_TILED) -> Iterator[tuple[Mode, int]]:
-    """What may be shared from layer `first` on, and up to which: itself, a pair, tiles.
+    """What may be shared from layer `first` on, and up to which: itself, a pair (of layers in one group), tiles.
 
     Rows of a product are not those of an image before it: that has columns, too.
     """
     yield "split", first
     behind = layers[first + 1 : first + most_tiled]
-    if behind and layers[first].features["N"] == behind[0].features["C"]:
+    ungrouped = layers[first].groups == 1 and bool(behind) and behind[0].groups == 1
+    if ungrouped and layers[first].features["N"] == behind[0].features["C"]:
         yield "pair", first + 1
     for last, layer in enumerate(behind, first + 1):
         if (layer.features["W"] > 1) != (layers[first].features["W"] > 1):
@@ -129,27 +155,31 @@ def rows_of(layers: Sequence[SplitLayer], rows: float) -> tuple[float, ...]:
     return tuple(reversed(tables))
 
 
-def step_cost(chain: Chain, step: Step, *, resident: bool) -> StepCost:
-    """What one step costs, communication in full. `resident`: a whole layer's input lies where it is computed."""
+def step_cost(chain: Chain, step: Step, *, at: int | None) -> StepCost:
+    """What one step costs, communication in full. `at`: the device whose memory has the input, None: the host's.
+
+    Each device with a share has a way from there.
+    """
     problem = chain.problem
     if step.mode == "fetched":
         made = problem.layers[step.first - 1]
         out_s = [
-            legs.out_s.at(made.features) if units and legs else 0.0
+            legs.out_s.at(made.share(made.units)) if units and legs else 0.0
             for units, legs in zip(step.shares, chain.legs, strict=True)
         ]
-        return _priced(problem, step.mode, (), [0.0] * len(out_s), out_s)
+        return _priced(problem, at, (), [0.0] * len(out_s), out_s)
     costs = parts(problem.layers[step.first : step.last + 1], step.mode)
     compute_s: list[list[float]] = [[] for _ in costs]
     in_s, out_s = [], []
-    for device, legs, units in zip(problem.devices, chain.legs, step.shares, strict=True):
+    for d, (device, legs, units) in enumerate(zip(problem.devices, chain.legs, step.shares, strict=True)):
         shares = _of_each(costs, step.mode, units)
         for total, layer, share in zip(compute_s, costs, shares, strict=True):
-            total.append(device.latency_s.at(layer.share(share)) if units else 0.0)
-        in_s.append(_in_s(costs[0], step.mode, legs, shares[0]) if units and legs and not resident else 0.0)
+            total.append(device.compute_s(layer.share(share)) if units else 0.0)
+        entry = chain.entry(at, d)
+        in_s.append(_in_s(costs[0], step.mode, entry, shares[0]) if units and entry is not None else 0.0)
         stays = step.mode == "whole"
         out_s.append(legs.out_s.at(costs[-1].share(shares[-1])) if units and legs and not stays else 0.0)
-    return _priced(problem, step.mode, compute_s, in_s, out_s)
+    return _priced(problem, at, compute_s, in_s, out_s)
 
 
 def _of_each(layers: Sequence[SplitLayer], mode: Mode, units: float) -> tuple[float, ...]:
@@ -159,14 +189,14 @@ def _of_each(layers: Sequence[SplitLayer], mode: Mode, units: float) -> tuple[fl
     return (units,) * len(layers)
 
 
-def _in_s(layer: SplitLayer, mode: Mode, legs: Legs, share: float) -> float:
+def _in_s(layer: SplitLayer, mode: Mode, entry: Posynomial, share: float) -> float:
     """A tile's input has rows beyond its share."""
-    return legs.in_s.at(layer.share(rows_read(layer, share) / layer.features["s"] if mode == "tiles" else share))
+    return entry.at(layer.share(rows_read(layer, share) / layer.features["s"] if mode == "tiles" else share))
 
 
 def _priced(
     problem: SplitProblem,
-    mode: Mode,
+    at: int | None,
     compute_s: Sequence[Sequence[float]],
     in_s: Sequence[float],
     out_s: Sequence[float],
@@ -180,7 +210,7 @@ def _priced(
         value = math.fsum(joules)
     else:
         value = max(ends_s) if problem.execution == "parallel" else math.fsum(ends_s)
-    return StepCost(tuple(map(tuple, compute_s)), tuple(in_s), tuple(out_s), value)
+    return StepCost(tuple(map(tuple, compute_s)), tuple(in_s), tuple(out_s), value, at)
 
 
 def chain_cost(chain: Chain, steps: Sequence[Step]) -> float:
@@ -200,9 +230,10 @@ def step_costs(chain: Chain, steps: Sequence[Step]) -> tuple[StepCost, ...]:
         users = [d for d, units in enumerate(step.shares) if units]
         if step.first != due or (step.mode in ("whole", "fetched") and len(users) != 1):
             raise ValueError(f"step {step}: expected one that begins with layer {due}, whole ones on one device")
-        if at is not None and (step.mode not in ("whole", "fetched") or users != [at]):
-            raise ValueError(f"step {step}: its input lies on device {at}, expected it there or fetched")
-        stretches.append(step_cost(chain, step, resident=at is not None))
+        reached = users == [at] if step.mode == "fetched" else all(chain.entry(at, d) is not None for d in users)
+        if at is not None and not reached:
+            raise ValueError(f"step {step}: its input lies on device {at}, expected it there, linked to it or fetched")
+        stretches.append(step_cost(chain, step, at=at))
         if step.mode == "fetched":
             at = None
         else:
@@ -214,7 +245,7 @@ def step_costs(chain: Chain, steps: Sequence[Step]) -> tuple[StepCost, ...]:
 
 
 def chain_faults(chain: Chain, steps: Sequence[Step]) -> list[str]:
-    """Shares that do not make up what they share, and limits that are passed."""
+    """Shares that do not make up what they share or cannot run, and limits that are passed."""
     problem, costed = chain.problem, []
     used: dict[tuple[int, str], float] = {}
     for step in steps:
@@ -228,6 +259,8 @@ def chain_faults(chain: Chain, steps: Sequence[Step]) -> list[str]:
             costed.append(f"{costs[1].name}: {costs[1].units} input channels, expected the {whole} filters before it")
         for d, (device, units) in enumerate(zip(problem.devices, step.shares, strict=True)):
             for layer, share in zip(costs, _of_each(costs, step.mode, units), strict=True):
+                if not runs(device, layer, share):
+                    costed.append(group_fault(device, layer, share))
                 for name, amount in resources_of(device, layer, share).items():
                     if device.one_for_all:
                         used[d, name] = used.get((d, name), 0.0) + amount

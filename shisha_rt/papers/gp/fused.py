@@ -31,12 +31,12 @@ from shisha_rt.papers.gp.chain import (
     unfused,
 )
 from shisha_rt.papers.gp.posynomial import Posynomial
-from shisha_rt.papers.gp.problem import ROUNDING, SplitDevice, SplitLayer, SplitProblem
+from shisha_rt.papers.gp.problem import ROUNDING, SplitDevice, SplitLayer, SplitProblem, runs
 from shisha_rt.papers.gp.room import too_little_room
 from shisha_rt.papers.gp.shared import SharedOptions, SharedRun, network_limits, shared_options
 from shisha_rt.papers.gp.shortest_path import MOST_WAYS, Stretch, cost_of, least_taken, least_way
 from shisha_rt.papers.gp.single_layer import execution_of
-from shisha_rt.papers.gp.tables import CostTables, along, spent
+from shisha_rt.papers.gp.tables import CostTables, along, compute_along, spent
 
 _MODES: Final[tuple[Mode, ...]] = ("whole", "split", "pair", "tiles")
 
@@ -56,12 +56,20 @@ class NetworkSplit:
 
 
 def fused_split(
-    chain: Chain, modes: Collection[Mode] = _MODES, most_tiled: int = MOST_TILED, most_ways: int = MOST_WAYS
+    chain: Chain,
+    modes: Collection[Mode] = _MODES,
+    most_tiled: int = MOST_TILED,
+    most_ways: int = MOST_WAYS,
+    starts: Sequence[int] = (),
 ) -> NetworkSplit:
-    """Return the least of all plans with these modes, proven unless `outcome` is `feasible` (see `reason`)."""
+    """Return the least of all plans with these modes, proven unless `outcome` is `feasible` (see `reason`).
+
+    Before each layer of `starts` everything is in the host's memory: what it reads is not what the one before it makes.
+    """
     steps = _Steps(chain)
     for index in range(len(chain.problem.layers)):
-        steps.add_from(index, modes, most_tiled)
+        end = min((start for start in starts if start > index), default=len(chain.problem.layers))
+        steps.add_from(index, end, modes, most_tiled, from_host=index in (0, *starts))
     return steps.least(most_ways)
 
 
@@ -113,13 +121,15 @@ class _Steps:
         names = ", ".join(f"{limit.name} of {problem.devices[limit.device].name}" for limit in self._limits)
         return f"the limits of {names} for all layers cannot be kept together"
 
-    def add_from(self, first: int, modes: Collection[Mode], most_tiled: int) -> None:
-        """Everything that begins with layer `first`, and what is fetched behind it."""
+    def add_from(self, first: int, end: int, modes: Collection[Mode], most_tiled: int, *, from_host: bool) -> None:
+        """Everything that begins with layer `first` and ends before `end`, and what is fetched behind it."""
+        sources = [None] if from_host or "whole" not in modes else [None, *self._own]
         if "whole" in modes:
-            self._add_whole(first)
-        for mode, last in runs_from(self._chain.problem.layers, first, most_tiled):
-            if mode in modes:
-                self.add_shared(mode, first, last)
+            self._add_whole(first, sources)
+        for mode, last in runs_from(self._chain.problem.layers[:end], first, most_tiled):
+            for at in sources if self._chain.links else [None]:
+                if mode in modes:
+                    self.add_shared(mode, first, last, at=at)
 
     def _point(self, done: int, device: int | None) -> int:
         if not done:
@@ -127,35 +137,39 @@ class _Steps:
         at = len(self._own) if device is None else self._own.index(device)
         return 1 + (done - 1) * (len(self._own) + 1) + at
 
-    def _add_whole(self, index: int) -> None:
-        """Add a layer whole on each device that has room, and its output fetched from there."""
+    def _add_whole(self, index: int, sources: Sequence[int | None]) -> None:
+        """Add a layer whole on each device that has room, from each memory, and its output fetched from there."""
         problem = self._chain.problem
         layer = problem.layers[index]
         for d, device in enumerate(problem.devices):
             taken = resources_of(device, layer, layer.units)
-            if any(amount > device.limits[name] * (1 + ROUNDING) for name, amount in taken.items()):
+            if not runs(device, layer, layer.units) or any(
+                amount > device.limits[name] * (1 + ROUNDING) for name, amount in taken.items()
+            ):
                 continue
             shares = tuple(layer.units if d == other else 0 for other in range(len(problem.devices)))
             used = [taken[limit.name] if limit.device == d else 0.0 for limit in self._limits]
             step, own = Step("whole", index, index, shares), d in self._own
             target = self._point(index + 1, d if own else None)
-            self._add(step, self._point(index, None), target, used, resident=False)
-            if own and index:
-                self._add(step, self._point(index, d), target, used, resident=True)
+            for at in sources:
+                if self._chain.entry(at, d) is not None:
+                    self._add(step, self._point(index, at), target, used, at)
             if own:
                 fetched = Step("fetched", index + 1, index, shares)
-                self._add(fetched, target, self._point(index + 1, None), [0.0] * len(used), resident=True)
+                self._add(fetched, target, self._point(index + 1, None), [0.0] * len(used), d)
 
-    def _add(self, step: Step, source: int, target: int, used: Sequence[float], *, resident: bool) -> None:
-        value = step_cost(self._chain, step, resident=resident).value
+    def _add(self, step: Step, source: int, target: int, used: Sequence[float], at: int | None) -> None:
+        value = step_cost(self._chain, step, at=at).value
         stretch = Stretch(source, target, np.array([value]), np.array([used]).reshape(1, len(used)))
         self._found.append((stretch, _MakeStep(step.mode, step.first, step.last, step.shares)))
 
-    def add_shared(self, mode: Mode, first: int, last: int, run: SharedRun | None = None) -> None:
-        share = shared_run(self._chain, mode, first, last) if run is None else run
+    def add_shared(
+        self, mode: Mode, first: int, last: int, run: SharedRun | None = None, at: int | None = None
+    ) -> None:
+        share = shared_run(self._chain, mode, first, last, at) if run is None else run
         options = shared_options(share, self._limits, execution_of(self._chain.problem))
         if options is not None:
-            stretch = Stretch(self._point(first, None), self._point(last + 1, None), options.costs, options.taken)
+            stretch = Stretch(self._point(first, at), self._point(last + 1, None), options.costs, options.taken)
             self._found.append((stretch, _MakeStep(mode, first, last, options)))
 
 
@@ -173,8 +187,8 @@ class _MakeStep:
         return Step(self.mode, self.first, self.last, shares)
 
 
-def shared_run(chain: Chain, mode: Mode, first: int, last: int) -> SharedRun:
-    """The tables of a step that is shared, from the host's memory to the host's memory."""
+def shared_run(chain: Chain, mode: Mode, first: int, last: int, at: int | None = None) -> SharedRun:
+    """The tables of a step that is shared, from the memory of device `at` (None: the host's) to the host's memory."""
     costs = parts(chain.problem.layers[first : last + 1], mode)
     shared = costs[-1] if mode == "tiles" else costs[0]
     blocks, left_over = divmod(shared.units, shared.block)
@@ -182,7 +196,7 @@ def shared_run(chain: Chain, mode: Mode, first: int, last: int) -> SharedRun:
     for extra in (0, left_over)[: 1 + bool(left_over)]:
         units = shared.block * np.arange(blocks + 1, dtype=float) + extra
         shares = _shares_of_each(costs, mode, units)
-        values = [_values(chain, mode, costs, shares, d) for d in range(len(chain.legs))]
+        values = [_values(chain, mode, costs, shares, d, at) for d in range(len(chain.legs))]
         taken = [_taken(chain.problem.devices[b.device], b.name, costs, shares) for b in network_limits(chain.problem)]
         lanes.append((np.array(values), np.array(taken).reshape(len(taken), len(units))))
     whole, odd = lanes[0], lanes[1] if left_over else (None, None)
@@ -196,16 +210,17 @@ def _shares_of_each(layers: Sequence[SplitLayer], mode: Mode, units: Floats) -> 
     return np.array([rows_of(layers, rows) if rows else (0.0,) * len(layers) for rows in units.tolist()]).T
 
 
-def _values(chain: Chain, mode: Mode, layers: Sequence[SplitLayer], shares: Floats, d: int) -> Floats:
-    """(units,): what each share costs on a device, inf where it passes a limit."""
-    device, legs = chain.problem.devices[d], chain.legs[d]
-    compute_s = sum(_each(device.latency_s, layers, shares), np.zeros(shares.shape[1]))
-    moved_s = np.zeros(shares.shape[1])
-    if legs is not None:
-        first, sent = layers[0], shares[0]
-        if mode == "tiles":  # beyond its share
-            sent = np.array([rows_read(first, rows) / first.features["s"] if rows else 0.0 for rows in sent.tolist()])
-        moved_s = along(legs.in_s, first, sent) + along(legs.out_s, layers[-1], shares[-1])
+def _values(chain: Chain, mode: Mode, layers: Sequence[SplitLayer], shares: Floats, d: int, at: int | None) -> Floats:
+    """(units,): what each share costs on a device, inf where it cannot run, has no input or passes a limit."""
+    device, legs, entry = chain.problem.devices[d], chain.legs[d], chain.entry(at, d)
+    if entry is None:
+        return np.where(shares[-1] > 0, np.inf, 0.0)
+    pairs = zip(layers, shares, strict=True)
+    compute_s = sum((compute_along(device, layer, share) for layer, share in pairs), np.zeros(shares.shape[1]))
+    first, sent = layers[0], shares[0]
+    if mode == "tiles":  # beyond its share
+        sent = np.array([rows_read(first, rows) / first.features["s"] if rows else 0.0 for rows in sent.tolist()])
+    moved_s = along(entry, first, sent) + along(None if legs is None else legs.out_s, layers[-1], shares[-1])
     values = spent(chain.problem, device, compute_s, moved_s)
     for name, limit in device.limits.items():
         used = np.array(list(_each(device.resources[name], layers, shares)))

@@ -9,13 +9,13 @@ from itertools import pairwise
 
 from shisha_rt.outcome import Outcome
 from shisha_rt.papers.gp.chain import Chain, Step, StepCost, chain_faults, step_costs, unfused
-from shisha_rt.papers.gp.fused import NetworkSplit, split_network
+from shisha_rt.papers.gp.fused import NetworkSplit, fused_split, split_network
 from shisha_rt.papers.gp.geometric.geometric import geometric_split
-from shisha_rt.papers.gp.problem import SplitDevice, SplitProblem, layer_cost
+from shisha_rt.papers.gp.problem import SharedFeature, SplitDevice, SplitProblem, layer_cost
 from shisha_rt.papers.gp.rivals import rival_split
 from shisha_rt.papers.gp.room import too_little_room
 from shisha_rt.papers.gp.single_layer import split_layer
-from shisha_rt.planner.strategies import SplitMethod, SplitVariable
+from shisha_rt.planner.strategies import SplitMethod
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class ProgramOptions:
 
 
 def split_by(method: SplitMethod, chain: Chain, program: ProgramOptions = ProgramOptions()) -> NetworkSplit:
-    """Split each layer by itself; `communication` fuses some. `program`: of `geometric`.
+    """Split each layer by itself; `communication` and `fused` fuse some. `program`: of `geometric`.
 
     Raises BadInput where a library is missing.
     """
@@ -35,6 +35,8 @@ def split_by(method: SplitMethod, chain: Chain, program: ProgramOptions = Progra
         return split_network(chain.problem)
     if method == "geometric":
         return _geometric(chain.problem, program)
+    if method == "fused":
+        return fused_split(chain)
     return rival_split(method, chain)
 
 
@@ -61,6 +63,8 @@ def split_in_parts(
     method: SplitMethod, chain: Chain, starts: Sequence[int], program: ProgramOptions = ProgramOptions()
 ) -> NetworkSplit:
     """The same where nothing can be fused across the layers in `starts` (the first is one)."""
+    if method == "fused" and chain.problem.layers:
+        return fused_split(chain, starts=starts)
     if method != "communication" or not chain.problem.layers:
         return split_by(method, chain, program)
     steps: list[Step] = []
@@ -82,10 +86,10 @@ class LayerShare:
     """A layer within a step: `shares`, `compute_s` and `transfer_s` (devices,); `cost_s` adds up over the layers.
 
     Where layers are fused, what is moved for the first is its input and for the last its output, and side by side the
-    device counts that takes longest for the whole of it.
+    device counts that takes longest for the whole of it. `fused`: from and back to the host's memory.
     """
 
-    variable: SplitVariable
+    variable: SharedFeature
     shares: tuple[int, ...]
     fused: tuple[int, int] | None
     compute_s: tuple[float, ...]
@@ -95,9 +99,16 @@ class LayerShare:
 
 
 def layer_shares(chain: Chain, steps: Sequence[Step]) -> list[LayerShare]:
-    """(layers,): of steps without whole layers."""
-    layers_kept = []
-    for step, cost in zip(steps, step_costs(chain, steps), strict=True):
+    """(layers,): what is fetched counts with the layer that made it."""
+    layers_kept: list[LayerShare] = []
+    costs = step_costs(chain, steps)
+    begins = [step.first for step, cost in zip(steps, costs, strict=True) if cost.at is None and step.mode != "fetched"]
+    spans = {begin: end - 1 for begin, end in pairwise([*begins, len(chain.problem.layers)])}
+    for step, cost in zip(steps, costs, strict=True):
+        if step.mode == "fetched":
+            layers_kept[-1] = _fetched(chain.problem, layers_kept[-1], cost)
+            continue
+        begin = max(first for first in begins if first <= step.first)
         devices = range(len(cost.compute_s))
         moved = [
             tuple(
@@ -113,7 +124,7 @@ def layer_shares(chain: Chain, steps: Sequence[Step]) -> list[LayerShare]:
                 LayerShare(
                     _variable(chain, step, index),
                     step.shares,
-                    (step.first, step.last) if step.last > step.first else None,
+                    (begin, spans[begin]) if spans[begin] > begin else None,
                     cost.compute_s[index],
                     moved[index],
                     ends_s[slowest] if chain.problem.execution == "parallel" else math.fsum(ends_s),
@@ -123,8 +134,19 @@ def layer_shares(chain: Chain, steps: Sequence[Step]) -> list[LayerShare]:
     return layers_kept
 
 
+def _fetched(problem: SplitProblem, share: LayerShare, cost: StepCost) -> LayerShare:
+    """A whole layer with its output on the way back."""
+    transfer_s = tuple(moved + out for moved, out in zip(share.transfer_s, cost.out_s, strict=True))
+    return replace(
+        share,
+        transfer_s=transfer_s,
+        cost_s=share.cost_s + cost.moved_s,
+        energy_j=_joules(problem.devices, share.compute_s, transfer_s),
+    )
+
+
 def alone_on_each(problem: SplitProblem) -> dict[str, tuple[float, float] | None]:
-    """Seconds and joules of each device that computes every layer alone, moved there and back; None: it has no room."""
+    """Seconds and joules of each device that computes every layer alone, moved there and back; None: it cannot."""
     alone: dict[str, tuple[float, float] | None] = {}
     whole = unfused(problem)
     for d, device in enumerate(problem.devices):
@@ -143,7 +165,7 @@ def _slowest(cost: StepCost) -> int:
     return max(devices, key=lambda d: cost.in_s[d] + cost.out_s[d] + math.fsum(part_s[d] for part_s in cost.compute_s))
 
 
-def _variable(chain: Chain, step: Step, index: int) -> SplitVariable:
+def _variable(chain: Chain, step: Step, index: int) -> SharedFeature:
     if step.mode == "tiles":
         return "H"
     if step.mode == "pair":

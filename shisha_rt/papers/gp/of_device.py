@@ -1,8 +1,9 @@
 """A described device as geometric programs and integer splits see it: its formulas for a Conv, rewritten in features.
 
-The share of a convolution with the features H, W, C, k, N and s (of one image, in one group, with a bias) has
-rows = H W, inner = C k^2 and columns = N. Its input map counts as (H s) x (W s) positions: as many as there are with
-"same" padding and a stride that divides them. Sums raised to whole powers are multiplied out; to others they are no
+The share of a convolution with the features H, W, C, k, N and s (of one image, with a bias) in G groups has, as any
+operator (`model/dimensions.py`), batch = G, rows = H W, inner = C k^2 and columns = N, where C and N are those of a
+group. Its input map counts as (H s) x (W s) positions: as many as there are with "same" padding and a stride that
+divides them. Sums raised to whole powers are multiplied out; to others they are no
 posynomials.
 """
 
@@ -25,17 +26,19 @@ from shisha_rt.planner.strategies import SplitObjective, SplitVariable
 _ROWS: Final = Posynomial((Monomial(1.0, {"H": 1.0, "W": 1.0}),))
 _INNER: Final = Posynomial((Monomial(1.0, {"C": 1.0, "k": 2.0}),))
 _COLUMNS: Final = Posynomial((Monomial(1.0, {"N": 1.0}),))
-_WEIGHTS: Final = Posynomial((Monomial(1.0, {"C": 1.0, "k": 2.0, "N": 1.0}),))
-INPUT_MAP: Final = Posynomial((Monomial(1.0, {"H": 1.0, "W": 1.0, "C": 1.0, "s": 2.0}),))
+_GROUPS: Final = Posynomial((Monomial(1.0, {"G": 1.0}),))
+_WEIGHTS: Final = Posynomial((Monomial(1.0, {"C": 1.0, "k": 2.0, "N": 1.0, "G": 1.0}),))
+_BIAS: Final = Posynomial((Monomial(1.0, {"N": 1.0, "G": 1.0}),))
+INPUT_MAP: Final = Posynomial((Monomial(1.0, {"H": 1.0, "W": 1.0, "C": 1.0, "s": 2.0, "G": 1.0}),))
 """Elements that a share reads; the weights are there."""
-OUTPUT_MAP: Final = Posynomial((Monomial(1.0, {"H": 1.0, "W": 1.0, "N": 1.0}),))
-_READ: Final = INPUT_MAP.plus(_WEIGHTS).plus(_COLUMNS)
+OUTPUT_MAP: Final = Posynomial((Monomial(1.0, {"H": 1.0, "W": 1.0, "N": 1.0, "G": 1.0}),))
+_READ: Final = INPUT_MAP.plus(_WEIGHTS).plus(_BIAS)
 _IMAGE_RANK: Final = 4
 _FLOAT_BYTES: Final = ELEMENT_BYTES["fp32"]
 
 _DIMENSIONS: Final[Mapping[Dimension, Posynomial]] = MappingProxyType(
     {
-        "batch": Posynomial((Monomial(1.0, {}),)),
+        "batch": _GROUPS,
         "rows": _ROWS,
         "inner": _INNER,
         "columns": _COLUMNS,
@@ -66,13 +69,13 @@ def split_device(device: Device, objective: SplitObjective = "latency", one_for_
         raise BadInput(
             f"{device.source}: power_w is missing: expected it, as energy is power times time", Error.DEVICE_UNFIT
         )
-    family = _of_convolutions(device)
+    families = _of_convolutions(device)
     _check_takes_images(device)
     power = device.power
     transfer_w = None if power is None else power.transfer_w
     return SplitDevice(
         name=device.name,
-        latency_s=_sum(device, [(device.call_s, ()), *((term.seconds, term.exponents) for term in family.terms)]),
+        latency_s=_seconds(device, families[0][1]),
         transfer_s=_moved(device),
         power_w=1.0 if power is None else power.compute_w,
         transfer_power_w=1.0 if transfer_w is None else transfer_w,
@@ -82,7 +85,12 @@ def split_device(device: Device, objective: SplitObjective = "latency", one_for_
         },
         limits={resource.name: resource.limit for resource in device.resources},
         one_for_all=one_for_all,
+        grouped=tuple((number, _seconds(device, family)) for number, family in families if number != 1),
     )
+
+
+def _seconds(device: Device, family: Family) -> Posynomial:
+    return _sum(device, [(device.call_s, ()), *((term.seconds, term.exponents) for term in family.terms)])
 
 
 def split_block(devices: Sequence[Device], variable: SplitVariable) -> int:
@@ -92,21 +100,31 @@ def split_block(devices: Sequence[Device], variable: SplitVariable) -> int:
         *(
             multiple.of
             for device in devices
-            for multiple in _of_convolutions(device).multiples
+            for _, family in _of_convolutions(device)
+            for multiple in family.multiples
             if multiple.count == wanted
         )
     )
 
 
-def _of_convolutions(device: Device) -> Family:
-    """The first family that has a Conv in one group."""
+def _of_convolutions(device: Device) -> list[tuple[int | None, Family]]:
+    """(number of groups, None: any; the family that a Conv of so many is of), that of one group first.
+
+    A Conv has no other whole-number attribute that a family could ask for.
+    """
+    families: dict[int | None, Family] = {}
     for family in device.families:
-        grouped = any(condition.attribute == "group" and condition.value != 1 for condition in family.conditions)
-        if not grouped and (not family.ops or "Conv" in family.ops):
-            return family
-    raise BadInput(
-        f"{device.source}: no [[family]] has Conv, expected one: a split layer is a convolution", Error.DEVICE_UNFIT
-    )
+        if not family.ops or "Conv" in family.ops:
+            number = next((condition.value for condition in family.conditions), None)
+            families.setdefault(number, family)
+            if number is None:
+                break
+    ordinary = families.pop(1, None) or families.get(None)
+    if ordinary is None:
+        raise BadInput(
+            f"{device.source}: no [[family]] has Conv, expected one: a split layer is a convolution", Error.DEVICE_UNFIT
+        )
+    return [(1, ordinary), *families.items()]
 
 
 def _check_takes_images(device: Device) -> None:
@@ -127,6 +145,22 @@ def device_legs(device: Device) -> Legs | None:
     maps = ((device.transfer_in, INPUT_MAP), (device.transfer_out, OUTPUT_MAP))
     in_s, out_s = (_leg(transfer, elements.times(bytes_each)) for transfer, elements in maps)
     return Legs(in_s, out_s) if in_s.terms or out_s.terms else None
+
+
+def device_links(devices: Sequence[Device]) -> tuple[tuple[Posynomial | None, ...], ...]:
+    """(devices, devices): the input map of the second's share, straight from the first's memory; None: no direct link.
+
+    (): none of them has one. Floats move in the narrower of the two precisions.
+    """
+    if not any(device.links for device in devices):
+        return ()
+    return tuple(tuple(_straight(source, target) for target in devices) for source in devices)
+
+
+def _straight(source: Device, target: Device) -> Posynomial | None:
+    link = source.link_with(target)
+    bytes_each = min(ELEMENT_BYTES[source.precision], ELEMENT_BYTES[target.precision])
+    return None if link is None else _leg(link, INPUT_MAP.times(bytes_each))
 
 
 def _moved(device: Device) -> Posynomial | None:

@@ -1,4 +1,4 @@
-"""Layers of a graph as features of convolutions, or why a layer has none that say all of it.
+"""Layers of a graph as features of convolutions, or why a layer has none that say all of it, or cannot be shared.
 
 A matrix product is a 1 x 1 convolution whose rows are those of the product: with one row H = W = 1. Where sides differ,
 k and s are the roots of what they come to for an area; images of one or three dimensions count likewise.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
 
 from shisha_rt.model.graph import Graph, Operator
 from shisha_rt.model.heavy import HEAVY, operand_shapes
@@ -20,15 +22,40 @@ ENGINE_BLOCK = 16
 """Channels: shares in multiples of it need no copy, whatever format an engine keeps tensors in."""
 
 
-def split_layer_of(graph: Graph, layer: Layer, variable: SplitVariable, block: int = 1) -> SplitLayer | str:
-    """A layer in blocks of `block`, and of `ENGINE_BLOCK` where channels are shared; or why it cannot be split."""
+_CHANNELS: Final[tuple[SplitVariable, ...]] = ("C", "N")
+
+
+def split_layer_of(
+    graph: Graph, layer: Layer, variable: SplitVariable, blocks: Mapping[SplitVariable, int] = MappingProxyType({})
+) -> SplitLayer | str:
+    """A layer in blocks of so many channels (C) or filters (N), and of `ENGINE_BLOCK`; or why it cannot be split.
+
+    What is shared of the filters of a convolution in groups is whole groups: such blocks hold of both channels and
+    filters of a share.
+    """
     operator = _heavy(graph, layer)
     if operator is None:
         return "no operator in it is heavy"
     features = _features(graph, operator)
     if isinstance(features, str):
         return features
-    return SplitLayer(layer.name, features, variable, block if variable == "H" else math.lcm(block, ENGINE_BLOCK))
+    if variable == "H":
+        return SplitLayer(layer.name, features, "H")
+    if features["G"] == 1:
+        return SplitLayer(layer.name, features, variable, _block(variable, blocks))
+    if variable == "C":
+        return f"Conv of {features['G']:g} groups: its filters read the channels of their group alone, expected N or H"
+    return SplitLayer(layer.name, features, "G", math.lcm(*(_groups(features, each, blocks) for each in _CHANNELS)))
+
+
+def _block(variable: SplitVariable, blocks: Mapping[SplitVariable, int]) -> int:
+    return math.lcm(blocks.get(variable, 1), ENGINE_BLOCK)
+
+
+def _groups(features: Mapping[str, float], variable: SplitVariable, blocks: Mapping[SplitVariable, int]) -> int:
+    """The fewest groups whose channels, or filters, are whole blocks."""
+    block = _block(variable, blocks)
+    return block // math.gcd(block, round(features[variable]))
 
 
 def feeds_only(graph: Graph, layer: Layer, behind: Layer) -> bool:
@@ -57,8 +84,7 @@ def _features(graph: Graph, operator: Operator) -> Mapping[str, float] | str:
 def _convolution(graph: Graph, operator: Operator) -> Mapping[str, float] | str:
     image, kernel, made = operand_shapes(graph, operator)
     groups = operator.attributes.get("group", 1)
-    if groups != 1:
-        return f"Conv of {groups} groups: the features (H, W, C, k, N) have none"
+    assert isinstance(groups, int), "ONNX defines `group` as an integer"
     if operator.inputs[1] not in graph.constants:
         return "Conv whose kernel is made at run time: no device has it beforehand"
     stride = operator.attributes.get("strides", ())
@@ -66,10 +92,11 @@ def _convolution(graph: Graph, operator: Operator) -> Mapping[str, float] | str:
     return {
         "H": float(made[2]),
         "W": float(math.prod(made[3:]) * made[0]),
-        "C": float(image[1]),
+        "C": float(image[1] // groups),
         "k": math.sqrt(math.prod(kernel[2:])),
-        "N": float(made[1]),
+        "N": float(made[1] // groups),
         "s": math.sqrt(math.prod(stride)),
+        "G": float(groups),
     }
 
 
@@ -81,4 +108,4 @@ def _product(graph: Graph, operator: Operator) -> Mapping[str, float] | str:
         return f"{operator.op_type} of {math.prod(right[:-2])} matrices at once, expected one"
     inner = left[-2] if operator.attributes.get("transA", 0) else left[-1]
     rows = math.prod(made[:-1])
-    return {"H": float(rows), "W": 1.0, "C": float(inner), "k": 1.0, "N": float(made[-1]), "s": 1.0}
+    return {"H": float(rows), "W": 1.0, "C": float(inner), "k": 1.0, "N": float(made[-1]), "s": 1.0, "G": 1.0}

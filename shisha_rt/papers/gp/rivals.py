@@ -30,7 +30,7 @@ from shisha_rt.papers.gp.problem import SplitLayer, SplitProblem
 from shisha_rt.papers.gp.room import room, too_little_room
 from shisha_rt.papers.gp.shared import SharedRun
 from shisha_rt.papers.gp.shortest_path import Stretch, least_way
-from shisha_rt.papers.gp.tables import CostTables, along, spent
+from shisha_rt.papers.gp.tables import CostTables, compute_along, spent
 
 RivalName: TypeAlias = Literal["greedy", "balanced", "proportional", "communication", "step"]
 
@@ -86,7 +86,8 @@ def _evaluated(chain: Chain, steps: Sequence[Step]) -> NetworkSplit:
 
 
 def _speeds(problem: SplitProblem, layer: SplitLayer) -> list[float]:
-    return [1 / device.latency_s.at(layer.features) for device in problem.devices]
+    """(devices,): 0 of one that cannot run so many groups."""
+    return [1 / device.compute_s(layer.share(layer.units)) for device in problem.devices]
 
 
 def _to_the_fastest(problem: SplitProblem, layer: SplitLayer, taken: _Taken) -> list[int] | None:
@@ -108,7 +109,7 @@ def _by_weight(problem: SplitProblem, layer: SplitLayer, taken: _Taken, weights:
         room(device, layer, load, blocks * layer.block) // layer.block
         for device, load in zip(problem.devices, taken, strict=True)
     ]
-    shares, open_ = [0] * len(rooms), [d for d, most in enumerate(rooms) if most]
+    shares, open_ = [0] * len(rooms), [d for d, most in enumerate(rooms) if most and weights[d]]
     left = blocks
     while left and open_:
         wanted = _apportioned(left, [weights[d] for d in open_])
@@ -161,7 +162,7 @@ def _by_step(problem: SplitProblem, index: int) -> SharedRun:
         copied = lane.copy()
         for d, device in enumerate(problem.devices):
             free = (units + extra < layer.units) & (copied[d] < np.inf)
-            compute_s = along(device.latency_s, layer, units + extra)
+            compute_s = compute_along(device, layer, units + extra)
             copied[d, free] = spent(problem, device, compute_s, np.zeros(len(units)))[free]
         lanes.append(copied)
     return replace(run, values=CostTables(lanes[0], lanes[1] if len(lanes) > 1 else None))
@@ -180,7 +181,7 @@ def _communication(chain: Chain) -> NetworkSplit:
         shares = _equal(problem, parts(layers[first : last + 1], mode), mode)
         step = None if shares is None else Step(mode, first, last, tuple(shares))
         if step is not None and (mode == "split" or not _passes_limits(chain, step)):
-            moved_s = step_cost(chain, step, resident=False).moved_s
+            moved_s = step_cost(chain, step, at=None).moved_s
             stretches.append(Stretch(first, last + 1, np.array([moved_s]), np.zeros((1, 0))))
             steps.append(step)
     way = least_way(stretches, len(problem.layers) + 1, np.zeros(0))

@@ -8,7 +8,7 @@ import numpy as np
 
 from shisha_rt.arrays import Bools, Floats
 from shisha_rt.papers.gp.problem import ROUNDING, SplitDevice, SplitLayer, SplitProblem
-from shisha_rt.papers.gp.tables import along
+from shisha_rt.papers.gp.tables import along, compute_along
 
 Taken = Mapping[str, float]
 """Of each resource of a device, by other layers."""
@@ -17,8 +17,8 @@ Taken = Mapping[str, float]
 def fits(
     device: SplitDevice, layer: SplitLayer, units: Floats, taken: Taken, names: Collection[str] | None = None
 ) -> Bools:
-    """(units,): whether each share keeps to the device's limits, or to those of these names."""
-    has_room = np.ones(len(units), dtype=bool)
+    """(units,): whether each share runs there and keeps to the device's limits, or to those of these names."""
+    has_room = np.isfinite(compute_along(device, layer, units)) if names is None else np.ones(len(units), dtype=bool)
     for name in device.limits if names is None else names:
         used = taken.get(name, 0.0) + along(device.resources[name], layer, units)
         has_room &= used <= device.limits[name] * (1 + ROUNDING)
@@ -33,7 +33,7 @@ def room(device: SplitDevice, layer: SplitLayer, taken: Taken, most: int | None 
 
 
 def too_little_room(problem: SplitProblem, layer: SplitLayer, taken: Sequence[Taken]) -> str:
-    """Names the limits that keep the devices from having the layer; `taken`: (devices,)."""
+    """Names the limits, or groups, that keep the devices from having the layer; `taken`: (devices,)."""
     loads = []
     for device, load in zip(problem.devices, taken, strict=True):
         most = room(device, layer, load)
@@ -41,6 +41,8 @@ def too_little_room(problem: SplitProblem, layer: SplitLayer, taken: Sequence[Ta
         stopped_by = ", ".join(
             name for name in device.limits if most < layer.units and not fits(device, layer, next_, load, (name,))
         )
+        if most < layer.units:
+            stopped_by = stopped_by or "groups"
         loads.append(f"{device.name} has room for {most}" + (f" ({stopped_by})" if stopped_by else ""))
     blocks = f" in blocks of {layer.block}" if layer.block > 1 else ""
     return f"layer {layer.name}: {', '.join(loads)} of {layer.units}{blocks}"

@@ -137,14 +137,14 @@ class SplitAnswer:
         )
         for name, alone in self.alone.items():
             if alone is None:
-                yield f"all on {name}: it has no room for every layer"
+                yield f"all on {name}: it has no room for every layer, or cannot run the groups of one"
             else:
                 mine, other = (energy_j, alone[1]) if self.problem.objective == "energy" else (cost_s, alone[0])
                 joules = f", {millijoules(alone[1])}" if self.powered else ""
                 times = f", {other / mine:.3g} times" if mine else ""
                 yield f"all on {name}: {milliseconds(alone[0])}{joules}{times}"
         if any(row.share and row.share.fused for row in self.rows):
-            yield "* fused with its neighbours: rows (H) in tiles, or filters (N) and then their channels (C)"
+            yield "* fused with its neighbours: rows (H) in tiles, filters (N) and then their channels (C), or whole"
         for reason in dict.fromkeys(row.reason for row in self.rows if row.reason is not None):
             indices = [row.index for row in self.rows if row.reason == reason]
             yield f"not split, nor counted: {_layers_in_words(indices)}: {reason}"

@@ -37,8 +37,11 @@ def _values(problem: SplitProblem, layer: SplitLayer, units: Floats) -> Floats:
 
 
 def share_values(problem: SplitProblem, layer: SplitLayer, device: SplitDevice, units: Floats) -> Floats:
-    """(units,): seconds or joules of each share on one device, inf where it passes a limit; 0 units cost nothing."""
-    compute_s = along(device.latency_s, layer, units)
+    """(units,): seconds or joules of each share on one device, inf where it cannot run or passes a limit.
+
+    0 units cost nothing.
+    """
+    compute_s = compute_along(device, layer, units)
     transfer_s = along(device.transfer_s, layer, units)
     values = spent(problem, device, compute_s, transfer_s)
     for name, limit in device.limits.items():
@@ -51,6 +54,16 @@ def spent(problem: SplitProblem, device: SplitDevice, compute_s: Floats, transfe
     if problem.objective == "energy":
         return device.power_w * compute_s + device.transfer_power_w * transfer_s
     return compute_s + transfer_s
+
+
+def compute_along(device: SplitDevice, layer: SplitLayer, units: Floats) -> Floats:
+    """(units,): seconds of computing each share, inf where it is in a number of groups that the device cannot run."""
+    groups = units if layer.variable == "G" else np.full(len(units), layer.groups)
+    seconds = np.where(units > 0, np.inf, 0.0)
+    for number, formula in reversed(device.formulas):
+        fitting = units > 0 if number is None else groups == number
+        seconds[fitting] = along(formula, layer, units[fitting])
+    return seconds
 
 
 def along(posynomial: Posynomial | None, layer: SplitLayer, units: Floats) -> Floats:

@@ -34,6 +34,7 @@ def random_device(rng: random.Random, name: str, *, one_for_all: bool = False) -
         {"room": Posynomial((Monomial(1.0, {"C": 1.0, "N": 1.0}),))} if limited else {},
         {"room": rng.uniform(50, 1500)} if limited else {},
         one_for_all,
+        tuple((number, random_posynomial(rng, 0.1, 10)) for number in rng.choice(((), (2,), (None,), (2, None)))),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
@@ -12,8 +12,9 @@ import pytest
 from shisha_rt.outcome import Outcome
 from shisha_rt.papers.gp.chain import Chain, Legs, Step, chain_cost, chain_faults, parts, rows_of, runs_from, step_costs
 from shisha_rt.papers.gp.fused import fused_split, split_network
+from shisha_rt.papers.gp.methods import layer_shares
 from shisha_rt.papers.gp.posynomial import Monomial, Posynomial
-from shisha_rt.papers.gp.problem import SplitDevice, SplitLayer, SplitProblem, faults, layer_cost
+from shisha_rt.papers.gp.problem import SharedFeature, SplitDevice, SplitLayer, SplitProblem, faults, layer_cost
 from shisha_rt.planner.strategies import Execution, SplitObjective
 from tests.drawn import chunks
 from tests.papers.gp.random_splits import block_shares, random_device, random_posynomial, random_split_problem
@@ -21,15 +22,17 @@ from tests.wording import says
 
 
 def random_chain(rng: random.Random, *, one_for_all: bool) -> Chain:
-    """Two or three small layers, each taking what the one before makes, at times with pooling between them."""
+    """Two or three small layers, some in groups, each taking what the one before makes, at times through a pooling."""
     layers: list[SplitLayer] = []
     channels, rows = rng.randint(1, 3), rng.randint(1, 6)
     for index in range(rng.randint(2, 3)):
         stride = rng.choice((1, 1, 2))
         filters = rng.randint(1, 4)
         rows = max(1, rows // (stride * rng.choice((1, 1, 2))))
-        features = {"H": rows, "W": 3, "C": channels, "k": rng.choice((1, 3)), "N": filters, "s": stride}
-        layers.append(SplitLayer(f"layer{index}", features, rng.choice(("C", "N", "H")), rng.choice((1, 2))))
+        groups = rng.choice((1, 1, 1, 2, 3))
+        features = {"H": rows, "W": 3, "C": channels, "k": rng.choice((1, 3)), "N": filters, "s": stride, "G": groups}
+        variables: tuple[SharedFeature, ...] = ("C", "N", "H") if groups == 1 else ("G", "H")
+        layers.append(SplitLayer(f"layer{index}", features, rng.choice(variables), rng.choice((1, 2))))
         channels = filters if rng.random() < 0.8 else rng.randint(1, 4)
     legs = tuple(
         Legs(random_posynomial(rng, 0.1, 2), random_posynomial(rng, 0.1, 2)) if rng.random() < 0.6 else None
@@ -40,7 +43,15 @@ def random_chain(rng: random.Random, *, one_for_all: bool) -> Chain:
     )
     objective: SplitObjective = rng.choice(("latency", "energy"))
     execution: Execution = rng.choice(("sequence", "parallel"))
-    return Chain(SplitProblem(tuple(layers), devices, objective, execution), legs)
+    chain = Chain(SplitProblem(tuple(layers), devices, objective, execution), legs)
+    return replace(chain, links=random_links(rng, legs)) if rng.random() < 0.6 else chain
+
+
+def random_links(rng: random.Random, legs: Sequence[Legs | None]) -> tuple[tuple[Posynomial | None, ...], ...]:
+    """Between some of the devices that have memories of their own; not the same both ways, as nothing leans on that."""
+    own = [d for d, its in enumerate(legs) if its is not None]
+    linked = {(a, b): random_posynomial(rng, 0.1, 1) for a in own for b in own if a != b and rng.random() < 0.7}
+    return tuple(tuple(linked.get((a, b)) for b in range(len(legs))) for a in range(len(legs)))
 
 
 def both(legs: Legs | None) -> Posynomial | None:
@@ -67,15 +78,15 @@ def every_plan(chain: Chain, done: int = 0, at: int | None = None) -> Iterator[t
         yield ()
     if done == len(layers):
         return
-    for d in range(count) if at is None else (at,):
+    for d in (d for d in range(count) if chain.entry(at, d) is not None):
         step = Step("whole", done, done, tuple(layers[done].units * (d == other) for other in range(count)))
         stays = None if chain.legs[d] is None else d
         yield from ((step, *rest) for rest in every_plan(chain, done + 1, stays))
-    if at is None:
-        for mode, last in runs_from(layers, done):
-            its = parts(layers[done : last + 1], mode)
-            shared = its[-1] if mode == "tiles" else its[0]
-            for shares in block_shares(count, shared.units, shared.block):
+    for mode, last in runs_from(layers, done):
+        its = parts(layers[done : last + 1], mode)
+        shared = its[-1] if mode == "tiles" else its[0]
+        for shares in block_shares(count, shared.units, shared.block):
+            if all(chain.entry(at, d) is not None for d, units in enumerate(shares) if units):
                 step = Step(mode, done, last, shares)
                 yield from ((step, *rest) for rest in every_plan(chain, last + 1))
 
@@ -100,6 +111,62 @@ def test_it_is_the_least(seeds: range, one_for_all: bool) -> None:
         assert chain_cost(chain, found.steps) == pytest.approx(found.value)
         assert found.value == pytest.approx(best)
         assert found.lower_bound == pytest.approx(best)
+
+
+def test_links_are_gone_over_where_they_are_cheaper() -> None:
+    """Of 150 random chains some are better for links, none is worse, and a dear link is none."""
+    gained = 0
+    for seed in range(150):
+        chain = random_chain(random.Random(seed), one_for_all=False)
+        if not any(entry for row in chain.links for entry in row):
+            continue
+        linked, star = fused_split(chain), fused_split(replace(chain, links=()))
+        dear = tuple(tuple(entry and entry.times(1e6) for entry in row) for row in chain.links)
+        assert linked.value <= star.value * (1 + 1e-9)
+        assert fused_split(replace(chain, links=dear)).value == pytest.approx(star.value)
+        gained += linked.value < star.value * (1 - 1e-9)
+    assert gained >= 5
+
+
+def test_two_accelerators_hand_on_what_they_made() -> None:
+    """Over the host a map goes out and in, over the link once; the next layer is then shared by both."""
+    layers = (conv("a", 4, 16, 16), conv("b", 4, 16, 16), conv("c", 4, 16, 32))
+    legs = Legs(IN_MAP, OUT_MAP)
+    fast = [Posynomial((Monomial(1e-3, {"H": 1, "W": 1, "C": 1, "N": 1}),)), Posynomial((Monomial(1.0, {}),))]
+    gpu, fpga = (
+        SplitDevice(name, latency_s, both(legs)) for name, latency_s in zip(("gpu", "fpga"), fast, strict=True)
+    )
+    direct = IN_MAP.times(0.1)
+    chain = Chain(SplitProblem(layers, (gpu, fpga)), (legs, legs), ((None, direct), (direct, None)))
+    maps = 4 * 4 * 16
+    handed = (Step("whole", 0, 0, (16, 0)), Step("whole", 1, 1, (0, 16)), Step("split", 2, 2, (16, 16)))
+    costs = step_costs(chain, handed)
+    assert [cost.at for cost in costs] == [None, 0, 1]
+    assert costs[1].in_s == pytest.approx((0.0, 0.1 * maps))
+    assert costs[2].in_s == pytest.approx((0.1 * maps, 0.0))
+    assert costs[2].out_s == pytest.approx((maps, maps))
+    with pytest.raises(ValueError, match="linked to it or fetched"):
+        step_costs(replace(chain, links=()), handed)
+    first, second, third = layer_shares(chain, handed)
+    assert first.fused == second.fused == third.fused == (0, 2)
+    assert math.fsum(share.cost_s for share in (first, second, third)) == pytest.approx(chain_cost(chain, handed))
+
+
+def test_nothing_is_fused_across_a_start() -> None:
+    """What a start reads is in the host's memory; before and behind it layers stay where they are."""
+    layers = tuple(conv(name, 4, 16, 16) for name in "abc")
+    legs = Legs(IN_MAP, OUT_MAP)
+    chain = Chain(SplitProblem(layers, (device("far", 0.01, legs), device("host", 10.0))), (legs, None))
+    modes = {starts: fused_split(chain, starts=starts).steps for starts in ((0,), (0, 1), (0, 1, 2))}
+    fetched = {starts: [step.mode for step in steps or ()].count("fetched") for starts, steps in modes.items()}
+    assert fetched[0,] == 1
+    for starts, steps in modes.items():
+        assert steps is not None
+        layer_steps = [pair for pair in zip(steps, step_costs(chain, steps), strict=True) if pair[0].mode != "fetched"]
+        assert {cost.at for step, cost in layer_steps if step.first in starts} == {None}
+        shares = layer_shares(chain, steps)
+        assert math.fsum(share.cost_s for share in shares) == pytest.approx(chain_cost(chain, steps))
+        assert shares[0].fused == ((0, 2) if starts == (0,) else None)
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -13,9 +13,9 @@ from shisha_rt.errors import BadInput, Error
 from shisha_rt.machine.config.device_files import devices_of, parse_device
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.machine.config.shipped import shipped_configs
-from shisha_rt.machine.device import Device, Family, Multiple, Term
+from shisha_rt.machine.device import Condition, Device, DirectLink, Family, Multiple, Term, Transfer
 from shisha_rt.model.graph import Graph
-from shisha_rt.papers.gp.of_device import split_block, split_device
+from shisha_rt.papers.gp.of_device import device_links, split_block, split_device
 from shisha_rt.papers.gp.problem import SplitLayer, SplitProblem, faults, layer_cost
 from tests.model.single_operator import single_operator
 from tests.wording import raised
@@ -29,19 +29,24 @@ def shipped(name: str) -> Device:
 
 
 def conv(features: dict[str, int]) -> Graph:
-    """Of one image, padded so that H and W are the input's over the stride; with a bias."""
-    height, width, channels, kernel, filters, stride = (features[name] for name in ("H", "W", "C", "k", "N", "s"))
+    """Of one image, padded so that H and W are the input's over the stride; with a bias. C and N: of each group."""
+    height, width, channels, kernel, filters, stride, groups = (features[name] for name in "HWCkNsG")
     return single_operator(
         "Conv",
-        [(1, channels, height * stride, width * stride), (filters, channels, kernel, kernel), (filters,)],
-        (1, filters, height, width),
-        {"group": 1},
+        [
+            (1, groups * channels, height * stride, width * stride),
+            (groups * filters, channels, kernel, kernel),
+            (groups * filters,),
+        ],
+        (1, groups * filters, height, width),
+        {"group": groups},
     )
 
 
 def drawn(random_: random.Random) -> dict[str, int]:
     sizes = {"H": 56, "W": 56, "C": 300, "k": 7, "N": 300, "s": 3}
-    return {name: random_.randint(1, most) for name, most in sizes.items()}
+    drawn_sizes = {name: random_.randint(1, most) for name, most in sizes.items()}
+    return {**drawn_sizes, "G": random_.choice((1, 1, 2, 3, 32))}
 
 
 MANY = Device(
@@ -76,14 +81,30 @@ def test_it_costs_what_the_formulas_say(device: Device) -> None:
     for _ in range(50):
         features = drawn(random_)
         graph = conv(features)
-        assert posynomials.latency_s.at(features) == pytest.approx(
-            operator_cost_s(graph, graph.operators[0], unlimited), rel=1e-9
-        )
+        cost_s = operator_cost_s(graph, graph.operators[0], unlimited)
+        assert posynomials.compute_s(features) == (pytest.approx(cost_s, rel=1e-9) if cost_s < math.inf else cost_s)
         moved_s = 0.0 if posynomials.transfer_s is None else posynomials.transfer_s.at(features)
         legs_s = transfer_cost_s(graph.inputs[0], CPU, device), transfer_cost_s(graph.outputs[0], device, CPU)
         assert moved_s == pytest.approx(math.fsum(legs_s), rel=1e-9)
         within = all(posynomials.resources[it.name].at(features) <= it.limit for it in device.resources)
-        assert (operator_cost_s(graph, graph.operators[0], device) < math.inf) == within
+        runs = posynomials.formula(features["G"]) is not None
+        assert (operator_cost_s(graph, graph.operators[0], device) < math.inf) == (runs and within)
+
+
+def test_links_are_those_of_the_devices() -> None:
+    """Both ways alike, for the input map of the reader's share; whichever device states it."""
+    link = DirectLink("gpu", Transfer(1e-6, 1e12))
+    gpu = replace(GPU, memory="gpu", transfer_in=FPGA.transfer_in, transfer_out=FPGA.transfer_out)
+    fpga = replace(FPGA, links=(link,))
+    assert device_links([CPU, gpu, FPGA]) == ()
+    assert device_links([CPU, GPU, fpga]) == ((None,) * 3,) * 3
+    links = device_links([CPU, gpu, fpga])
+    assert [(a, b) for a in range(3) for b in range(3) if links[a][b] is not None] == [(1, 2), (2, 1)]
+    features = drawn(random.Random(3))
+    graph = conv(features)
+    for source, target, entry in ((gpu, fpga, links[1][2]), (fpga, gpu, links[2][1])):
+        assert entry is not None
+        assert entry.at(features) == pytest.approx(transfer_cost_s(graph.inputs[0], source, target), rel=1e-9)
 
 
 def test_terms_alike_are_one() -> None:
@@ -93,11 +114,24 @@ def test_terms_alike_are_one() -> None:
     assert all(term.coefficient > 0 for term in latency_s.terms)
 
 
+def test_groups_that_a_device_runs() -> None:
+    """The first family that fits counts: a53 has a formula for one group, two, and any number; the NPU for one."""
+    assert [number for number, _ in split_device(shipped("a53")).formulas] == [1, 2, None]
+    assert [number for number, _ in split_device(shipped("evta")).formulas] == [1]
+    (any_number,) = CPU.families[:1]
+    of_four = replace(any_number, conditions=(Condition("group", 4, 1),))
+    both = replace(CPU, families=(of_four, any_number))
+    assert [number for number, _ in split_device(both).formulas] == [1, 4, None]
+    with raised(BadInput, Error.DEVICE_UNFIT, match="has Conv"):
+        split_device(replace(CPU, families=(of_four,)))
+
+
 def test_power_and_limits() -> None:
     fpga = split_device(FPGA, "energy", one_for_all=True)
     assert (fpga.power_w, fpga.transfer_power_w, fpga.one_for_all) == (4.0, 3.0, True)
     assert fpga.limits == {"ALM": 80330, "ALUT": 160660, "LAB": 8033, "M20K": 587}
     features = {"H": 14.0, "W": 14.0, "C": 512.0, "k": 3.0, "N": 512.0, "s": 1.0}
+    assert [number for number, _ in fpga.formulas] == [1]
     problem = SplitProblem((SplitLayer("conv5", features),), (fpga,), "energy")
     assert len(faults(problem, [[512]])) == 3
     cost = layer_cost(problem, problem.layers[0], [512])
@@ -107,8 +141,8 @@ def test_power_and_limits() -> None:
 def test_the_board_has_the_shapes_of_the_paper() -> None:
     """First layers fit the FPGA and are quickest there, moving included; of deep ones hardly a part fits."""
     cpu, gpu, fpga = (split_device(device) for device in (CPU, GPU, FPGA))
-    first = {"H": 112.0, "W": 112.0, "C": 3.0, "k": 7.0, "N": 64.0, "s": 2.0}
-    deep = {"H": 14.0, "W": 14.0, "C": 512.0, "k": 3.0, "N": 512.0, "s": 1.0}
+    first = {"H": 112.0, "W": 112.0, "C": 3.0, "k": 7.0, "N": 64.0, "s": 2.0, "G": 1.0}
+    deep = {"H": 14.0, "W": 14.0, "C": 512.0, "k": 3.0, "N": 512.0, "s": 1.0, "G": 1.0}
     assert fpga.transfer_s is not None
     assert fpga.latency_s.at(first) + fpga.transfer_s.at(first) < gpu.latency_s.at(first) / 4
     assert all(fpga.resources[name].at(first) < limit for name, limit in fpga.limits.items())

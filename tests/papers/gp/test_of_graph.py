@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +42,24 @@ def conv(**attributes: Any) -> onnx.NodeProto:
         (conv(kernel_shape=[1, 9], strides=[1, 4]), (1, 4, 6, 33), (1, 5, 6, 7), (5, 4, 1, 9), (6, 7, 4, 3, 5, 2)),
         (conv(kernel_shape=[4], strides=[9]), (1, 4, 31), (1, 5, 4), (5, 4, 4), (4, 1, 4, 2, 5, 3)),
         (conv(), (1, 4, 5, 6, 7), (1, 5, 5, 6, 7), (5, 4, 1, 1, 1), (5, 42, 4, 1, 5, 1)),
+        (conv(group=2), (1, 8, 6, 6), (1, 4, 6, 6), (4, 4, 1, 1), (6, 6, 4, 1, 2, 1, 2)),
+        (conv(group=8), (1, 8, 6, 6), (1, 16, 6, 6), (16, 1, 1, 1), (6, 6, 1, 1, 2, 1, 8)),
         (helper.make_node("Gemm", ["x", "w"], ["y"], transB=1), (1, 9), (1, 4), (4, 9), (1, 1, 9, 1, 4, 1)),
         (helper.make_node("Gemm", ["x", "w"], ["y"], transA=1), (9, 3), (3, 4), (9, 4), (3, 1, 9, 1, 4, 1)),
         (helper.make_node("MatMul", ["x", "w"], ["y"]), (2, 3, 9), (2, 3, 4), (9, 4), (6, 1, 9, 1, 4, 1)),
     ],
-    ids=["strided", "a batch", "oblong", "one dimension", "three dimensions", "Gemm", "transposed", "MatMul"],
+    ids=[
+        "strided",
+        "a batch",
+        "oblong",
+        "one dimension",
+        "three dimensions",
+        "groups",
+        "depthwise",
+        "Gemm",
+        "transposed",
+        "MatMul",
+    ],
 )
 def test_features(
     tmp_path: Path,
@@ -58,14 +71,14 @@ def test_features(
 ) -> None:
     found = only_layer(tmp_path, node, shape, made, *kernel)
     assert isinstance(found, SplitLayer)
-    assert found.features == pytest.approx(dict(zip("HWCkNs", features, strict=True)))
-    assert found.block == 16
+    assert found.features == pytest.approx({"G": 1, **dict(zip("HWCkNsG", features, strict=False))})
+    if found.groups == 1:
+        assert (found.variable, found.block) == ("N", 16)
 
 
 @pytest.mark.parametrize(
     ("node", "shape", "made", "kernel", "reason"),
     [
-        (conv(group=2), (1, 4, 6, 6), (1, 4, 6, 6), (4, 2, 1, 1), "Conv of 2 groups: the features"),
         (
             helper.make_node("ConvTranspose", ["x", "w"], ["y"]),
             (1, 4, 6, 6),
@@ -89,7 +102,7 @@ def test_features(
         ),
         (helper.make_node("Relu", ["x"], ["y"]), (9, 9), (9, 9), (9, 9), "no operator in"),
     ],
-    ids=["groups", "transposed", "many matrices", "attention", "light"],
+    ids=["transposed", "many matrices", "attention", "light"],
 )
 def test_what_has_no_features_says_why(
     tmp_path: Path, node: onnx.NodeProto, shape: Sequence[int], made: Sequence[int], kernel: Sequence[int], reason: str
@@ -99,12 +112,41 @@ def test_what_has_no_features_says_why(
     assert found == says(reason + "…")
 
 
+@pytest.mark.parametrize(
+    ("groups", "channels", "filters", "blocks", "expected"),
+    [
+        (2, 48, 128, {}, 1),
+        (32, 4, 4, {}, 4),
+        (24, 1, 1, {}, 16),
+        (24, 1, 2, {}, 16),
+        (6, 8, 32, {"C": 24, "N": 1}, 6),
+        (6, 8, 32, {"C": 1, "N": 96}, 6),
+    ],
+)
+def test_groups_are_shared_in_blocks_of_channels_and_filters(
+    tmp_path: Path, groups: int, channels: int, filters: int, blocks: Mapping[SplitVariable, int], expected: int
+) -> None:
+    """Of filters whole groups are shared, of rows any, of input channels none."""
+    shapes = (1, groups * channels, 6, 6), (1, groups * filters, 6, 6)
+    kernel = weight(groups * filters, channels, 1, 1)
+    model = network([conv(group=groups)], {"x": shapes[0]}, {"y": shapes[1]}, {"w": kernel})
+    graph = read_model(write(model, tmp_path)).graph
+    (layer,) = group_layers(graph)
+    found = split_layer_of(graph, layer, "N", blocks)
+    assert isinstance(found, SplitLayer)
+    assert (found.variable, found.units, found.block) == ("G", groups, expected)
+    rows = split_layer_of(graph, layer, "H", blocks)
+    assert isinstance(rows, SplitLayer)
+    assert (rows.variable, rows.units, rows.block, rows.groups) == ("H", 6, 1, groups)
+    assert split_layer_of(graph, layer, "C", blocks) == says(f"Conv of {groups} groups: … expected N or H")
+
+
 def test_rows_have_no_blocks(tmp_path: Path) -> None:
     graph = _residual(tmp_path)
     layer = group_layers(graph)[0]
     cases: tuple[tuple[SplitVariable, int, int], ...] = (("H", 1, 1), ("N", 1, 16), ("N", 24, 48), ("C", 8, 16))
     for variable, block, expected in cases:
-        found = split_layer_of(graph, layer, variable, block)
+        found = split_layer_of(graph, layer, variable, {variable: block})
         assert isinstance(found, SplitLayer)
         assert found.block == expected
 

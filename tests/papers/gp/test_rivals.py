@@ -117,5 +117,5 @@ def test_none_beats_the_exact_answer(seed: int) -> None:
             assert found.reason
     chain = random_chain(rng, one_for_all=False)
     communication = rival_split("communication", chain)
-    assert communication.steps is not None
+    assert communication.steps is not None or communication.reason
     assert communication.value >= fused_split(chain).value * (1 - 1e-9)

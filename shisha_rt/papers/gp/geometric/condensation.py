@@ -52,7 +52,8 @@ class ShareCosts:
 def share_costs(problem: SplitProblem, k: int | None) -> ShareCosts:
     """`k`: communication counts x^2k (Eqs. 13 and 14), in full without it (Eqs. 7 and 10).
 
-    A device that cannot hold a unit of a layer has no part in it, and costs nothing.
+    A device that cannot hold a unit of a layer, or run its groups, has no part in it, and costs nothing. The formula is
+    that of all of a layer's groups, also where a share of fewer would have another (ours).
     """
     return ShareCosts(
         problem,
@@ -67,7 +68,9 @@ def share_costs(problem: SplitProblem, k: int | None) -> ShareCosts:
 
 
 def _cost(problem: SplitProblem, device: SplitDevice, layer: SplitLayer, k: int | None) -> Posynomial:
-    compute = of_share(device.latency_s, layer)
+    seconds = device.formula(layer.groups)
+    assert seconds is not None, "an able device runs its groups"
+    compute = of_share(seconds, layer)
     transfer = of_share(device.transfer_s or Posynomial(()), layer, 2.0 * (k or 0))
     if problem.objective == "energy":
         compute, transfer = compute.times(device.power_w), transfer.times(device.transfer_power_w)

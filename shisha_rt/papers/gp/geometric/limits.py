@@ -82,13 +82,17 @@ def unmet_limits(problem: SplitProblem) -> list[str]:
 
 
 def _sparing(problem: SplitProblem, limited: Bools) -> Floats | None:
-    """(layers, devices): one unit for each device with limits, the rest for the others alike. None: there are none."""
-    if limited.all():
+    """(layers, devices): one unit for each device with limits, the rest for the others alike.
+
+    None: a layer has no others.
+    """
+    able = able_devices(problem)
+    sparing, free = limited & able, ~limited & able
+    if not free.any(axis=1).all():
         return None
     units = np.array([[layer.units] for layer in problem.layers], dtype=np.float64)
-    sparing = limited & able_devices(problem)
-    rest = (1 - sparing.sum(axis=1, keepdims=True) / units) / (~limited).sum()
-    return np.where(limited, np.where(sparing, 1 / units, NO_PART), rest)
+    rest = (1 - sparing.sum(axis=1, keepdims=True) / units) / free.sum(axis=1, keepdims=True)
+    return np.where(free, rest, np.where(sparing, 1 / units, NO_PART))
 
 
 def balanced_parts(problem: SplitProblem) -> Floats:

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from shisha_rt.arrays import Floats
-from shisha_rt.papers.gp.problem import ROUNDING, SplitLayer, SplitProblem, faults, layer_cost
+from shisha_rt.papers.gp.problem import ROUNDING, SplitLayer, SplitProblem, able_devices, faults, layer_cost
 
 _MOST: Final = 4096
 """Roundings of a layer that are looked at."""
@@ -64,17 +64,19 @@ def _up_and_down(layer: SplitLayer, shares: Sequence[float]) -> Iterator[WholeSh
 
 def best_rounding(problem: SplitProblem, shares: Sequence[Sequence[float]]) -> Rounded:
     """The least cost of each layer by itself. Where limits are broken, blocks are moved till they are not, each time
-    the one that costs least for what it gives back; what cannot be mended so is among the faults.
+    the one that costs least for what it gives back; what cannot be mended so is among the faults. A device that cannot
+    run a layer's groups, or hold a unit of it, gets none.
     """
+    able = able_devices(problem).tolist()
     whole = [
         min(
-            islice(roundings(layer, share), _MOST),
+            islice(roundings(layer, [units * can for units, can in zip(share, row, strict=True)]), _MOST),
             key=lambda units, layer=layer: (  # type: ignore[misc]
                 _over(problem, _used(problem, layer, units)[None, :]),
                 layer_cost(problem, layer, units).value,
             ),
         )
-        for layer, share in zip(problem.layers, shares, strict=True)
+        for layer, share, row in zip(problem.layers, shares, able, strict=True)
     ]
     used = np.array(
         [_used(problem, layer, layer_units) for layer, layer_units in zip(problem.layers, whole, strict=True)]
@@ -84,7 +86,8 @@ def best_rounding(problem: SplitProblem, shares: Sequence[Sequence[float]]) -> R
             (gain / max(layer_cost(problem, layer, then).value - layer_cost(problem, layer, now).value, _NONE), n, then)
             for n, (layer, now) in enumerate(zip(problem.layers, whole, strict=True))
             for then in _one_moved(layer, now)
-            if (gain := over - _over(problem, _with_row(used, n, _used(problem, layer, then)))) > _LEAST_GAIN
+            if all(can or not units for units, can in zip(then, able[n], strict=True))
+            and (gain := over - _over(problem, _with_row(used, n, _used(problem, layer, then)))) > _LEAST_GAIN
         ]
         if not moves:
             break

@@ -140,10 +140,16 @@ class StageRig:
         for _ in range(sum(counts)):
             if not self._said:
                 time.sleep(_REST_S)  # so that reading answers takes next to nothing of a stage's core
+                self._hear_all()
             done = self._expect(messages.Done, _FRAME_S)
             parts[done.part.incarnation].append(done)
             self._send_next(turns[done.part.incarnation])
         return [_rate(parts[stage.worker]) for stage in stages]
+
+    def _hear_all(self) -> None:
+        """All that has come: a turn of the poller ends with a few messages, else a worker's queue would run dry."""
+        while said := list(self._poller.poll(0.0)):
+            self._said.extend(said)
 
     def _send_next(self, turns: Iterator[tuple[Loaded, int]]) -> None:
         for stage, slot in itertools.islice(turns, 1):

@@ -54,10 +54,10 @@ def show(title: str, rows: Sequence[Row], notes: Sequence[str] = ()) -> None:
     Console(width=console.width if console.is_terminal else 200).print(table)
 
 
-def save_csv(name: str, rows: Sequence[Row], facts: Mapping[str, str]) -> Path:
-    """Write `results/NAME.csv`. `facts` (see `facts`) go first, in lines that begin with #; None is an empty cell."""
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    path = RESULTS / f"{name}.csv"
+def save_csv(name: str, rows: Sequence[Row], facts: Mapping[str, str], folder: Path = RESULTS) -> Path:
+    """Write `NAME.csv`. `facts` (see `facts`) go first, in lines that begin with #; None is an empty cell."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.csv"
     with path.open("w", newline="") as file:
         file.writelines(f"# {key}: {value}\n" for key, value in facts.items())
         names = [column for name in rows[0] for column in dict.fromkeys(c for row in rows for c in _cells(name, row))]

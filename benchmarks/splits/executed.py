@@ -88,9 +88,9 @@ def _kept(name: str, rows: Iterable[Row], about: Mapping[str, str]) -> list[Row]
     return found
 
 
-def save_page(tables: Tables, about: Mapping[str, str]) -> Path:
+def save_page(tables: Tables, about: Mapping[str, str], folder: Path = RESULTS) -> Path:
     """The page of all tables, with what follows from each."""
-    path = RESULTS / "splits_executed.md"
+    path = folder / "splits_executed.md"
     parts = [_PAGE.format(**about)]
     for title, (name, rows) in tables.items():
         names = list(rows[0])

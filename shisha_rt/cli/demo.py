@@ -84,6 +84,18 @@ def demo(
       shisha-rt demo --seconds 10 --png pipelines.png
       shisha-rt demo --json
     """  # noqa: D301 (\b keeps the examples on lines of their own)
+    show_demo(seconds, png, as_json=as_json)
+
+
+def show_demo(
+    seconds: float,
+    png: Path | None,
+    *,
+    as_json: bool,
+    search_s: float = _SEARCH_S,
+    tuning_limit_s: float = _TUNING_LIMIT_S,
+) -> None:
+    """The whole of it. A search is stopped after `search_s`, at its best plan; it fails after `tuning_limit_s`."""
     from shisha_rt.cli.drive.child_daemon import child_daemon
     from shisha_rt.cli.drive.reach import plainly
     from shisha_rt.machine.config.machine_file import load_machine
@@ -105,7 +117,7 @@ def demo(
         layer_costs(ready, say)  # here, where it can be told; the daemon finds it done
         say(f"starting a daemon for {_MODEL} on {about}\n")
         with child_daemon(_MODEL, "--machine", machine, *_HOW) as daemon, plainly():
-            seen = asyncio.run(_Show(daemon, ready, seconds, say).run())
+            seen = asyncio.run(_Show(daemon, ready, seconds, say, search_s, tuning_limit_s).run())
     drawn = draw_png(seen, png or _PNG, say)
     tell_end(seen, drawn, say)
     if as_json:
@@ -156,11 +168,21 @@ def _moved(machine: Machine, to: Mapping[int, int]) -> str:
 class _Show:
     """The demo's course against one daemon."""
 
-    def __init__(self, daemon: ChildDaemon, ready: ModelOnMachine, seconds: float, say: Say) -> None:
+    def __init__(
+        self,
+        daemon: ChildDaemon,
+        ready: ModelOnMachine,
+        seconds: float,
+        say: Say,
+        search_s: float,
+        tuning_limit_s: float,
+    ) -> None:
         self._daemon = daemon
         self._ready = ready
         self._seconds = seconds
         self._say = say
+        self._search_s = search_s
+        self._tuning_limit_s = tuning_limit_s
         self._marks = marks([place.name for place in ready.machine.places])
 
     async def run(self) -> Seen:
@@ -242,7 +264,7 @@ class _Show:
     async def _search(self, client: AsyncClient, task: asyncio.Task[None], strategy: str, first: str) -> Tried:
         """Let a tuner go, show each of its trials, and wait until its plan is live. `first`: the first trial's name."""
         loop = asyncio.get_running_loop()
-        stop_s = loop.time() + _SEARCH_S
+        stop_s = loop.time() + self._search_s
         trials: list[Event] = []
         end: Event | None = None
         stopped = False
@@ -253,8 +275,8 @@ class _Show:
                     break
                 known = any(trial["plan"] == tuner["best_plan"] for trial in trials)
                 if stopped and known and str(plan_of((await client.plan())["stages"])) == tuner["best_plan"]:
-                    why = f"stopped here after {_SEARCH_S:g} s, best of {len(trials)} so far; a daemon goes on"
-                    end = {"plan": tuner["best_plan"], "reason": why, "seconds": _SEARCH_S}
+                    why = f"stopped here after {self._search_s:g} s, best of {len(trials)} so far; a daemon goes on"
+                    end = {"plan": tuner["best_plan"], "reason": why, "seconds": self._search_s}
                     break
                 if end is None and known and not stopped and loop.time() > stop_s:
                     stopped = True
@@ -279,7 +301,7 @@ class _Show:
         while (page := await client.events(next_event))["events"]:
             next_event = page["next"]
         await client.call("tuner_set", strategy=strategy, restart=True)
-        end_s = loop.time() + _TUNING_LIMIT_S
+        end_s = loop.time() + self._tuning_limit_s
         while True:
             page = await client.events(next_event)
             next_event = page["next"]
@@ -289,7 +311,7 @@ class _Show:
             if loop.time() > end_s:
                 tuner = (await client.call("tuner_get"))["tuner"]
                 raise Failure(
-                    f"the tuner did not end within {_TUNING_LIMIT_S:g} s: it is {tuner['state']}, "
+                    f"the tuner did not end within {self._tuning_limit_s:g} s: it is {tuner['state']}, "
                     f"trials so far: {tuner['trials']}"
                 )
             await _let_flow(task, _LOOK_EVERY_S)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+from functools import partial
 from typing import Final
 
 from shisha_rt.costs.link_speed import LinkSpeed, OneWay
@@ -14,27 +15,31 @@ _LEAST_S: Final = 1e-6
 _PATIENCE_S: Final = 20.0
 
 
-def probe(address: str, port: int) -> LinkSpeed:
-    """There and back, of a host that listens there (`FarHost.echo`). Raises OSError."""
-    with socket.create_connection((address, port), _PATIENCE_S) as connection:
+def probe(address: str, port: int, patience_s: float = _PATIENCE_S) -> LinkSpeed:
+    """There and back, of a host that listens there (`FarHost.echo`). Raises OSError.
+
+    No answer is waited for longer than `patience_s`.
+    """
+    with socket.create_connection((address, port), patience_s) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        trip_s = min(_ask(connection, 1, 1) for _ in range(_ROUND_TRIPS))
+        ask = partial(_ask, connection, patience_s)
+        trip_s = min(ask(1, 1) for _ in range(_ROUND_TRIPS))
         ways = []
         for there, back in ((_BULK_BYTES, 1), (1, _BULK_BYTES)):
-            _ask(connection, there // 8, back // 8)  # what a connection sends at once has to grow first
-            took_s = min(_ask(connection, there, back) for _ in range(2))
+            ask(there // 8, back // 8)  # what a connection sends at once has to grow first
+            took_s = min(ask(there, back) for _ in range(2))
             ways.append(OneWay(trip_s / 2, _BULK_BYTES / max(took_s - trip_s, _LEAST_S)))
     return LinkSpeed(*ways)
 
 
-def _ask(connection: socket.socket, there: int, back: int) -> float:
+def _ask(connection: socket.socket, patience_s: float, there: int, back: int) -> float:
     start_s = time.perf_counter()
-    connection.settimeout(_PATIENCE_S)
+    connection.settimeout(patience_s)
     connection.sendall(there.to_bytes(8, "little") + back.to_bytes(8, "little") + bytes(there))
     left = back
     while left:
         # Each receipt alone may take as long, so that bytes in ones and twos would be waited for without an end.
-        connection.settimeout(max(start_s + _PATIENCE_S - time.perf_counter(), _LEAST_S))
+        connection.settimeout(max(start_s + patience_s - time.perf_counter(), _LEAST_S))
         got = len(connection.recv(min(left, 1 << 20)))
         if not got:
             raise ConnectionResetError("it hangs up")

@@ -56,11 +56,15 @@ Answering: TypeAlias = Callable[["Exchange"], Awaitable[None]]
 
 
 class HttpConnections:
-    """Those at one listening socket. `answer` is given each request; `most` may be open, the next are turned away."""
+    """Those at one listening socket. `answer` is given each request; `most` may be open, the next are turned away.
 
-    def __init__(self, answer: Answering, most: int, *, secure: bool = False) -> None:
+    Whoever reads nothing of an answer for `unread_s` is cut off.
+    """
+
+    def __init__(self, answer: Answering, most: int, *, secure: bool = False, unread_s: float = _UNREAD_S) -> None:
         self.answer = answer
         self.most = most
+        self.unread_s = unread_s
         self.scheme = "https" if secure else "http"
         self.open: set[HttpConnection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
@@ -320,7 +324,7 @@ class _Filling:
 
 class HttpConnection(asyncio.BufferedProtocol):
     """Cuts off whoever takes longer than `_PATIENCE_S` for a request's head, or makes it longer than `_HEAD_BYTES`; and
-    whoever reads nothing of an answer for `_UNREAD_S`, who would keep it, and a place among the connections, for ever.
+    whoever reads nothing of an answer for `unread_s`, who would keep it, and a place among the connections, for ever.
     """
 
     transport: asyncio.Transport
@@ -634,7 +638,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         if left_bytes == before_bytes:
             self.transport.abort()
         else:
-            self._unread = self.loop.call_later(_UNREAD_S, self._look_at_unread, left_bytes)
+            self._unread = self.loop.call_later(self.connections.unread_s, self._look_at_unread, left_bytes)
 
 
 @lru_cache(maxsize=1)

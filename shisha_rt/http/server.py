@@ -14,20 +14,25 @@ _LAST_ANSWERS_S: Final = 3.0
 
 
 async def serve_connections(
-    listening: socket.socket, answer: Answering, ending: asyncio.Event, secure: ssl.SSLContext | None = None
+    listening: socket.socket,
+    answer: Answering,
+    ending: asyncio.Event,
+    secure: ssl.SSLContext | None = None,
+    *,
+    last_answers_s: float = _LAST_ANSWERS_S,
 ) -> None:
-    """Serve until `ending`; who has not been answered some seconds after that is given up."""
+    """Serve until `ending`; who has not been answered `last_answers_s` after that is given up."""
     connections = HttpConnections(answer, _MOST_CONNECTIONS, secure=secure is not None)
     loop = asyncio.get_running_loop()
     server = await loop.create_server(connections, sock=listening, ssl=secure, backlog=_MOST_CONNECTIONS)
     try:
         await ending.wait()
     finally:
-        last_s = loop.time() + _LAST_ANSWERS_S
+        last_s = loop.time() + last_answers_s
         server.close()
         connections.end()
         if connections.tasks:
-            await asyncio.wait(connections.tasks, timeout=_LAST_ANSWERS_S)
+            await asyncio.wait(connections.tasks, timeout=last_answers_s)
         for task in list(connections.tasks):
             task.cancel()
         if connections.tasks:

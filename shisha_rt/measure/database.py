@@ -38,19 +38,22 @@ class _Damaged(Exception):
     """The file is no database, or not any more."""
 
 
-def open_database(path: Path, table: Table) -> sqlite3.Connection:
-    """Open a database in autocommit mode: whoever needs a transaction begins one. Raises Failure."""
+def open_database(path: Path, table: Table, patience_s: float = PATIENCE_S) -> sqlite3.Connection:
+    """Open a database in autocommit mode: whoever needs a transaction begins one. Raises Failure.
+
+    Other processes' transactions are waited for, each for `patience_s`.
+    """
     with explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            return _opened(path, table)
+            return _opened(path, table, patience_s)
         except _Damaged as damage:
             aside = path.with_name(f"{path.name}.damaged")
             log.warning("%s: damaged (%s): set aside as %s, and begun anew", path, damage, aside.name)
             path.replace(aside)
             for suffix in ("-wal", "-shm"):  # they belong to it
                 path.with_name(path.name + suffix).unlink(missing_ok=True)
-            return _opened(path, table)
+            return _opened(path, table, patience_s)
 
 
 @contextmanager
@@ -70,8 +73,8 @@ def transaction(database: sqlite3.Connection) -> Iterator[None]:
         yield
 
 
-def _opened(path: Path, table: Table) -> sqlite3.Connection:
-    database = sqlite3.connect(path, timeout=PATIENCE_S, isolation_level=None)
+def _opened(path: Path, table: Table, patience_s: float) -> sqlite3.Connection:
+    database = sqlite3.connect(path, timeout=patience_s, isolation_level=None)
     try:
         _prepare(database, path, table)
     except BaseException as error:

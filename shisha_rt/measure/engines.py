@@ -56,13 +56,19 @@ def known_engines(compiled: Compiled, machine: Machine) -> EnginesTried | None:
 
 
 def engines_tried(
-    compiled: Compiled, machine: Machine, tell: Tell, *, beside: int = 0, renew: bool = False
+    compiled: Compiled,
+    machine: Machine,
+    tell: Tell,
+    *,
+    beside: int = 0,
+    renew: bool = False,
+    budget_s: float = _BUDGET_S,
 ) -> EnginesTried:
     """Try each installed engine on one thread and on all; seconds, unless it is known.
 
     `compiled`: for stages of ONNX Runtime. `beside` and `renew` as in `profile_model`: what several threads take may
-    then be missing. Raises BadInput where this host has too few cores for a place's threads, and Failure where ONNX
-    Runtime does not run the network.
+    then be missing. `budget_s`: for each number of threads. Raises BadInput where this host has too few cores for a
+    place's threads, and Failure where ONNX Runtime does not run the network.
     """
     classes = _classes(compiled, machine)
     here: dict[str, EnginesTried] = {}
@@ -75,7 +81,7 @@ def engines_tried(
 
     def measured(keys: Sequence[str]) -> None:
         for key in keys:
-            here[key] = _measured(compiled, classes[key], tell, beside)
+            here[key] = _measured(compiled, classes[key], tell, beside, budget_s)
             if _is_lasting(here[key]):
                 _save(key, here[key])
 
@@ -97,10 +103,10 @@ def _classes(compiled: Compiled, machine: Machine) -> dict[str, PlaceClass]:
     }
 
 
-def _measured(compiled: Compiled, place_class: PlaceClass, tell: Tell, beside: int) -> EnginesTried:
+def _measured(compiled: Compiled, place_class: PlaceClass, tell: Tell, beside: int, budget_s: float) -> EnginesTried:
     job = place_class.job(
         EnginesJob,
-        budget_s=_BUDGET_S,
+        budget_s=budget_s,
         folders=tuple((str(shape.model_folder), str(shape.engine_folder)) for shape in compiled.each),
         engines=installed_engines(),
         batch=_BATCH if place_class.setting.threads == 1 and _is_batchable(compiled) else 1,

@@ -19,7 +19,7 @@ from typing import Final
 
 from shisha_rt.costs.profiles import DISTURBED, Profile, Setting
 from shisha_rt.errors import Failure
-from shisha_rt.measure.database import Table, explained, open_database, transaction
+from shisha_rt.measure.database import PATIENCE_S, Table, explained, open_database, transaction
 
 log = logging.getLogger(__name__)
 
@@ -59,10 +59,14 @@ _ADD: Final = f"""
 
 
 class ProfileStore:
-    """Use it as a context manager. If its file cannot be used, that is said once, and it remembers what it is given."""
+    """Use it as a context manager. If its file cannot be used, that is said once, and it remembers what it is given.
 
-    def __init__(self, path: Path) -> None:
+    `patience_s` as in `open_database`.
+    """
+
+    def __init__(self, path: Path, patience_s: float = PATIENCE_S) -> None:
         self._path = path
+        self._patience_s = patience_s
         self._database: sqlite3.Connection | None = None
         self._is_usable = True
         self._known: dict[tuple[Setting, str], Profile] = {}
@@ -107,7 +111,7 @@ class ProfileStore:
             return False
         try:
             if self._database is None:
-                self._database = open_database(self._path, _TABLE)
+                self._database = open_database(self._path, _TABLE, self._patience_s)
             with explained(self._path):
                 use(self._database)
         except Failure as failure:

@@ -41,16 +41,21 @@ _NEVER_FOLDED: Final = _RANDOM | {"Dropout", "QuantizeLinear", "DequantizeLinear
 
 
 def clean(
-    model: onnx.ModelProto, seen: Mapping[str, SeenTensor] = NOTHING_SEEN, *, strict: bool = True
+    model: onnx.ModelProto,
+    seen: Mapping[str, SeenTensor] = NOTHING_SEEN,
+    *,
+    strict: bool = True,
+    most_elements: int = _FOLD_LIMIT_ELEMENTS,
 ) -> onnx.ModelProto:
     """The cleaned model, with a shape for every tensor that has a static one, or was seen. `model` is not changed.
 
     It has its weights inside, fixed input dimensions, opset 7 or newer, and has passed the ONNX checker. `seen` and
-    `strict` are as in `open_shapes.described_shapes`, which raises where shapes contradict each other.
+    `strict` are as in `open_shapes.described_shapes`, which raises where shapes contradict each other. What has more
+    than `most_elements` is not folded.
     """
     net = replace(Net.of(model), seen=seen, strict=strict)
     name_apart(net.nodes, net.taken_names())
-    _fold_constants(net)
+    _fold_constants(net, most_elements)
     _remove_pass_through(net)
     _fold_batch_normalization(net)
     _remove_dead(net)
@@ -82,7 +87,7 @@ def without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
 # Constants
 
 
-def _fold_constants(net: Net) -> None:
+def _fold_constants(net: Net, most_elements: int = _FOLD_LIMIT_ELEMENTS) -> None:
     """Fold constants until nothing changes.
 
     A folded shape can make the shapes behind it static, or a condition known.
@@ -90,7 +95,7 @@ def _fold_constants(net: Net) -> None:
     while True:
         shapes = _static_shapes(net)
         before = len(net.nodes)
-        net.nodes = [node for node in net.nodes if not _fold(node, net, shapes)]
+        net.nodes = [node for node in net.nodes if not _fold(node, net, shapes, most_elements)]
         is_smaller = len(net.nodes) < before
         took_branch = _take_branches(net)
         may_go_on = took_branch or any(node.op_type in ("Shape", "Size") for node in net.nodes)
@@ -123,7 +128,7 @@ def _static_shapes(net: Net) -> dict[str, Shape]:
     return shapes
 
 
-def _fold(node: onnx.NodeProto, net: Net, shapes: Mapping[str, Shape]) -> bool:
+def _fold(node: onnx.NodeProto, net: Net, shapes: Mapping[str, Shape], most_elements: int) -> bool:
     """Turn the node's outputs into constants if they are known. What makes a graph output stays an operator."""
     if node.domain or node.op_type in _NEVER_FOLDED or any(name in net.output_names for name in node.output):
         return False
@@ -132,7 +137,7 @@ def _fold(node: onnx.NodeProto, net: Net, shapes: Mapping[str, Shape]) -> bool:
     if node.op_type in ("Shape", "Size") and node.input[0] in shapes:
         values: Sequence[Array] | None = [_shape_or_size(node, shapes[node.input[0]])]
     elif all(name in net.constants for name in node.input if name):
-        small = all(math.prod(shapes.get(name, ())) <= _FOLD_LIMIT_ELEMENTS for name in node.output)
+        small = all(math.prod(shapes.get(name, ())) <= most_elements for name in node.output)
         values = _evaluate(node, net) if small or node.op_type == "Constant" else None
     else:
         return False

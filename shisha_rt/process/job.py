@@ -14,7 +14,7 @@ from typing import Final
 
 from shisha_rt.errors import Failure
 from shisha_rt.process.child import Child, last_line, start_child
-from shisha_rt.process.pulse import JOB_SILENCE_S, Pulse
+from shisha_rt.process.pulse import JOB_SILENCE_S, SILENCE_S, Pulse
 
 _OWN_FAULT: Final = f"{Failure.__module__}.{Failure.__qualname__}: "
 """How the last line of a traceback begins where a job itself has put what is wrong in words."""
@@ -51,11 +51,12 @@ def run_job(
     given: bytes = b"",
     hear: Callable[[bytes], None] | None = None,
     limit_s: float | None = None,
+    silence_s: float = SILENCE_S,
 ) -> None:
     """Run `python -m MODULE ARGUMENTS` to its end; it reads `given`, and each line that it says is passed to `hear`.
 
     Raises JobFailed, `failed` and the last line of its standard error or the signal, where it does not end well, or not
-    within `limit_s` seconds.
+    within `limit_s` seconds, or is stopped for `silence_s`.
     Whatever else is raised meanwhile (at an interrupt, or by `hear`) ends it, too, and so does the end of this process.
     """
     # Files, as a pipe that nobody reads yet could fill up, and both would wait for ever.
@@ -66,7 +67,8 @@ def run_job(
             module, *arguments, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr, ended_by=signal.SIGKILL
         )
         try:
-            broken_off = _listen(child, hear, math.inf if limit_s is None else time.monotonic() + limit_s)
+            pulse = Pulse(child.pid, silence_s, patience_s=JOB_SILENCE_S)
+            broken_off = _listen(child, pulse, hear, math.inf if limit_s is None else time.monotonic() + limit_s)
         finally:
             status = child.end()
         if broken_off is not None:
@@ -75,10 +77,10 @@ def run_job(
             raise JobFailed(failed, status, last_line(stderr))
 
 
-def _listen(child: Child, hear: Callable[[bytes], None] | None, until_s: float) -> str | None:
+def _listen(child: Child, pulse: Pulse, hear: Callable[[bytes], None] | None, until_s: float) -> str | None:
     """Pass on the lines that a job says, until it has ended. Returns why it is to be broken off, or None."""
     assert child.stdout is not None  # a pipe was asked for
-    stdout, pulse, begun = child.stdout.fileno(), Pulse(child.pid, JOB_SILENCE_S), b""
+    stdout, begun = child.stdout.fileno(), b""
     watched = [stdout, child.pidfd]
     while watched:
         can_be_read = select.select(watched, [], [], _LOOK_EVERY_S)[0]

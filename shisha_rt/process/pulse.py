@@ -23,11 +23,15 @@ _SEEN_S: Final = 1.0
 
 
 class Pulse:
-    """What has been seen of one child since it was started, by its process id."""
+    """What has been seen of one child since it was started, by its process id.
 
-    def __init__(self, pid: int, silence_s: float = SILENCE_S) -> None:
+    It hangs when it is silent for `silence_s`; unless it is stopped, only for `patience_s` where that is more.
+    """
+
+    def __init__(self, pid: int, silence_s: float = SILENCE_S, *, patience_s: float = 0.0) -> None:
         self._pid = pid
-        self._patience_s = silence_s
+        self._silence_s = silence_s
+        self._patience_s = patience_s
         self._beats = 0
         self._cpu_ticks = 0
         self._silent_s = 0.0
@@ -40,7 +44,7 @@ class Pulse:
         self._look_s = now_s
         if beats != self._beats:
             self._beats, self._silent_s = beats, 0.0
-        if self._silent_s < SILENCE_S:
+        if self._silent_s < self._silence_s:
             return None
         ticks = cpu_ticks(self._pid)
         if ticks != self._cpu_ticks or wants_core(self._pid):

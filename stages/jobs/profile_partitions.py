@@ -53,14 +53,22 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def time_partitions(job: PartitionProfilingJob, tell: Callable[[Progress], None]) -> PartitionsTimed:
+def time_partitions(
+    job: PartitionProfilingJob,
+    tell: Callable[[Progress], None],
+    *,
+    most_sessions: int = _MOST_SESSIONS,
+    most_bytes: int = _MOST_BYTES,
+) -> PartitionsTimed:
     """Time the job's partitions in this process, on the cores that it already runs on.
 
+    A batch has at most `most_sessions` and `most_bytes`, but one partition at least.
     Raises Failure where a device's engine is not installed.
     """
     model = CleanModel(Path(job.model_folder))
     times: list[tuple[SpanTime | None, ...]] = []
-    for batch in _batches([_Partition.of(model, operators) for operators in job.partitions], len(job.devices)):
+    partitions = [_Partition.of(model, operators) for operators in job.partitions]
+    for batch in _batches(partitions, len(job.devices), most_sessions, most_bytes):
         timers = [partition.timers(job) for partition in batch]
         turns = [timer.run for place_timers in timers for timer in place_timers if timer is not None]
         done, share = len(times) / len(job.partitions), len(batch) / len(job.partitions)
@@ -125,12 +133,14 @@ class _Partition:
         return Timer(compute, self.moved_bytes, time.process_time)
 
 
-def _batches(partitions: Sequence[_Partition], devices: int) -> Iterator[list[_Partition]]:
+def _batches(
+    partitions: Sequence[_Partition], devices: int, most_sessions: int, most_bytes: int
+) -> Iterator[list[_Partition]]:
     """They, in order, as many at a time as sessions and bytes permit; one at least."""
     batch: list[_Partition] = []
     for partition in partitions:
         its_bytes = devices * sum(each.moved_bytes for each in (*batch, partition))
-        if batch and (its_bytes > _MOST_BYTES or devices * (len(batch) + 1) > _MOST_SESSIONS):
+        if batch and (its_bytes > most_bytes or devices * (len(batch) + 1) > most_sessions):
             yield batch
             batch = []
         batch.append(partition)

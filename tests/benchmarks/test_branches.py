@@ -20,7 +20,6 @@ from benchmarks.live.branches import (
     branched,
     forced_row,
 )
-from benchmarks.report import results
 from benchmarks.report.results import Spread, read_csv, save_csv
 from benchmarks.rigs.forced import Taken, Told, critical_s, stages_on_the_way, two_places
 from shisha_rt.papers.partitiontuner.partition_plan import foretold
@@ -95,8 +94,7 @@ def test_schedules_are_predicted_with_the_mean_hand_over() -> None:
     assert first["error %"] == pytest.approx(100 * (5.3 / 5.6 - 1))
 
 
-def test_a_network_without_branches_has_a_row_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results, "RESULTS", tmp_path)
+def test_a_network_without_branches_has_a_row_too(tmp_path: Path) -> None:
 
     def one_round(seconds: dict[str, float]) -> Round:
         return {side: Reading(frame_s, None, "p") for side, frame_s in seconds.items()}
@@ -104,7 +102,7 @@ def test_a_network_without_branches_has_a_row_too(tmp_path: Path, monkeypatch: p
     every = dict.fromkeys(SIDES, 2.0) | {TEAM: 1.0, BRANCHES: 1.5}
     few = {"latency": 3.0, ONE_CORE: 2.0, TEAM: 4.0}
     rows = [alone_row("a", [one_round(every)]), alone_row("b", [one_round(few)])]
-    with_branches, without = read_csv(save_csv("branches_alone", rows, {}))
+    with_branches, without = read_csv(save_csv("branches_alone", rows, {}, tmp_path))
     assert (with_branches["latency / better"], with_branches["branches / better"]) == ("2", "1.5")
     assert (without["latency / better"], without["branches / better"]) == ("1.5", "")
 

@@ -10,7 +10,6 @@ import pytest
 
 from benchmarks.live.race import Raced, wanted_sides
 from benchmarks.live.race_aims import Standing, aims, mean_rows
-from benchmarks.report import results
 from benchmarks.report.readme import race_table, rivals_table
 from benchmarks.report.results import Spread, save_csv
 from benchmarks.rigs.asking import ANSWERED, REFUSED, Asking
@@ -103,11 +102,10 @@ def test_means_are_geometric() -> None:
     assert row["rate over the best server"] == pytest.approx(3.0)
 
 
-def test_the_readme_has_the_race_that_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results, "RESULTS", tmp_path)
+def test_the_readme_has_the_race_that_is_kept(tmp_path: Path) -> None:
     assert race_table(tmp_path) == "Not measured yet."
     made_by = {"commit": "c", "date": "2026-01-02 03:04 UTC", "cpu": "A"}
-    save_csv("race", [RACED.row(side) for side in RACED.sides], made_by)
+    save_csv("race", [RACED.row(side) for side in RACED.sides], made_by, tmp_path)
     head, _, row, _, source = race_table(tmp_path).splitlines()
     assert head == says(
         "| ms a frame | daemon, … | ONNX Runtime, … | OpenVINO, … | Mosec | LitServe "
@@ -118,11 +116,10 @@ def test_the_readme_has_the_race_that_is_kept(tmp_path: Path, monkeypatch: pytes
     assert "commit c, A." in source
 
 
-def test_the_front_page_has_the_best_rival_of_any_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results, "RESULTS", tmp_path)
+def test_the_front_page_has_the_best_rival_of_any_kind(tmp_path: Path) -> None:
     assert rivals_table(tmp_path) == "Not measured yet."
     made_by = {"commit": "c", "date": "2026-01-02 03:04 UTC", "cpu": "A", "cores": "2 usable of 2"}
-    save_csv("race", [RACED.row(side) for side in RACED.sides], made_by)
+    save_csv("race", [RACED.row(side) for side in RACED.sides], made_by, tmp_path)
     _, _, row, _, summary, source = rivals_table(tmp_path).splitlines()
     assert row == "| SqueezeNet | 5.00 ms | **1.00 ms**, OpenVINO, two copies | 0.20 (0.15 to 0.23) |"
     assert summary == says("… every rival on 0 of 1 networks; 0.20 in the geometric …")

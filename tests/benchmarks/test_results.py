@@ -16,13 +16,10 @@ from shisha_rt.errors import BadInput
 HERE = {"cpu": "A", "kernel": "1"}
 
 
-def test_a_file_says_which_code_which_machine_when_and_how_to_repeat_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(results, "RESULTS", tmp_path)
+def test_a_file_says_which_code_which_machine_when_and_how_to_repeat_it(tmp_path: Path) -> None:
     about = facts("copies --rounds 3")
     assert about["repeat"] == "python -m benchmarks copies --rounds 3"
-    path = save_csv("x", [{"model": "a, b", "ms": 1.23456, "not measured": None}], about)
+    path = save_csv("x", [{"model": "a, b", "ms": 1.23456, "not measured": None}], about, tmp_path)
     assert path.read_text().startswith(f"# commit: {about['commit']}\n# date: ")
     assert header(path) == about
     assert header(path).items() >= host().items()
@@ -34,14 +31,13 @@ def test_every_result_that_is_kept_says_so() -> None:
     assert [path.name for path in kept if not header(path).keys() >= {"commit", "date", "repeat", *host()}] == []
 
 
-def test_a_figure_of_several_rounds_has_its_quartiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results, "RESULTS", tmp_path)
+def test_a_figure_of_several_rounds_has_its_quartiles(tmp_path: Path) -> None:
     assert Spread.of([3.0]) == Spread(3.0, 3.0, 3.0)
     found = Spread.of([5.0, 1.0, 2.0, 3.0, 4.0])
     assert found == Spread(2.0, 3.0, 4.0)
     assert str(found) == "3 (2 to 4)"
     rows: list[results.Row] = [{"model": "a", "ms": None, "n": 1}, {"model": "b", "ms": found, "n": 2}]
-    assert save_csv("x", rows, {}).read_text().splitlines() == [
+    assert save_csv("x", rows, {}, tmp_path).read_text().splitlines() == [
         'model,ms,"ms, lower quartile","ms, upper quartile",n',
         "a,,,,1",
         "b,3,2,4,2",
@@ -67,14 +63,13 @@ def test_a_result_is_stale_by_its_code_or_its_machine() -> None:
     ]
 
 
-def test_the_table_of_engines_has_the_results_that_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results, "RESULTS", tmp_path)
+def test_the_table_of_engines_has_the_results_that_are_there(tmp_path: Path) -> None:
     made_by = {"commit": "c", "date": "2026-01-02 03:04 UTC"}
     ratio = Spread(1.25, 2.0, 2.5)
     engines = {"model": "squeezenet", "best rival / daemon": ratio, "best rival": "openvino_latency"}
     copies = {"model": "mine", "rival / free": ratio}
-    save_csv("against_engines", [engines], made_by)
-    save_csv("copies", [copies], made_by)
+    save_csv("against_engines", [engines], made_by, tmp_path)
+    save_csv("copies", [copies], made_by, tmp_path)
     head, _, squeezenet, mine, _, source = engines_table(tmp_path).splitlines()
     assert head.count("|") == 4
     assert squeezenet == "| SqueezeNet | 2.00 (1.25 to 2.50), OpenVINO | not measured |"
@@ -82,8 +77,7 @@ def test_the_table_of_engines_has_the_results_that_are_there(tmp_path: Path, mon
     assert "[copies](benchmarks/results/copies.csv), 2026-01-02, commit c" in source
 
 
-def test_the_table_of_single_frames_has_a_row_for_each_pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results, "RESULTS", tmp_path)
+def test_the_table_of_single_frames_has_a_row_for_each_pause(tmp_path: Path) -> None:
     assert alone_table(tmp_path) == "Not measured yet."
     took = {side: Spread.of([ms]) for side, ms in [("latency", 5.0), ("auto", 6.0), ("ort_threads", 4.0)]}
     rows: list[results.Row] = [
@@ -91,7 +85,8 @@ def test_the_table_of_single_frames_has_a_row_for_each_pause(tmp_path: Path, mon
         | {"latency / best engine": Spread(1.2, 1.25, 1.5), "auto / best engine": Spread.of([1.5])}
         for pause_ms in (0.0, 20.0)
     ]
-    save_csv("alone", rows, {"commit": "c", "date": "2026-01-02 03:04 UTC", "cpu": "a processor"})
+    made_by = {"commit": "c", "date": "2026-01-02 03:04 UTC", "cpu": "a processor"}
+    save_csv("alone", rows, made_by, tmp_path)
     _, _, none, long, _, source = alone_table(tmp_path).splitlines()
     times = "5.00 ms | 6.00 ms | 4.00 ms | 8.00 ms | 1.25 (1.20 to 1.50) | 1.50 (1.50 to 1.50) |"
     assert none == f"| SqueezeNet | 0 ms | {times}"
@@ -99,26 +94,23 @@ def test_the_table_of_single_frames_has_a_row_for_each_pause(tmp_path: Path, mon
     assert source.endswith("commit c, a processor.")
 
 
-def test_the_table_of_branches_says_what_they_can_gain_and_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results, "RESULTS", tmp_path)
+def test_the_table_of_branches_says_what_they_can_gain_and_did(tmp_path: Path) -> None:
     assert branches_table(tmp_path) == "Not measured yet."
     made_by = {"commit": "c", "date": "2026-01-02 03:04 UTC"}
     gains = [("squeezenet", "layers", 1.0), ("squeezenet", "openvino", 1.066), ("mine", "layers", 1.5)]
     rows: list[results.Row] = [{"model": model, "layers": form, "whole / critical": g} for model, form, g in gains]
-    save_csv("branches", rows, made_by)
+    save_csv("branches", rows, made_by, tmp_path)
     ratio = Spread(1.25, 2.0, 2.5)
     mine = {"model": "mine", "branches / better": ratio, "latency / better": Spread.of([1.0])}
-    save_csv(
-        "branches_alone", [mine, {"model": "squeezenet", "branches / better": None, "latency / better": ratio}], made_by
-    )
+    squeezenet = {"model": "squeezenet", "branches / better": None, "latency / better": ratio}
+    save_csv("branches_alone", [mine, squeezenet], made_by, tmp_path)
     _, _, first, second, _, source = branches_table(tmp_path).splitlines()
     assert first == "| SqueezeNet | 1.00 | not measured | 1.07 | - | 0.50 (0.40 to 0.80) |"
     assert second == "| mine | 1.50 | not measured | not measured | 0.50 (0.40 to 0.80) | 1.00 (1.00 to 1.00) |"
     assert source.count("commit c") == 2
 
 
-def test_the_table_of_hosts_says_what_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results, "RESULTS", tmp_path)
+def test_the_table_of_hosts_says_what_does_not_fit(tmp_path: Path) -> None:
     assert hosts_table(tmp_path) == "Not measured yet."
     of = {"network": "resnet50", "hosts": 3, "memory": None, "over": None}
     none, rate = Spread.of([2.0]), Spread(1.25, 1.5, 2.0)
@@ -127,7 +119,7 @@ def test_the_table_of_hosts_says_what_does_not_fit(tmp_path: Path, monkeypatch: 
         of | {"side": "serve_handle", "frames/s": Spread.of([8.0]), "rate over it": None},
         of | {"side": "daemon_shared", "memory": "60 MB each", "frames/s": none, "rate over it": None},
     ]
-    save_csv("cluster_serve", rows, {"commit": "c", "date": "2026-01-02 03:04 UTC"})
+    save_csv("cluster_serve", rows, {"commit": "c", "date": "2026-01-02 03:04 UTC"}, tmp_path)
     _, _, free, tight, _, source = hosts_table(tmp_path).splitlines()
     assert free == "| ResNet-50 | 3 | 12.0 | not measured | 8.0 | not measured | 1.50 (1.25 to 2.00) | - |"
     assert tight == "| ResNet-50, 60 MB each | 3 | 2.0 | does not fit | does not fit | does not fit | - | - |"

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.report import results
 from benchmarks.report.results import Row, Spread
 from benchmarks.splits.alone import write_product
 from benchmarks.splits.executed import ALONE, KILLED, ON_BOARD, findings, save_page
@@ -65,9 +64,7 @@ def test_a_product_is_one_row_of_the_size_that_is_told(tmp_path: Path) -> None:
     assert (graph.inputs[0].shape, graph.outputs[0].shape) == ((1, 12), (1, 7))
 
 
-def test_the_page_says_what_is_within_the_aims_and_what_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results, "RESULTS", tmp_path)
-    monkeypatch.setattr("benchmarks.splits.executed.RESULTS", tmp_path)
+def test_the_page_says_what_is_within_the_aims_and_what_is_not(tmp_path: Path) -> None:
     shard = {"network": "m", "layer": "n0", "place": "fpga", "share": "8 of 64 rows", "predicted ms": 2.0}
     board: list[Row] = [
         {**shard, "error %": 1.0, "computed here ms": 0.1},
@@ -93,6 +90,6 @@ def test_the_page_says_what_is_within_the_aims_and_what_is_not(tmp_path: Path, m
     counts = {"sent": 9, "answered": 9, "lost": 0, "refused": 0, "out of order": 0, "different": 0}
     killed: list[Row] = [{"network": "m", **counts}] * 2
     about = dict.fromkeys(("repeat", "date", "commit", "cpu", "cores", "load average at the start"), "?")
-    page = save_page({ON_BOARD: ("a", board), KILLED: ("b", killed)}, about).read_text()
+    page = save_page({ON_BOARD: ("a", board), KILLED: ("b", killed)}, about, tmp_path).read_text()
     assert "- Frames: 9 sent, 9 answered, 0 lost" in page
     assert page.count("| m | n0 | fpga |") == 2

@@ -11,8 +11,11 @@ import pytest
 from onnx import helper
 
 from shisha_rt.errors import Error
-from shisha_rt.measure import engines
+from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.measure.check import oddities, weight_bytes_within
+from shisha_rt.measure.engines import engines_tried
+from shisha_rt.measure.make_ready import make_ready
+from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.model.reader.onnx_reader import Model
 from tests.cli.conftest import Run
 from tests.measure.test_compile import refused
@@ -22,13 +25,14 @@ from tests.wild.test_odd_networks import compiled_here, saved
 from tests.wording import says
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few runs of each engine: no test goes by what they took."""
-    monkeypatch.setattr(engines, "_BUDGET_S", 0.1)
+def tried(path: Path, machine: str, *sizes: InputSizes) -> None:
+    """What engines take is known then, after few runs of each: no test goes by it."""
+    on = load_machine(machine)
+    engines_tried(make_ready(path, on, sizes=sizes).compiled, on, lambda _: None, budget_s=0.1)
 
 
 def test_an_everyday_network(run: Run, tiny_model: Path) -> None:
+    tried(tiny_model, "shared-2", InputSizes({"N": 2}))
     ran = run("check", tiny_model, "--dim", "N=2", "--machine", "shared-2", "--json")
     assert (ran.status, ran.err) == (0, "")
     found = ran.object
@@ -71,6 +75,7 @@ def test_an_everyday_network(run: Run, tiny_model: Path) -> None:
 
 def test_one_screen(run: Run, tiny_model: Path) -> None:
     """For several shapes at once."""
+    tried(tiny_model, "this-machine", *(InputSizes(shapes={"x": (many, 4, 8, 8)}) for many in (1, 3)))
     ran = run("check", tiny_model, "--shape", "x=1x4x8x8", "--shape", "x=3x4x8x8")
     assert ran.status == 0
     heads = [line.split("  ")[0] for line in ran.out.splitlines() if line[:1].strip()]

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from shisha_rt.costs.layer_costs import LayerCosts
 from shisha_rt.costs.profiles import DISTURBED
 from shisha_rt.machine.host.cores import usable_cores
-from shisha_rt.measure import place_class
+from shisha_rt.measure.profile_store import FILE_NAME
 from tests.cli.conftest import Run
-
-
-@pytest.fixture(autouse=True)
-def _short_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(place_class, "_BUDGET_S", 0.05)
 
 
 @pytest.fixture
@@ -134,10 +130,13 @@ def test_a_damaged_store_is_begun_anew_with_one_line(
 
 
 def test_costs_that_were_measured_beside_others_say_so(
-    run: Run, tiny_model: Path, machine: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, tiny_model: Path, machine: Path, own_cache: Path
 ) -> None:
-    monkeypatch.setattr(LayerCosts, "others_ratio", 0.34)
-    said = run("costs", tiny_model, "--machine", machine).err
-    assert said.startswith("others had 34% of the")
-    monkeypatch.setattr(LayerCosts, "others_ratio", DISTURBED)
-    assert run("costs", tiny_model, "--machine", machine).err == ""
+    def said_of(others_ratio: float) -> str:
+        with closing(sqlite3.connect(own_cache / "shisha-rt" / FILE_NAME)) as store, store:
+            store.execute("UPDATE profile SET others_ratio = ?", (others_ratio,))
+        return run("costs", tiny_model, "--machine", machine).err
+
+    assert run("costs", tiny_model, "--machine", machine).status == 0
+    assert said_of(0.34).startswith("others had 34% of the")
+    assert said_of(DISTURBED) == ""

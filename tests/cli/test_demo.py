@@ -14,8 +14,10 @@ from typing import Any, Final
 import psutil
 import pytest
 
-from shisha_rt.cli.demo import _machine
-from shisha_rt.errors import Error, Failure
+from shisha_rt.cache import publish
+from shisha_rt.cli.demo import _machine, show_demo
+from shisha_rt.cli.drive.child_daemon import child_daemon
+from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.extras import pip_install
 from shisha_rt.machine.allotment import CpuLimits
 from shisha_rt.machine.config.machine_file import load_machine
@@ -27,26 +29,28 @@ from shisha_rt.show.stages import rate_seen
 from tests.cli.conftest import Run
 from tests.cli.statuses import FORK, branches, copies, team
 from tests.serving.daemon_process import leftovers
-from tests.serving.identity_model import write_identity_model
+from tests.serving.identity_model import LAYERS, write_identity_model
 from tests.waiting import PATIENCE_S, until
 from tests.wording import says
 
 _MARK = "SHISHA_RT_TEST_DEMO"
-DEMO_OF: Final = """
-import sys
-from shisha_rt.cli import demo
-from shisha_rt.__main__ import main
-demo._MODEL = sys.argv.pop(1)
-sys.exit(main())
-"""
+
+
+@pytest.fixture(scope="module")
+def small_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """In its zoo a network that takes hardly any time has the name of the demo's own."""
+    cache = tmp_path_factory.mktemp("cache")
+
+    def build(folder: Path) -> None:
+        write_identity_model(folder, name="squeezenet")
+
+    publish(cache / "shisha-rt" / "zoo" / "v1" / "squeezenet", build)
+    return cache
 
 
 @pytest.fixture
-def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A network that takes hardly any time, in place of the demo's own."""
-    model = write_identity_model(tmp_path)
-    monkeypatch.setattr("shisha_rt.cli.demo._MODEL", str(model))
-    return model
+def _small(small_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(small_cache))
 
 
 @pytest.fixture(autouse=True)
@@ -77,12 +81,12 @@ def assert_nothing_left(mark: Path, runtime: Path) -> None:
     assert leftovers(runtime) == []
 
 
-def test_the_whole_of_it(run: Run, small: Path, tmp_path: Path, runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shisha_rt.cli.demo._SEARCH_S", 1.0)
+@pytest.mark.usefixtures("_small")
+def test_the_whole_of_it(run: Run, tmp_path: Path, runtime: Path) -> None:
     ran = run("demo", "--seconds", 0.3, "--png", tmp_path / "all.png", "--json")
     assert (ran.status, ran.err) == (0, "")
     found = ran.object
-    assert found["model"] == small.stem
+    assert (found["model"], found["seed"]["stages"][-1]["last"]) == ("squeezenet", LAYERS - 1)
     assert found["machine"] == {"name": "demo", "emulated": True}
     assert found["sent"] == found["answered"] > 50
     assert (found["lost"], found["out_of_order"], found["different"], found["errors"]) == (0, 0, 0, 0)
@@ -121,12 +125,14 @@ def fps(trial: dict[str, Any]) -> float:
 
 
 @pytest.mark.long
-def test_what_a_reader_sees(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_reader_sees(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where searches take too long, and are stopped at their best plans; and without the extra `plot`."""
-    monkeypatch.setattr("shisha_rt.cli.demo._SEARCH_S", 0.0)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    ran = run("demo", "--seconds", 0.3)
-    assert (ran.status, ran.err) == (0, "")
+    show_demo(0.3, None, as_json=False, search_s=0.0)
+    said = capsys.readouterr()
+    assert said.err == ""
     seen = [
         "1 of 3 · Shisha's seed\n26 layers cut",
         "EMULATED on core",
@@ -138,16 +144,17 @@ def test_what_a_reader_sees(run: Run, tmp_path: Path, monkeypatch: pytest.Monkey
     seen += ["none lost, all in order", "guided, as serve does  ", "machine demo (EMULATED)", "slowest ┓"]
     seen += ["shisha_plan_epoch", "shisha-rt submit", f"matplotlib is missing: {pip_install('plot')}"]
     for text in seen:
-        assert text in ran.out
-    assert "\x1b" not in ran.out  # nothing for a terminal where there is none
+        assert text in said.out
+    assert "\x1b" not in said.out  # nothing for a terminal where there is none
     assert not (tmp_path / "demo.png").exists()
 
 
 @pytest.mark.parametrize(
     "number", [signal.SIGINT, *(pytest.param(one, marks=pytest.mark.long) for one in (signal.SIGTERM, signal.SIGKILL))]
 )
-def test_whatever_ends_it_nothing_is_left(small: Path, tmp_path: Path, runtime: Path, number: signal.Signals) -> None:
-    command = [sys.executable, "-c", DEMO_OF, str(small), "demo", "--seconds", "1"]
+@pytest.mark.usefixtures("_small")
+def test_whatever_ends_it_nothing_is_left(tmp_path: Path, runtime: Path, number: signal.Signals) -> None:
+    command = [sys.executable, "-m", "shisha_rt", "demo", "--seconds", "1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as demo:
         assert demo.stdout is not None
         assert demo.stderr is not None
@@ -162,16 +169,17 @@ def test_whatever_ends_it_nothing_is_left(small: Path, tmp_path: Path, runtime: 
     assert_nothing_left(tmp_path, runtime)
 
 
-def test_a_daemon_that_refuses_to_start_says_why_as_serve_does(
-    run: Run, small: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("shisha_rt.cli.demo._HOW", ("--strategy", "nonsense"))
-    ran = run("demo")
-    assert ran.status == 2
-    assert ran.err == says('shisha-rt: … strategy = "nonsense": …')
+@pytest.mark.usefixtures("_small")
+def test_a_daemon_that_refuses_to_start_says_why_as_serve_does() -> None:
+    with (
+        pytest.raises(BadInput, match='strategy = "nonsense": '),
+        child_daemon("zoo:squeezenet", "--strategy", "nonsense"),
+    ):
+        pytest.fail("it serves")
 
 
-def test_a_daemon_that_dies_says_why(run: Run, small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("_small")
+def test_a_daemon_that_dies_says_why(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     async def dies(show: Any) -> Any:
         os.kill(show._daemon.pid, signal.SIGKILL)
         raise Failure("the daemon went away")
@@ -182,13 +190,10 @@ def test_a_daemon_that_dies_says_why(run: Run, small: Path, monkeypatch: pytest.
     assert "-9" in ran.only_error
 
 
-def test_a_tuner_that_does_not_end(
-    run: Run, small: Path, runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("shisha_rt.cli.demo._TUNING_LIMIT_S", -1.0)
-    ran = run("demo", "--seconds", 0.3, "--json")
-    assert ran.status == 1
-    assert "within -1 s" in ran.only_error
+@pytest.mark.usefixtures("_small")
+def test_a_tuner_that_does_not_end(runtime: Path, tmp_path: Path) -> None:
+    with pytest.raises(Failure, match="within -1 s"):
+        show_demo(0.3, None, as_json=True, tuning_limit_s=-1.0)
     assert_nothing_left(tmp_path, runtime)
 
 

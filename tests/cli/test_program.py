@@ -16,7 +16,6 @@ from onnx import TensorProto, helper
 
 from shisha_rt.errors import Error, Failure
 from shisha_rt.machine.config.machine_file import load_machine
-from shisha_rt.measure import place_class
 from shisha_rt.measure.make_ready import make_ready
 from shisha_rt.papers.partitiontuner.measured_processors import processor_costs
 from shisha_rt.papers.partitiontuner.program import write_program
@@ -121,10 +120,7 @@ class TestADescribedMachine:
 
 
 @pytest.mark.usefixtures("own_cache")
-def test_real_cores_and_a_shape_that_depends_on_the_data(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(place_class, "_BUDGET_S", 0.05)
+def test_real_cores_and_a_shape_that_depends_on_the_data(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "open.py"
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["middle"], name="first"),

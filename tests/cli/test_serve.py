@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from shisha_rt.daemon.settings import Settings, read_settings
-from shisha_rt.measure import engines
+from shisha_rt.model.input_sizes import ANY_SIZES
 from tests.cli.conftest import Run
+from tests.cli.test_check import tried
 from tests.daemon.test_http_address import certificate_in
 from tests.model.networks import odd_network, write
 from tests.serving.daemon_process import DaemonProcess, machine_file
@@ -184,10 +185,9 @@ def test_an_objective_that_there_is_not(run: Run, tiny_model: Path) -> None:
 class TestEngine:
     @WITHOUT_OPENVINO
     @pytest.mark.usefixtures("own_cache")
-    def test_one_that_does_not_run_the_network(self, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(engines, "_BUDGET_S", 0.1)
+    def test_one_that_does_not_run_the_network(self, run: Run, tmp_path: Path) -> None:
         path = write(odd_network(), tmp_path)
-        run("check", path, "--machine", "shared-2")  # which tries engines, in less time than a daemon would take
+        tried(path, "shared-2", ANY_SIZES)  # in less time than a daemon would take
         ran = run("serve", path, "--machine", "shared-2", "--engine", "openvino", *UNTUNED, *FREE_PORTS)
         assert (ran.status, ran.out) == (2, "")
         *_, complaint = ran.err.splitlines()  # progress goes before it, where that takes long

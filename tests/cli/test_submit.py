@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +20,7 @@ from tests.cli.conftest import Run
 from tests.protocol.gateway import Frame, Gateway, Gone
 from tests.serving.daemon_process import DaemonProcess
 from tests.serving.identity_model import SHAPE, frame_of
+from tests.waiting import PATIENCE_S
 from tests.wording import says
 
 
@@ -211,14 +214,22 @@ def test_refused(run: Run, options: tuple[object, ...], expected: str) -> None:
     assert run("submit", *options).complaint.startswith(expected)
 
 
-@pytest.mark.parametrize("command", ["submit", "status"])
-def test_no_daemon(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str) -> None:
-    monkeypatch.setattr("shisha_rt.cli.drive.reach.REACH_S", 0.2)
+def test_no_daemon(tmp_path: Path) -> None:
+    """Each waits for one as long as it would for its user, so all do at once."""
     endpoint = f"ipc://{tmp_path}/nobody"
-    ran = run(command, "--endpoint", endpoint)
-    assert (ran.status, ran.out) == (1, "")
+    asking = [
+        subprocess.Popen(
+            [sys.executable, "-m", "shisha_rt", command, "--endpoint", endpoint],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for command in ("submit", "status", "top")
+    ]
+    said = [process.communicate(timeout=PATIENCE_S) for process in asking]
+    assert [process.returncode for process in asking] == [1, 1, 1]
     start = "… one there with: shisha-rt serve MODEL.onnx"
-    assert ran.err == says(f"shisha-rt: no daemon at {endpoint} within 0.2 s; {start}\n")
+    assert said == [("", says(f"shisha-rt: no daemon at {endpoint} within 5 s; {start} [no_daemon]\n"))] * 3
 
 
 def test_save_takes_any_name(tmp_path: Path) -> None:

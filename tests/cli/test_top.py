@@ -213,12 +213,6 @@ def test_once_against_a_daemon(run: Run, daemon: DaemonProcess, monkeypatch: pyt
     assert run("top", "--endpoint", daemon.endpoint).status == 0  # no terminal: one frame, too
 
 
-def test_no_daemon(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shisha_rt.cli.drive.reach.REACH_S", 0.2)
-    ran = run("top", "--endpoint", "tcp://127.0.0.1:1")
-    assert (ran.status, ran.out, ran.err.count("\n")) == (1, "", 1)
-
-
 def at_a_terminal(endpoint: str, stderr: Path) -> tuple[subprocess.Popen[bytes], int]:
     """`top` with a terminal of its own; its standard error goes to a file."""
     ours, theirs = pty.openpty()

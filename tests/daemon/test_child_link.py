@@ -12,17 +12,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import psutil
 import pytest
 
 from shisha_rt.daemon.children.child_link import ChildLink
 from shisha_rt.daemon.loop.poller import Poller
-from shisha_rt.process import pulse
 from shisha_rt.process.channel import Channel
 from shisha_rt.process.codec import Codec
-from shisha_rt.process.pulse import Pulse
+from shisha_rt.process.pulse import SILENCE_S, Pulse
 from tests.waiting import until
 
 ECHO = """
@@ -56,9 +55,19 @@ class Clock:
 class Child:
     """A link, all that it heard and was told. A process says its own id first, and then what it hears."""
 
-    def __init__(self, module: str, poller: Poller, greeting: Sequence[object] = (), *, idle: bool = False) -> None:
+    def __init__(
+        self,
+        module: str,
+        poller: Poller,
+        greeting: Sequence[object] = (),
+        *,
+        idle: bool = False,
+        silence_s: float = SILENCE_S,
+    ) -> None:
         codecs: tuple[Codec[object], Codec[Said]] = Codec(object), Codec(Said)
-        self.link = ChildLink(module, poller, codecs, lambda message: message, Died, greeting, idle=idle)
+        self.link = ChildLink(
+            module, poller, codecs, lambda message: message, Died, greeting, idle=idle, silence_s=silence_s
+        )
         self.heard: list[Said] = []
         self.deaths: list[str] = []
         self._poller = poller
@@ -111,8 +120,8 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         poller = Poller()
         closing.callback(poller.close)
 
-        def start(greeting: Sequence[object] = (), module: str = "echo_child", *, idle: bool = False) -> Child:
-            child = Child(module, poller, greeting, idle=idle)
+        def start(greeting: Sequence[object] = (), module: str = "echo_child", **how: Any) -> Child:
+            child = Child(module, poller, greeting, **how)
             closing.callback(child.link.close)
             return child
 
@@ -212,12 +221,9 @@ def test_a_process_that_had_lived_for_a_while_is_followed_at_once(start: Callabl
     assert child.deaths == ["killed by signal 9"] * 2
 
 
-def test_a_process_that_is_stopped_is_ended_and_followed(
-    start: Callable[..., Child], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_is_stopped_is_ended_and_followed(start: Callable[..., Child]) -> None:
     """One that was stopped in the midst of a search was waited for without end."""
-    monkeypatch.setattr(pulse, "SILENCE_S", 2.0)
-    child = start(["hello"])
+    child = start(["hello"], silence_s=2.0)
     child.until(lambda: len(child.heard) == 2)
     (pid,) = (message for message in child.heard if isinstance(message, int))
     os.kill(pid, signal.SIGSTOP)

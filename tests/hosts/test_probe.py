@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from shisha_rt.hosts import probe as module
 from shisha_rt.hosts.probe import probe
 
 LISTENS = "127.0.0.1"
@@ -79,8 +78,7 @@ def test_one_who_hangs_up_later_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("answers", [0, 1], ids=["at-all", "any-more"])
-def test_one_who_does_not_answer_is_waited_for_so_long(answers: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_PATIENCE_S", 0.2)
+def test_one_who_does_not_answer_is_waited_for_so_long(answers: int) -> None:
     done = threading.Event()
 
     def stays(connection: socket.socket) -> None:
@@ -91,13 +89,12 @@ def test_one_who_does_not_answer_is_waited_for_so_long(answers: int, monkeypatch
 
     with one_who(stays) as port:
         with pytest.raises(TimeoutError):
-            probe(LISTENS, port)
+            probe(LISTENS, port, patience_s=0.2)
         done.set()
 
 
-def test_one_who_answers_a_byte_at_a_time_is_waited_for_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_who_answers_a_byte_at_a_time_is_waited_for_so_long() -> None:
     """Each is in time, and all of them would take hours."""
-    monkeypatch.setattr(module, "_PATIENCE_S", 1.0)
 
     def drips(connection: socket.socket) -> None:
         while header := connection.recv(16, socket.MSG_WAITALL):
@@ -110,4 +107,4 @@ def test_one_who_answers_a_byte_at_a_time_is_waited_for_so_long(monkeypatch: pyt
                     time.sleep(0.01)
 
     with one_who(drips) as port, pytest.raises(TimeoutError):
-        probe(LISTENS, port)
+        probe(LISTENS, port, patience_s=1.0)

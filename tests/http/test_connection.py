@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from shisha_rt.http import connection, server
 from shisha_rt.http.connection import Exchange, HttpConnections
+from shisha_rt.http.server import serve_connections
 from tests.waiting import PATIENCE_S
 
 _ANSWER = bytes(16 << 20)
@@ -42,9 +42,10 @@ async def _echo(exchange: Exchange) -> None:
 def talk(
     answer: Callable[[Exchange], Awaitable[None]],
     caller: Callable[[asyncio.StreamReader, asyncio.StreamWriter, HttpConnections], Awaitable[None]],
+    unread_s: float = PATIENCE_S,
 ) -> None:
     async def run() -> None:
-        connections = HttpConnections(answer, 8)
+        connections = HttpConnections(answer, 8, unread_s=unread_s)
         server = await asyncio.get_running_loop().create_server(connections, "127.0.0.1", 0)
         reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname(), limit=1 << 16)
         try:
@@ -68,11 +69,7 @@ async def answer_of(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], 
 
 
 @pytest.mark.parametrize("reads", [True, False])
-def test_who_reads_nothing_of_an_answer_is_cut_off_and_who_reads_slowly_has_all(
-    monkeypatch: pytest.MonkeyPatch, *, reads: bool
-) -> None:
-    monkeypatch.setattr(connection, "_UNREAD_S", 0.2)
-
+def test_who_reads_nothing_of_an_answer_is_cut_off_and_who_reads_slowly_has_all(*, reads: bool) -> None:
     async def caller(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connections: HttpConnections) -> None:
         writer.write(b"GET / HTTP/1.1\r\n" + HOST + b"\r\n")
         await reader.readuntil(b"\r\n\r\n")
@@ -85,18 +82,17 @@ def test_who_reads_nothing_of_an_answer_is_cut_off_and_who_reads_slowly_has_all(
             while connections.open:
                 await asyncio.sleep(0.02)
 
-    talk(_large, caller)
+    talk(_large, caller, unread_s=0.2)
 
 
-def test_who_reads_slowly_has_all_of_the_last_answer_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_reads_slowly_has_all_of_the_last_answer_too() -> None:
     """The process ends when what it serves has ended, and what it has not sent by then is lost."""
-    monkeypatch.setattr(server, "_LAST_ANSWERS_S", PATIENCE_S)
     told: list[Callable[[], object]] = []
 
     async def serve(listening: socket.socket) -> None:
         ending = asyncio.Event()
         told.append(partial(asyncio.get_running_loop().call_soon_threadsafe, ending.set))
-        await server.serve_connections(listening, _large, ending)
+        await serve_connections(listening, _large, ending, last_answers_s=PATIENCE_S)
 
     with socket.create_server(("127.0.0.1", 0)) as listening, socket.create_connection(listening.getsockname()) as end:
         serving = threading.Thread(target=lambda: asyncio.run(serve(listening)))

@@ -15,8 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shisha_rt.http.faults import HttpFault
-from shisha_rt.http.inference import body as module
-from shisha_rt.http.inference.body import Body, HungUp
+from shisha_rt.http.inference.body import PATIENCE_S, Body, HungUp
 from shisha_rt.http.inference.infer import _packing
 from shisha_rt.http.inference.room import Room, TakenRoom
 from shisha_rt.protocol.exceptions import ResourceExhausted
@@ -48,13 +47,18 @@ class Pieces:
 
 
 def read(
-    pieces: list[bytes], encoding: bytes | None, how: Callable[[Body], Awaitable[Any]], *, ends: bool = True
+    pieces: list[bytes],
+    encoding: bytes | None,
+    how: Callable[[Body], Awaitable[Any]],
+    *,
+    ends: bool = True,
+    patience_s: float = PATIENCE_S,
 ) -> Any:
     """What `how` makes of a body; beside it how many of its pieces were never asked for."""
     source = Pieces(pieces, ends=ends)
 
     async def run() -> Any:
-        return await how(Body(source, encoding, None))
+        return await how(Body(source, encoding, None, patience_s))
 
     return asyncio.run(run()), len(source.left)
 
@@ -137,10 +141,9 @@ def test_unknown_encodings_and_callers_who_go() -> None:
     asyncio.run(run())
 
 
-def test_a_slow_body_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PATIENCE_S", 0.01)
+def test_a_slow_body_is_given_up() -> None:
     with pytest.raises(HttpFault) as caught:
-        read([b"x" * 10], None, all_of, ends=False)
+        read([b"x" * 10], None, all_of, ends=False, patience_s=0.01)
     assert caught.value.status == 408
 
 

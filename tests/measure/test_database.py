@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from shisha_rt.errors import Error, Failure
-from shisha_rt.measure import database
-from shisha_rt.measure.database import Table, open_database
+from shisha_rt.measure.database import PATIENCE_S, Table, open_database
 from tests.wording import raised, says
 
 TABLE = Table("thing", "(name TEXT PRIMARY KEY, size REAL NOT NULL)", version=7, rows="things")
@@ -37,8 +36,8 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def count(path: Path) -> int:
-    with closing(open_database(path, TABLE)) as connection:
+def count(path: Path, patience_s: float = PATIENCE_S) -> int:
+    with closing(open_database(path, TABLE, patience_s)) as connection:
         (found,) = connection.execute("SELECT count(*) FROM thing").fetchone()
     return int(found)
 
@@ -111,11 +110,8 @@ def test_a_newer_version_is_refused_and_left_alone(path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["WAL", "DELETE"])
-def test_one_that_another_process_has_locked_is_waited_for_and_refused(
-    mode: str, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_that_another_process_has_locked_is_waited_for_and_refused(mode: str, path: Path) -> None:
     """In the mode that files of earlier versions may be in not even readers pass a writer."""
-    monkeypatch.setattr(database, "PATIENCE_S", 0.05)
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(f"PRAGMA journal_mode = {mode}")
     command = [sys.executable, "-c", _HOLDS_A_TRANSACTION, str(path), "BEGIN EXCLUSIVE"]
@@ -124,10 +120,10 @@ def test_one_that_another_process_has_locked_is_waited_for_and_refused(
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         if mode == "WAL":
-            assert count(path) == 500
+            assert count(path, 0.05) == 500
         else:
             with raised(Failure, Error.CACHE_UNUSABLE, match=r"things\.sqlite: cannot be used"):
-                open_database(path, TABLE)
+                open_database(path, TABLE, patience_s=0.05)
         holder.stdin.close()
     assert count(path) == 500
 

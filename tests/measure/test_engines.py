@@ -37,7 +37,6 @@ def compiled(compiled_once: Compiled, tmp_path: Path, monkeypatch: pytest.Monkey
     """What engines take is kept in a cache of the test's own."""
     (tmp_path / "cache" / "shisha-rt").mkdir(parents=True)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(engines, "_BUDGET_S", 0.1)
     return compiled_once
 
 
@@ -46,7 +45,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Threads of each job, none of which is run: each answers with a share of the cores that others had."""
     jobs: list[int] = []
 
-    def measured(compiled: Compiled, place_class: PlaceClass, tell: Tell, beside: int) -> EnginesTried:
+    def measured(compiled: Compiled, place_class: PlaceClass, tell: Tell, beside: int, budget_s: float) -> EnginesTried:
         threads = place_class.setting.threads
         jobs.append(threads)
         times = () if beside else (EngineTime(threads, 1.0, 1.0, runs=5),)
@@ -61,7 +60,7 @@ def test_engines_are_tried_once(compiled: Compiled) -> None:
     machine = paper_machine(1.0, 1.0)
     assert known_engines(compiled, machine) is None or len(installed_engines()) == 1
     told: list[str] = []
-    tried = engines_tried(compiled, machine, told.append)
+    tried = engines_tried(compiled, machine, told.append, budget_s=0.1)
     threads = sorted({1, min(2, len(usable_cores()))})
     assert [trial.version for trial in tried.engines] == list(installed_engines().values())
     assert all([time.threads for time in trial.times] == threads for trial in tried.engines)
@@ -77,7 +76,7 @@ def test_without_a_second_engine_runs_of_several_frames_are_still_to_be_found_ou
 ) -> None:
     monkeypatch.setattr(installed, "find_spec", lambda name: None if name == "openvino" else name)
     assert known_engines(compiled, paper_machine(1.0)) is None
-    (trial,) = engines_tried(compiled, paper_machine(1.0), print).engines
+    (trial,) = engines_tried(compiled, paper_machine(1.0), print, budget_s=0.1).engines
     assert (trial.engine, [time.frames for time in trial.batch_times]) == ("onnxruntime", [4])
 
 

@@ -18,7 +18,7 @@ from shisha_rt.machine.config.device_files import devices_of
 from shisha_rt.machine.config.machine_file import parse_machine
 from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.machine.machine import Machine
-from shisha_rt.measure import device_profile, place_class
+from shisha_rt.measure import device_profile
 from shisha_rt.measure.compile import Tell, compile_model
 from shisha_rt.measure.compiled import Compiled
 from shisha_rt.measure.costs_of_model import layer_costs
@@ -44,8 +44,6 @@ def compiled(compiled_once: Compiled, tmp_path: Path, monkeypatch: pytest.Monkey
     """A small network with branches; what is measured is kept in a cache of the test's own."""
     (tmp_path / "cache" / "shisha-rt").mkdir(parents=True)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(place_class, "_BUDGET_S", 0.05)
-    monkeypatch.setattr(place_class, "MIN_ROUNDS", 3)
     return compiled_once
 
 

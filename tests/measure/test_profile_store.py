@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from shisha_rt.costs.profiles import Profile, Setting
-from shisha_rt.measure import database
 from shisha_rt.measure.profile_store import ProfileStore
 from tests.wording import says
 
@@ -145,13 +144,10 @@ def test_where_the_file_cannot_be_used_profiles_are_remembered_and_one_line_says
     assert line.endswith("; what has to be measured is not kept")
 
 
-def test_what_was_read_before_the_file_was_locked_is_still_known(
-    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(database, "PATIENCE_S", 0.05)
+def test_what_was_read_before_the_file_was_locked_is_still_known(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with ProfileStore(path) as store:
         store.add(SETTING, {"a": PROFILE, "b": PROFILE})
-    with ProfileStore(path) as store, closing(sqlite3.connect(path)) as other:
+    with ProfileStore(path, patience_s=0.05) as store, closing(sqlite3.connect(path)) as other:
         other.execute("BEGIN EXCLUSIVE")
         assert store.find(SETTING, ["a", "c"]) == {"a": PROFILE}
         for name in ("c", "d"):

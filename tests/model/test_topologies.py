@@ -9,10 +9,9 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from shisha_rt.model import clean as cleaning
 from shisha_rt.model.clean import clean
-from shisha_rt.model.topologies import gpt2 as gpt2_module
 from shisha_rt.model.topologies.catalogue import TOPOLOGIES
+from shisha_rt.model.topologies.gpt2 import gpt2
 
 LARGEST_TABLE = 1024 * 768  # of positions; only this much and less is folded in these tests, to save memory
 
@@ -48,7 +47,7 @@ def cleaned(model: onnx.ModelProto, sequence: int) -> onnx.ModelProto:
         for dim in value.type.tensor_type.shape.dim:
             if dim.dim_param:
                 dim.dim_value = sequence
-    return clean(model)
+    return clean(model, most_elements=LARGEST_TABLE)
 
 
 @pytest.mark.parametrize(
@@ -97,10 +96,7 @@ def test_synthnet_repeats_the_layers_of_alexnet() -> None:
 
 
 @pytest.mark.parametrize(("name", "table_3"), [("bert", (222, 262)), ("roberta", (616, 725))])
-def test_encoders_have_the_papers_nodes_and_edges(
-    name: str, table_3: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cleaning, "_FOLD_LIMIT_ELEMENTS", LARGEST_TABLE)
+def test_encoders_have_the_papers_nodes_and_edges(name: str, table_3: tuple[int, int]) -> None:
     assert nodes_and_edges(cleaned(TOPOLOGIES[name](), 16)) == table_3
 
 
@@ -112,10 +108,8 @@ def test_gpt2_comes_near_the_papers_nodes_and_edges() -> None:
 
 
 @pytest.mark.parametrize("sequence", [8, 64])
-def test_the_shape_operators_of_gpt2_fold_away(sequence: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpt2_module, "_LAYERS", 1)
-    monkeypatch.setattr(cleaning, "_FOLD_LIMIT_ELEMENTS", LARGEST_TABLE)
-    model = cleaned(TOPOLOGIES["gpt2"](), sequence)
+def test_the_shape_operators_of_gpt2_fold_away(sequence: int) -> None:
+    model = cleaned(gpt2(layers=1), sequence)
     counts = Counter(node.op_type for node in model.graph.node if not is_weight(node, model))
     assert not {"Shape", "Slice", "Cast", "ConstantOfShape"} & counts.keys()
     assert counts["Gather"] == 1

@@ -133,12 +133,15 @@ def test_the_recogniser_carries_its_characters() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(TRAINED))
-def test_a_trained_network_without_its_package(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zoo, "_PACKAGE", "no-such-package")
+def test_a_trained_network_without_its_package(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [])  # where nothing is installed
     with pytest.raises(BadInput, match=rf"^zoo:{name}: .*expected the extra 'real': pip install .*\[real\]'$"):
         zoo_path(name)
-    monkeypatch.setattr(zoo, "_PACKAGE", "onnx")  # stands for another version, which has other files
-    with pytest.raises(BadInput, match=rf"^zoo:{name}: onnx [0-9.]+ has no .*\.onnx,"):
+    another = tmp_path / "rapidocr-0.1.dist-info"
+    another.mkdir()
+    (another / "METADATA").write_text("Metadata-Version: 2.1\nName: rapidocr\nVersion: 0.1\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])  # where another version is, without these files
+    with pytest.raises(BadInput, match=rf"^zoo:{name}: rapidocr 0\.1 has no .*\.onnx,"):
         zoo_path(name)
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from shisha_rt.process import pulse
 from shisha_rt.process.job import JobFailed, run_job
 from tests.wording import says
 
@@ -104,10 +103,9 @@ def test_an_interrupt_ends_it_too() -> None:
     assert not [child for child in alive if "endless" in child.cmdline()]
 
 
-def test_a_job_that_is_stopped_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_is_stopped_is_ended(tmp_path: Path) -> None:
     """Whoever waited for it waited for ever, and held the lock under which one at a time is measured on a host."""
-    monkeypatch.setattr(pulse, "SILENCE_S", 1.0)
     (tmp_path / "stops.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)")
     with pytest.raises(JobFailed, match=r"^it failed: it hangs: no sign .* for \d+ s$") as failure:
-        run_job("stops", failed="it failed")
+        run_job("stops", failed="it failed", silence_s=1.0)
     assert failure.value.status is None

@@ -18,9 +18,6 @@ import numpy as np
 import pytest
 
 from shisha_rt.client import Client, InvalidArgument, NotFound
-from shisha_rt.machine.config.machine_file import load_machine
-from shisha_rt.measure import place_class
-from shisha_rt.measure.make_ready import make_ready
 from tests.serving.daemon_process import DaemonProcess, serve_command
 from tests.serving.identity_model import LAYERS, frame_of, write_identity_model
 from tests.serving.load import Load, assert_kept
@@ -358,13 +355,9 @@ def larger(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ),
     ],
 )
-def test_engines_take_over_from_each_other(
-    larger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, devices: tuple[str, str]
-) -> None:
+def test_engines_take_over_from_each_other(larger: Path, tmp_path: Path, devices: tuple[str, str]) -> None:
     """Answers are the whole model's under whatever engine; and a slowed engine is left for the other one."""
     machine = machine_of(tmp_path, left=devices, right=())
-    monkeypatch.setattr(place_class, "_BUDGET_S", 0.3)
-    make_ready(larger, load_machine(str(machine)))  # measured in less time than the daemon would take
     with DaemonProcess(tmp_path, larger, "--machine", machine) as daemon:
         client = daemon.control
         assert client.set_plan(HALVES)["outcome"] == "live"

@@ -27,7 +27,7 @@ from shisha_rt.errors import BadInput, Failure
 from shisha_rt.machine.config.machine_file import parse_machine
 from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.machine.machine import Machine
-from shisha_rt.measure import place_class, profile
+from shisha_rt.measure import profile
 from shisha_rt.measure.compile import compile_model, read_compiled
 from shisha_rt.measure.compiled import Compiled
 from shisha_rt.measure.place_class import class_of
@@ -56,7 +56,6 @@ def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache of the test's own for profiles; models may be compiled before, in the usual one."""
     (tmp_path / "cache" / "shisha-rt").mkdir(parents=True)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(place_class, "_BUDGET_S", 0.05)
     return tmp_path / "cache" / "shisha-rt" / "profiles.sqlite"
 
 
@@ -372,15 +371,12 @@ def test_a_team_is_measured_once_and_only_if_asked_for(of_residual: Compiled, mo
         np.testing.assert_array_equal(again.teams[team].wall_s, times.wall_s)
 
 
-def test_what_was_measured_beside_others_says_so_and_can_be_measured_again(
-    own_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_measured_beside_others_says_so_and_can_be_measured_again(own_store: Path, tmp_path: Path) -> None:
     """However busy this host is: a program that wants the core all the time takes half of it, at least.
 
     The kernel counts in ticks of 10 ms, and what we run elsewhere meanwhile counts as if it ran there: so for a while,
     and, as a quick host may be done before the ticks say it, more than once.
     """
-    monkeypatch.setattr(place_class, "_BUDGET_S", 1.0)
     compiled, machine = compile_model(repeating(tmp_path / "a", "a", 3)), paper_machine(1.0)
     core = class_of(machine.places[0], machine, compiled).cores[0]
     for _ in range(_ATTEMPTS):

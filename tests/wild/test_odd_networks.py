@@ -20,7 +20,6 @@ from shisha_rt.measure.compiled import Compiled
 from shisha_rt.model.batches import why_not_together
 from shisha_rt.model.index import Form
 from shisha_rt.model.layers import group_layers
-from shisha_rt.model.reader import one_run
 from shisha_rt.model.reader.index_file import read_index
 from shisha_rt.model.reader.onnx_reader import read_model
 from shisha_rt.model.spans import Span, groups_of
@@ -205,9 +204,6 @@ def test_refused_in_a_line(name: str, tmp_path: Path) -> None:
     assert len(message.splitlines()) == 1
 
 
-def test_a_loop_without_end_is_refused_when_it_has_run_for_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(one_run, "_LIMIT_S", 2.0)
+def test_a_loop_without_end_is_refused_when_it_has_run_for_long(tmp_path: Path) -> None:
     with raised(BadInput, Error.ENGINE_REFUSES, match=r"endless\.onnx: the engine .* it: it came to"):
-        read_model(saved(loop_without_end(), tmp_path, "endless"))
+        read_model(saved(loop_without_end(), tmp_path, "endless"), run_limit_s=2.0)

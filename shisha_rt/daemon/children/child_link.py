@@ -21,7 +21,7 @@ from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.process.channel import GONE, Channel, ChannelBroken
 from shisha_rt.process.child import Child, start_child
 from shisha_rt.process.codec import Codec
-from shisha_rt.process.pulse import Pulse
+from shisha_rt.process.pulse import SILENCE_S, Pulse
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class ChildLink(Generic[ToT, FromT]):
 
     What it says comes out of `poller` as `said(message)`; how it ended, once another runs, as `died(reason)` there or
     out of `look`. `idle`: none runs before there is something to say. `beside`: descriptors that it inherits, too.
-    `begun`: one that runs already, and has been greeted.
+    `begun`: one that runs already, and has been greeted. `silence_s`: one of which nothing is seen for so long hangs.
     """
 
     def __init__(
@@ -53,9 +53,11 @@ class ChildLink(Generic[ToT, FromT]):
         idle: bool = False,
         beside: Sequence[int] = (),
         begun: tuple[Child, Channel] | None = None,
+        silence_s: float = SILENCE_S,
     ) -> None:
         self._module = module
         self._beside = beside
+        self._silence_s = silence_s
         self._poller = poller
         self._to, self._from = codecs
         self._said = said
@@ -90,7 +92,7 @@ class ChildLink(Generic[ToT, FromT]):
     def _watch(self, child: Child, channel: Channel) -> None:
         self._started_s = time.monotonic()
         self._line = child, channel
-        self._pulse = Pulse(child.pid)
+        self._pulse = Pulse(child.pid, self._silence_s)
         self._poller.watch(channel.fileno(), self._hear)
         self._poller.watch(child.pidfd, self._ended)
 

@@ -44,12 +44,15 @@ class _Unpacker(Protocol):
 class Body:
     """`encoding`: of the header Content-Encoding; `size_bytes`: Content-Length. Raises HttpFault for one not known.
 
-    Whoever takes longer for it than `PATIENCE_S` and `SLOWEST_BYTES_PER_S` allow is given up.
+    Whoever takes longer for it than `patience_s` and `SLOWEST_BYTES_PER_S` allow is given up.
     """
 
-    def __init__(self, source: Source, encoding: bytes | None, size_bytes: int | None) -> None:
+    def __init__(
+        self, source: Source, encoding: bytes | None, size_bytes: int | None, patience_s: float = PATIENCE_S
+    ) -> None:
         self._source = source
         self._size_bytes = size_bytes
+        self._patience_s = patience_s
         self._packed: _Unpacker | None = None
         self._piece: bytes = b""
         self._more = True
@@ -158,7 +161,8 @@ class Body:
         self._more = bool(self._piece)
 
     def _patience(self, more_bytes: int) -> asyncio.Timeout:
-        return asyncio.timeout_at(self._begun_s + PATIENCE_S + (self._read_bytes + more_bytes) / SLOWEST_BYTES_PER_S)
+        transfer_s = (self._read_bytes + more_bytes) / SLOWEST_BYTES_PER_S
+        return asyncio.timeout_at(self._begun_s + self._patience_s + transfer_s)
 
     def _too_slow(self) -> HttpFault:
         return HttpFault(408, f"the body comes too slowly; expected {SLOWEST_BYTES_PER_S} bytes a second")

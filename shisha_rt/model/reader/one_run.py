@@ -21,7 +21,7 @@ from shisha_rt.tensors import NUMPY_OF
 
 _FILE: Final = "model.onnx"
 _EMBEDDED_BELOW_BYTES: Final = 1024
-_LIMIT_S: Final = 300.0  # far more than any model has taken; some loop for ever
+RUN_LIMIT_S: Final = 300.0  # far more than any model has taken; some loop for ever
 _TRYING_LIMIT_S: Final = 30.0
 
 
@@ -44,13 +44,15 @@ class RunSeen(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-def shapes_seen(model: onnx.ModelProto, wanted: Sequence[str], where: str) -> dict[str, SeenTensor]:
+def shapes_seen(
+    model: onnx.ModelProto, wanted: Sequence[str], where: str, limit_s: float = RUN_LIMIT_S
+) -> dict[str, SeenTensor]:
     """Shapes and datatypes of the tensors `wanted` in one run; the inputs of `model` are of static shapes.
 
-    Raises BadInput where the engine cannot run it.
+    Raises BadInput where the engine cannot run it, or not within `limit_s`.
     """
     shape = tuple(tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim) for value in model.graph.input)
-    seen = _run(model, (shape,), _LIMIT_S, wanted)
+    seen = _run(model, (shape,), limit_s, wanted)
     if seen.taken is None:
         raise BadInput(f"{where}: the engine cannot run it: {seen.reason}", Error.ENGINE_REFUSES)
     unknown = next((name for name, (_, datatype) in seen.shapes.items() if datatype not in NUMPY_OF), None)

@@ -26,7 +26,7 @@ from shisha_rt.model.graph import Graph, ModelGraph, Operator, Tensor
 from shisha_rt.model.input_sizes import ANY_SIZES, InputSizes
 from shisha_rt.model.open_shapes import SeenTensor, shape_with_open_axes, unknown_tensors
 from shisha_rt.model.reader.external_data import datatype_of, load_weights, save_with_external_weights
-from shisha_rt.model.reader.one_run import shapes_seen
+from shisha_rt.model.reader.one_run import RUN_LIMIT_S, shapes_seen
 from shisha_rt.model.reader.onnx_versions import MICROSOFT, check_versions
 from shisha_rt.model.reader.open_dims import SettledDim, forget_other_shapes, runtime_inputs, settle_sizes
 from shisha_rt.model.reader.size_guesses import sizes_that_run
@@ -73,11 +73,16 @@ class Model(ModelGraph):
 
 
 def read_model(
-    path: Path, sizes: InputSizes = ANY_SIZES, saved: Callable[[str], Model | None] = lambda _key: None
+    path: Path,
+    sizes: InputSizes = ANY_SIZES,
+    saved: Callable[[str], Model | None] = lambda _key: None,
+    *,
+    run_limit_s: float = RUN_LIMIT_S,
 ) -> Model:
     """Read, check and clean an ONNX file; `sizes` are for what it leaves open.
 
     `saved` finds what was saved under a key before; it is asked for that of a file with all its weights inside.
+    A model that has to be run is given up after `run_limit_s`.
 
     Raises BadInput with one line for whatever is wrong with the file.
     """
@@ -100,7 +105,7 @@ def read_model(
     except onnx.checker.ValidationError as error:
         raise BadInput(f"{path}: not a valid ONNX model: {_shortened(error)}", Error.NOT_ONNX) from error
     forget_other_shapes(model.graph)
-    cleaned, seen = _cleaned(model, dims, path)
+    cleaned, seen = _cleaned(model, dims, path, run_limit_s)
     cleaned.graph.name = path.stem
     graph = _graph_of(cleaned, str(path))
     if not graph.inputs:
@@ -127,7 +132,9 @@ def _as_checked(model: onnx.ModelProto) -> onnx.ModelProto:
     return light
 
 
-def _cleaned(model: onnx.ModelProto, dims: Sequence[SettledDim], path: Path) -> tuple[onnx.ModelProto, tuple[str, ...]]:
+def _cleaned(
+    model: onnx.ModelProto, dims: Sequence[SettledDim], path: Path, run_limit_s: float
+) -> tuple[onnx.ModelProto, tuple[str, ...]]:
     """Cleaned, with a shape for each of its tensors: where inference does not know one, a run shows it.
 
     Beside it the names of those that a run has shown.
@@ -150,7 +157,7 @@ def _cleaned(model: onnx.ModelProto, dims: Sequence[SettledDim], path: Path) -> 
         if not unknown:
             return cleaned, tuple(seen)
         try:
-            seen |= shapes_seen(cleaned, unknown, str(path))
+            seen |= shapes_seen(cleaned, unknown, str(path), run_limit_s)
         except BadInput as error:
             if fault is None:
                 raise

@@ -29,7 +29,7 @@ _POSITIONS: Final = 1024
 _MASKED: Final = -10000.0  # the score of a token that is not to be seen
 
 
-def gpt2() -> onnx.ModelProto:
+def gpt2(layers: int = _LAYERS) -> onnx.ModelProto:
     """Token numbers (1, sequence) to hidden states (1, sequence, 768).
 
     Further outputs are each layer's keys and values (2, 1, 12, sequence, 64), which a next call could start from.
@@ -42,7 +42,7 @@ def gpt2() -> onnx.ModelProto:
         batch, length = (_size(net, tokens, axis) for axis in (0, 1))
         words = net.add("Gather", net.weight(_VOCABULARY, _WIDTH), _reshape(net, tokens, -1, length))
         embedded = hidden = net.add("Add", words, _positions(net, length))
-    for layer in range(_LAYERS):
+    for layer in range(layers):
         with net.scope(f"layer{layer}"):
             attended, present = _attend(net, layer_norm(net, hidden, _WIDTH), causal)
             presents.append(present)

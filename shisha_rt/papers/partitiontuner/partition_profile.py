@@ -74,10 +74,12 @@ def profile_partitions(
     on_progress: Tell | None = None,
     *,
     store: ProfileStore | None = None,
+    most_at_once: int = _MOST_AT_ONCE,
 ) -> PartitionProfile:
     """The costs of a model's operators and of its groups of `patterns` on the devices of a place.
 
-    `place` and `store` as in `profile_devices`. Described devices have the groups of their descriptions.
+    `place` and `store` as in `profile_devices`; at most `most_at_once` partitions are measured before they are kept.
+    Described devices have the groups of their descriptions.
     Raises BadInput where this host has too few cores for the place's threads; Failure where measuring fails.
     """
     graph = compiled.model.graph
@@ -97,7 +99,7 @@ def profile_partitions(
 
         def measure_all(missing: Mapping[str, _Partition]) -> None:
             start_s = time.monotonic()
-            kept.measure(missing)
+            kept.measure(missing, most_at_once)
             measured_here.append((len(missing), time.monotonic() - start_s))
 
         def missing_of(known: Mapping[str, object]) -> dict[str, _Partition]:
@@ -153,11 +155,11 @@ class _Kept:
             if all(partition_key in t for t in rows)
         }
 
-    def measure(self, missing: Mapping[str, _Partition]) -> None:
+    def measure(self, missing: Mapping[str, _Partition], most_at_once: int) -> None:
         """Measure the missing partitions into the store."""
         listed = [*missing.items()]
-        for start in range(0, len(listed), _MOST_AT_ONCE):
-            some = listed[start : start + _MOST_AT_ONCE]
+        for start in range(0, len(listed), most_at_once):
+            some = listed[start : start + most_at_once]
             times = self._timed([partition for _, partition in some], len(missing)).times
             for column, (device, setting) in enumerate(self._settings()):
                 profiles = {

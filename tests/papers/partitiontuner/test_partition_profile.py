@@ -14,9 +14,9 @@ from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.machine.config.device_files import devices_of
 from shisha_rt.machine.config.machine_file import parse_machine
 from shisha_rt.machine.machine import Machine
-from shisha_rt.measure import database, place_class
 from shisha_rt.measure.compile import Tell, compile_model
 from shisha_rt.measure.compiled import Compiled
+from shisha_rt.measure.profile_store import ProfileStore
 from shisha_rt.measure.sitting import measure
 from shisha_rt.messages.partition_profiling import PartitionProfilingJob, PartitionsTimed
 from shisha_rt.model.input_sizes import InputSizes
@@ -37,14 +37,12 @@ ENGINES = machine("ort_serial", "openvino")
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache and a profile store of the test's own, and little time to measure."""
+    """A cache and a profile store of the test's own."""
     zoo = zoo_path("squeezenet").parents[3]
     folder = tmp_path / "cache"
     (folder / "shisha-rt").mkdir(parents=True)
     (folder / "shisha-rt" / "zoo").symlink_to(zoo / "zoo")
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
-    monkeypatch.setattr(place_class, "_BUDGET_S", 0.01)
-    monkeypatch.setattr(place_class, "MIN_ROUNDS", 2)
     return folder / "shisha-rt"
 
 
@@ -132,10 +130,7 @@ def test_only_what_is_new_is_measured(compiled: Compiled, tmp_path: Path, jobs: 
     np.testing.assert_array_equal(wider.costs.time_s[:, :1], before.costs.time_s)  # the first measurement stays
 
 
-def test_in_several_jobs_what_is_there_is_kept(
-    compiled: Compiled, jobs: list[PartitionProfilingJob], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(partition_profile, "_MOST_AT_ONCE", 6)
+def test_in_several_jobs_what_is_there_is_kept(compiled: Compiled, jobs: list[PartitionProfilingJob]) -> None:
     told: list[str] = []
 
     def tell(message: str) -> None:
@@ -145,7 +140,7 @@ def test_in_several_jobs_what_is_there_is_kept(
 
     on = machine("ort_serial")
     with pytest.raises(Failure, match="no more"):
-        profile_partitions(compiled, on, on.places[0], devices_of(on, on.places[0]), on_progress=tell)
+        profile_partitions(compiled, on, on.places[0], devices_of(on, on.places[0]), on_progress=tell, most_at_once=6)
     assert told[0] == says("measuring 6 of 7 partitions of … under ort_serial on core…")
     assert told[-1].startswith("measuring 1 of 7 partitions")
     assert profiled(compiled, on).measured == 1
@@ -211,13 +206,11 @@ class TestAStoreThatCannotBeUsed:
         assert np.isfinite(found.costs.time_s).all()
         assert len(caplog.messages) <= 1
 
-    def test_a_locked_one(
-        self, compiled: Compiled, cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        monkeypatch.setattr(database, "PATIENCE_S", 0.05)
-        with closing(sqlite3.connect(cache / "profiles.sqlite")) as other:
+    def test_a_locked_one(self, compiled: Compiled, cache: Path, caplog: pytest.LogCaptureFixture) -> None:
+        path, on = cache / "profiles.sqlite", machine("ort_serial")
+        with closing(sqlite3.connect(path)) as other, ProfileStore(path, patience_s=0.05) as store:
             other.execute("BEGIN EXCLUSIVE")
-            found = profiled(compiled, machine("ort_serial"))
+            found = profile_partitions(compiled, on, on.places[0], devices_of(on, on.places[0]), store=store)
         assert found.measured == found.distinct
         assert np.isfinite(found.costs.time_s).all()
         (line,) = caplog.messages

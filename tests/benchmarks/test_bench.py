@@ -15,7 +15,7 @@ from shisha_rt.model.zoo import SHIPPED
 
 
 @pytest.mark.long
-@pytest.mark.timeout(2700)  # a quarter of an hour of two cores, which other tests may have, too
+@pytest.mark.timeout(2700)  # ten minutes of two cores, which other tests may have, too
 def test_all_short_benchmarks_run(tmp_path: Path) -> None:
     """A copy of them, which has a folder of results of its own."""
     copy = shutil.copytree(ROOT / "benchmarks", tmp_path / "benchmarks", ignore=shutil.ignore_patterns("results"))

@@ -94,7 +94,7 @@ def test_the_plan_follows_the_load(daemon: DaemonProcess) -> None:
             until(lambda: plan_of(client) == str(MOST), "the plan for throughput")
             load.wait_for_answers(100)
             found, status = tuner(client), client.status()
-            until(lambda: shown(daemon) == {"latency": 0, "throughput": 1}, "it on the metrics page")
+            until(lambda: shown(daemon) == {"energy": 0, "latency": 0, "throughput": 1}, "it on the metrics page")
             assert value(scrape(daemon.metrics), "shisha_load_ratio") > 0
         assert_kept(load)
         assert len(load.epochs) == 2

@@ -28,8 +28,8 @@ from tests.wording import says
 
 FIELDS = {
     "state", "strategy", "alpha", "balance", "run", "trials", "trials_total", "moves_total", "trying",
-    "best_throughput_fps", "best_latency_s", "best_plan", "lower_bound_s", "objective", "serves", "run_objective",
-    "utilisation", "plans", "comparing",
+    "best_throughput_fps", "best_latency_s", "best_energy_j", "best_plan", "lower_bound_s", "objective", "serves",
+    "run_objective", "utilisation", "plans", "comparing",
 }  # fmt: skip
 WHOLE = [{"first": 0, "last": LAYERS - 1, "places": ["fast0"]}]
 SEED = [{"first": 0, "last": 3, "places": ["slow0"]}, {"first": 4, "last": LAYERS - 1, "places": ["fast0"]}]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import array
 import fcntl
+import gc
 import os
 import random
 import resource
@@ -57,6 +58,7 @@ def content(size: int, seed: int = 0) -> bytes:
 
 @pytest.fixture(autouse=True)
 def _no_descriptor_is_left() -> Iterator[None]:
+    gc.collect()  # or what an earlier test has left in a cycle of references is closed meanwhile
     before = open_descriptors()
     yield
     assert open_descriptors() == before

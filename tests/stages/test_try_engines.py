@@ -122,8 +122,11 @@ def test_outputs_as_large_as_the_data_makes_them_are_left_to_onnxruntime(tmp_pat
 
 @WITHOUT_OPENVINO
 def test_an_engine_that_dies_of_it_costs_no_other_its_figures(tmp_path: Path) -> None:
+    before = psutil.Process().children()
+
     def end_the_last(_: Progress) -> None:
-        engines = [child for child in psutil.Process().children() if "stages.jobs.one_engine" in child.cmdline()]
+        new = [child for child in psutil.Process().children() if child not in before]
+        engines = [child for child in new if "stages.jobs.one_engine" in child.cmdline()]
         for child in sorted(engines, key=lambda child: child.pid)[1:]:
             child.kill()
 

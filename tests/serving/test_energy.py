@@ -18,14 +18,14 @@ from tests.waiting import until
 
 CHANNELS, SIZE = 128, 24
 SHAPE = (1, CHANNELS, SIZE, SIZE)
-BIG_W, LITTLE_W = 4.0, 1.0
+BIG_W, LITTLE_W = 40.0, 1.0
 
 
 def machine_of(folder: Path, *, powered: bool = True) -> Path:
-    """A place, and one that is half as quick and draws a quarter: a frame takes half of the energy there."""
+    """A place, and one a third as quick that draws a fortieth: so far apart that no busy neighbour turns it round."""
     cores = sorted(os.sched_getaffinity(0))
     path = folder / f"unlike{'' if powered else '_unknown'}.toml"
-    places = (("big0", cores[0], 0.5, 1, BIG_W), ("little0", cores[-1], 0.25, 2, LITTLE_W))
+    places = (("big0", cores[0], 0.75, 1, BIG_W), ("little0", cores[-1], 0.25, 2, LITTLE_W))
     path.write_text(
         "".join(
             f'[[place]]\nname = "{name}"\ncores = [{core}]\nspeed = {speed}\nrank = {rank}\n'
@@ -67,9 +67,10 @@ def test_it_serves_on_the_frugal_place_and_says_what_a_frame_takes(daemon: Daemo
         assert said["best_plan"] == f"little0: 0-{LAYERS - 1}"
         (stage,) = status["plan"]["stages"]
         assert status["energy_j"] == pytest.approx(LITTLE_W * stage["service_s"], rel=1e-9)
-        assert said["best_energy_j"] == pytest.approx(status["energy_j"], rel=0.5)  # measured at another time
+        assert said["best_energy_j"] < BIG_W / LITTLE_W * status["energy_j"]  # measured at another time
         trials = events(client, "trial")
-        assert all(trial["energy_j"] > 0 for trial in trials if trial["service_s"] is not None)
+        known = [trial["energy_j"] for trial in trials if trial["energy_j"] is not None]  # where each copy ran frames
+        assert min(known) == said["best_energy_j"] > 0
         assert [place["power_w"] for place in status["places"]] == [BIG_W, LITTLE_W]
     until(lambda: value(scrape(daemon.metrics), "shisha_frame_energy_joules") > 0, "energy on the page of metrics")
 

@@ -215,6 +215,8 @@ class Window:
             (seconds,) * len(stage.teams)
             for seconds, stage in zip(measurement.service_s, self._plan.stages, strict=True)
         ]
+        if any(math.isinf(seconds) for teams_s in team_s for seconds in teams_s):
+            return math.inf  # a team that has run no frame yet would look free
         return frame_joules(self._plan, team_s, self._power_w)
 
     def add_alone(self, latency_s: float) -> None:

@@ -259,3 +259,13 @@ def test_energy_is_power_times_what_stages_took(window: Window, energy_j: float)
     _, measured = _feed(window, [0.02] * FRAMES, stage=1)
     assert measured is not None
     assert measured.energy_j == pytest.approx(energy_j)
+
+
+def test_the_energy_of_a_copy_that_ran_no_frame_is_not_known() -> None:
+    """Else a plan with one on a place that draws much is the most frugal of all."""
+    copies = Plan.chain([(0, 1, ["p0", "p1"])])
+    window = Window(EPOCH, copies, [False], 0, 0.0, power_w={"p0": 0.5, "p1": 40.0})
+    found = [window.add(0, "p0", 0.01, (count + 1) * 0.01) for count in range(MAX_FRAMES)]
+    assert found[-1] is not None
+    assert found[-1].can_run
+    assert found[-1].energy_j == math.inf

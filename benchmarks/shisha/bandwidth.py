@@ -119,10 +119,10 @@ def assignments(seconds: float) -> tuple[list[Assignment], list[Assignment]]:
         last = len(compiled.layers) - 1
         stages = [rig.load(worker, 0, last) for worker in range(len(machine.places))]
         hbm, ddr = stages[: max(THREADS)], stages[max(THREADS) :]
-        one = _bytes_per_s(rig, hbm[:1], seconds)[0]
+        alone = _bytes_per_s(rig, hbm[:1], seconds)[0]
         pairs = [(x, y) for x in (0, *THREADS) for y in THREADS]
         measured = [Assignment(x, y, *_both(rig, hbm[:x], ddr[:y], seconds)) for x, y in pairs]
-    return measured, [predicted(x, y, one) for x, y in pairs]
+    return measured, [predicted(x, y, alone) for x, y in pairs]
 
 
 def predicted(hbm_threads: int, ddr_threads: int, one_bytes_per_s: float) -> Assignment:
@@ -204,7 +204,7 @@ def host_rows(rounds: int = _ROUNDS, elements: int = _HOST_ELEMENTS) -> Iterator
         for count, tried in found.items():
             tried.append(stream_round(cores[:count], elements, passes=3))
     for count, tried in found.items():
-        rates = [one.bytes_per_s / 1e9 for one in tried if one.own_core >= _OWN_CORE]
+        rates = [each.bytes_per_s / 1e9 for each in tried if each.own_core >= _OWN_CORE]
         about = {"emulated": "no", "threads": count, "memories": memory_nodes(), "rounds": rounds}
         best = {"best GB/s": max(rates, default=None), "GB/s": Spread.of(rates) if rates else None}
         yield {**about, "undisturbed": len(rates), **best}
@@ -327,9 +327,9 @@ def bandwidth(
     host = list(host_rows())
     print("bandwidth: two emulated memories ...", flush=True)
     measured, foretold = assignments(seconds)
-    rows = [one.row(other) for one, other in zip(measured, foretold, strict=True)]
+    rows = [taken.row(other) for taken, other in zip(measured, foretold, strict=True)]
     best = [float(str(row["best GB/s"])) for row in host if row["best GB/s"] is not None]
-    stated = [one.row() for one in statements(measured, best)]
+    stated = [statement.row() for statement in statements(measured, best)]
     tables: Mapping[str, tuple[str, Sequence[Row]]] = {
         "bandwidth_host": ("STREAM's triad in numpy on this host", host),
         "bandwidth": ("STREAM's triad on two emulated memories", rows),

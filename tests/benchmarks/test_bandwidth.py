@@ -18,8 +18,8 @@ AS_DESCRIBED = [predicted(x, y, ONE) for x, y in product((0, *THREADS), THREADS)
 
 
 def said(stated: list[Statement], what: str) -> Statement:
-    (found,) = (one for one in stated if what in one.what)
-    return found
+    (statement,) = (each for each in stated if what in each.what)
+    return statement
 
 
 def test_threads_add_up_until_the_memory_is_full() -> None:
@@ -38,7 +38,7 @@ def test_the_memory_that_takes_longest_counts() -> None:
 
 def test_statements_of_memories_as_they_are_described() -> None:
     stated = statements(AS_DESCRIBED, [10.0, 15.0])
-    assert {one.repeats for one in stated if one.kind == "by construction"} == {"yes"}
+    assert {each.repeats for each in stated if each.kind == "by construction"} == {"yes"}
     assert said(stated, "second thread").repeats == "yes"
     quicker = said(stated, "both memories")
     assert (quicker.repeats, quicker.kind) == ("yes", "predicted")
@@ -48,8 +48,8 @@ def test_statements_of_memories_as_they_are_described() -> None:
     assert best.ours["ours"] == says("…[15-4] GB: [8+2], [15-16] GB: [2+2]")
     fewer = said(stated, "fewer threads")
     assert (fewer.repeats, fewer.ours["ours"]) == ("no", says("…[8+8]: 19 GB: 1.00, 31 GB: 1.00"))
-    assert sum(one.repeats == "untried" for one in stated) == 2
-    assert str(tally(one.row() for one in stated)) == "3, 0, 1 of 4; apart from these: 2 by construction"
+    assert sum(each.repeats == "untried" for each in stated) == 2
+    assert str(tally(each.row() for each in stated)) == "3, 0, 1 of 4; apart from these: 2 by construction"
 
 
 def test_what_one_core_cannot_decide_is_left_open() -> None:

@@ -179,7 +179,9 @@ class Telemetry:
             return None
         team_s = [[math.inf if seconds is None else seconds for seconds in teams] for teams in known]
         rate = rate_of(plan, team_s)
-        return replace(rate, energy_j=frame_joules(plan, team_s, self._power_w)) if self._power_w else rate
+        if not self._power_w or any(None in teams for teams in known):  # a team that has run nothing would look free
+            return rate
+        return replace(rate, energy_j=frame_joules(plan, team_s, self._power_w))
 
     def expected_s(self, epoch: int, plan: Plan) -> dict[str, float]:
         """Map each lead to the most seconds that a run takes there, of as many frames as it may have.

@@ -215,8 +215,11 @@ def _await_order(line: socket.socket, hears_death: int) -> _Passed:
         os._exit(0)
     os.close(hears_death)
     with line:
-        line.send(ANSWER.pack(os.getpid()))
-        passed = _take(line)
+        try:
+            line.send(ANSWER.pack(os.getpid()))
+            passed = _take(line)
+        except (BrokenPipeError, ConnectionResetError):
+            passed = None
     if not isinstance(passed, _Passed):  # the server has ended
         os._exit(0)
     while os.getppid() == between:  # which is being killed; no event tells of a new parent

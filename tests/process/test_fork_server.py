@@ -235,6 +235,20 @@ def test_a_spare_child_that_dies_is_replaced(own_server: Callable[[], psutil.Pro
     until(lambda: not spare.is_running(), "the end of the spare child")
 
 
+def test_a_child_whose_server_ends_while_it_is_forked_ends_without_a_word() -> None:
+    """It went on as if it were the server, and broke there: one more line behind the one that names what is wrong."""
+    script = (
+        "import os, socket\n"
+        "from shisha_rt.process.fork_server import _await_order\n"
+        "servers, childs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
+        "hears_death, child_died = os.pipe()\n"
+        "servers.close(), os.close(child_died)\n"
+        "_await_order(childs, hears_death)\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=PATIENCE_S, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, b"", b"")
+
+
 def test_a_process_that_starts_children_has_a_server_of_its_own() -> None:
     ours, theirs = Channel.pair()
     with contextlib.closing(ours), contextlib.closing(theirs):

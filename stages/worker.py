@@ -34,9 +34,10 @@ from shisha_rt.process.channel import Channel, ChannelBroken
 from shisha_rt.process.layout import layouts_of
 from shisha_rt.process.lent import LentFault, LentPiece, read_lent, write_lent
 from shisha_rt.process.parent import belong_to
+from stages.built.batched import BatchedStage, Together
 from stages.built_stage import BuiltStage
 from stages.emulate.place import EmulatedPlace, Started
-from stages.engines.onnxruntime.segment import OptimisedModel, OptimisedSegment, SegmentOfMany
+from stages.engines.onnxruntime.segment import OptimisedModel
 from stages.engines.session import Threads
 from stages.executor import Executor, Ran, WholeStage, one_line
 from stages.memory_limit import MemoryLimit, die_before_others, is_for_memory
@@ -305,14 +306,18 @@ def _stage_builder(
     def as_compiled(order: messages.Prepare) -> BuiltStage:
         threads = _threads_of(order, config.threads)
         if order.engine == "openvino":
-            return _on_openvino(config, indexes, shapes, threads, allowed)
+            return _on_openvino(config, indexes, shapes, threads, allowed, order.batch)
         if order.split is None:
             segments = [shape.segment(order.work, threads) for shape in shapes]
             single = WholeStage(segments)
             if order.batch == 1:
                 return single
-            many = [shape.segment_of_many(order.work, threads) for shape in shapes]
-            return _batched(order.batch, single, shapes, segments, many)
+            together = []
+            for shape, segment in zip(shapes, segments, strict=True):
+                many = shape.segment_of_many(order.work, threads)
+                sizes = dict.fromkeys(range(2, order.batch + 1), many)
+                together.append(Together(many.inputs, many.outputs, shape.batch_axes, sizes, segment.compute))
+            return BatchedStage(single, together)
         from stages.engines.onnxruntime.split_segment import split_segment
 
         folder = Path(config.engine_folders[0])
@@ -327,6 +332,7 @@ def _on_openvino(
     shapes: Sequence[OptimisedModel],
     threads: Threads,
     allowed: Collection[int],
+    batch: int,
 ) -> BuiltStage:
     """The whole network on OpenVINO, held against ONNX Runtime first; raises ValueError where it computes otherwise."""
     from stages.engines.openvino.whole import WholeOnOpenVino, load_for_all_of
@@ -338,28 +344,14 @@ def _on_openvino(
         segment = WholeOnOpenVino(Path(folder), index, layout, threads, usual.weight_bytes)
         difference = max(difference, segment.apart_from(usual))
         segments.append(segment)
-    return WholeStage(segments, difference)
-
-
-def _batched(
-    batch: int,
-    single: WholeStage,
-    shapes: Sequence[OptimisedModel],
-    segments: Sequence[OptimisedSegment],
-    segments_of_many: Sequence[SegmentOfMany],
-) -> BuiltStage:
-    """For runs of several frames, too: one session computes any number."""
-    from stages.built.batched import BatchedStage, Together
-
-    return BatchedStage(
-        single,
-        [
-            Together(
-                many.inputs, many.outputs, shape.batch_axes, dict.fromkeys(range(2, batch + 1), many), segment.compute
-            )
-            for shape, segment, many in zip(shapes, segments, segments_of_many, strict=True)
-        ],
-    )
+    single = WholeStage(segments, difference)
+    if batch == 1:
+        return single
+    together = [
+        Together(segment.inputs, segment.outputs, shape.batch_axes, segment.of_frames(batch), segment.answers)
+        for shape, segment in zip(shapes, segments, strict=True)
+    ]
+    return BatchedStage(single, together)
 
 
 def _builder_on_devices(config: WorkerConfig, index: ModelIndex, arena: Arena) -> _BuildStage:
@@ -376,8 +368,6 @@ def _builder_on_devices(config: WorkerConfig, index: ModelIndex, arena: Arena) -
 
     def batched(order: messages.Prepare, single: PlacedStage) -> BuiltStage:
         """For runs of as many frames as there may be: each further size would have weights of its own."""
-        from stages.built.batched import BatchedStage, Together
-
         many = placed.of_frames(order.batch).stage(order.work, order.placement, _threads_of(order, config.threads))
         specs = {spec.name: spec for spec in index.tensors}
         inputs, outputs = ([specs[name] for name in names] for names in (single.inputs, single.outputs))

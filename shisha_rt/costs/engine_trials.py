@@ -40,11 +40,15 @@ class EngineTime(Struct, frozen=True):
 
 
 class BatchTime(Struct, frozen=True):
-    """Seconds of CPU time of each of so many `frames` that share a run on one thread, and of a frame by itself."""
+    """Seconds of CPU time of each of so many `frames` that share a run on one thread, and of a frame by itself.
+
+    `private_bytes`: memory of a session that computes both, as `EngineTrial` has it for single frames.
+    """
 
     frames: int
     frame_s: float
     single_s: float
+    private_bytes: int = 0
 
     @property
     def gain(self) -> float:
@@ -83,6 +87,11 @@ class EngineTrial(Struct, frozen=True):
         """Seconds of a frame in runs of several; inf where they do not pay, or that is not known."""
         frame_s = min((time.frame_s for time in self.batch_times), default=math.inf)
         return frame_s if self.gain_of_batches >= WORTH_A_BATCH else math.inf
+
+    @property
+    def private_bytes_of_runs(self) -> int:
+        """Memory that a session for runs of several frames takes for itself, single frames included."""
+        return max((time.private_bytes for time in self.batch_times), default=self.private_bytes)
 
     def time_s(self, threads: int) -> float | None:
         """Seconds of a frame on so many threads; None where that was not measured.

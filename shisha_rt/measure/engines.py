@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 FILE_NAME: Final = "engines.sqlite"
 _TABLE: Final = Table(
-    "tried", "(key TEXT PRIMARY KEY, record BLOB NOT NULL, others_ratio REAL NOT NULL)", 2, rows="engines tried"
+    "tried", "(key TEXT PRIMARY KEY, record BLOB NOT NULL, others_ratio REAL NOT NULL)", 3, rows="engines tried"
 )
 _ADD: Final = f"""
     INSERT INTO tried VALUES (?, ?, ?)

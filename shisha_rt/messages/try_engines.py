@@ -17,7 +17,7 @@ class EnginesJob(BesideJob, frozen=True, kw_only=True):
     """Run the whole network on each of `engines` (name: version), ONNX Runtime first.
 
     `folders`: of the cleaned model and of ONNX Runtime's form of it, for each shape that it is served in. `batch`: runs
-    of so many frames are timed as well, on ONNX Runtime; 1: none.
+    of so many frames are timed as well; 1: none.
     """
 
     folders: tuple[tuple[str, str], ...]

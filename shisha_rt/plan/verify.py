@@ -397,8 +397,6 @@ def _alone(stage: Stage, rules: PlanRules) -> str:
     """Why its runs have one frame; empty where they may have more."""
     if stage.split is not None:
         return "it has a part of split layers"
-    if stage.engine == "openvino":
-        return "OpenVINO computes it"
     places = (f"place {place} {rules.one_by_one[place]}" for place in stage.leads if place in rules.one_by_one)
     return next(places, "") or (why_not_together(stage.work, rules.mixing, rules.tied) if rules.mixing else "")
 

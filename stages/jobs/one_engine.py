@@ -82,7 +82,7 @@ class _Engine:
                 return te.FrameComputed(self._shapes[shape].compute(inputs))
             case te.TimeFrames(shape, least_s, together):
                 network = self._shapes[shape]
-                return self._timed(network.run_together if together else network.run, least_s)
+                return self._timed(network.runs_together() if together else network.run, least_s)
         raise ValueError("it is built already")
 
     def _timed(self, run: Callable[[], object], least_s: float) -> te.FramesTimed:
@@ -114,20 +114,24 @@ class _Shape:
         self._outputs = [spec.name for spec in made_outputs(index) if not spec.open_axes]
         threads = Threads(asked.threads, asked.cores if asked.lead else ())
         whole: OptimisedSegment | WholeOnOpenVino
-        self._many: BatchedStage | None = None
         if asked.engine == DEFAULT_ENGINE:
             work, model = ((0, index.layer_count - 1),), OptimisedModel(engine_folder, index)
-            whole = model.segment(work, threads)
-            if asked.batch > 1:
-                many = model.segment_of_many(work, threads)
-                sizes = {asked.batch: many}
-                together = Together(many.inputs, many.outputs, index.batch_axes, sizes, whole.compute)
-                self._many = BatchedStage(WholeStage([whole]), [together])
+            whole = segment = model.segment(work, threads)
+
+            def together() -> Together:
+                sizes = {asked.batch: model.segment_of_many(work, threads)}
+                return Together(segment.inputs, segment.outputs, index.batch_axes, sizes, segment.compute)
         else:
-            whole = WholeOnOpenVino(model_folder, index, 0, threads, weight_bytes=0)
+            whole = on_openvino = WholeOnOpenVino(model_folder, index, 0, threads, weight_bytes=0)
+
+            def together() -> Together:
+                sizes = on_openvino.of_frames(asked.batch)
+                return Together(index.inputs, index.outputs, index.batch_axes, sizes, on_openvino.answers)
+
+        self._single, self._together = WholeStage([whole]), together
+        self._many: BatchedStage | None = None
         whole.bind(self._arena, _SLOT)
         self.run = partial(whole.run, self._arena, _SLOT)
-        self._warm = False
 
     def compute(self, inputs: Mapping[str, bytes]) -> dict[str, bytes]:
         """Raises whatever the engine does."""
@@ -137,13 +141,14 @@ class _Shape:
         self.run()
         return {name: self._arena.read(_SLOT, self._arena.layout.regions[name]) for name in self._outputs}
 
-    def run_together(self) -> None:
-        """Raises FramesDiffer the first time, if frames come out of a run otherwise than alone."""
-        assert self._many is not None
-        if not self._warm:
+    def runs_together(self) -> Callable[[], object]:
+        """What computes the slots together, built the first time; raises FramesDiffer if they come out otherwise than
+        alone.
+        """
+        if self._many is None:
+            self._many = BatchedStage(self._single, [self._together()])
             self._many.warm(time.thread_time)
-            self._warm = True
-        self._many.run_together(self._arena, self._slots, time.thread_time)
+        return partial(self._many.run_together, self._arena, self._slots, time.thread_time)
 
 
 def _private_bytes() -> int:

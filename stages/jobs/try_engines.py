@@ -102,8 +102,9 @@ class _Network:
         self.waited_s = 0.0
         self._threads = job.threads
         self._times_s: list[list[tuple[float, float]]] = [[] for _ in shapes]
-        self.batch = job.batch if trial.engine == DEFAULT_ENGINE else 1
+        self.batch = job.batch
         self._together_s: list[float] = []
+        self._together_bytes = 0
         depending = next((spec.name for index in shapes for spec in index.outputs if spec.open_axes), None)
         if depending is not None and trial.engine != DEFAULT_ENGINE:
             self._leave_out(f"the shape of output {depending!r} depends on the data")
@@ -139,7 +140,8 @@ class _Network:
             timed = self._process.ask(te.TimeFrames(shape, _TURN_S), te.FramesTimed)
             self._times_s[shape] += zip(timed.wall_s, timed.cpu_s, strict=True)
             self.waited_s += timed.waited_s
-            self.trial = replace(self.trial, private_bytes=timed.private_bytes)
+            if not self._together_s:
+                self.trial = replace(self.trial, private_bytes=timed.private_bytes)
 
     def turn_of_many(self) -> None:
         """Time some runs of several frames, in the first shape; none any more if they cannot be had."""
@@ -148,6 +150,7 @@ class _Network:
         try:
             timed = self._process.ask(te.TimeFrames(0, _TURN_S, together=True), te.FramesTimed)
             self._together_s += timed.cpu_s
+            self._together_bytes = timed.private_bytes
         except _Refused:
             self.batch = 1
         except _Lost as error:
@@ -165,7 +168,8 @@ class _Network:
             if self.batch > 1 and self._together_s:
                 frame_s = statistics.median(self._together_s) / self.batch
                 single_s = statistics.median(cpu_s for _, cpu_s in self._times_s[0])
-                self.trial = replace(self.trial, batch_times=(BatchTime(self.batch, frame_s, single_s),))
+                of_runs = BatchTime(self.batch, frame_s, single_s, self._together_bytes)
+                self.trial = replace(self.trial, batch_times=(of_runs,))
 
     @contextlib.contextmanager
     def _outcome(self) -> Iterator[None]:

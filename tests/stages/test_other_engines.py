@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -18,7 +19,11 @@ from shisha_rt.measure.compile import compile_model
 from shisha_rt.measure.compiled import Compiled
 from shisha_rt.messages.worker import Prepare, Prepared, PrepareFailed
 from shisha_rt.plan.engine import StageEngine
+from stages.built.batched import BatchedStage, Together
 from stages.engines.moved import moved
+from stages.engines.openvino.whole import WholeOnOpenVino
+from stages.engines.session import Threads
+from stages.executor import WholeStage
 from tests.model.networks import network, weight, write
 from tests.stages.test_placed import Arrays, arena_for, assert_close, outputs_in
 from tests.stages.test_placed import whole as plainly
@@ -62,6 +67,55 @@ def test_answers_are_those_of_the_network(tmp_path: Path, make: Callable[[Path],
             talk.run(1, 0, slot)
         for slot, inputs in enumerate(frames):
             assert_close(outputs_in(arena, slot, compiled), plainly(compiled, inputs))
+
+
+def shuffled(folder: Path) -> Path:
+    """Reshape operators that state one frame, on the way and at the end."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w0"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Reshape", ["c", "pairs"], ["p"]),
+        helper.make_node("Transpose", ["p"], ["t"], perm=[0, 2, 1, 3, 4]),
+        helper.make_node("Reshape", ["t", "back"], ["s"]),
+        helper.make_node("Conv", ["s", "w1"], ["d"], pads=[1, 1, 1, 1]),
+        helper.make_node("Reshape", ["d", "flat"], ["y"]),
+    ]
+    constants = {
+        "w0": weight(8, 4, 3, 3, seed=0),
+        "w1": weight(4, 8, 3, 3, seed=1),
+        "pairs": np.array([1, 2, 4, 6, 6]),
+        "back": np.array([1, 8, 6, 6]),
+        "flat": np.array([1, 144]),
+    }
+    return write(network(nodes, {"x": [1, 4, 6, 6]}, {"y": [1, 144]}, constants), folder)
+
+
+@pytest.mark.parametrize("large_bytes", [0, 1 << 30], ids=["any number of frames", "fixed numbers"])
+@pytest.mark.parametrize("make", [residual, shuffled])
+def test_frames_that_share_a_run_come_out_as_each_alone(
+    tmp_path: Path, make: Callable[[Path], Path], large_bytes: int
+) -> None:
+    compiled, threads = compile_model(make(tmp_path)), Threads()
+    index = compiled.index
+    network = WholeOnOpenVino(compiled.model_folder, index, 0, threads, weight_bytes=0)
+    sizes = network.of_frames(6, large_bytes=large_bytes)
+    assert list(sizes) == ([2, 3, 4, 5, 6] if large_bytes == 0 else [2, 4, 6])
+    together = Together(index.inputs, index.outputs, index.batch_axes, sizes, network.answers)
+    stage = BatchedStage(WholeStage([network]), [together])
+    with arena_for(compiled, slot_count=9) as arena:
+        frames = fill(arena, compiled)
+        stage.warm(time.thread_time)
+        for slots in ((0, 1, 2, 3, 4, 5), (6, 8), (7,)):
+            stage.run_together(arena, slots, time.thread_time)
+        for slot, inputs in enumerate(frames):
+            assert_close(outputs_in(arena, slot, compiled), plainly(compiled, inputs))
+
+
+def test_a_network_that_mixes_frames_has_no_runs_of_several(tmp_path: Path) -> None:
+    mean = helper.make_node("ReduceMean", ["x"], ["y"], axes=[0], keepdims=1)
+    compiled = compile_model(write(network([mean], {"x": [1, 3, 4, 4]}, {"y": [1, 3, 4, 4]}), tmp_path))
+    whole = WholeOnOpenVino(compiled.model_folder, compiled.index, 0, Threads(), weight_bytes=0)
+    with pytest.raises(ValueError, match="one frame at a time"):
+        whole.of_frames(4)
 
 
 @two_cores

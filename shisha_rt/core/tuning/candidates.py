@@ -15,7 +15,7 @@ from shisha_rt.core.tuning.choice import Choice
 from shisha_rt.costs.engine_trials import EngineTrial, far_slower
 from shisha_rt.costs.profiles import DISTURBED
 from shisha_rt.machine.machine import Machine
-from shisha_rt.plan.engine import DEFAULT_ENGINE, ENGINES, EngineName, StageEngine
+from shisha_rt.plan.engine import ENGINES, EngineName, StageEngine
 from shisha_rt.plan.plan import Plan, Stage, Team
 from shisha_rt.plan.rate import Objective
 
@@ -64,13 +64,13 @@ def candidates(
             predicted_s = math.inf if frame_s is None else frame_s / (len(teams) if objective == "throughput" else 1)
             plan = Plan((Stage(((0, choice.layer_count - 1),), teams, engine=engine),))
             whole.append(Candidate(plan, _name(engine, teams), predicted_s))
-            if objective == "throughput" and engine == DEFAULT_ENGINE and len(teams[0]) == 1 and trial is not None:
+            if objective == "throughput" and len(teams[0]) == 1 and trial is not None and trial.batched_s < math.inf:
+                if engine == "openvino" and trial.private_bytes_of_runs * len(teams) > choice.spare_bytes:
+                    continue
                 whole += [
                     _in_runs(whole[-1], batch, trial)
                     for batch in _BATCHES
-                    if batch <= choice.most_batch
-                    and trial.batched_s < math.inf
-                    and batch * trial.batched_s <= choice.most_run_s
+                    if batch <= choice.most_batch and batch * trial.batched_s <= choice.most_run_s
                 ]
     whole.sort(key=lambda candidate: candidate.predicted_s)
     if further is not None and all(candidate.plan != further for candidate in whole):

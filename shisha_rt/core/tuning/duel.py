@@ -4,7 +4,8 @@ A window begins when the other plan's last frame is out. Under throughput it cou
 wait the whole time, or a target keeps many out: what clients see, with all that passes between service times. Under
 latency it takes the median of frames that met no other, while some do. Turns make what drifts hit both alike; the
 ratios of neighbouring windows are what is judged, until they differ from 1 by more than they spread. A window without
-the load that it needs counts for nothing.
+the load that it needs tells the least that its plan can do: that counts where it is far more than the other plan does
+under that load, as where a client cannot keep the faster plan busy; else it counts for nothing.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ the one before, as the better of two plans may pass all that come.
 """
 ALONE: Final = 0.1
 """Share of a window's answers that met no other, if it is to be one of frames by themselves."""
+FAR_FASTER: Final = 1.1
+"""By so much a plan must be ahead in a window without the load, for that to count: less may be what comes by chance."""
 MOST_VOID: Final = 3
 """Windows in a row without the load."""
 
@@ -77,6 +80,7 @@ class Duel:
         self._objective = objective
         self._teams = teams
         self._figures: tuple[list[float], list[float]] = [], []
+        self._full = [True, True]  # whether the newest figure of each is one of a window with the load
         self._void = 0
         self._warm_up = warm_up
         self._answers = self._kept_out = self._kept_out_at_start = 0
@@ -138,7 +142,7 @@ class Duel:
             return None
         if self._objective == "latency":
             return self._close(statistics.median(self._alone_s), now_s)
-        return self._close(lasted_s / self._answers if self._had_load else None, now_s)
+        return self._close(lasted_s / self._answers, now_s, full=self._had_load)
 
     @property
     def _had_load(self) -> bool:
@@ -146,19 +150,32 @@ class Duel:
         kept_out = self._kept_out - kept_out_before
         return self._waited >= WAITED * self._answers or kept_out >= KEPT_OUT * (answers_before + self._answers)
 
-    def _close(self, figure_s: float | None, now_s: float) -> DuelResult | None:
+    def _close(self, figure_s: float | None, now_s: float, *, full: bool = True) -> DuelResult | None:
         """End a window. Without a figure it is taken again, some times; the very first by the other plan."""
         if figure_s is None:
-            self._void += 1
-            if not any(self._figures):
-                self.turn = 1 - self.turn
-            self._start(now_s)
-            return self._outcome(Verdict.NO_LOAD) if self._void >= MOST_VOID else None
-        self._void = 0
+            return self._taken_again(now_s, by_other=not any(self._figures))
         self._figures[self.turn].append(figure_s)
+        self._full[self.turn] = full
         self.turn = 1 - self.turn
+        if len(self._figures[0]) != len(self._figures[1]):
+            self._start(now_s)
+            return None
+        old_s, new_s = self._figures[0][-1], self._figures[1][-1]
+        slower = 0 if old_s > FAR_FASTER * new_s else 1 if new_s > FAR_FASTER * old_s else None
+        if all(self._full) or (slower is not None and self._full[slower]):
+            self._void = 0
+            self._start(now_s)
+            return self._judge()
+        for figures in self._figures:
+            figures.pop()
+        return self._taken_again(now_s, by_other=False)
+
+    def _taken_again(self, now_s: float, *, by_other: bool) -> DuelResult | None:
+        self._void += 1
+        if by_other:
+            self.turn = 1 - self.turn
         self._start(now_s)
-        return self._judge() if len(self._figures[0]) == len(self._figures[1]) else None
+        return self._outcome(Verdict.NO_LOAD) if self._void >= MOST_VOID else None
 
     def _judge(self) -> DuelResult | None:
         if self.pairs < LEAST_PAIRS:

@@ -16,7 +16,7 @@ from shisha_rt.model.graph import Graph
 from shisha_rt.placement.segments import Segment
 from stages.built.clean_model import CleanModel
 from stages.engines.fused import host
-from stages.engines.openvino.session import compile_network, shared_tensor
+from stages.engines.openvino.session import compile_network, read_network, shared_tensor
 from stages.engines.session import Array
 
 # The engine makes up names from names: with a full stop at the end none is the beginning of another, and with nothing
@@ -31,7 +31,7 @@ def openvino_operator_times(
     cut = model.with_weights(model.cut(segment))
     for position, node in enumerate(cut.graph.node):
         node.name = f"operator_{position}."
-    compiled = compile_network(cut, precision, threads, profiled=True)
+    compiled = compile_network(read_network(cut), precision, threads, profiled=True)
     request = compiled.create_infer_request()
     for position, name in enumerate(segment.inputs):
         request.set_input_tensor(position, shared_tensor(feeds[name]))

@@ -32,16 +32,17 @@ _PRECISIONS: Final[dict[Precision, str]] = {"fp32": "f32", "bf16": "bf16"}
 
 def openvino_session(model: CleanModel, segment: Segment, precision: Precision, threads: Threads) -> OpenVinoSession:
     """Raises Failure where OpenVINO is not installed, or the processor does not have the precision."""
-    cut = model.with_weights(model.cut(segment))
-    return OpenVinoSession(CompiledNetwork(cut, precision, threads), model, segment)
+    network = read_network(model.with_weights(model.cut(segment)))
+    return OpenVinoSession(CompiledNetwork(network, precision, threads), model, segment)
 
 
-def compile_network(
-    network: onnx.ModelProto | Path, precision: Precision, threads: int, *, profiled: bool = False
-) -> Any:
-    """An `openvino.CompiledModel` of one stream at most, of a network or its file; `profiled`: its requests keep the
-    time of each node.
-    """
+def read_network(network: onnx.ModelProto | Path) -> Any:
+    """An `openvino.Model` of a network or its file. Raises Failure where OpenVINO is not installed."""
+    return _core().read_model(str(network) if isinstance(network, Path) else network.SerializeToString())
+
+
+def compile_network(network: Any, precision: Precision, threads: int, *, profiled: bool = False) -> Any:
+    """An `openvino.CompiledModel` of one stream at most; `profiled`: its requests keep the time of each node."""
     core = _core()
     if precision == "bf16" and "BF16" not in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
         raise Failure(
@@ -55,15 +56,14 @@ def compile_network(
         "ENABLE_CPU_PINNING": "NO",
         "PERF_COUNT": "YES" if profiled else "NO",
     }
-    source = str(network) if isinstance(network, Path) else network.SerializeToString()
     with THREADS.starting() if threads > 1 else nullcontext():
-        return core.compile_model(core.read_model(source), "CPU", config)
+        return core.compile_model(network, "CPU", config)
 
 
 class CompiledNetwork:
-    """A network that OpenVINO has compiled."""
+    """A network (`read_network`) that OpenVINO has compiled."""
 
-    def __init__(self, network: onnx.ModelProto | Path, precision: Precision, threads: Threads) -> None:
+    def __init__(self, network: Any, precision: Precision, threads: Threads) -> None:
         self._compiled = compile_network(network, precision, threads.count)
         self._cores: tuple[int, ...] = ()
         if threads.count > 1:

@@ -8,9 +8,9 @@ round otherwise, but not compute something else.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -19,14 +19,62 @@ from shisha_rt.costs.engine_trials import why_apart
 from shisha_rt.model.index import ModelIndex
 from shisha_rt.model.reader.onnx_reader import CLEAN_FILE
 from shisha_rt.process.arena import Arena
-from shisha_rt.tensors import NUMPY_OF
+from shisha_rt.tensors import NUMPY_OF, TensorSpec
 from stages.engines.bound_arrays import check_fits
 from stages.engines.moved import moved
 from stages.engines.onnxruntime.segment import OptimisedSegment
-from stages.engines.openvino.session import CompiledNetwork, load_openvino
-from stages.engines.session import Array, Threads
+from stages.engines.openvino.frames import network_of_frames
+from stages.engines.openvino.session import CompiledNetwork, load_openvino, read_network
+from stages.engines.session import Array, CpuClock, Threads
 from stages.jobs.noise import run_on_something
 from stages.memory_limit import is_for_memory
+
+_LARGE_BYTES: Final = 16 << 20
+"""Of a model's files: to read its weights takes far longer than an open number of frames costs a run."""
+
+
+class _Network:
+    """The network for one number of frames, compiled.
+
+    Once the engine could not have the memory for a run it has none for any other (2026.4): it is compiled anew then.
+    """
+
+    def __init__(self, read: Callable[[], Any], threads: Threads) -> None:
+        self._read, self._threads = read, threads
+        self._is_broken = False
+        self.compiled = self._compile()
+
+    def _compile(self) -> CompiledNetwork:
+        return CompiledNetwork(self._read(), "fp32", self._threads)
+
+    def run(self, bound: _Bound) -> None:
+        if self._is_broken:
+            self.compiled, self._is_broken = self._compile(), False
+        try:
+            self.compiled.infer(bound.request_to(self.compiled))
+        except RuntimeError as error:
+            self._is_broken = is_for_memory(error)
+            raise
+
+
+class _Bound:
+    """What a network reads and writes: arrays in the order of its inputs and outputs. Called, it computes them."""
+
+    __slots__ = ("_compiled", "_inputs", "_network", "_outputs", "_request")
+
+    def __init__(self, network: _Network, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        self._network, self._inputs, self._outputs = network, inputs, outputs
+        self._compiled: CompiledNetwork | None = None
+        self._request: Any = None
+        self.request_to(network.compiled)
+
+    def request_to(self, compiled: CompiledNetwork) -> Any:
+        if compiled is not self._compiled:
+            self._compiled, self._request = compiled, compiled.request(self._inputs, self._outputs)
+        return self._request
+
+    def __call__(self) -> None:
+        self._network.run(self)
 
 
 class WholeOnOpenVino:
@@ -39,20 +87,34 @@ class WholeOnOpenVino:
         self.inputs, self.outputs = index.inputs, index.outputs
         ends = (*self.inputs, *self.outputs)
         self.frame_bytes = weight_bytes + sum(spec.size_bytes for spec in ends)
-        self._file, self._threads = folder / CLEAN_FILE, threads
-        self._compiled = CompiledNetwork(self._file, "fp32", threads)
-        self._is_broken = False
+        self._folder, self._threads = folder, threads
+        self._network = _Network(lambda: read_network(folder / CLEAN_FILE), threads)
         self._layout = layout
-        self._bound: dict[int, tuple[Any, Sequence[Array]]] = {}  # requests, with the memory that they refer to
+        self._bound: dict[int, _Bound] = {}
+
+    def of_frames(self, most: int, *, large_bytes: int = _LARGE_BYTES) -> dict[int, FramesOnOpenVino]:
+        """The same for up to `most` frames in one run, by number of frames; each of these has weights of its own.
+
+        A number that is open costs a few tenths of a millisecond a run (2026.4), and one that is fixed another copy of
+        the weights: so that goes by their size. Raises as `network_of_frames`.
+        """
+        if sum(file.stat().st_size for file in self._folder.iterdir()) >= large_bytes:
+            return dict.fromkeys(range(2, most + 1), self._of_frames(2, most))
+        sizes = {2**power for power in range(1, most.bit_length()) if 2**power <= most} | {most}
+        return {size: self._of_frames(size, size) for size in sorted(sizes)}
+
+    def _of_frames(self, least: int, most: int) -> FramesOnOpenVino:
+        network = _Network(lambda: network_of_frames(self._folder, least, most), self._threads)
+        return FramesOnOpenVino(network, self.inputs, self.outputs)
 
     def warm(self) -> None:
         """Run once on memory of its own."""
         self.answers({spec.name: np.full(spec.shape, spec.made_up, NUMPY_OF[spec.datatype]) for spec in self.inputs})
 
-    def answers(self, given: dict[str, Array]) -> dict[str, Array]:
+    def answers(self, given: Mapping[str, Array]) -> dict[str, Array]:
         """What it makes of these inputs, on memory of its own."""
         made = {spec.name: np.zeros(spec.shape, NUMPY_OF[spec.datatype]) for spec in self.outputs}
-        self._compiled.infer(self._request([given[spec.name] for spec in self.inputs], list(made.values())))
+        self._bind([given[spec.name] for spec in self.inputs], list(made.values()))()
         return made
 
     def bind(self, arena: Arena, slot: int) -> None:
@@ -60,28 +122,17 @@ class WholeOnOpenVino:
         regions = arena.layouts[self._layout].regions
         inputs = [arena.view(slot, regions[spec.name]) for spec in self.inputs]
         outputs = [arena.view(slot, regions[spec.name]) for spec in self.outputs]
-        self._bound[slot] = self._request(inputs, outputs), (*inputs, *outputs)
+        self._bound[slot] = self._bind(inputs, outputs)
 
     def run(self, arena: Arena, slot: int) -> None:
-        """Compute the network on the tensors of `slot`, in place in the arena.
-
-        Once the engine could not have the memory for a frame it has none for any other (2026.4): it compiles anew.
-        """
-        if self._is_broken:
-            self._bound.clear()
-            self._compiled = CompiledNetwork(self._file, "fp32", self._threads)
-            self._is_broken = False
+        """Compute the network on the tensors of `slot`, in place in the arena."""
         if slot not in self._bound:
             self.bind(arena, slot)
-        try:
-            self._compiled.infer(self._bound[slot][0])
-        except RuntimeError as error:
-            self._is_broken = is_for_memory(error)
-            raise
+        self._bound[slot]()
 
     def give_back(self) -> None:
         """Have the engine give back what runs have made it keep; the next one takes it anew."""
-        self._compiled.give_back()
+        self._network.compiled.give_back()
 
     def apart_from(self, usual: OptimisedSegment) -> float:
         """How far its answers lie from those of ONNX Runtime on frames of noise, relative to an output's largest value.
@@ -96,10 +147,31 @@ class WholeOnOpenVino:
             raise ValueError(f"OpenVINO computes this network otherwise than ONNX Runtime: {why}")
         return max(apart.difference or 0.0, apart.unlike or 0.0)
 
-    def _request(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Any:
+    def _bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> _Bound:
         check_fits(self.inputs, inputs)
         check_fits(self.outputs, outputs)
-        return self._compiled.request(inputs, outputs)
+        return _Bound(self._network, inputs, outputs)
+
+
+class FramesOnOpenVino:
+    """The network on arrays that have several frames one behind the other, as `built.batched` has them."""
+
+    def __init__(self, network: _Network, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
+        self._network, self._inputs, self._outputs = network, inputs, outputs
+
+    def go_on(self, arrays: Mapping[str, Array]) -> Callable[[CpuClock], tuple[float, ...]]:
+        """A function that reads its inputs from `arrays`, by name, and writes its outputs there.
+
+        It returns what `BuiltStage.run` does.
+        """
+        inputs, outputs = ([arrays[spec.name] for spec in specs] for specs in (self._inputs, self._outputs))
+        bound = _Bound(self._network, inputs, outputs)
+
+        def go(_: CpuClock) -> tuple[float, ...]:
+            bound()
+            return ()
+
+        return go
 
 
 def load_for_all_of(cores: Collection[int]) -> None:

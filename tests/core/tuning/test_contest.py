@@ -126,6 +126,28 @@ def test_a_plan_that_passes_all_that_come_beats_one_under_which_a_target_keeps_s
     assert outcome.ratio == pytest.approx(1.25, rel=0.05)
 
 
+@pytest.mark.parametrize(
+    ("seconds", "waits", "verdict"),
+    [
+        ((0.02, 0.01), (True, False), Verdict.BETTER),
+        ((0.01, 0.02), (False, True), Verdict.NOT_BETTER),
+        ((0.0104, 0.01), (True, False), Verdict.NO_LOAD),
+        ((0.01, 0.02), (True, False), Verdict.NO_LOAD),
+        ((0.02, 0.01), (False, False), Verdict.NO_LOAD),
+    ],
+)
+def test_a_plan_that_a_client_cannot_keep_busy_wins_if_it_is_far_ahead(
+    seconds: tuple[float, float], waits: tuple[bool, bool], verdict: Verdict
+) -> None:
+    """Such a client is the load of the slower plan alone; what the faster one does is the least that it can do."""
+    duel, now_s, outcome = Duel("throughput", 2, 0, 0.0), 0.0, None
+    while outcome is None:
+        now_s += seconds[duel.turn]
+        outcome = duel.answered(ev.FrameAnswered(duel.turn, 6 if waits[duel.turn] else 2), now_s)
+        assert now_s < 60
+    assert outcome.verdict is verdict
+
+
 def test_plans_are_not_compared_by_single_frames_while_all_meet_others() -> None:
     """Else a challenger that is worse serves on for as long as frames wait."""
     duel, outcome = Duel("latency", 2, 0, 0.0), None

@@ -1,0 +1,50 @@
+"""A network as OpenVINO reads it, for several frames at once, where its operators keep those apart (`model.batches`).
+
+Nothing is written and no weight is read for that: the shapes of its inputs are changed in the engine's own graph, and
+those that Reshape operators state.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from shisha_rt.model.batches import follow_batch
+from shisha_rt.model.free_batch import integers_of
+from shisha_rt.model.reader.onnx_reader import CLEAN_FILE, read_clean
+from stages.engines.openvino.session import read_network
+
+
+def network_of_frames(folder: Path, least: int, most: int) -> Any:
+    """An `openvino.Model` of the cleaned model in `folder` for `least` to `most` frames: their number is open unless
+    these are equal.
+
+    Raises ValueError where an operator mixes frames, and whatever the engine raises.
+    """
+    import openvino
+
+    graph = read_clean(folder)
+    followed = follow_batch(graph, integers_of(onnx.load(folder / CLEAN_FILE, load_external_data=False).graph))
+    for number, reason in followed.mixing.items():
+        raise ValueError(f"operator {number} computes one frame at a time ({reason})")
+    stated = {}
+    for number, axis in followed.reshaped.items():
+        name = graph.operators[number].outputs[0]
+        stated[name] = np.array(graph.tensors[name].shape, np.int64)
+        stated[name][axis] = -1
+    network = read_network(folder / CLEAN_FILE)
+    for operator in network.get_ordered_ops():
+        if operator.get_type_name() == "Reshape":
+            for name in operator.output(0).get_names() & stated.keys():
+                shape = openvino.op.Constant(stated.pop(name))
+                operator.input(1).replace_source_output(shape.output(0))
+    if stated:
+        raise ValueError(f"what makes {next(iter(stated))!r} is no Reshape to OpenVINO")
+    shapes = {tensor.name: [openvino.Dimension(size) for size in tensor.shape] for tensor in graph.inputs}
+    for shape_of_input in shapes.values():
+        shape_of_input[0] = openvino.Dimension(least, most)
+    network.reshape({name: openvino.PartialShape(shape) for name, shape in shapes.items()})
+    return network

@@ -132,6 +132,7 @@ RACERS: Final[Mapping[str, str]] = MappingProxyType(
         "ort_threads": "ONNX Runtime, two threads",
         "openvino_throughput": "OpenVINO, throughput",
         "openvino_copies": "OpenVINO, two copies",
+        "openvino_batches": "OpenVINO, two copies given four frames at once",
         "openvino_latency": "OpenVINO, two threads",
         "mosec": "Mosec",
         "litserve": "LitServe",

@@ -88,22 +88,26 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """What is served; `inputs` with `name`, `shape`, `datatype`, and `dtype` of numpy."""
+    """What is served; `inputs` with `name`, `shape`, `datatype`, and `dtype` of numpy; `cleaned`: the folder of the
+    cleaned model.
+    """
 
     model: str
     path: Path
+    cleaned: Path
     inputs: Sequence[Mapping[str, Any]]
     cores: Sequence[int]
 
     @classmethod
     def of(cls, model: str, machine: Machine) -> Network:
         """Made ready, with all that a daemon would measure first. Raises BadInput."""
-        graph = profiled(model, machine, "guided").compiled.model.graph
+        compiled = profiled(model, machine, "guided").compiled
         inputs = [
             {"name": one.name, "shape": one.shape, "datatype": one.datatype, "dtype": NUMPY_OF[one.datatype].str}
-            for one in graph.inputs
+            for one in compiled.model.graph.inputs
         ]
-        return cls(model, zoo_path(model, print), inputs, [core for place in machine.places for core in place.cores])
+        cores = [core for place in machine.places for core in place.cores]
+        return cls(model, zoo_path(model, print), compiled.model_folder, inputs, cores)
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +286,7 @@ def _engine(network: Network, name: str) -> Iterator[Side]:
         "benchmarks.rigs.engine_process",
         rival=name,
         path=str(network.path),
+        cleaned=str(network.cleaned),
         inputs=network.inputs,
         cores=network.cores,
     ) as (engine, _):

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -18,12 +19,17 @@ import numpy as np
 from benchmarks.rigs.child_process import say
 from benchmarks.rigs.one_by_one import one_by_one
 from shisha_rt.tensors import NUMPY_OF
-from stages.engines.plain import PLAIN_ENGINES, Frame
+from stages.engines.openvino.frames import network_of_frames
+from stages.engines.openvino.session import compile_network
+from stages.engines.plain import PLAIN_ENGINES, Frame, RunningEngine, side_by_side
 
 _WARM_UP_S: Final = 0.3
 
 RIVALS: Final = ("openvino_throughput", "ort_threads", "ort_copies")
-PLAIN: Final = ("ort_copies", "ort_threads", "openvino_copies", "openvino_latency", "openvino_throughput")
+_TOGETHER: Final = 4
+_BATCHES: Final = "openvino_batches"
+"""As `openvino_copies`, given four frames at once."""
+PLAIN: Final = ("ort_copies", "ort_threads", "openvino_copies", _BATCHES, "openvino_latency", "openvino_throughput")
 """All that are in the race."""
 ALONE: Final = ("ort_threads", "openvino_latency")
 """Those that run one frame after the other, as fast as each can be."""
@@ -39,7 +45,10 @@ def main(arguments: list[str]) -> int:
         tensor["name"]: generator.standard_normal(tensor["shape"]).astype(NUMPY_OF[tensor["datatype"]])
         for tensor in settings["inputs"]
     }
-    engine = PLAIN_ENGINES[settings["rival"]](Path(settings["path"]), frame, settings["cores"])
+    if settings["rival"] == _BATCHES:
+        engine = _in_batches(Path(settings["cleaned"]), settings["cores"])
+    else:
+        engine = PLAIN_ENGINES[settings["rival"]](Path(settings["path"]), frame, settings["cores"])
     engine.run(_WARM_UP_S)
     say(ready=True)
     for line in sys.stdin:
@@ -55,6 +64,21 @@ def main(arguments: list[str]) -> int:
             total_frames=frames,
         )
     return 0
+
+
+def _in_batches(cleaned: Path, cores: Sequence[int]) -> RunningEngine:
+    """The file that was exported for one frame is cleaned, and its shapes are changed, as the daemon does it."""
+    ones = []
+    for _ in cores:
+        request = compile_network(network_of_frames(cleaned, _TOGETHER, _TOGETHER), "fp32", 1).create_infer_request()
+        frames = {
+            position: np.random.default_rng(0).standard_normal(one.shape).astype(one.element_type.to_dtype())
+            for position, one in enumerate(request.model_inputs)
+        }
+        request.infer(frames)
+        ones.append(request.infer)
+    copies = side_by_side(cores, ones)
+    return RunningEngine(lambda seconds: _TOGETHER * copies.run(seconds), copies.one)
 
 
 if __name__ == "__main__":

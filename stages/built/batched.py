@@ -97,8 +97,9 @@ class BatchedStage:
         return self.single.run(arena, slot, cpu_clock, layout)
 
     def give_back(self) -> None:
-        if isinstance(self.single, GivesBack):
-            self.single.give_back()
+        for computes in (self.single, *(many for shape in self._shapes for many in shape.networks)):
+            if isinstance(computes, GivesBack):
+                computes.give_back()
 
     def run_together(
         self, arena: Arena, slots: Sequence[int], cpu_clock: CpuClock, layout: int = 0
@@ -138,6 +139,11 @@ class _Runs:
     @property
     def end_bytes(self) -> int:
         return sum(spec.size_bytes for spec in self._ends.values())
+
+    @property
+    def networks(self) -> set[ManyFrames]:
+        """What computes several frames; one may be for many numbers of them."""
+        return set(self._together.sizes.values())
 
     def largest(self, frames: int) -> int:
         """The largest size of at most so many frames."""

@@ -295,6 +295,7 @@ ENGINES = replace(RULES, engines=("onnxruntime", "openvino"), engines_barred={"o
 def test_another_engine_has_the_whole_network() -> None:
     copies = stage((0, 5), on="a, b+c")
     assert ENGINES.problems(Plan((replace(copies, engine="openvino"),))) == []
+    assert replace(ENGINES, most_batch=8).problems(Plan((replace(copies, engine="openvino", batch=8),))) == []
     halves = (stage((0, 2), on="a"), replace(stage((3, 5), on="b", after=(0,)), engine="openvino"))
     (fault,) = ENGINES.problems(Plan(halves))
     assert fault.startswith("stage 1 (layers 3-5) is to be")

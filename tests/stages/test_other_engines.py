@@ -106,6 +106,7 @@ def test_frames_that_share_a_run_come_out_as_each_alone(
         stage.warm(time.thread_time)
         for slots in ((0, 1, 2, 3, 4, 5), (6, 8), (7,)):
             stage.run_together(arena, slots, time.thread_time)
+            stage.give_back()
         for slot, inputs in enumerate(frames):
             assert_close(outputs_in(arena, slot, compiled), plainly(compiled, inputs))
 

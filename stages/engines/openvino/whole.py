@@ -173,6 +173,10 @@ class FramesOnOpenVino:
 
         return go
 
+    def give_back(self) -> None:
+        """As `WholeOnOpenVino`."""
+        self._network.compiled.give_back()
+
 
 def load_for_all_of(cores: Collection[int]) -> None:
     """Load the engine as if this process might use all of `cores`, the cores of its teams, and not only its own.

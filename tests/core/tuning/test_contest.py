@@ -10,12 +10,14 @@ import pytest
 
 from shisha_rt.core.lifecycle import events as le
 from shisha_rt.core.tuning import events as ev
+from shisha_rt.core.tuning.candidates import candidates
 from shisha_rt.core.tuning.duel import Duel, Verdict
 from shisha_rt.core.tuning.profiler_messages import EnginesCompared, NotProfiled
 from shisha_rt.core.tuning.state import WAITING, State
 from shisha_rt.core.tuning.telling import description
 from shisha_rt.core.tuning.tuning import PROFILER_WAITS_S
 from shisha_rt.costs.engine_trials import BatchTime, EnginesTried, EngineTime, EngineTrial
+from shisha_rt.plan.engine import STAGE_ENGINES
 from shisha_rt.plan.plan import Plan, Stage
 from tests.core.tuning.contest_world import NAMES, TRIED, World, copies, team
 
@@ -232,6 +234,20 @@ def test_runs_of_several_frames_serve_where_they_are_faster() -> None:
     world.serve(20, in_flight=1)
     assert world.state is State.WATCHING, "runs of one frame take longer for each, and say nothing of a drift"
     assert world.failed == 0
+
+
+@pytest.mark.parametrize(("spare_bytes", "frames"), [(199, []), (499, [1]), (500, [1, 4, 8])])
+def test_runs_of_several_frames_are_tried_on_an_engine_that_there_is_memory_for(
+    spare_bytes: int, frames: list[int]
+) -> None:
+    default, other = TRIED.engines
+    runs = (BatchTime(4, 0.005, 0.01, private_bytes=250),)
+    tried = EnginesTried((default, replace_trial(other, private_bytes=100, batch_times=runs)))
+    choice = World(truth(), tried=tried, most_batch=8).tuning.choice
+    choice.spare_bytes = spare_bytes
+    tried_live = [candidate.plan for candidate in candidates(choice, NAMES, "throughput", STAGE_ENGINES)]
+    stages = [plan.stages[0] for plan in tried_live if plan.stages[0].engine == "openvino"]
+    assert sorted(stage.batch for stage in stages if len(stage.teams) > 1) == frames
 
 
 def test_frames_too_few_for_runs_of_several_still_tell_of_other_plans() -> None:

@@ -89,8 +89,18 @@ def shuffled(folder: Path) -> Path:
     return write(network(nodes, {"x": [1, 4, 6, 6]}, {"y": [1, 144]}, constants), folder)
 
 
+def of_three(folder: Path) -> Path:
+    """A frame is three pictures, as the file has been exported."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w0"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Reshape", ["c", "flat"], ["y"]),
+    ]
+    constants = {"w0": weight(8, 4, 3, 3, seed=0), "flat": np.array([3, 288])}
+    return write(network(nodes, {"x": [3, 4, 6, 6]}, {"y": [3, 288]}, constants), folder)
+
+
 @pytest.mark.parametrize("large_bytes", [0, 1 << 30], ids=["any number of frames", "fixed numbers"])
-@pytest.mark.parametrize("make", [residual, shuffled])
+@pytest.mark.parametrize("make", [residual, shuffled, of_three])
 def test_frames_that_share_a_run_come_out_as_each_alone(
     tmp_path: Path, make: Callable[[Path], Path], large_bytes: int
 ) -> None:

@@ -45,6 +45,7 @@ def network_of_frames(folder: Path, least: int, most: int) -> Any:
         raise ValueError(f"what makes {next(iter(stated))!r} is no Reshape to OpenVINO")
     shapes = {tensor.name: [openvino.Dimension(size) for size in tensor.shape] for tensor in graph.inputs}
     for shape_of_input in shapes.values():
-        shape_of_input[0] = openvino.Dimension(least, most)
+        one = shape_of_input[0].get_length()  # 1, but where a model was exported for several as one
+        shape_of_input[0] = openvino.Dimension(least * one, most * one)
     network.reshape({name: openvino.PartialShape(shape) for name, shape in shapes.items()})
     return network

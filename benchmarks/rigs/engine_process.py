@@ -21,7 +21,7 @@ from benchmarks.rigs.one_by_one import one_by_one
 from shisha_rt.tensors import NUMPY_OF
 from stages.engines.openvino.frames import network_of_frames
 from stages.engines.openvino.session import compile_network
-from stages.engines.plain import PLAIN_ENGINES, Frame, RunningEngine, side_by_side
+from stages.engines.plain import PLAIN_ENGINES, Frame, RunningEngine, copies_on
 
 _WARM_UP_S: Final = 0.3
 
@@ -77,7 +77,7 @@ def _in_batches(cleaned: Path, cores: Sequence[int]) -> RunningEngine:
         }
         request.infer(frames)
         ones.append(request.infer)
-    copies = side_by_side(cores, ones)
+    copies = copies_on(cores, ones)
     return RunningEngine(lambda seconds: _TOGETHER * copies.run(seconds), copies.one)
 
 

@@ -58,7 +58,7 @@ def openvino_copies(path: Path, frame: Frame, cores: Sequence[int]) -> RunningEn
     # Not pinned by OpenVINO, which would pin all of them to the same core.
     how = {"INFERENCE_NUM_THREADS": "1", "NUM_STREAMS": "1", "ENABLE_CPU_PINNING": "NO"}
     copies = [_compiled(path, frame, **how) for _ in cores]
-    return side_by_side(cores, [functools.partial(copy.create_infer_request().infer, frame) for copy in copies])
+    return copies_on(cores, [functools.partial(copy.create_infer_request().infer, frame) for copy in copies])
 
 
 def ort_threads(path: Path, frame: Frame, cores: Sequence[int]) -> RunningEngine:
@@ -74,7 +74,7 @@ def ort_parallel(path: Path, frame: Frame, cores: Sequence[int]) -> RunningEngin
 def ort_copies(path: Path, frame: Frame, cores: Sequence[int]) -> RunningEngine:
     """ONNX Runtime: for each core a session on one thread, pinned to it."""
     sessions = [plain_session(path, 1) for _ in cores]
-    return side_by_side(cores, [functools.partial(session.run, None, frame) for session in sessions])
+    return copies_on(cores, [functools.partial(session.run, None, frame) for session in sessions])
 
 
 def plain_session(path: Path, threads: int, side_by_side: int = 1) -> Any:
@@ -105,7 +105,7 @@ def _one_by_one(one: Callable[[], object]) -> RunningEngine:
     return RunningEngine(lambda seconds: _run_for(seconds, one), one)
 
 
-def side_by_side(cores: Sequence[int], copies: Sequence[Callable[[], object]]) -> RunningEngine:
+def copies_on(cores: Sequence[int], copies: Sequence[Callable[[], object]]) -> RunningEngine:
     """Each copy from a thread of its own, pinned to a core."""
 
     def run(seconds: float) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from shisha_rt.model.batches import follow_batch
+from shisha_rt.model.batches import MixesFrames, follow_batch
 from shisha_rt.model.free_batch import integers_of
 from shisha_rt.model.reader.onnx_reader import CLEAN_FILE, read_clean
 from stages.engines.openvino.session import read_network
@@ -22,14 +22,14 @@ def network_of_frames(folder: Path, least: int, most: int) -> Any:
     """An `openvino.Model` of the cleaned model in `folder` for `least` to `most` frames: their number is open unless
     these are equal.
 
-    Raises ValueError where an operator mixes frames, and whatever the engine raises.
+    Raises MixesFrames where an operator does, and whatever the engine raises.
     """
     import openvino
 
     graph = read_clean(folder)
     followed = follow_batch(graph, integers_of(onnx.load(folder / CLEAN_FILE, load_external_data=False).graph))
     for number, reason in followed.mixing.items():
-        raise ValueError(f"operator {number} computes one frame at a time ({reason})")
+        raise MixesFrames(f"operator {number}: {reason}")
     stated = {}
     for number, axis in followed.reshaped.items():
         name = graph.operators[number].outputs[0]

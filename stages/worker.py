@@ -27,6 +27,7 @@ import msgspec
 from shisha_rt.core.lifecycle.events import Descriptor
 from shisha_rt.messages import worker as messages
 from shisha_rt.messages.worker import WorkerConfig
+from shisha_rt.model.batches import MixesFrames
 from shisha_rt.model.index import ModelIndex
 from shisha_rt.model.reader import index_file
 from shisha_rt.process.arena import Arena, NoRoom
@@ -347,10 +348,13 @@ def _on_openvino(
     single = WholeStage(segments, difference)
     if batch == 1:
         return single
-    together = [
-        Together(segment.inputs, segment.outputs, shape.batch_axes, segment.of_frames(batch), segment.answers)
-        for shape, segment in zip(shapes, segments, strict=True)
-    ]
+    try:
+        together = [
+            Together(segment.inputs, segment.outputs, shape.batch_axes, segment.of_frames(batch), segment.answers)
+            for shape, segment in zip(shapes, segments, strict=True)
+        ]
+    except (MixesFrames, ValueError, RuntimeError) as error:
+        return BatchedStage(single, (), refused=one_line(error))
     return BatchedStage(single, together)
 
 

@@ -180,13 +180,12 @@ def contest(
             tell(f"{network.model}: starting {name}")
             if name.startswith("openvino") and find_spec("openvino") is None:
                 left_out[name] = "OpenVINO is not installed: expected the extra `openvino`"
-            elif name in PLAIN:
-                sides.append(closing.enter_context(_engine(network, name)))
-            else:
-                try:
-                    sides.append(closing.enter_context(_server(network, name, interpreters[name])))
-                except Failure as failure:
-                    left_out[name] = str(failure)
+                continue
+            try:
+                side = _engine(network, name) if name in PLAIN else _server(network, name, interpreters[name])
+                sides.append(closing.enter_context(side))
+            except Failure as failure:
+                left_out[name] = str(failure)
         yield Contest(network.model, sides, len(network.cores), plans, left_out)
 
 

@@ -60,10 +60,12 @@ class BatchedStage:
 
     described = False
 
-    def __init__(self, single: BuiltStage, shapes: Sequence[Together]) -> None:
+    def __init__(self, single: BuiltStage, shapes: Sequence[Together], refused: str = "") -> None:
+        """`refused`: why the engine cannot compute several frames; empty if it can."""
         self.single = single
         self._shapes = [_Runs(together) for together in shapes]
         self._tried = False
+        self._refused = refused
 
     @property
     def frame_bytes(self) -> int:
@@ -84,6 +86,8 @@ class BatchedStage:
     def warm(self, cpu_clock: CpuClock) -> tuple[float, ...]:
         """As `BuiltStage`; the first time, runs of several frames too. Raises FramesDiffer."""
         segments_s = self.single.warm(cpu_clock)
+        if self._refused:
+            raise FramesDiffer(f"the engine computes one frame at a time: {self._refused}")
         if not self._tried:
             for shape in self._shapes:
                 shape.try_out()
@@ -193,10 +197,17 @@ class _Runs:
         return raw.view(NUMPY_OF[spec.datatype]).reshape(shape)
 
     def try_out(self) -> None:
-        """Raises FramesDiffer unless a few frames come out of a run as each does alone."""
-        most = self._descending[0]
-        count = _TRIED_FRAMES if _TRIED_FRAMES in self._together.sizes else most
+        """Raises FramesDiffer unless a few frames come out of a run as each does alone, whatever computes it."""
         given, expected = self._tried_frames()
+        sizes_of: dict[ManyFrames, list[int]] = {}
+        for size, network in self._together.sizes.items():
+            sizes_of.setdefault(network, []).append(size)
+        for sizes in sizes_of.values():
+            self._try_run(_TRIED_FRAMES if _TRIED_FRAMES in sizes else max(sizes), given, expected)
+
+    def _try_run(
+        self, count: int, given: Sequence[Mapping[str, Array]], expected: Sequence[Mapping[str, Array]]
+    ) -> None:
         frames = [number % len(given) for number in range(count)]
         arrays = {
             name: self._many(np.zeros(count * spec.size_bytes, np.uint8), spec, count)

@@ -146,8 +146,9 @@ class _Shape:
         alone.
         """
         if self._many is None:
-            self._many = BatchedStage(self._single, [self._together()])
-            self._many.warm(time.thread_time)
+            many = BatchedStage(self._single, [self._together()])
+            many.warm(time.thread_time)
+            self._many = many
         return partial(self._many.run_together, self._arena, self._slots, time.thread_time)
 
 

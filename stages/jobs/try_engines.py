@@ -105,6 +105,7 @@ class _Network:
         self.batch = job.batch
         self._together_s: list[float] = []
         self._together_bytes = 0
+        self._has_runs_of_many = False  # its process then has what computes those as well
         depending = next((spec.name for index in shapes for spec in index.outputs if spec.open_axes), None)
         if depending is not None and trial.engine != DEFAULT_ENGINE:
             self._leave_out(f"the shape of output {depending!r} depends on the data")
@@ -140,13 +141,14 @@ class _Network:
             timed = self._process.ask(te.TimeFrames(shape, _TURN_S), te.FramesTimed)
             self._times_s[shape] += zip(timed.wall_s, timed.cpu_s, strict=True)
             self.waited_s += timed.waited_s
-            if not self._together_s:
+            if not self._has_runs_of_many:
                 self.trial = replace(self.trial, private_bytes=timed.private_bytes)
 
     def turn_of_many(self) -> None:
         """Time some runs of several frames, in the first shape; none any more if they cannot be had."""
         if why_not(self.trial) or self.batch == 1:
             return
+        self._has_runs_of_many = True
         try:
             timed = self._process.ask(te.TimeFrames(0, _TURN_S, together=True), te.FramesTimed)
             self._together_s += timed.cpu_s

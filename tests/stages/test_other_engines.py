@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -21,12 +23,14 @@ from shisha_rt.messages.worker import Prepare, Prepared, PrepareFailed
 from shisha_rt.model.batches import MixesFrames
 from shisha_rt.plan.engine import StageEngine
 from stages.built.batched import BatchedStage, Together
+from stages.built_stage import FramesDiffer
 from stages.engines.moved import moved
+from stages.engines.openvino.session import CompiledNetwork
 from stages.engines.openvino.whole import WholeOnOpenVino
 from stages.engines.session import Threads
 from stages.executor import WholeStage
 from tests.model.networks import network, weight, write
-from tests.stages.test_placed import Arrays, arena_for, assert_close, outputs_in
+from tests.stages.test_placed import Arrays, arena_for, assert_close, outputs_in, put
 from tests.stages.test_placed import whole as plainly
 from tests.stages.test_placed_worker import worker
 from tests.stages.test_segments import residual
@@ -120,6 +124,42 @@ def test_frames_that_share_a_run_come_out_as_each_alone(
             stage.give_back()
         for slot, inputs in enumerate(frames):
             assert_close(outputs_in(arena, slot, compiled), plainly(compiled, inputs))
+
+
+def test_after_memory_was_short_nothing_holds_what_was_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all slots that were bound, not only of the one whose frame failed."""
+    compiled = compile_model(residual(tmp_path))
+    network = WholeOnOpenVino(compiled.model_folder, compiled.index, 0, Threads(), weight_bytes=0)
+    before = weakref.ref(network._network.compiled())
+    with arena_for(compiled, slot_count=2) as arena:
+        frames = fill(arena, compiled)
+        for slot in range(2):
+            network.run(arena, slot)
+
+        def fails(*_: object) -> None:
+            raise RuntimeError("bad allocation")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(CompiledNetwork, "infer", fails)
+            with pytest.raises(RuntimeError):
+                network.run(arena, 0)
+        gc.collect()
+        assert before() is None
+        for slot, inputs in enumerate(frames):
+            put(arena, slot, inputs)
+            network.run(arena, slot)
+            assert_close(outputs_in(arena, slot, compiled), plainly(compiled, inputs))
+
+
+def test_where_an_engine_cannot_have_several_frames_each_runs_by_itself(tmp_path: Path) -> None:
+    """A stage says so when it is warmed, as where frames differ, and the worker goes on with single ones."""
+    compiled = compile_model(residual(tmp_path))
+    network = WholeOnOpenVino(compiled.model_folder, compiled.index, 0, Threads(), weight_bytes=0)
+    stage = BatchedStage(WholeStage([network]), (), refused="it mixes them")
+    with pytest.raises(FramesDiffer):
+        stage.warm(time.thread_time)
 
 
 def test_a_network_that_mixes_frames_has_no_runs_of_several(tmp_path: Path) -> None:

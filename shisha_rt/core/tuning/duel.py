@@ -3,9 +3,10 @@
 A window begins when the other plan's last frame is out. Under throughput it counts answers in a second while frames
 wait the whole time, or a target keeps many out: what clients see, with all that passes between service times. Under
 latency it takes the median of frames that met no other, while some do. Turns make what drifts hit both alike; the
-ratios of neighbouring windows are what is judged, until they differ from 1 by more than they spread. A window without
-the load that it needs tells the least that its plan can do: that counts where it is far more than the other plan does
-under that load, as where a client cannot keep the faster plan busy; else it counts for nothing.
+ratios of neighbouring windows are what is judged, until they differ from 1 by more than they spread. The rate of a
+window without the load that it needs is a lower bound of its plan's. It counts where it is more than 1.1 times the
+other plan's rate under that load, several times in a row, as where a client cannot keep the faster plan busy; else it
+counts for nothing.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ ALONE: Final = 0.1
 FAR_FASTER: Final = 1.1
 """By so much a plan must be ahead in a window without the load, for that to count: less may be what comes by chance."""
 MOST_VOID: Final = 3
-"""Windows in a row without the load."""
+"""Windows in a row without the load, or pairs of them that tell nothing."""
+LEAST_BOUNDS: Final = 3
+"""Pairs in a row of which one window had not the load."""
 
 _ASSUMED_SPREAD: Final = 0.03
 _ASSUMED_WEIGHT: Final = 2.0
@@ -81,6 +84,7 @@ class Duel:
         self._teams = teams
         self._figures: tuple[list[float], list[float]] = [], []
         self._full = [True, True]  # whether the newest figure of each is one of a window with the load
+        self._bounds: list[tuple[float, float]] = []  # the newest pairs of which one window had not the load
         self._void = 0
         self._warm_up = warm_up
         self._answers = self._kept_out = self._kept_out_at_start = 0
@@ -160,15 +164,25 @@ class Duel:
         if len(self._figures[0]) != len(self._figures[1]):
             self._start(now_s)
             return None
-        old_s, new_s = self._figures[0][-1], self._figures[1][-1]
-        slower = 0 if old_s > FAR_FASTER * new_s else 1 if new_s > FAR_FASTER * old_s else None
-        if all(self._full) or (slower is not None and self._full[slower]):
+        if all(self._full):
             self._void = 0
+            self._bounds.clear()
             self._start(now_s)
             return self._judge()
-        for figures in self._figures:
-            figures.pop()
-        return self._taken_again(now_s, by_other=False)
+        pair = self._figures[0].pop(), self._figures[1].pop()
+        slower = int(pair[1] > pair[0])
+        if pair[slower] <= FAR_FASTER * pair[1 - slower] or not self._full[slower]:
+            self._bounds.clear()
+            return self._taken_again(now_s, by_other=False)
+        if self._bounds and (self._bounds[-1][1] > self._bounds[-1][0]) != slower:
+            self._bounds.clear()
+        self._bounds.append(pair)
+        self._start(now_s)
+        if len(self._bounds) < LEAST_BOUNDS:
+            return None
+        old, new = zip(*self._bounds, strict=True)
+        self._figures = list(old), list(new)
+        return self._outcome(Verdict.NOT_BETTER if slower else Verdict.BETTER)
 
     def _taken_again(self, now_s: float, *, by_other: bool) -> DuelResult | None:
         self._void += 1

@@ -19,10 +19,10 @@ from stages.engines.openvino.session import read_network
 
 
 def network_of_frames(folder: Path, least: int, most: int) -> Any:
-    """An `openvino.Model` of the cleaned model in `folder` for `least` to `most` frames: their number is open unless
-    these are equal.
+    """Read the cleaned model in `folder` as an `openvino.Model` of `least` to `most` frames, or of that one number.
 
-    Raises MixesFrames where an operator does, and whatever the engine raises.
+    Raises MixesFrames where an operator mixes them, ValueError where OpenVINO has made something else of a Reshape, and
+    whatever the engine raises.
     """
     import openvino
 

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
+from weakref import WeakSet
 
 import numpy as np
 
@@ -30,48 +31,63 @@ from stages.jobs.noise import run_on_something
 from stages.memory_limit import is_for_memory
 
 _LARGE_BYTES: Final = 16 << 20
-"""Of a model's files: to read its weights takes far longer than an open number of frames costs a run."""
+"""Of a model's files, from which on to read the weights takes far longer than an open number of frames costs a run."""
+_MOST_FIXED: Final = 8
+"""Of more frames in one run the number is always open: each fixed one is another network."""
 
 
 class _Network:
-    """The network for one number of frames, compiled.
+    """The network for one number of frames, or for a range of them, compiled.
 
-    Once the engine could not have the memory for a run it has none for any other (2026.4): it is compiled anew then.
+    Once the engine could not have the memory for a run it has none for any other (2026.4): it is compiled anew then,
+    when nothing holds what it was any more.
     """
 
     def __init__(self, read: Callable[[], Any], threads: Threads) -> None:
         self._read, self._threads = read, threads
-        self._is_broken = False
-        self.compiled = self._compile()
+        self._compiled: CompiledNetwork | None = None
+        self.compiled()
+        self.bound: WeakSet[_Bound] = WeakSet()
 
-    def _compile(self) -> CompiledNetwork:
-        return CompiledNetwork(self._read(), "fp32", self._threads)
+    def compiled(self) -> CompiledNetwork:
+        if self._compiled is None:
+            self._compiled = CompiledNetwork(self._read(), "fp32", self._threads)
+        return self._compiled
 
     def run(self, bound: _Bound) -> None:
-        if self._is_broken:
-            self.compiled, self._is_broken = self._compile(), False
         try:
-            self.compiled.infer(bound.request_to(self.compiled))
+            self.compiled().infer(bound.request())
         except RuntimeError as error:
-            self._is_broken = is_for_memory(error)
+            if is_for_memory(error):
+                for each in self.bound:
+                    each.forget()
+                self._compiled = None
             raise
+
+    def give_back(self) -> None:
+        if self._compiled is not None:
+            self._compiled.give_back()
 
 
 class _Bound:
     """What a network reads and writes: arrays in the order of its inputs and outputs. Called, it computes them."""
 
-    __slots__ = ("_compiled", "_inputs", "_network", "_outputs", "_request")
+    __slots__ = ("__weakref__", "_inputs", "_network", "_outputs", "_request")
 
     def __init__(self, network: _Network, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         self._network, self._inputs, self._outputs = network, inputs, outputs
-        self._compiled: CompiledNetwork | None = None
         self._request: Any = None
-        self.request_to(network.compiled)
+        self.request()
+        network.bound.add(self)
 
-    def request_to(self, compiled: CompiledNetwork) -> Any:
-        if compiled is not self._compiled:
-            self._compiled, self._request = compiled, compiled.request(self._inputs, self._outputs)
+    def request(self) -> Any:
+        if self._request is None:
+            self._request = self._network.compiled().request(self._inputs, self._outputs)
         return self._request
+
+    def forget(self) -> None:
+        """Let go of the compiled network that the request belongs to."""
+        self._request = None
 
     def __call__(self) -> None:
         self._network.run(self)
@@ -95,10 +111,10 @@ class WholeOnOpenVino:
     def of_frames(self, most: int, *, large_bytes: int = _LARGE_BYTES) -> dict[int, FramesOnOpenVino]:
         """The same for up to `most` frames in one run, by number of frames; each of these has weights of its own.
 
-        A number that is open costs a few tenths of a millisecond a run (2026.4), and one that is fixed another copy of
-        the weights: so that goes by their size. Raises as `network_of_frames`.
+        An open number costs a few tenths of a millisecond a run (2026.4), a fixed one another copy of the weights:
+        which it is goes by the size of the model's files. Raises as `network_of_frames`.
         """
-        if sum(file.stat().st_size for file in self._folder.iterdir()) >= large_bytes:
+        if most > _MOST_FIXED or sum(file.stat().st_size for file in self._folder.iterdir()) >= large_bytes:
             return dict.fromkeys(range(2, most + 1), self._of_frames(2, most))
         sizes = {2**power for power in range(1, most.bit_length()) if 2**power <= most} | {most}
         return {size: self._of_frames(size, size) for size in sorted(sizes)}
@@ -132,7 +148,7 @@ class WholeOnOpenVino:
 
     def give_back(self) -> None:
         """Have the engine give back what runs have made it keep; the next one takes it anew."""
-        self._network.compiled.give_back()
+        self._network.give_back()
 
     def apart_from(self, usual: OptimisedSegment) -> float:
         """How far its answers lie from those of ONNX Runtime on frames of noise, relative to an output's largest value.
@@ -175,7 +191,7 @@ class FramesOnOpenVino:
 
     def give_back(self) -> None:
         """As `WholeOnOpenVino`."""
-        self._network.compiled.give_back()
+        self._network.give_back()
 
 
 def load_for_all_of(cores: Collection[int]) -> None:

@@ -150,6 +150,18 @@ def test_a_plan_that_a_client_cannot_keep_busy_wins_if_it_is_far_ahead(
     assert outcome.verdict is verdict
 
 
+def test_what_comes_by_chance_decides_nothing_without_the_load() -> None:
+    """Of two plans that are alike one is far ahead in a pair of windows now and then, and not in the next ones."""
+    duel, now_s, outcome, windows = Duel("throughput", 2, 0, 0.0), 0.0, None, 0
+    while outcome is None:
+        turn, chance = duel.turn, 0.01 if windows // 2 % 3 else 0.008
+        now_s += chance if turn else 0.01
+        outcome = duel.answered(ev.FrameAnswered(turn, 2 if turn else 6), now_s)
+        windows += duel.turn != turn
+        assert now_s < 60
+    assert outcome.verdict is Verdict.NO_LOAD
+
+
 def test_plans_are_not_compared_by_single_frames_while_all_meet_others() -> None:
     """Else a challenger that is worse serves on for as long as frames wait."""
     duel, outcome = Duel("latency", 2, 0, 0.0), None

@@ -68,16 +68,16 @@ def main(arguments: list[str]) -> int:
 
 def _in_batches(cleaned: Path, cores: Sequence[int]) -> RunningEngine:
     """The file that was exported for one frame is cleaned, and its shapes are changed, as the daemon does it."""
-    ones = []
+    runs = []
     for _ in cores:
         request = compile_network(network_of_frames(cleaned, _TOGETHER, _TOGETHER), "fp32", 1).create_infer_request()
         frames = {
-            position: np.random.default_rng(0).standard_normal(one.shape).astype(one.element_type.to_dtype())
-            for position, one in enumerate(request.model_inputs)
+            position: np.random.default_rng(0).standard_normal(port.shape).astype(port.element_type.to_dtype())
+            for position, port in enumerate(request.model_inputs)
         }
         request.infer(frames)
-        ones.append(request.infer)
-    copies = copies_on(cores, ones)
+        runs.append(request.infer)
+    copies = copies_on(cores, runs)
     return RunningEngine(lambda seconds: _TOGETHER * copies.run(seconds), copies.one)
 
 

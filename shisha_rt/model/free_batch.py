@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 from onnx import numpy_helper
 
@@ -26,6 +27,13 @@ def integers_of(graph: onnx.GraphProto) -> Integers:
     }
 
 
+def open_shape(shape: Sequence[int], axis: int) -> npt.NDArray[np.int64]:
+    """What a Reshape has to state, instead of a frame's `shape`, for any number of frames along `axis`."""
+    stated = np.array(shape, np.int64)
+    stated[axis] = -1
+    return stated
+
+
 def free_batch(graph: onnx.GraphProto, reshaped: Mapping[int, int], shapes: Mapping[str, Sequence[int]]) -> None:
     """Have each Reshape (node's index) of `reshaped` leave the size of that axis of its output open, in place.
 
@@ -34,8 +42,7 @@ def free_batch(graph: onnx.GraphProto, reshaped: Mapping[int, int], shapes: Mapp
     taken = {constant.name for constant in graph.initializer}
     for number, axis in reshaped.items():
         node = graph.node[number]
-        shape = np.array(shapes[node.output[0]], np.int64)
-        shape[axis] = -1
+        shape = open_shape(shapes[node.output[0]], axis)
         name = unused_name(f"{node.output[0]}:frames", taken)
         taken.add(name)
         graph.initializer.append(numpy_helper.from_array(shape, name))

@@ -23,7 +23,6 @@ from shisha_rt.messages.worker import Prepare, Prepared, PrepareFailed
 from shisha_rt.model.batches import MixesFrames
 from shisha_rt.plan.engine import StageEngine
 from stages.built.batched import BatchedStage, Together
-from stages.built_stage import FramesDiffer
 from stages.engines.moved import moved
 from stages.engines.openvino.session import CompiledNetwork
 from stages.engines.openvino.whole import WholeOnOpenVino
@@ -153,18 +152,30 @@ def test_after_memory_was_short_nothing_holds_what_was_compiled(
             assert_close(outputs_in(arena, slot, compiled), plainly(compiled, inputs))
 
 
-def test_where_an_engine_cannot_have_several_frames_each_runs_by_itself(tmp_path: Path) -> None:
-    """A stage says so when it is warmed, as where frames differ, and the worker goes on with single ones."""
-    compiled = compile_model(residual(tmp_path))
-    network = WholeOnOpenVino(compiled.model_folder, compiled.index, 0, Threads(), weight_bytes=0)
-    stage = BatchedStage(WholeStage([network]), (), refused="it mixes them")
-    with pytest.raises(FramesDiffer):
-        stage.warm(time.thread_time)
+def mixing(folder: Path) -> Path:
+    mean = helper.make_node("ReduceMean", ["x"], ["y"], axes=[0], keepdims=1)
+    return write(network([mean], {"x": [1, 3, 4, 4]}, {"y": [1, 3, 4, 4]}), folder)
+
+
+@pytest.mark.parametrize(("make", "can"), [(residual, True), (mixing, False)])
+def test_a_worker_has_runs_of_several_frames_where_the_engine_can_have_them(
+    tmp_path: Path, make: Callable[[Path], Path], can: bool
+) -> None:
+    """Where it cannot, single ones run, and the answer says why."""
+    compiled = compile_model(make(tmp_path))
+    with arena_for(compiled, slot_count=2) as arena, worker(compiled, arena) as (channel, _):
+        arena.set_speed(0, 1.0)
+        frames, talk = fill(arena, compiled), Talk(channel)
+        answer = talk.ask(msgspec.structs.replace(order_on("openvino", compiled), batch=4))
+        assert isinstance(answer, Prepared), answer
+        assert (answer.alone == "") == can
+        for slot, inputs in enumerate(frames):
+            talk.run(1, 0, slot)
+            assert_close(outputs_in(arena, slot, compiled), plainly(compiled, inputs))
 
 
 def test_a_network_that_mixes_frames_has_no_runs_of_several(tmp_path: Path) -> None:
-    mean = helper.make_node("ReduceMean", ["x"], ["y"], axes=[0], keepdims=1)
-    compiled = compile_model(write(network([mean], {"x": [1, 3, 4, 4]}, {"y": [1, 3, 4, 4]}), tmp_path))
+    compiled = compile_model(mixing(tmp_path))
     whole = WholeOnOpenVino(compiled.model_folder, compiled.index, 0, Threads(), weight_bytes=0)
     with pytest.raises(MixesFrames):
         whole.of_frames(4)

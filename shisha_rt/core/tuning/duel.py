@@ -171,11 +171,10 @@ class Duel:
             return self._judge()
         pair = self._figures[0].pop(), self._figures[1].pop()
         slower = int(pair[1] > pair[0])
-        if pair[slower] <= FAR_FASTER * pair[1 - slower] or not self._full[slower]:
+        tells = self._full[slower] and pair[slower] > FAR_FASTER * pair[1 - slower]
+        if not tells or any(int(new_s > old_s) != slower for old_s, new_s in self._bounds):
             self._bounds.clear()
             return self._taken_again(now_s, by_other=False)
-        if self._bounds and (self._bounds[-1][1] > self._bounds[-1][0]) != slower:
-            self._bounds.clear()
         self._bounds.append(pair)
         self._start(now_s)
         if len(self._bounds) < LEAST_BOUNDS:

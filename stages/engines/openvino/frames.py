@@ -9,11 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 
 from shisha_rt.model.batches import MixesFrames, follow_batch
-from shisha_rt.model.free_batch import integers_of
+from shisha_rt.model.free_batch import integers_of, open_shape
 from shisha_rt.model.reader.onnx_reader import CLEAN_FILE, read_clean
 from stages.engines.openvino.session import read_network
 
@@ -33,8 +32,7 @@ def network_of_frames(folder: Path, least: int, most: int) -> Any:
     stated = {}
     for number, axis in followed.reshaped.items():
         name = graph.operators[number].outputs[0]
-        stated[name] = np.array(graph.tensors[name].shape, np.int64)
-        stated[name][axis] = -1
+        stated[name] = open_shape(graph.tensors[name].shape, axis)
     network = read_network(folder / CLEAN_FILE)
     for operator in network.get_ordered_ops():
         if operator.get_type_name() == "Reshape":
@@ -45,7 +43,7 @@ def network_of_frames(folder: Path, least: int, most: int) -> Any:
         raise ValueError(f"what makes {next(iter(stated))!r} is no Reshape to OpenVINO")
     shapes = {tensor.name: [openvino.Dimension(size) for size in tensor.shape] for tensor in graph.inputs}
     for shape_of_input in shapes.values():
-        one = shape_of_input[0].get_length()  # 1, but where a model was exported for several as one
-        shape_of_input[0] = openvino.Dimension(least * one, most * one)
+        rows = shape_of_input[0].get_length()  # of a frame: 1, but where a model was exported for several as one
+        shape_of_input[0] = openvino.Dimension(least * rows, most * rows)
     network.reshape({name: openvino.PartialShape(shape) for name, shape in shapes.items()})
     return network

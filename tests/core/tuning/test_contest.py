@@ -151,12 +151,12 @@ def test_a_plan_that_a_client_cannot_keep_busy_wins_if_it_is_far_ahead(
 
 
 def test_what_comes_by_chance_decides_nothing_without_the_load() -> None:
-    """Of two plans that are alike one is far ahead in a pair of windows now and then, and not in the next ones."""
+    """Of two plans that are alike one is far ahead in a pair of windows, and the other in the next."""
     duel, now_s, outcome, windows = Duel("throughput", 2, 0, 0.0), 0.0, None, 0
     while outcome is None:
-        turn, chance = duel.turn, 0.01 if windows // 2 % 3 else 0.008
-        now_s += chance if turn else 0.01
-        outcome = duel.answered(ev.FrameAnswered(turn, 2 if turn else 6), now_s)
+        turn, ahead = duel.turn, windows // 2 % 2
+        now_s += 0.008 if turn == ahead else 0.01
+        outcome = duel.answered(ev.FrameAnswered(turn, 2 if turn == ahead else 6), now_s)
         windows += duel.turn != turn
         assert now_s < 60
     assert outcome.verdict is Verdict.NO_LOAD

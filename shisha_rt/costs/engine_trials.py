@@ -42,7 +42,7 @@ class EngineTime(Struct, frozen=True):
 class BatchTime(Struct, frozen=True):
     """Seconds of CPU time of each of so many `frames` that share a run on one thread, and of a frame by itself.
 
-    `private_bytes`: memory of a session that computes both, as `EngineTrial` has it for single frames.
+    `private_bytes`: memory of a session that computes both, in all shapes, as `EngineTrial` has it for single frames.
     """
 
     frames: int
@@ -88,10 +88,12 @@ class EngineTrial(Struct, frozen=True):
         frame_s = min((time.frame_s for time in self.batch_times), default=math.inf)
         return frame_s if self.gain_of_batches >= WORTH_A_BATCH else math.inf
 
-    @property
-    def private_bytes_of_runs(self) -> int:
-        """Memory that a session for runs of several frames takes for itself, single frames included."""
-        return max((time.private_bytes for time in self.batch_times), default=self.private_bytes)
+    def private_bytes_of(self, frames: int) -> int:
+        """Memory that a session for runs of up to so many frames takes for itself, at most: single frames included, and
+        growing with their number from what was measured.
+        """
+        more = (frames * max(0, time.private_bytes - self.private_bytes) // time.frames for time in self.batch_times)
+        return self.private_bytes + (max(more, default=0) if frames > 1 else 0)
 
     def time_s(self, threads: int) -> float | None:
         """Seconds of a frame on so many threads; None where that was not measured.
@@ -163,11 +165,12 @@ def usable(tried: EnginesTried) -> tuple[EngineName, ...]:
 
 
 def far_slower(tried: EnginesTried, engines: Sequence[EngineName], threads: int) -> frozenset[EngineName]:
-    """Those that take far longer than the best of them for a frame on so many threads."""
+    """Those that take far longer than the best of them for a frame on so many threads, in runs of several too."""
     times = {engine: trial.time_s(threads) for engine in engines if (trial := tried.of(engine)) is not None}
     known = {engine: time_s for engine, time_s in times.items() if time_s is not None}
-    least_s = min(known.values(), default=0.0)
-    return frozenset(engine for engine, time_s in known.items() if time_s > FAR_SLOWER * least_s)
+    most_s = FAR_SLOWER * min(known.values(), default=0.0)
+    in_runs = {trial.engine for trial in tried.engines if threads == 1 and trial.batched_s <= most_s}
+    return frozenset(engine for engine, time_s in known.items() if time_s > most_s) - in_runs
 
 
 def ahead(tried: EnginesTried, threads: int) -> EngineName | None:

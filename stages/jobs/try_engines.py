@@ -110,10 +110,14 @@ class _Network:
         if depending is not None and trial.engine != DEFAULT_ENGINE:
             self._leave_out(f"the shape of output {depending!r} depends on the data")
             return
-        self._process = ending.enter_context(contextlib.closing(_Process()))
-        build = te.BuildEngine(trial.engine, job.folders, job.threads, job.cores, job.lead, self.batch)
+        self._ending = ending
+        self._asked = te.BuildEngine(trial.engine, job.folders, job.threads, job.cores, job.lead, self.batch)
+        self._build()
+
+    def _build(self) -> None:
+        self._process = self._ending.enter_context(contextlib.closing(_Process()))
         with self._outcome():
-            self.trial = replace(trial, build_s=self._process.ask(build, te.EngineBuilt).build_s)
+            self.trial = replace(self.trial, build_s=self._process.ask(self._asked, te.EngineBuilt).build_s)
 
     def compute(self, shape: int, inputs: Arrays) -> dict[str, bytes]:
         """Outputs by name. Raises _Lost and _Refused."""
@@ -145,18 +149,23 @@ class _Network:
                 self.trial = replace(self.trial, private_bytes=timed.private_bytes)
 
     def turn_of_many(self) -> None:
-        """Time some runs of several frames, in the first shape; none any more if they cannot be had."""
+        """Time some runs of several frames, in the first shape; none any more if they cannot be had.
+
+        A process that dies of them, as of a shortage of memory, is replaced by one for single frames.
+        """
         if why_not(self.trial) or self.batch == 1:
             return
         self._has_runs_of_many = True
         try:
             timed = self._process.ask(te.TimeFrames(0, _TURN_S, together=True), te.FramesTimed)
+            more_bytes = max(0, timed.private_bytes - self.trial.private_bytes)
+            self._together_bytes = self.trial.private_bytes + len(self._times_s) * more_bytes
             self._together_s += timed.cpu_s
-            self._together_bytes = timed.private_bytes
         except _Refused:
             self.batch = 1
-        except _Lost as error:
-            self._leave_out(str(error))
+        except _Lost:
+            self.batch = 1
+            self._build()
 
     def take_times(self) -> None:
         """Have the trial tell the mean over the shapes of the medians of what was timed."""

@@ -8,6 +8,7 @@ from shisha_rt.costs.engine_trials import (
     FAR_SLOWER,
     MOST_APART,
     MOST_UNLIKE,
+    BatchTime,
     EnginesTried,
     EngineTime,
     EngineTrial,
@@ -50,6 +51,21 @@ def test_who_is_ahead_and_who_is_far_slower() -> None:
     assert ahead(tried(1, 1.0, 0.5, other=replace(OTHER, difference=1.0)), 1) is None
     assert far_slower(tried(1, 1.0, 1.01 * FAR_SLOWER), ENGINES, 1) == {"openvino"}
     assert far_slower(tried(1, 1.0, 0.99 * FAR_SLOWER), ENGINES, 1) == frozenset()
+
+
+def test_an_engine_that_is_far_slower_with_single_frames_alone_is_not_ruled_out() -> None:
+    slower = tried(1, 1.0, 2.0).engines[1]
+    in_runs = replace(slower, batch_times=(BatchTime(4, frame_s=1.4, single_s=2.0),))
+    both = EnginesTried((tried(1, 1.0, 2.0).engines[0], in_runs))
+    assert far_slower(both, ENGINES, 1) == frozenset()
+    too_slow = replace(in_runs, batch_times=(BatchTime(4, frame_s=1.6, single_s=2.0),))
+    assert far_slower(EnginesTried((both.engines[0], too_slow)), ENGINES, 1) == {"openvino"}
+
+
+def test_memory_for_runs_grows_with_their_frames() -> None:
+    trial = replace(RIGHT, private_bytes=100, batch_times=(BatchTime(4, 1.0, 2.0, private_bytes=180),))
+    assert [trial.private_bytes_of(frames) for frames in (1, 2, 4, 8)] == [100, 140, 180, 260]
+    assert replace(trial, batch_times=()).private_bytes_of(8) == 100
 
 
 def test_one_thread_is_told_by_its_cpu_time() -> None:

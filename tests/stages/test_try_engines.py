@@ -19,11 +19,12 @@ from shisha_rt.measure.compile import compile_model
 from shisha_rt.measure.compiled import Compiled
 from shisha_rt.measure.installed import installed_engines
 from shisha_rt.measure.shapes import compile_shapes
+from shisha_rt.messages import try_engines as te
 from shisha_rt.messages.calibration import Progress
 from shisha_rt.messages.try_engines import EnginesJob
 from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.model.zoo import zoo_path
-from stages.jobs.try_engines import try_engines
+from stages.jobs.try_engines import _Process, try_engines
 from tests.model.int8 import qdq_network
 from tests.model.networks import network, odd_network, weight, write
 from tests.processor import X86
@@ -82,7 +83,7 @@ def test_runs_of_several_frames_are_timed_on_each_engine(tmp_path: Path) -> None
         (together,) = trial.batch_times
         assert together.frames == 4
         assert trial.gain_of_batches > together.gain > 0, "of so small a network what a run costs is most of it"
-        assert trial.private_bytes_of_runs >= trial.private_bytes > 0
+        assert trial.private_bytes_of(8) >= trial.private_bytes_of(4) >= trial.private_bytes > 0
 
 
 def test_a_network_that_mixes_frames_has_no_runs_of_several(tmp_path: Path) -> None:
@@ -134,6 +135,24 @@ def test_an_engine_that_dies_of_it_costs_no_other_its_figures(tmp_path: Path) ->
     assert right.times[0].runs >= 3
     assert (other.runs, other.times) == (False, ())
     assert "SIGKILL" in why_not(other)
+
+
+def test_a_process_that_dies_of_runs_of_several_frames_costs_its_engine_those_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = _Process.ask
+
+    def killed_first(process: Any, message: te.ToEngine, answer: type[Any]) -> Any:
+        if isinstance(message, te.TimeFrames) and message.together:
+            process._child.kill()
+        return ask(process, message, answer)
+
+    monkeypatch.setattr(_Process, "ask", killed_first)
+    found = tried(job_of(compile_model(residual(tmp_path)), batch=4))
+    assert usable(found) == tuple(installed_engines())
+    for trial in found.engines:
+        assert trial.times[0].runs >= 3
+        assert not trial.batch_times
 
 
 @WITHOUT_OPENVINO

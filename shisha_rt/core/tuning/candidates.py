@@ -65,12 +65,12 @@ def candidates(
             plan = Plan((Stage(((0, choice.layer_count - 1),), teams, engine=engine),))
             whole.append(Candidate(plan, _name(engine, teams), predicted_s))
             if objective == "throughput" and len(teams[0]) == 1 and trial is not None and trial.batched_s < math.inf:
-                if engine == "openvino" and trial.private_bytes_of_runs * len(teams) > choice.spare_bytes:
-                    continue
+                spare_bytes = choice.spare_bytes if engine == "openvino" else math.inf
                 whole += [
                     _in_runs(whole[-1], batch, trial)
                     for batch in _BATCHES
                     if batch <= choice.most_batch and batch * trial.batched_s <= choice.most_run_s
+                    if trial.private_bytes_of(batch) * len(teams) <= spare_bytes
                 ]
     whole.sort(key=lambda candidate: candidate.predicted_s)
     if further is not None and all(candidate.plan != further for candidate in whole):

@@ -3,7 +3,7 @@
 Each challenger is made live beside the plan that serves, and both take turns with frames (`duel`). The better one
 serves on, and is what the next challenger is held against. It needs the load of its objective: frames that wait, or
 frames that come one at a time. Until that is there nothing is tried; where it stays away the search goes by service
-times.
+times. Runs of several frames that were tried while few were in flight are tried once more when many are.
 
 What was found holds for the places that were there. A start with a plan that an earlier run ended with tries nothing.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from shisha_rt.core import event_log
@@ -41,8 +41,15 @@ LONGEST_REST_S: Final = 600.0
 """After a comparison whose load went away: so long it is not begun again, and twice as long each time."""
 _FLOWS_S: Final = 1.0
 """Frames come while none is longer ago."""
+FILLS: Final = 2
+"""Of two like plans, what runs of several frames bring is told while so many times as many frames are in flight as all
+teams' runs have: one run each that is computed, one that waits.
+"""
 WORTH_SEARCHING: Final = 1.15
 """Where the best candidate that can be cut is slower than the best of all by more, no search of cuts can hope."""
+
+
+_SERVED: Final = "the plan that served"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +64,7 @@ class Winner:
 @dataclass(slots=True)
 class Contest:
     """Candidates for `objective` over the places of `over`. `serving`: the best so far; `value`: by how much each plan
-    is faster than the one that served first.
+    is faster than the one that served first. `in_flight`: the most frames that were, with the challenger of now.
     """
 
     objective: Objective
@@ -70,6 +77,7 @@ class Contest:
     epochs: tuple[int, int] = (0, 0)
     duel: Duel | None = None
     value: dict[Plan, float] = field(default_factory=dict)
+    in_flight: int = 0
 
     @property
     def tried(self) -> int:
@@ -98,6 +106,7 @@ class Contests:
         self._since_s = math.inf
         self._waited = self._alone = self._kept_out = 0
         self._kept: dict[tuple[Objective, tuple[str, ...]], bool] = {}  # whether an earlier run has left a best plan
+        self._told: set[tuple[tuple[str, ...], Plan]] = set()  # plans with runs of several, compared with enough frames
         self._rest_s: dict[Objective, float] = {}
         self._rests_until_s: dict[Objective, float] = {}
 
@@ -140,9 +149,26 @@ class Contests:
             return math.inf if not (self._waited or self._alone) else 0.0
         return 0.0 if contest.duel is None else now_s - contest.duel.last_s
 
+    def runs_due(self, in_flight: int) -> list[Candidate]:
+        """Plans with runs of several frames that were never compared while so many frames came that their runs were
+        full, as now: under fewer they bring less, or nothing. Also after a start with a plan of an earlier run, which
+        may have met few.
+        """
+        choice, live, over = self._choice, self._serving.live, self._serving.available
+        rests = self._rests_until_s.get("throughput", -math.inf) > self._outbox.now_s
+        if self.awaited or rests or live is None or choice.most_batch == 1:
+            return []
+        return [
+            candidate
+            for candidate in candidates(choice, over, "throughput", self.engines)
+            if _has_runs(candidate.plan) and _filled(candidate.plan) <= in_flight and candidate.plan != live[1]
+            if (over, candidate.plan) not in self._told and choice.fits(candidate.plan, over)
+        ]
+
     def forget(self) -> None:
         """The machine is no longer what it was."""
         self.winners.clear()
+        self._told.clear()
         self._kept = dict.fromkeys(self._kept, False)
         self._rest_s.clear()
         self._rests_until_s.clear()
@@ -188,14 +214,11 @@ class Contests:
         others = [
             candidate for candidate in contenders if candidate.plan != live[1] and choice.fits(candidate.plan, over)
         ]
-        name = next((candidate.name for candidate in contenders if candidate.plan == live[1]), "the plan that served")
-        return self._start(objective, name, others)
+        name = next((candidate.name for candidate in contenders if candidate.plan == live[1]), _SERVED)
+        return self.begin_with(objective, others, name)
 
-    def begin_with(self, objective: Objective, rival: Plan, name: str) -> bool:
-        """Hold one plan against the live one."""
-        return self._start(objective, "the best of the search", [Candidate(rival, name)])
-
-    def _start(self, objective: Objective, name: str, others: Sequence[Candidate]) -> bool:
+    def begin_with(self, objective: Objective, others: Sequence[Candidate], name: str = _SERVED) -> bool:
+        """Try these alone against the live plan, which is called `name`; False where there is none."""
         live, over = self._serving.live, self._serving.available
         assert live is not None
         self._look_anew()
@@ -212,7 +235,7 @@ class Contests:
     def _challenge(self, under: int) -> None:
         contest = self.running
         assert contest is not None
-        contest.duel, contest.challenger = None, contest.left.popleft()
+        contest.duel, contest.challenger, contest.in_flight = None, contest.left.popleft(), 0
         intent = Intent(Purpose.COMPARE, run=0)
         self._outbox.propose(Owner.TUNER, contest.challenger.plan, under, intent, beside=True)
 
@@ -247,6 +270,7 @@ class Contests:
             return False
         if isinstance(event, ev.FrameAlone):
             return self._go_on(contest, duel.alone(event.latency_s, now_s))
+        contest.in_flight = max(contest.in_flight, event.in_flight)
         return self._go_on(contest, duel.answered(event, now_s))
 
     def look(self) -> bool:
@@ -273,6 +297,8 @@ class Contests:
         self._write(contest, outcome.verdict.value, outcome)
         if outcome.ratio and not math.isnan(outcome.ratio):
             contest.value[challenger.plan] = contest.value[contest.serving] * outcome.ratio
+        if contest.in_flight >= _filled(challenger.plan) and outcome.verdict is not Verdict.NO_LOAD:
+            self._told.add((contest.over, challenger.plan))
         better = outcome.verdict is Verdict.BETTER
         if better:
             contest.serving, contest.name = challenger.plan, challenger.name
@@ -289,8 +315,8 @@ class Contests:
 
     def _too_few_for_runs(self, contest: Contest, challenger: Candidate, duel: Duel) -> bool:
         """Whether frames do come, and are only too few to wait behind runs of several: others can be compared."""
-        stages = (*contest.serving.stages, *challenger.plan.stages)
-        return any(stage.batch > 1 for stage in stages) and self._outbox.now_s - duel.last_s < _FLOWS_S
+        runs = _has_runs(contest.serving) or _has_runs(challenger.plan)
+        return runs and self._outbox.now_s - duel.last_s < _FLOWS_S
 
     def _lead(self, epoch: int) -> None:
         live = self._serving.live
@@ -311,10 +337,16 @@ class Contests:
         contest, self.running = self.running, None
         if contest is None:
             return None
+        key, gain = (contest.objective, contest.over), contest.value[contest.serving]
         cuttable = {plan: value for plan, value in contest.value.items() if _is_cuttable(plan)}
         best = max(cuttable, key=lambda plan: cuttable[plan], default=None)
-        behind = math.inf if best is None else contest.value[contest.serving] / cuttable[best]
-        self.winners[contest.objective, contest.over] = Winner(contest.serving, best, behind)
+        if self._kept.get(key):  # a search has been made of cuts
+            self.winners[key] = Winner(contest.serving, None, math.inf)
+        elif best is not None:
+            self.winners[key] = Winner(contest.serving, best, gain / cuttable[best])
+        else:
+            before = self.winners.get(key, Winner(contest.serving, None, math.inf))
+            self.winners[key] = replace(before, plan=contest.serving, behind=before.behind * gain)
         self._outbox.write(
             event_log.ComparisonEnded(
                 objective=contest.objective, plan=str(contest.serving), name=contest.name, candidates=contest.of
@@ -357,8 +389,17 @@ class Contests:
         return 0 if plan is None else max(len(stage.teams) for stage in plan.stages)
 
 
+def _filled(plan: Plan) -> int:
+    """Frames in flight with which what runs of several bring is told."""
+    return max(FILLS * stage.batch * len(stage.teams) for stage in plan.stages)
+
+
+def _has_runs(plan: Plan) -> bool:
+    return any(stage.batch > 1 for stage in plan.stages)
+
+
 def _is_cuttable(plan: Plan) -> bool:
-    return all(stage.engine == DEFAULT_ENGINE and stage.batch == 1 for stage in plan.stages)
+    return not _has_runs(plan) and all(stage.engine == DEFAULT_ENGINE for stage in plan.stages)
 
 
 def _finite(value: float) -> float | None:

@@ -26,6 +26,7 @@ from shisha_rt.core.lifecycle.instructions import Ending, PlaceBack, Replan, Set
 from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning import tuner_messages as tm
 from shisha_rt.core.tuning.best import BestPlan
+from shisha_rt.core.tuning.candidates import Candidate
 from shisha_rt.core.tuning.choice import Choice
 from shisha_rt.core.tuning.contest import WORTH_SEARCHING, Contests
 from shisha_rt.core.tuning.instructions import CountTrial, Decision, Keep, TellProfiler, TellTuner, TuningOutbox
@@ -90,6 +91,7 @@ class Tuning:
         self._searched: set[tuple[Objective, tuple[str, ...]]] = set()
         self._decided: set[tuple[Objective, tuple[str, ...]]] = set()
         self._flowing = 0
+        self._in_flight: tuple[int, ...] = ()  # at the last looks
         self._disturbed_since_s = math.inf
         self._crowded: tuple[str, ...] = ()
         self._put_off: str | None = None
@@ -538,7 +540,9 @@ class Tuning:
         known = self.contests.winner(search.objective) is not None and search.found is not None
         if known and rival is not None and live is not None and rival.plan != live[1]:
             self.state, self._rival, self._then = State.COMPARING, rival, None
-            self.contests.begin_with(search.objective, rival.plan, "the best candidate")
+            self.contests.begin_with(
+                search.objective, [Candidate(rival.plan, "the best candidate")], "the best of the search"
+            )
         else:
             self._keep_best()
 
@@ -622,6 +626,7 @@ class Tuning:
     def _frames_counted(self, counted: ev.FramesCounted) -> None:
         """The best plan for what comes is to be live; where it is not known, it is searched for."""
         self._let_profile()
+        self._in_flight = (*self._in_flight, counted.in_flight)[-FLOWING_LOOKS:]
         if self.contests.running is not None:
             self._contest_went_on(ended=self.contests.look())
         elif self.state is State.COMPARING:
@@ -636,6 +641,16 @@ class Tuning:
             self._begin(wish.reason)
         elif free and self._flowing >= FLOWING_LOOKS and (start := self._cuts_to_search) is not None:
             self._search("the network may be cut to more use", start)
+        elif free and (runs := self._runs_due):
+            self._new_run("throughput")
+            self.contests.begin_with("throughput", runs)
+
+    @property
+    def _runs_due(self) -> list[Candidate]:
+        """Plans to be tried, as their runs are full with as many frames as were in flight at each of the last looks."""
+        compares = self._is_guided and self.choice.compares and self.choice.objective == "throughput"
+        few = not compares or len(self._in_flight) < FLOWING_LOOKS
+        return [] if few else self.contests.runs_due(min(self._in_flight))
 
     def _switched(self, end: Settled) -> bool:
         """Whether that was all that its end means: nothing else has been asked for meanwhile, nor have places gone."""
@@ -661,7 +676,11 @@ class Tuning:
     @property
     def _compares(self) -> bool:
         """Whether candidates are to be tried; the walk of Shisha's Algorithm 2 begins where it is told to."""
-        return self.options is not None and self.options.strategy == "guided" and self.contests.is_wanted
+        return self._is_guided and self.contests.is_wanted
+
+    @property
+    def _is_guided(self) -> bool:
+        return self.options is not None and self.options.strategy == "guided"
 
     @property
     def awaits_load(self) -> bool:

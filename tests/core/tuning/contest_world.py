@@ -75,7 +75,7 @@ def team(engine: StageEngine = "onnxruntime", names: tuple[str, ...] = NAMES) ->
 
 class World:
     """It begins with copies, as `profiles` are coming. `truth`: seconds of a frame on one team of a plan's stage; with
-    a `batch`, of each of several that share a run. `layers_s`: when layers were begun to be measured.
+    a `batch`, of each of so many that share a run. `layers_s`: when layers were begun to be measured.
     """
 
     def __init__(
@@ -197,7 +197,7 @@ class World:
         stage = self.lifecycle.epochs.live[part.epoch].plan.stages[part.stage]
         free_s = max([at_s for at_s, _, event in self._events if _of(event) == part.incarnation], default=self.now_s)
         frames = len(part.frames)
-        frame_s = self.truth(stage if frames > 1 else replace(stage, batch=1)) * self.rng.lognormvariate(0, self.noise)
+        frame_s = self.truth(replace(stage, batch=frames)) * self.rng.lognormvariate(0, self.noise)
         took_s = frames * frame_s
         due_s = max(free_s, self.now_s) + took_s
         heapq.heappush(self._events, (due_s, next(self._numbers), le.PartDone(part, took_s)))

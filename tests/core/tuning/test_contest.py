@@ -232,13 +232,15 @@ def in_runs(gain: float) -> EnginesTried:
     return EnginesTried((replace_trial(default, batch_times=(BatchTime(4, 0.01 / gain, 0.01),)), other))
 
 
+def in_fours(stage: Stage) -> float:
+    """Runs of four frames pay most, on ONNX Runtime."""
+    pays = stage.engine == "onnxruntime" and stage.batch >= 4
+    return 0.01 if not pays else 0.006 if stage.batch < 8 else 0.008
+
+
 def test_runs_of_several_frames_serve_where_they_are_faster() -> None:
     """As many of them as pay: four here."""
-
-    def together(stage: Stage) -> float:
-        return {1: 0.01, 4: 0.006, 8: 0.008}[stage.batch] if stage.engine == "onnxruntime" else 0.01
-
-    world = unprofiled(World(together, tried=in_runs(1.6), most_batch=8))
+    world = unprofiled(World(in_fours, tried=in_runs(1.6), most_batch=8))
     world.serve(60, in_flight=40, until=lambda: world.state is State.WATCHING)
     assert str(world.plan) == "core0, core1: 0-3 x4"
     ratios = {record["name"]: record["ratio"] for record in world.told("plans_compared")}
@@ -248,7 +250,7 @@ def test_runs_of_several_frames_serve_where_they_are_faster() -> None:
     assert world.failed == 0
 
 
-@pytest.mark.parametrize(("spare_bytes", "frames"), [(199, []), (499, [1]), (500, [1, 4, 8])])
+@pytest.mark.parametrize(("spare_bytes", "frames"), [(199, []), (499, [1]), (500, [1, 4]), (800, [1, 4, 8])])
 def test_runs_of_several_frames_are_tried_on_an_engine_that_there_is_memory_for(
     spare_bytes: int, frames: list[int]
 ) -> None:
@@ -268,6 +270,48 @@ def test_frames_too_few_for_runs_of_several_still_tell_of_other_plans() -> None:
     world.serve(60, in_flight=4, until=lambda: world.state is State.WATCHING)
     assert world.plan == copies("openvino")
     assert world.failed == 0
+
+
+def test_runs_that_were_tried_with_few_frames_are_tried_once_more_with_many() -> None:
+    """Each once, and nothing else: not with so few, not a second time, not without pause."""
+    world = unprofiled(World(in_fours, tried=in_runs(1.6), most_batch=8))
+    world.serve(60, in_flight=4, until=lambda: world.state is State.WATCHING)
+    world.serve(20, in_flight=15)
+    assert (world.plan, len(world.told("comparison_began"))) == (copies(), 1)
+    world.serve(20, in_flight=16)
+    assert str(world.plan) == "core0, core1: 0-3 x4"
+    assert world.state is State.WATCHING
+    world.serve(60, in_flight=40)
+    began = world.told("comparison_began")[1:]
+    assert [record["candidates"] for record in began] == [
+        ["onnxruntime, 2 copies, 4 frames a run"],
+        ["onnxruntime, 2 copies, 8 frames a run"],
+    ]
+    assert str(world.plan) == "core0, core1: 0-3 x4"
+    assert (world.failed, world.kept[-1].best.plan) == (0, world.plan)
+
+
+@pytest.mark.parametrize("is_faster", [True, False])
+def test_runs_are_tried_with_many_frames_beside_the_plan_of_an_earlier_run(is_faster: bool) -> None:
+    few = unprofiled(World(in_fours, tried=in_runs(1.6), most_batch=8))
+    few.serve(60, in_flight=4, until=lambda: few.state is State.WATCHING)
+    kept = {keep.key: keep.best for keep in few.kept}
+    took = in_fours if is_faster else lambda stage: 0.01 if stage.batch == 1 else 0.02
+    world = World(took, tried=in_runs(1.6), most_batch=8, kept=kept)
+    world.serve(20, in_flight=4)
+    assert (world.plan, world.state, world.told("comparison_began")) == (copies(), State.WATCHING, [])
+    world.serve(60, in_flight=40)
+    assert str(world.plan) == ("core0, core1: 0-3 x4" if is_faster else str(copies()))
+    assert (world.state, world.failed, world.told("search_began")) == (State.WATCHING, 0, [])
+    assert len(world.told("comparison_began")) == 1
+
+
+def test_many_frames_that_go_away_amid_the_comparison_of_runs_leave_what_served() -> None:
+    world = unprofiled(World(in_fours, tried=in_runs(1.6), most_batch=8))
+    world.serve(60, in_flight=4, until=lambda: world.state is State.WATCHING)
+    world.serve(60, in_flight=40, until=lambda: world.lifecycle.beside is not None)
+    world.serve(60, in_flight=1)
+    assert (world.plan, world.lifecycle.beside, world.state) == (copies(), None, State.WATCHING)
 
 
 @pytest.mark.parametrize(("gain", "target_s"), [(1.0, 1.0), (0.7, 1.0), (1.6, 0.03)])

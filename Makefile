@@ -20,6 +20,7 @@ demo: .venv/.ready
 check: .venv/.ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
 	$(BIN)/mypy
 
 # Neighbours in a file share daemons, so files are dealt whole, the longest first: tests/dealing.py.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import urllib.request
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -42,3 +42,13 @@ def value(samples: list[Sample], name: str) -> float:
 
 def counter(address: str, name: str) -> Callable[[], float]:
     return lambda: value(scrape(address), name)
+
+
+def shared_runs(address: str) -> tuple[Counter[str], Counter[str]]:
+    """Of each stage: its runs, if they may have several frames, and the frames that these had."""
+    samples = scrape(address)
+    runs, frames = (
+        Counter({stage: int(count) for stage, count in values(samples, f"shisha_run_frames_{what}", "stage").items()})
+        for what in ("count", "sum")
+    )
+    return runs, frames

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from tests.serving.changed_plans import change_plans
 from tests.serving.daemon_process import DaemonProcess, machine_file
 from tests.serving.identity_model import LAYERS, frame_of, write_identity_model
 from tests.serving.load import Load, assert_kept
-from tests.serving.page import scrape, values
+from tests.serving.page import shared_runs
 from tests.serving.random_plans import Cuttable
 from tests.waiting import PATIENCE_S
 
@@ -47,14 +46,6 @@ def daemon(running: DaemonProcess) -> DaemonProcess:
     return running
 
 
-def shared_runs(daemon: DaemonProcess) -> tuple[Counter[str], Counter[str]]:
-    """Of each stage, as the page has it: runs that may have several frames, and the frames that these had."""
-    samples = scrape(daemon.metrics)
-    found = (values(samples, f"shisha_run_frames_{what}", "stage") for what in ("count", "sum"))
-    runs, frames = (Counter({stage: int(count) for stage, count in its.items()}) for its in found)
-    return runs, frames
-
-
 def in_batches(plan: Plan, rng: random.Random) -> Plan:
     return Plan(tuple(replace(stage, batch=rng.choice((1, 2, 3, 5, MOST))) for stage in plan.stages))
 
@@ -78,14 +69,14 @@ def test_frames_share_runs_and_the_page_says_how_many(daemon: DaemonProcess) -> 
         {"first": 0, "last": 3, "places": ["b", "c"]},
         {"first": 4, "last": LAYERS - 1, "places": ["a"], "batch": MOST},
     ]
-    before_runs, before_frames = shared_runs(daemon)
+    before_runs, before_frames = shared_runs(daemon.metrics)
     assert daemon.control.set_plan(stages)["outcome"] == "live"
     told = daemon.control.plan()["stages"]
     assert [{key: stage[key] for key in stage if key != "service_s"} for stage in told] == stages
     with Load(daemon.endpoint, 0, streams=8, depth=8) as load:
         load.wait_for_answers(400)
     assert_kept(load)
-    runs, frames = shared_runs(daemon)
+    runs, frames = shared_runs(daemon.metrics)
     runs.subtract(before_runs)
     frames.subtract(before_frames)
     assert (+runs).keys() == {"1"}, "of a stage whose runs have one frame there is nothing"

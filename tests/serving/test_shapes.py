@@ -15,6 +15,7 @@ import onnx
 import pytest
 
 from shisha_rt.client import Answer, Client, InvalidArgument
+from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.measure.shapes import compile_shapes
 from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.plan.plan import Plan
@@ -22,7 +23,9 @@ from tests.serving.changed_plans import Kills
 from tests.serving.daemon_process import DaemonProcess, machine_file
 from tests.serving.identity_model import CHANNELS, frame_of, write_branching_identity_model
 from tests.serving.load import Load, assert_kept
+from tests.serving.page import shared_runs
 from tests.serving.random_plans import Cuttable
+from tests.stages.test_profile_devices import WITHOUT_OPENVINO
 
 PLACES: Final = ("a", "b", "c", "d")
 SHAPES: Final = ((1, CHANNELS, 4, 4), (1, CHANNELS, 4, 9), (1, CHANNELS, 4, 1))
@@ -93,3 +96,23 @@ def test_a_client_learns_the_shapes_and_may_mix_them(daemon: DaemonProcess) -> N
         ):
             client.infer(frame_of(0, (1, CHANNELS, 4, 2)))
         assert client.infer(frame_of(1, SHAPES[1])).output.shape == SHAPES[1]
+
+
+@WITHOUT_OPENVINO
+@pytest.mark.skipif(len(usable_cores()) < 2, reason="needs two cores")
+def test_frames_of_every_shape_share_runs_on_openvino(wide: Path, tmp_path: Path) -> None:
+    """With copies, and with a team of two. In the largest network for several frames, whose number is open."""
+    with DaemonProcess(tmp_path, wide, *OPTIONS, "--batch", 12) as daemon:
+        names = list(daemon.wait_for_workers())[:2]
+        for places in names, [names]:
+            stage = {"first": 0, "last": 10, "places": places, "engine": "openvino", "batch": 12}
+            before = shared_runs(daemon.metrics)
+            end = daemon.control.set_plan([stage])
+            assert end["outcome"] == "live", end
+            loads = [Load(daemon.endpoint, i, streams=4, depth=8, shape=shape) for i, shape in enumerate(SHAPES)]
+            with loads[0], loads[1], loads[2]:
+                for load in loads:
+                    load.wait_for_answers(200)
+            assert_kept(*loads)
+            runs, frames = (now["0"] - then["0"] for now, then in zip(shared_runs(daemon.metrics), before, strict=True))
+            assert frames > runs > 0

@@ -38,7 +38,9 @@ PATIENCE_S: Final = 5.0
 """So many answers, over so long, without the load of an objective: the search begins without."""
 REST_S: Final = 10.0
 LONGEST_REST_S: Final = 600.0
-"""After a comparison whose load went away: so long it is not begun again, and twice as long each time."""
+"""After a comparison whose load went away: so long it is not taken up again, and twice as long each time that nothing
+was judged meanwhile.
+"""
 _FLOWS_S: Final = 1.0
 """Frames come while none is longer ago."""
 FILLS: Final = 2
@@ -65,6 +67,7 @@ class Winner:
 class Contest:
     """Candidates for `objective` over the places of `over`. `serving`: the best so far; `value`: by how much each plan
     is faster than the one that served first. `in_flight`: the most frames that were, with the challenger of now.
+    `tried_before`: how many had been judged when it was taken up again.
     """
 
     objective: Objective
@@ -78,6 +81,7 @@ class Contest:
     duel: Duel | None = None
     value: dict[Plan, float] = field(default_factory=dict)
     in_flight: int = 0
+    tried_before: int = 0
 
     @property
     def tried(self) -> int:
@@ -107,6 +111,7 @@ class Contests:
         self._waited = self._alone = self._kept_out = 0
         self._kept: dict[tuple[Objective, tuple[str, ...]], bool] = {}  # whether an earlier run has left a best plan
         self._told: set[tuple[tuple[str, ...], Plan]] = set()  # plans with runs of several, compared with enough frames
+        self._unfinished: dict[tuple[Objective, tuple[str, ...]], Contest] = {}  # whose load went away
         self._rest_s: dict[Objective, float] = {}
         self._rests_until_s: dict[Objective, float] = {}
 
@@ -169,6 +174,7 @@ class Contests:
         """The machine is no longer what it was."""
         self.winners.clear()
         self._told.clear()
+        self._unfinished.clear()
         self._kept = dict.fromkeys(self._kept, False)
         self._rest_s.clear()
         self._rests_until_s.clear()
@@ -207,9 +213,14 @@ class Contests:
     # --- trying -----------------------------------------------------------------------------------------------
 
     def begin(self, objective: Objective) -> bool:
-        """Try all candidates against the live plan; False where there is none to try."""
+        """Try all candidates against the live plan, or those that are left of a comparison whose load went away; False
+        where there is none to try.
+        """
         live, over, choice = self._serving.live, self._serving.available, self._choice
         assert live is not None
+        unfinished = self._unfinished.pop((objective, over), None)
+        if unfinished is not None and live[1] in unfinished.value:
+            return self._take_up(unfinished)
         contenders = candidates(choice, over, objective, self.engines)
         others = [
             candidate for candidate in contenders if candidate.plan != live[1] and choice.fits(candidate.plan, over)
@@ -221,16 +232,40 @@ class Contests:
         """Try these alone against the live plan, which is called `name`; False where there is none."""
         live, over = self._serving.live, self._serving.available
         assert live is not None
+        return self._start(
+            Contest(objective, over, live[1], name, deque(others), len(others) + 1, value={live[1]: 1.0})
+        )
+
+    def _take_up(self, contest: Contest) -> bool:
+        """Go on where the load went away, whichever of the plans that were judged is live by now."""
+        live = self._serving.live
+        assert live is not None
+        if contest.challenger is not None:
+            contest.left.appendleft(contest.challenger)
+        if live[1] != contest.serving:
+            contest.left.appendleft(Candidate(contest.serving, contest.name))
+            contest.of += 1
+            contest.serving, contest.name = live[1], _SERVED
+        contest.duel = contest.challenger = None
+        contest.tried_before = contest.tried
+        return self._start(contest)
+
+    def _start(self, contest: Contest) -> bool:
+        live = self._serving.live
+        assert live is not None
         self._look_anew()
-        self.running = Contest(objective, over, live[1], name, deque(others), len(others) + 1, value={live[1]: 1.0})
+        self.running = contest
         self._outbox.write(
             event_log.ComparisonBegan(
-                objective=objective, plan=str(live[1]), candidates=tuple(other.name for other in others)
+                objective=contest.objective,
+                plan=str(live[1]),
+                candidates=tuple(other.name for other in contest.left),
             )
         )
-        if others:
+        if contest.left:
             self._challenge(live[0])
-        return bool(others)
+            return True
+        return False
 
     def _challenge(self, under: int) -> None:
         contest = self.running
@@ -307,7 +342,11 @@ class Contests:
         self._outbox.decide(LetGo())
         if outcome.verdict is Verdict.NO_LOAD and not self._too_few_for_runs(contest, challenger, duel):
             self.running = None
-            rest_s = self._rest_s.get(contest.objective, REST_S)
+            key = contest.objective, contest.over
+            if key not in self.winners and not self._kept.get(key):
+                self._unfinished[key] = contest
+            went_on = contest.tried > contest.tried_before
+            rest_s = REST_S if went_on else self._rest_s.get(contest.objective, REST_S)
             self._rests_until_s[contest.objective] = self._outbox.now_s + rest_s
             self._rest_s[contest.objective] = min(2 * rest_s, LONGEST_REST_S)
             return False

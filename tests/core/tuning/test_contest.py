@@ -19,6 +19,7 @@ from shisha_rt.core.tuning.tuning import PROFILER_WAITS_S
 from shisha_rt.costs.engine_trials import BatchTime, EnginesTried, EngineTime, EngineTrial
 from shisha_rt.plan.engine import STAGE_ENGINES
 from shisha_rt.plan.plan import Plan, Stage
+from shisha_rt.plan.rate import AnyObjective
 from tests.core.tuning.contest_world import NAMES, TRIED, World, copies, team
 
 
@@ -191,6 +192,21 @@ def test_a_load_that_comes_and_goes_does_not_begin_comparisons_over_and_over() -
         world.serve(0.5, in_flight=1)
     assert 1 <= len(world.told("comparison_began")) <= 6
     assert world.lifecycle.beside is None or world.state is State.COMPARING
+
+
+@pytest.mark.parametrize("objective", ["throughput", "auto"])
+def test_a_load_that_comes_for_seconds_at_a_time_is_enough_in_the_end(objective: AnyObjective) -> None:
+    """What was judged before the load went away is not judged again; which plan is live meanwhile matters not."""
+    world = unprofiled(World(OPENVINO_FASTER, objective=objective, seed=5))
+    for _ in range(20):
+        world.serve(2.2, in_flight=6)
+        world.serve(30, in_flight=0)
+    compared = [record for record in world.told("plans_compared") if record["objective"] == "throughput"]
+    judged = Counter(record["name"] for record in compared if record["verdict"] in ("better", "not_better"))
+    assert {"openvino, 2 copies", "onnxruntime, a team of 2", "openvino, a team of 2"} <= judged.keys()
+    assert max(judged.values()) == 1
+    assert [keep.best.plan for keep in world.kept][:1] == [copies("openvino")]
+    assert (world.plan, world.lifecycle.beside, world.failed) == (copies("openvino"), None, 0)
 
 
 def test_a_load_that_goes_away_leaves_the_best_plan_that_is_known() -> None:

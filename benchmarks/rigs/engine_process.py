@@ -6,6 +6,7 @@ engines. Orders: `seconds`; with `pause_s` too frames run one by one, see `one_b
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
@@ -75,8 +76,7 @@ def _in_batches(cleaned: Path, cores: Sequence[int]) -> RunningEngine:
             position: np.random.default_rng(0).standard_normal(port.shape).astype(port.element_type.to_dtype())
             for position, port in enumerate(request.model_inputs)
         }
-        request.infer(frames)
-        runs.append(request.infer)
+        runs.append(functools.partial(request.infer, frames))
     copies = copies_on(cores, runs)
     return RunningEngine(lambda seconds: _TOGETHER * copies.run(seconds), copies.one)
 

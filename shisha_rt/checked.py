@@ -23,6 +23,11 @@ T = TypeVar("T")
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
 """Up to 30 million years: whoever has more means something else, and sums of such are finite."""
 
+_MOST_WHOLE: Final = 2**53
+"""As far as floats have every whole number; what is added up or sent between processes stays within 64 bits."""
+Count = Annotated[int, msgspec.Meta(ge=1, le=_MOST_WHOLE)]
+NoneOrMore = Annotated[int, msgspec.Meta(ge=0, le=_MOST_WHOLE)]
+
 _SHOWN_CHARACTERS: Final = 60
 _WORDS: Final = {
     "str": "text",

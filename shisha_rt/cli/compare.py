@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from shisha_rt.cli.options import Dims, Json, MachineFile, Model, Shapes, parse_sizes, progress, takes
+from shisha_rt.cli.options import Dims, Json, MachineFile, Model, Shapes, check_writable, parse_sizes, progress, takes
 from shisha_rt.costs.profiles import DISTURBED
 from shisha_rt.errors import BadInput, Failure
 
@@ -69,6 +69,7 @@ def compare(asked: CompareOptions) -> None:
     for option, value in (("--seconds", asked.seconds), ("--tune", asked.tune)):
         if not value > 0:
             raise BadInput(f"{option} {value:g}: expected a number of seconds above 0")
+    check_writable("--png", asked.png)
     parse_sizes(asked.dim, asked.shape)  # what is wrong with them is said before anything is started
     machine = load_machine(asked.machine)
     check_runnable(machine)
@@ -92,7 +93,7 @@ def compare(asked: CompareOptions) -> None:
         try:
             save_comparison(asked.png, asked.model, compared.bars())
         except NoFigure as error:
-            raise Failure(f"--png: {error}") from None
+            raise Failure(f"--png: {error}", error.kind) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,8 @@ from shisha_rt.cli.demo_report import (
     heading,
     tell_end,
 )
-from shisha_rt.cli.options import Json, progress
-from shisha_rt.errors import BadInput, Error, Failure
+from shisha_rt.cli.options import Json, check_writable, progress
+from shisha_rt.errors import Failure
 from shisha_rt.plan.form import plan_of
 from shisha_rt.planner.seed import seed
 from shisha_rt.show.event_words import Event, rate, verdict
@@ -106,10 +106,7 @@ def show_demo(
     def to_reader(text: str) -> None:
         print(text, flush=True)
 
-    if png is not None and not png.parent.is_dir():
-        raise BadInput(
-            f"--png {png}: {png.parent} is no folder, expected a file in one that is there", Error.UNWRITABLE_FILE
-        )
+    check_writable("--png", png)
     say = progress if as_json else to_reader
     with tempfile.TemporaryDirectory(prefix="shisha-rt-demo-") as folder:
         machine, about = _machine(Path(folder))

@@ -11,6 +11,7 @@ import typer
 
 from shisha_rt.cli.options import DaemonOptions, Json, takes
 from shisha_rt.errors import BadInput, Error, Failure
+from shisha_rt.machine.machine import MIN_SPEED
 
 _PLAN_S: Final = 120.0
 """That a plan may take until it is live: stages of large networks are built beside what serves."""
@@ -93,6 +94,8 @@ def place_set(asked: PlaceSetOptions) -> None:
 
     if (asked.speed is not None) + asked.up + asked.down != 1:
         raise BadInput(f"place set {asked.place}: expected exactly one of --up, --down and --speed")
+    if asked.speed is not None and not MIN_SPEED <= asked.speed <= 1:
+        raise BadInput(f"--speed {asked.speed:g}: expected a number from {MIN_SPEED:g} to 1")
     wanted: dict[str, Any] = {"up": asked.up, "down": asked.down, "speed": asked.speed, "device": asked.device}
     wanted = {name: value for name, value in wanted.items() if value}
     with plainly(), asked.client() as client:

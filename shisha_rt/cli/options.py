@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, dataclass, fields
@@ -121,6 +122,14 @@ def takes(options: type[OptionsT]) -> Callable[[Callable[[OptionsT], None]], Cal
         return called
 
     return command
+
+
+def check_writable(option: str, path: Path | None) -> None:
+    """Before the work, not after it. Raises BadInput."""
+    if path is not None and (path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK)):
+        raise BadInput(
+            f"{option} {path}: cannot be written, expected a file in a folder to write to", Error.UNWRITABLE_FILE
+        )
 
 
 def parse_sizes(dims: Iterable[str] | None, shapes: Iterable[str] | None) -> InputSizes:

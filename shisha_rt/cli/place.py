@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, get_args
 import typer
 
 from shisha_rt.cli.completion import offer_machines, offer_models
-from shisha_rt.cli.options import Dims, Json, Shapes, parse_sizes, progress, read_bytes, takes
+from shisha_rt.cli.options import Dims, Json, Shapes, check_writable, parse_sizes, progress, read_bytes, takes
 from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.placement.check import Cost, cost
@@ -169,6 +169,8 @@ def place(asked: PlaceOptions) -> None:
       shisha-rt place zoo:inception_v1 --machine two-engines --place core0 --measured
       shisha-rt place PROBLEM.json --solver duet --duet-x 25 --json
     """  # noqa: D301 (\b keeps the examples on lines of their own)
+    check_writable("--dot", asked.dot)
+    check_writable("--png", asked.png)
     if asked.split is not None:
         _split(asked, asked.split)
         return
@@ -461,11 +463,7 @@ def _draw(asked: PlaceOptions, placed: _Asked, assignment: tuple[int, ...]) -> N
     if asked.dot is not None:
         from shisha_rt.show.place_dot import placement_dot
 
-        try:
-            asked.dot.write_text(placement_dot(placed.title, placed.problem, assignment), encoding="utf-8")
-        except OSError as error:
-            where = f"--dot {asked.dot}: cannot be written ({error.strerror})"
-            raise BadInput(f"{where}, expected a file to write", Error.UNWRITABLE_FILE) from None
+        asked.dot.write_text(placement_dot(placed.title, placed.problem, assignment), encoding="utf-8")
     if asked.png is not None:
         from shisha_rt.show.figure import NoFigure
         from shisha_rt.show.place_figure import save_placement
@@ -473,4 +471,4 @@ def _draw(asked: PlaceOptions, placed: _Asked, assignment: tuple[int, ...]) -> N
         try:
             save_placement(asked.png, placed.title, placed.problem, assignment)
         except NoFigure as error:
-            raise Failure(f"--png: {error}", Error.EXTRA_MISSING, printed=True) from None
+            raise Failure(f"--png: {error}", error.kind, printed=True) from None

@@ -79,7 +79,7 @@ class PlanOptions:
         Assign, typer.Option(help="What decides which stage gets the fastest place.", rich_help_panel=_SEARCH)
     ] = DEFAULT_HEURISTIC.assign
     seed_: Annotated[
-        int, typer.Option("--seed", metavar="N", help="Start of the random generator.", rich_help_panel=_SEARCH)
+        int, typer.Option("--seed", metavar="N", min=0, help="Start of the random generator.", rich_help_panel=_SEARCH)
     ] = 0
     time_limit: Annotated[
         float | None,

@@ -7,7 +7,6 @@ import contextlib
 import itertools
 import json
 import math
-import os
 import sys
 import time
 import zipfile
@@ -19,9 +18,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from shisha_rt.cli.options import DaemonOptions, Json, takes
+from shisha_rt.cli.options import DaemonOptions, Json, check_writable, takes
 from shisha_rt.errors import BadInput, Error, Failure
-from shisha_rt.protocol.limits import MAX_PRIORITY
+from shisha_rt.protocol.limits import MAX_DEADLINE_MS, MAX_PRIORITY
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -52,7 +51,8 @@ class SubmitOptions(DaemonOptions):
     in_flight: Annotated[int, typer.Option(metavar="N", min=1, help="At most so many with the daemon at once.")] = 8
     stream: Annotated[str | None, typer.Option(metavar="NAME", help="The stream's name, for logs.")] = None
     deadline_ms: Annotated[
-        float | None, typer.Option(metavar="D", min=0, help="The daemon gives a frame up after D milliseconds.")
+        float | None,
+        typer.Option(metavar="D", min=0, max=MAX_DEADLINE_MS, help="The daemon gives a frame up after D milliseconds."),
     ] = None
     priority: Annotated[
         int, typer.Option(metavar="N", min=0, max=MAX_PRIORITY, help="1: the most urgent, to 9; 0: the usual, 5.")
@@ -347,10 +347,7 @@ def _check_output(output: Path | None) -> None:
         return
     if output.suffix != ".npz":
         raise BadInput(f"--output {output}: expected a name that ends in .npz", Error.WRONG_OPTION)
-    if output.is_dir() or not os.access(output if output.exists() else output.parent, os.W_OK):
-        raise BadInput(
-            f"--output {output}: cannot be written, expected a file in a folder to write to", Error.UNWRITABLE_FILE
-        )
+    check_writable("--output", output)
 
 
 def save(path: Path, arrays: dict[str, Array]) -> None:

@@ -13,6 +13,7 @@ from shisha_rt.cli.completion import offer
 from shisha_rt.cli.options import DaemonOptions, Json, takes
 from shisha_rt.plan.rate import AnyObjective
 from shisha_rt.planner.strategies import LIVE
+from shisha_rt.protocol.limits import MAX_ALPHA
 from shisha_rt.show.aims import aim_in_words
 from shisha_rt.show.picture import milliseconds
 
@@ -24,7 +25,9 @@ class TunerOptions(DaemonOptions):
     action: Annotated[Action | None, typer.Argument(help="Without one, nothing is changed.")] = None
     alpha: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="Moves without gain that end a search; from the next one on."),
+        typer.Option(
+            metavar="N", min=1, max=MAX_ALPHA, help="Moves without gain that end a search; from the next one on."
+        ),
     ] = None
     strategy: Annotated[
         str | None,

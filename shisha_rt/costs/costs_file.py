@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from shisha_rt.arrays import Floats
-from shisha_rt.checked import Seconds, convert, decode_json, shown
+from shisha_rt.checked import Count, NoneOrMore, Seconds, convert, decode_json, shown
 from shisha_rt.costs.alike import kinds_of
 from shisha_rt.costs.costs import CostBatch, CostLayer, CostPlace, Costs, CostTeam
 from shisha_rt.costs.links_file import LinkEntry, TensorEntry, check_links, check_tensors, links_object
@@ -25,26 +25,22 @@ from shisha_rt.model.spans import Span
 from shisha_rt.model.split import Axis, Splittable
 from shisha_rt.plan.plan import MOST_BATCH
 
-_Bytes = Annotated[int, msgspec.Meta(ge=0)]
-
 _LEAST_S: Final = 1e-30
 """What is below it is no time at all: its inverse and its square are not what they should be."""
-
-
 _MOST_UNITS: Final = 1_000_000_000
 
 
 class _Layer(msgspec.Struct, forbid_unknown_fields=True):
     name: str
     weight: Annotated[float, msgspec.Meta(ge=0, le=1e30)]
-    weight_bytes: _Bytes = 0
-    live_bytes: _Bytes = 0
+    weight_bytes: NoneOrMore = 0
+    live_bytes: NoneOrMore = 0
 
 
 class _Place(msgspec.Struct, forbid_unknown_fields=True):
     name: Annotated[str, msgspec.Meta(min_length=1)]
-    rank: Annotated[int, msgspec.Meta(ge=1)]
-    memory_bytes: _Bytes | None = None
+    rank: Count
+    memory_bytes: NoneOrMore | None = None
     host: Annotated[str, msgspec.Meta(min_length=1)] | None = None
     power_w: Annotated[float, msgspec.Meta(gt=0, le=1e6)] | None = None
 
@@ -67,11 +63,11 @@ class _ShardTime(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Split(msgspec.Struct, forbid_unknown_fields=True):
-    first: Annotated[int, msgspec.Meta(ge=0)]
-    last: Annotated[int, msgspec.Meta(ge=0)]
+    first: NoneOrMore
+    last: NoneOrMore
     axis: Axis
     units: Annotated[int, msgspec.Meta(ge=2, le=_MOST_UNITS)]
-    block: Annotated[int, msgspec.Meta(ge=1)] = 1
+    block: Count = 1
     summed: bool = False
     joined: bool = False
     join_part: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0

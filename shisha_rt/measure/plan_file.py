@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -21,9 +21,11 @@ _EXPECTED: Final = "stages as plan --json prints them"
 
 
 class _Planned(msgspec.Struct, frozen=True):
-    """Further keys are ignored: what a plan takes, for one, says nothing of what it is."""
+    """Further keys are ignored: what a plan takes, for one, says nothing of what it is; but not those that are nearly
+    right.
+    """
 
-    stages: tuple[form.WrittenStage, ...]
+    stages: Annotated[tuple[form.WrittenStage, ...], msgspec.Meta(min_length=1, max_length=form.MOST_STAGES)]
 
 
 def plan_of_file(path: Path) -> Plan:
@@ -35,7 +37,13 @@ def plan_of_file(path: Path) -> Plan:
             f"{path}: cannot be read ({error.strerror}), expected {_EXPECTED}", Error.UNREADABLE_FILE
         ) from None
     raw = decode_json(text, str(path), _EXPECTED)
-    return form.read(convert({"stages": raw} if isinstance(raw, list) else raw, _Planned, str(path)).stages)
+    raw = {"stages": raw} if isinstance(raw, list) else raw
+    stages = convert(raw, _Planned, str(path)).stages
+    assert isinstance(raw, dict)
+    for number, stage in enumerate(raw["stages"]):
+        for key, meant in form.misspelt(stage):
+            raise BadInput(f"{path}: stages[{number}].{key}: no such key, expected {meant}", Error.WRONG_VALUE)
+    return form.read(stages)
 
 
 def read_plan(path: Path, ready: ModelOnMachine) -> Plan:

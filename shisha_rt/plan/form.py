@@ -12,7 +12,8 @@ the order of the shares, and then in the one that joins them, if there is one: i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -26,7 +27,9 @@ _Layer = Annotated[int, msgspec.Meta(ge=0)]
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 _Team = Annotated[tuple[_Name, ...], msgspec.Meta(min_length=1)]
 
+MOST_STAGES: Final = 1024
 _MOST_SHARES: Final = 1024
+_NEARLY: Final = 0.8
 _MOST_TEAMS: Final = 4096
 """So many are read at all; how many a plan may have is for model and machine to say (`plan/verify.py`)."""
 
@@ -94,6 +97,13 @@ def plan_of(stages: Iterable[Mapping[str, Any]]) -> Plan:
     Raises msgspec.ValidationError for what are none.
     """
     return read(msgspec.convert(list(stages), tuple[WrittenStage, ...]))
+
+
+def misspelt(stage: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Keys of a stage as people write it that are ignored, and are nearly another one: that is what they mean."""
+    for key in stage.keys() - {*WrittenStage.__struct_fields__}:
+        for meant in get_close_matches(key, WrittenStage.__struct_fields__, n=1, cutoff=_NEARLY):
+            yield key, meant
 
 
 def _chained(index: int) -> tuple[int, ...]:

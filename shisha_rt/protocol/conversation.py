@@ -31,7 +31,7 @@ from shisha_rt.protocol.header import (
     decode_infer_answer,
     encode_operation,
 )
-from shisha_rt.protocol.limits import MAX_DEADLINE_MS, MAX_PRIORITY
+from shisha_rt.protocol.limits import MAX_DEADLINE_MS, MAX_HEADER_BYTES, MAX_PRIORITY
 from shisha_rt.protocol.operations import INFER
 from shisha_rt.protocol.request import Signature
 from shisha_rt.tensors import NUMPY_OF
@@ -217,7 +217,12 @@ class Conversation:
         return Outgoing(request_id, _PROBE, [encode_operation(_SERVER_METADATA, request_id)])
 
     def check(self, outgoing: Outgoing) -> None:
-        """Before it is sent. Raises `Unavailable` if what it names was lent to a daemon that has been lost since."""
+        """Before it is sent. Raises `InvalidArgument` for what no daemon would read, and `Unavailable` if what it names
+        was lent to a daemon that has been lost since.
+        """
+        if (header_bytes := len(outgoing.parts[0])) > MAX_HEADER_BYTES:
+            too_large = f"header: {header_bytes} bytes; expected at most {MAX_HEADER_BYTES}"
+            raise error_for(Error.REQUEST_TOO_LARGE, too_large, outgoing.id)
         if outgoing.losses != self._losses and outgoing.lent:
             raise error_for(
                 Error.CONNECTION_LOST,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+MAX_HEADER_BYTES: Final = 64 * 2**10
 MAX_NAME_LENGTH: Final = 256
 """Characters of an id, a stream, or the name of a place or strategy."""
 MAX_INTEGER: Final = 2**63 - 1
@@ -18,7 +19,8 @@ MAX_DEADLINE_MS: Final = 86_400_000.0
 MAX_PRIORITY: Final = 9
 """The least urgent; 1 is the most urgent, 0 says nothing."""
 MAX_SHADOW_FRAMES: Final = 1_000_000
-MAX_STAGES: Final = 1024
+MAX_ALPHA: Final = 1_000_000
+"""Trials without gain after which a search may end."""
 REFUSED_BYTES: Final = 1 << 20
 """A part that is over the limit by no more than this is read and refused; a larger one ends its connection unread."""
 MAX_EVENTS: Final = 10_000
@@ -34,7 +36,7 @@ class Limits:
 
     max_message_bytes: int = 64 * 2**20
     max_answer_bytes: int = 64 * 2**20
-    max_header_bytes: int = 64 * 2**10
+    max_header_bytes: int = MAX_HEADER_BYTES
     max_parts: int = 65
     max_in_flight: int = 256
     max_frames: int = 1

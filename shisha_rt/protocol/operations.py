@@ -13,9 +13,9 @@ from typing import Annotated, Final, TypeAlias
 from msgspec import Meta, Struct
 
 from shisha_rt.machine.machine import MIN_SPEED
-from shisha_rt.plan.form import WrittenStage
+from shisha_rt.plan.form import MOST_STAGES, WrittenStage
 from shisha_rt.plan.rate import as_any_objective
-from shisha_rt.protocol.limits import MAX_EVENTS, MAX_INTEGER, MAX_NAME_LENGTH, MAX_SHADOW_FRAMES, MAX_STAGES
+from shisha_rt.protocol.limits import MAX_ALPHA, MAX_EVENTS, MAX_INTEGER, MAX_NAME_LENGTH, MAX_SHADOW_FRAMES
 
 Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
@@ -76,7 +76,7 @@ class Events(Struct, frozen=True):
 
 
 class PlanSet(Struct, frozen=True):
-    stages: Annotated[tuple[WrittenStage, ...], Meta(min_length=1, max_length=MAX_STAGES)]
+    stages: Annotated[tuple[WrittenStage, ...], Meta(min_length=1, max_length=MOST_STAGES)]
 
 
 class PlaceSet(Struct, frozen=True):
@@ -110,7 +110,7 @@ class TunerSet(Struct, frozen=True):
     pause: bool = False
     resume: bool = False
     restart: bool = False
-    alpha: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+    alpha: Annotated[int, Meta(ge=1, le=MAX_ALPHA)] | None = None
     strategy: Name | None = None
     objective: Name | None = None
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from shisha_rt.errors import Error
 from shisha_rt.extras import pip_install
 from shisha_rt.show.figure import NoFigure
 
@@ -39,4 +40,4 @@ def save_comparison(path: Path, title: str, bars: Sequence[tuple[str, float, flo
     try:
         figure.savefig(path, format="png", dpi=150)
     except OSError as error:
-        raise NoFigure(f"{path}: {error.strerror}") from None
+        raise NoFigure(f"{path}: {error.strerror}", Error.UNWRITABLE_FILE) from None

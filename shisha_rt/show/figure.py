@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from shisha_rt.errors import Error
 from shisha_rt.extras import pip_install
 from shisha_rt.plan.form import plan_of
 from shisha_rt.plan.plan import Plan
@@ -34,7 +35,11 @@ _ROOM: Final = 1.45  # of the longest bar, for what is written behind it
 
 
 class NoFigure(Exception):
-    """Why there is none."""
+    """Why there is none, and which `kind` of error that is."""
+
+    def __init__(self, why: str, kind: Error = Error.EXTRA_MISSING) -> None:
+        super().__init__(why)
+        self.kind = kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +74,7 @@ def save_pipelines(path: Path, title: str, panels: Sequence[Panel], places: Mapp
     try:
         figure.savefig(path, format="png", dpi=150)
     except OSError as error:
-        raise NoFigure(f"{path}: {error.strerror}") from None
+        raise NoFigure(f"{path}: {error.strerror}", Error.UNWRITABLE_FILE) from None
 
 
 def _draw(axes: Axes, panel: Panel, places: Mapping[str, str]) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from shisha_rt.errors import Error
 from shisha_rt.extras import pip_install
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.moves import moves
@@ -55,7 +56,7 @@ def save_placement(path: Path, title: str, problem: Problem, assignment: Assignm
     try:
         figure.savefig(path, format="png", dpi=min(_PIXELS_PER_INCH, _MAX_PIXELS / height))
     except OSError as error:
-        raise NoFigure(f"{path}: {error.strerror}") from None
+        raise NoFigure(f"{path}: {error.strerror}", Error.UNWRITABLE_FILE) from None
 
 
 def _strip_height(problem: Problem) -> float:

@@ -200,7 +200,7 @@ def test_a_tuner_that_does_not_end(runtime: Path, tmp_path: Path) -> None:
 def test_a_picture_in_no_folder(run: Run, tmp_path: Path) -> None:
     folder = tmp_path / "none"
     complaint = run("demo", "--png", folder / "a.png").complaint_of(Error.UNWRITABLE_FILE)
-    assert complaint == says(f"shisha-rt: --png {folder}/a.png: {folder} is no folder, …")
+    assert complaint == says(f"shisha-rt: --png {folder}/a.png: …")
 
 
 @pytest.mark.parametrize(

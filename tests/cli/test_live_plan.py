@@ -10,6 +10,7 @@ import pytest
 from shisha_rt.errors import Error
 from tests.cli.conftest import Run
 from tests.serving.daemon_process import DaemonProcess
+from tests.wording import says
 
 
 def test_a_plan_there_and_back(run: Run, daemon: DaemonProcess, tmp_path: Path) -> None:
@@ -38,6 +39,28 @@ def test_a_place_down_and_up(run: Run, daemon: DaemonProcess) -> None:
     answer = run("place", "set", "slow0", "--up", "--endpoint", daemon.endpoint, "--json").object
     assert answer["place"] == "slow0"
     daemon.wait_for_workers()
+
+
+@pytest.mark.parametrize(
+    ("stages", "named"),
+    [
+        ([], "stages = []"),
+        ([{"first": 0, "last": 0, "places": ["a"]}] * 100_000, "stages = "),
+        ([{"first": 0, "last": 0, "places": ["a"], "btach": 4}], "stages[0].btach: … expected batch"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said_before_a_daemon_is_asked(
+    run: Run, tmp_path: Path, stages: list[object], named: str
+) -> None:
+    file = tmp_path / "plan.json"
+    for written in stages, {"stages": stages, "trials": 3}:
+        file.write_text(json.dumps(written))
+        assert run("plan", "set", file).complaint_of(Error.WRONG_VALUE) == says(f"…{file}: {named}…")
+
+
+@pytest.mark.parametrize("speed", ["nan", -1, 0, 1.5])
+def test_a_speed_that_is_none(run: Run, speed: object) -> None:
+    assert "--speed" in run("place", "set", "a", "--speed", speed).complaint
 
 
 @pytest.mark.parametrize("options", [(), ("--up", "--down"), ("--up", "--speed", 0.5)])

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from shisha_rt.costs.operator_costs import OperatorCosts
+from shisha_rt.errors import Error
 from shisha_rt.extras import pip_install
 from shisha_rt.outcome import Outcome
 from shisha_rt.placement.solution import PlacementSolution
@@ -329,9 +330,10 @@ def test_no_such_problem(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_dot_that_cannot_be_written(run: Run, problem_file: Path, tmp_path: Path) -> None:
-    ran = run("place", problem_file, "--dot", tmp_path / "none" / "p.dot")
-    assert ran.status == 2
-    assert "p.dot: cannot be written" in ran.err
+    """Nor a picture."""
+    for option in "--dot", "--png":
+        complaint = run("place", problem_file, option, tmp_path / "none" / "p").complaint_of(Error.UNWRITABLE_FILE)
+        assert f"{option} {tmp_path / 'none' / 'p'}" in complaint
 
 
 @pytest.fixture

@@ -36,6 +36,7 @@ from shisha_rt.errors import Code, Error
 from shisha_rt.plan.form import read
 from shisha_rt.plan.plan import Plan
 from shisha_rt.protocol.header import TensorHeader, encode_infer
+from shisha_rt.protocol.limits import MAX_HEADER_BYTES
 from shisha_rt.protocol.operations import Cancel, Events, PlanSet
 from tests.client.awaited import AwaitedClient
 from tests.protocol.gateway import SIGNATURE, Frame, Gateway, Gone, Script
@@ -142,6 +143,16 @@ def test_a_deadline_must_be_a_time(client_of: Connect, deadline_s: float) -> Non
         raised(InvalidArgument, Error.MALFORMED_REQUEST, match="deadline_s"),
     ):
         client.infer(frame_of(1), deadline_s=deadline_s)
+
+
+def test_what_no_daemon_would_read_is_not_sent(client_of: Connect) -> None:
+    """It would end the connection, with all that is under way, and be sent again and again."""
+    with Gateway() as gateway, client_of(gateway.endpoint, timeout_s=LONG_S) as client:
+        assert client.live()
+        for length in MAX_HEADER_BYTES, 1 << 24:
+            with raised(InvalidArgument, Error.REQUEST_TOO_LARGE):
+                client.call("place_set", place="a" * length, up=True)
+        np.testing.assert_array_equal(client.infer(frame_of(1)).output, 2 * frame_of(1))
 
 
 def test_outputs_may_be_chosen_by_name(client_of: Connect) -> None:

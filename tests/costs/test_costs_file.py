@@ -147,6 +147,8 @@ def changed(path: list[str | int], value: object) -> bytes:
         (["places", 0, "name"], "", 'places[0].name = ""'),
         (["places", 1, "name"], "fast", 'places[1].name = "fast": used twice'),
         (["places", 0, "memory_bytes"], -1, "places[0].memory_bytes = -1"),
+        (["places", 0, "memory_bytes"], 1e25, "places[0].memory_bytes = 1e+25"),
+        (["places", 0, "rank"], 10**20, f"places[0].rank = {10**20}"),
         (["time_s"], ..., "time_s is missing"),
         (["time_s"], [[1, 2]], "time_s has 1 entry"),
         (["time_s", 1], [1], "time_s[1] has 1 entry"),

@@ -7,7 +7,6 @@ daemon serves. The daemon may break a run off, or begin another, at any time.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -15,6 +14,7 @@ from shisha_rt.core.tuning import tuner_messages as tm
 from shisha_rt.costs.alike import among
 from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.costs_file import parse_costs
+from shisha_rt.costs.split_costs import SplitCosts
 from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.planner.goal import Goal
@@ -108,7 +108,7 @@ def tuner_for(begin: tm.Begin, stored: Stored | None) -> Tuner[Any]:
         begin.start,
         begin.places,
         Goal(replicate=begin.replicate, objective=begin.objective, latency_s=begin.latency_s),
-        _costs_now(stored.costs, begin.places) if stored is not None and goes_by_costs else None,
+        _costs_now(stored.costs, begin) if stored is not None and goes_by_costs else None,
         () if stored is None else stored.needs,
         begin.legal_cuts,
         begin.order,
@@ -118,11 +118,14 @@ def tuner_for(begin: tm.Begin, stored: Stored | None) -> Tuner[Any]:
     return tuner_of(begin.strategy, task)
 
 
-def _costs_now(stored: Costs, places: Sequence[tm.PlaceNow]) -> Costs:
-    """The stored costs of the places that can be used, at the speeds that they have now."""
-    costs = among(stored, [place.name for place in places], [place.slower for place in places])
-    ranked = zip(costs.places, places, strict=True)
-    return replace(costs, places=tuple(replace(place, rank=now.rank) for place, now in ranked))
+def _costs_now(stored: Costs, begin: tm.Begin) -> Costs:
+    """The stored costs of the places that can be used, at the speeds that they have now; where plans are to be plain
+    chains, without ways to split layers.
+    """
+    costs = among(stored, [place.name for place in begin.places], [place.slower for place in begin.places])
+    ranked = zip(costs.places, begin.places, strict=True)
+    costs = replace(costs, places=tuple(replace(place, rank=now.rank) for place, now in ranked))
+    return costs if begin.replicate else replace(costs, splits=SplitCosts())
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from typing import Annotated, Final, get_args
 import msgspec
 import onnx
 
-from shisha_rt.checked import shown
+from shisha_rt.checked import Count, NoneOrMore, shown
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.extras import pip_install
 from shisha_rt.machine.config.shipped import shipped_configs
@@ -79,8 +79,8 @@ class _ResourceTerm(_Powers, forbid_unknown_fields=True, kw_only=True):
 
 
 class _Multiples(msgspec.Struct, forbid_unknown_fields=True):
-    in_channels: Annotated[int, msgspec.Meta(ge=1)] = 1
-    filters: Annotated[int, msgspec.Meta(ge=1)] = 1
+    in_channels: Count = 1
+    filters: Count = 1
 
 
 class _Family(msgspec.Struct, forbid_unknown_fields=True):
@@ -117,13 +117,13 @@ class _Resource(msgspec.Struct, forbid_unknown_fields=True):
 class _File(msgspec.Struct, forbid_unknown_fields=True):
     engine: EngineName
     precision: Precision
-    threads: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    threads: Count | None = None
     memory: _Name | None = None
     call_s: _Seconds | None = None
     family: Annotated[list[_Family], msgspec.Meta(min_length=1)] = []
     fused: list[_Fused] = []
     datatypes: Annotated[list[str], msgspec.Meta(min_length=1)] | None = None
-    max_rank: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    max_rank: NoneOrMore | None = None
     transfer_in: _Transfer | None = None
     transfer_out: _Transfer | None = None
     power_w: _Watts | None = None

@@ -13,7 +13,7 @@ from typing import Annotated, Final, get_args
 
 import msgspec
 
-from shisha_rt.checked import shown
+from shisha_rt.checked import Count, NoneOrMore, shown
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.machine.config.shipped import shipped_configs
 from shisha_rt.machine.config.toml_file import parse_toml, read_text
@@ -35,8 +35,6 @@ _RAYS_OWN: Final = ("CPU", "GPU", "memory", "object_store_memory")
 _OF_THIS_HOST: Final = ("cores", "core_count", "memory", "shared", "devices")
 
 _Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=64)]
-_Count = Annotated[int, msgspec.Meta(ge=1)]
-_Core = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class _Memory(msgspec.Struct, forbid_unknown_fields=True):
@@ -46,13 +44,13 @@ class _Memory(msgspec.Struct, forbid_unknown_fields=True):
 
 class _Place(msgspec.Struct, forbid_unknown_fields=True):
     name: _Name
-    cores: Annotated[list[_Core], msgspec.Meta(min_length=1)] | None = None
-    core_count: _Count | None = None
-    threads: _Count | None = None
+    cores: Annotated[list[NoneOrMore], msgspec.Meta(min_length=1)] | None = None
+    core_count: Count | None = None
+    threads: Count | None = None
     speed: Annotated[float, msgspec.Meta(ge=MIN_SPEED, le=1)] = 1.0
-    rank: _Count = 1
+    rank: Count = 1
     memory: str | None = None
-    memory_bytes: _Count | None = None
+    memory_bytes: Count | None = None
     power_w: Annotated[float, msgspec.Meta(gt=0, le=1e6)] | None = None
     shared: bool = False
     devices: (

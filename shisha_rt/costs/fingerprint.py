@@ -6,8 +6,9 @@ and write. Two things it cannot see in the cleaned graph, and how it deals with 
 - What an engine really runs depends on the context: a Conv next to others in the blocked format has no reordering
   around it, one alone has. So what is measured is a segment of the engine's optimised graph, and the number of nodes
   that the engine runs for the layers is part of the fingerprint.
-- `Operator.attributes` holds integers and lists of them only. What else shapes a cost (`auto_pad`) shows in the
-  shapes; a string that picks an algorithm for equal shapes (`mode` of Resize) does not, and shares an entry.
+- `Operator.attributes` holds integers and lists of them only. Most other attributes that affect a cost (`auto_pad`)
+  show in the shapes. A string that selects an algorithm for equal shapes (`mode` of Resize) does not: such operators
+  share an entry.
 """
 
 from __future__ import annotations

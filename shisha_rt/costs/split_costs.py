@@ -1,7 +1,8 @@
-"""What a shard of a layer takes and holds, by what the whole layer does: the one rule for all that plan with splits.
+"""Time and weights of a shard, derived from the whole layer's: the one rule for all planners that split layers.
 
-A shard takes its share of the layer's time, what comes in with it, and something for being a part of its own. Rows
-need all weights; along any other axis a shard has its share of them. What joins shards counts as nothing.
+A shard takes its share of the layer's time, the layer's entry cost, and a fixed overhead. A shard of rows holds all
+weights; along any other axis it holds its share of them. A join holds none of these weights, and takes the part of the
+time that shards do not (`Splittable.join_part`).
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from shisha_rt.model.spans import Span
 from shisha_rt.model.split import Axis, Split, Splittable
 
 SHARD_S: Final = 250e-6
-"""Seconds on the place: to be told of a part, to begin and to end a run. A layer of 0.42 ms on one core gained nothing
-in two shards; trials correct it.
+"""Fixed seconds of each shard: to receive its descriptor, to start and to end a run. Measured: a layer of 0.42 ms on
+one core gained nothing from two shards. Trials correct the value.
 """
 
 PricedSplit: TypeAlias = tuple[Span, Axis, str]
@@ -26,9 +27,9 @@ PricedSplit: TypeAlias = tuple[Span, Axis, str]
 
 @dataclass(frozen=True, slots=True)
 class ShardTime:
-    """Seconds of a shard of n units on a place: `base_s` + n x `unit_s`. It has no room for more than `most` units.
+    """Seconds of a shard of n units on a place: `base_s` + n x `unit_s`. The place has memory for at most `most` units.
 
-    `join_s`: what joining shards takes there; inf where it cannot.
+    `join_s`: seconds to join shards there; inf if the place cannot.
     """
 
     base_s: float
@@ -46,9 +47,9 @@ class ShardTime:
 
 @dataclass(frozen=True, eq=False)
 class SplitCosts:
-    """`ways` to split layers. A shard takes `overhead_s` beyond its share of the layers, and `factor` times all that.
+    """`ways`: how layers can be split. A shard takes `factor` x (`overhead_s` + entry cost + its share of the layers).
 
-    `shard_times`: times of shards known otherwise, as by the formulas of a described device; `factor` counts there too.
+    `shard_times`: shard times from elsewhere, such as a described device's formulas; `factor` applies to them too.
     """
 
     ways: tuple[Splittable, ...] = ()
@@ -57,7 +58,7 @@ class SplitCosts:
     shard_times: Mapping[PricedSplit, ShardTime] = field(default_factory=dict)
 
     def shard_s(self, split: Split, span_s: float, entry_s: float, place: str) -> float:
-        """Seconds of the shard of `split` whose layers take `span_s` whole, and `entry_s` to be entered."""
+        """Seconds of the shard of `split`. `span_s`: seconds of its layers unsplit; `entry_s`: their entry cost."""
         shard_time = self.shard_times.get((split.span, split.axis, place))
         if shard_time is not None:
             return self.factor * shard_time.at(split.shares[split.part])
@@ -66,7 +67,7 @@ class SplitCosts:
         )
 
     def join_s(self, span: Span, axis: Axis, span_s: float, place: str) -> float:
-        """Seconds of the join behind the shards, without the layers behind it; the layers take `span_s` whole."""
+        """Seconds of the join alone, without the layers behind it. `span_s`: seconds of the split layers unsplit."""
         shard_time = self.shard_times.get((span, axis, place))
         if shard_time is not None:
             return shard_time.join_s
@@ -83,7 +84,7 @@ class SplitCosts:
 
 
 def shard_bytes(split: Split, span_bytes: int) -> int:
-    """The weights that a shard holds, of all of its layers' `span_bytes`; those of a join, of what is split."""
+    """Of the split layers' `span_bytes` of weights, the bytes that a shard holds; 0 for the join."""
     if split.joins:
         return 0
     return span_bytes if split.axis == "rows" else -(-span_bytes * split.shares[split.part] // sum(split.shares))

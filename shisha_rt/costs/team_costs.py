@@ -1,7 +1,7 @@
 """What the stages of any plan take on each of their teams, by the costs of layers.
 
-A known team's times hold for as many other places of the same kind; of no other team is it known what it takes, so
-it runs nothing. A team's memory is its lead's, which holds the weights of all its stages.
+A known team's times hold for every team of as many places of the same kind. Any other team's times are unknown, so it
+counts as unable to run anything. A team's memory is its lead's, which holds the weights of all its stages.
 
 A place on another host is a team of one, and has no shards. It receives, computes and sends at the same time: it is
 busy for the longest of the three, and a frame by itself takes their sum (`links.py`).
@@ -30,7 +30,7 @@ from shisha_rt.plan.rate import Rate, TeamSeconds, rate_of, team_shares
 
 
 class LinkLoad(NamedTuple):
-    """What a link needs for a frame, one way; `link` says which, in words: "to far0", "from far0"."""
+    """Seconds that a link is busy per frame in one direction; `link` names it: "to far0", "from far0"."""
 
     seconds: float
     link: str
@@ -38,10 +38,10 @@ class LinkLoad(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TeamCosts:
-    """Made by `team_costs`. `kind_of` each place: the number of those that nothing tells apart.
+    """Made by `team_costs`. `kind_of`: for each place the number of its kind, places that nothing tells apart.
 
     `time_s` (layers,) seconds for each (kind, number of places) that can be a team, nan where it cannot run a layer.
-    `batch_s`: of each frame, for each (kind, frames) of which it is known what they take in runs of so many.
+    `batch_s` (layers,): seconds for each frame of a batch, for each (kind, batch size) that is known.
     """
 
     costs: Costs
@@ -52,7 +52,7 @@ class TeamCosts:
     def rate(self, plan: Plan, team_s: TeamSeconds | None = None) -> Rate:
         """Predict the rate of a plan.
 
-        `team_s`: measured times instead; unloaded latencies are then scaled by the same ratios.
+        `team_s`: measured times, used instead of predicted ones; unloaded latencies are scaled by the same ratios.
         """
         told_s = self.team_s(plan)
         taken_s = told_s if team_s is None else team_s
@@ -65,7 +65,7 @@ class TeamCosts:
         return replace(rate, energy_j=frame_joules(plan, taken_s, power_w)) if power_w else rate
 
     def link_loads(self, plan: Plan, team_s: TeamSeconds) -> list[LinkLoad]:
-        """Load of each direction of each host's link in use, for a frame; teams serve as often as `team_s` says."""
+        """Load per frame of each direction of each link in use. How often a team serves follows from `team_s`."""
         loads_s: defaultdict[str, float] = defaultdict(float)
         for place, there_s, back_s in self.place_loads(plan, team_s):
             host = self.costs.link_of[place].host
@@ -74,7 +74,7 @@ class TeamCosts:
         return [LinkLoad(seconds, which) for which, seconds in loads_s.items()]
 
     def place_loads(self, plan: Plan, team_s: TeamSeconds) -> Iterator[tuple[str, float, float]]:
-        """Yield a place and its link's seconds there and back for a frame, for each stage of each place with a link."""
+        """Yield (place, seconds there, seconds back) of its link, for each stage on each place with a link."""
         costs = self.costs
         for stage, times_s in zip(plan.stages, team_s, strict=True) if costs.link_of else ():
             for (lead, *_), share in zip(stage.teams, team_shares(times_s), strict=True):
@@ -87,12 +87,12 @@ class TeamCosts:
     def team_s(self, plan: Plan) -> tuple[tuple[float, ...], ...]:
         """(stages, teams) seconds that a team is busy with a frame.
 
-        Entries included; inf where a team cannot run its stage or has not the room.
+        Entry costs included; inf where a team cannot run its stage or lacks the memory.
         """
         return self._over_links(plan, self._computing_s(plan), max)
 
     def alone_s(self, plan: Plan) -> tuple[tuple[float, ...], ...]:
-        """(stages, teams) seconds that a frame by itself takes there."""
+        """(stages, teams) seconds of a frame with no other in flight."""
         return self._over_links(plan, self._computing_s(plan, by_itself=True), math.fsum)
 
     def _over_links(
@@ -139,7 +139,7 @@ class TeamCosts:
         return tuple(tuple(seconds(stage, team) for team in stage.teams) for stage in plan.stages)
 
     def span_s(self, team: Team, first: int, last: int) -> float:
-        """What layers `first` to `last` (inclusive) compute by themselves, without an entry; inf where it cannot."""
+        """Seconds of layers `first` to `last` (inclusive) on a team, without entry cost; inf if it cannot run them."""
         time_s = self.time_s.get((self.kind_of[team[0]], len(team)))
         total_s = math.nan if time_s is None else math.fsum(time_s[first : last + 1].tolist())
         return math.inf if math.isnan(total_s) else total_s
@@ -154,9 +154,10 @@ class TeamCosts:
         return math.inf if math.isnan(shard_s) else shard_s
 
     def _stage_s(self, work: tuple[Span, ...], split: Split | None, kind: int, size: int, frames: int) -> float:
-        """A run pays for its entry unless the layer before it is of the same stage. A join begins behind the split.
+        """Seconds of a stage. A run of layers pays its entry cost unless the stage has the layer before it. Split
+        layers of a join do not count.
 
-        What a team of several takes for frames that share a run is not known, so it counts as for one.
+        Batch times of a team of several places are not known: its frames count as single ones.
         """
         batch = self.costs.batch_of(frames) if size == 1 and split is None else None
         time_s = self.time_s.get((kind, size)) if batch is None else self.batch_s[kind, batch.frames]
@@ -173,7 +174,7 @@ class TeamCosts:
         return math.inf if math.isnan(total_s) else total_s
 
     def _full(self, plan: Plan) -> set[str]:
-        """The leads that have not the room for all their stages. There may be ten thousand of them, in few pools."""
+        """The leads without memory for all their stages. There may be ten thousand: bytes are summed once per pool."""
         stages_of: dict[str, list[int]] = {}
         for index, stage in enumerate(plan.stages):
             for lead in stage.leads:
@@ -205,7 +206,7 @@ class TeamCosts:
 
 
 def _in_runs(plan: Plan) -> bool:
-    """Whether frames may share a run somewhere: one by itself takes another time than its share of such a run."""
+    """Whether any stage computes batches: a single frame takes another time there than its share of a batch."""
     return any(stage.batch > 1 for stage in plan.stages)
 
 

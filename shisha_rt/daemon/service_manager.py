@@ -1,7 +1,8 @@
 """The service manager that started the daemon, as the daemon sees it: systemd, or what speaks as it does.
 
-It is told in datagrams, lines of NAME=VALUE, at a UNIX socket that the environment names: sd_notify(3). Nothing is ever
-waited for: a manager that does not read is told later, one that has gone is not told. Without one nothing happens.
+It is told in datagrams, lines of NAME=VALUE, at a UNIX socket that the environment names: sd_notify(3). No call blocks:
+what a manager does not read is sent again later; if it has gone, nothing is sent. Without a manager all calls do
+nothing.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ log = logging.getLogger(__name__)
 
 _STATUS_EVERY_S: Final = 5.0
 _PART_OF_WATCHDOG: Final = 1 / 4
-"""The loop looks every quarter of a second only, and half of the watchdog's time must not pass."""
+"""`look` is called only every quarter of a second, and pings have to come within half of the watchdog's time."""
 
 
 class ServiceManager:
-    """`environment` loses what is meant for this process alone: a child must not speak for the daemon."""
+    """Removes the manager's variables from `environment`: a child process must not speak for the daemon."""
 
     def __init__(self, environment: MutableMapping[str, str]) -> None:
         address = environment.pop("NOTIFY_SOCKET", "")
         watchdog_us, watched = environment.pop("WATCHDOG_USEC", ""), environment.pop("WATCHDOG_PID", "")
-        self._to = "\0" + address[1:] if address[:1] == "@" else address  # an abstract one is written with @
+        self._to = "\0" + address[1:] if address[:1] == "@" else address  # @ marks an abstract address
         self._socket: socket.socket | None = None
         if address[:1] in ("/", "@"):
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
@@ -49,12 +50,12 @@ class ServiceManager:
             self._say(STATUS=" ".join(status.split()))
 
     def ready(self) -> None:
-        self._status_s = -math.inf  # there is more to tell now
+        self._status_s = -math.inf  # send a new status at the next `look`
         self._say(READY="1")
 
     @contextlib.contextmanager
     def reloading(self) -> Iterator[None]:
-        """While files are read again, whatever comes of that."""
+        """Tell that files are being read again, and at the end that the daemon is ready, even after an error."""
         self._say(RELOADING="1", MONOTONIC_USEC=str(time.monotonic_ns() // 1000))
         try:
             yield
@@ -65,7 +66,7 @@ class ServiceManager:
         self._say(STOPPING="1")
 
     def look(self, now_s: float, status: Callable[[], str]) -> None:
-        """Every so often, from the loop and from nowhere else: the watchdog is to notice a loop that is stuck."""
+        """Called periodically, from the loop only, so that the watchdog notices a stuck loop."""
         if self._socket is None:
             return
         if now_s >= self._status_s + _STATUS_EVERY_S:
@@ -80,14 +81,14 @@ class ServiceManager:
     def _say(self, **lines: str) -> None:
         if self._socket is None:
             return
-        if "READY" in lines:  # both in one message would be read as the reload that has just ended
+        if "READY" in lines:  # both in one message would read as a reload that is over
             self._unsaid.pop("RELOADING", None)
         self._unsaid |= lines
         text = "\n".join(f"{name}={value}" for name, value in self._unsaid.items())
         try:
             self._socket.sendto(text.encode(errors="replace"), self._to)
         except BlockingIOError:
-            return  # with the next
+            return  # it is sent with the next one
         except OSError as error:
             log.info("the service manager cannot be told: %s", error.strerror)
         self._unsaid.clear()

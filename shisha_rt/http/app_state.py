@@ -19,7 +19,7 @@ from shisha_rt.protocol.keys import KeyPair
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whose request it is. `name` is "" and `uid` None where nobody asked who it is. `way`: http or grpc."""
+    """Who makes a request. `name` is "" and `uid` None if the caller was not identified. `way`: http or grpc."""
 
     name: str
     permission: Permission
@@ -28,9 +28,9 @@ class Caller:
 
 
 class AppState:
-    """`ending` is set when the daemon has given its last answers: whatever goes on by itself is to end.
+    """`ending` is set when the daemon has given its last answers: background tasks and feeds have to end.
 
-    `users_changed` is set, and another takes its place, when others may come than before.
+    `users_changed` is set, and replaced by a new event, when the allow-list changes.
     """
 
     def __init__(self, settings: ServeHttp) -> None:
@@ -51,7 +51,7 @@ class AppState:
         self._refused: Counter[str] = Counter()
 
     def client_of(self, path: Mapping[str, str]) -> AsyncClient:
-        """The client of the model that a path names. Raises `NotFound` for one of several that is not there."""
+        """The client of the model that a path names. Raises `NotFound` if none of several models has it."""
         if self.models is None or "model" not in path:
             return self.client
         name = path["model"]
@@ -64,7 +64,7 @@ class AppState:
         return client
 
     async def watch(self) -> None:
-        """Watch the daemon until cancelled; those of several models each from when somebody first looks."""
+        """Watch the daemon until cancelled; with several models, each from when somebody first looks at it."""
         async with asyncio.TaskGroup() as self._watchers:
             if self.models is None:
                 self._watchers.create_task(self.watching.run())
@@ -101,11 +101,11 @@ class AppState:
         self._by_code[code] += 1
 
     def refuse(self, reason: str) -> None:
-        """Count a caller who may not. `reason` begins with the way on which he came."""
+        """Count a refused caller. `reason` begins with the protocol (`http_`, `grpc_`), except on the page's routes."""
         self._refused[reason] += 1
 
     def counted(self) -> HttpCounted | None:
-        """Since the last call; None: nothing."""
+        """What was counted since the last call; None if nothing."""
         if not (self._by_status or self._refused or self._by_code):
             return None
         counted = HttpCounted(dict(self._by_status), dict(self._refused), dict(self._by_code))

@@ -1,7 +1,8 @@
 """Making a model ready for a machine: read and compiled, and the devices of the machine's places measured.
 
-Where no place has devices, a stage is a cut of the engine's optimised graph, and layers are measured. Where some have
-stages are made of the cleaned graph's operators, each on its device; a layer costs what the best placement makes it.
+Where no place has devices, a stage is a cut of the engine's optimised graph, and layers are measured. If some places
+have devices, stages are made of the cleaned graph's operators, each on its device; a layer costs what its best
+placement costs.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def _check_calibration(of_int8: Sequence[Device], calibration: Path | None, mach
 
 
 def _check_devices(machine: Machine, kind: LayerKind, *, has_devices: bool) -> None:
-    """Raises BadInput for layers that only places with devices have, and for devices beside places of other hosts."""
+    """Raises BadInput for layers that need devices where there are none, and for devices with remote places."""
     if kind != "heavy" and not has_devices:
         raise BadInput(
             f'{machine.source}: no place has devices, which layers = "{kind}" is for, expected "heavy"',
@@ -59,7 +60,7 @@ def _check_devices(machine: Machine, kind: LayerKind, *, has_devices: bool) -> N
 
 
 def _check_several_shapes(machine: Machine, *, has_devices: bool) -> None:
-    """Raises BadInput where what a frame takes is told by a formula or by bytes, which are another in each shape."""
+    """Raises BadInput where a frame's time is computed by formulas or from bytes, which differ from shape to shape."""
     limited = any(memory.bandwidth_bytes_per_s is not None for memory in machine.memories)
     for has, what in (
         (has_devices, "its places have devices"),
@@ -73,7 +74,7 @@ def _check_several_shapes(machine: Machine, *, has_devices: bool) -> None:
 
 
 def check_static(graph: Graph, source: str, machine: Machine) -> None:
-    """Raises BadInput for a tensor whose shape depends on the data: what devices take and move goes by sizes."""
+    """Raises BadInput for a tensor whose shape depends on the data: costs of devices and transfers need sizes."""
     open_tensor = next((tensor for tensor in graph.tensors.values() if tensor.open_axes), None)
     if open_tensor is not None:
         raise BadInput(
@@ -124,7 +125,7 @@ def make_ready(
 
 
 def _running(machine: Machine, precision: str) -> dict[str, tuple[Device, ...]]:
-    """The devices of each place that run; a warning names those that are left out."""
+    """The devices that run, by place. Where some are left out, a warning names those that run."""
     devices = {place.name: running_devices(machine, place, precision) for place in machine.places}
     for place in machine.places:
         if len(devices[place.name]) < len(place.devices):
@@ -138,7 +139,7 @@ def _running(machine: Machine, precision: str) -> dict[str, tuple[Device, ...]]:
 def _with_operator_costs(
     ready: ModelOnMachine, devices: Mapping[str, tuple[Device, ...]], on_progress: Tell | None
 ) -> ModelOnMachine:
-    """With what operators cost on the devices of each place, and of each team where teams are wanted."""
+    """`ready` with operator costs on the devices of each place, and of each team if teams are wanted."""
     compiled, machine = ready.compiled, ready.machine
     with ProfileStore(cache_folder() / FILE_NAME) as store:
         profiled = partial(profile_devices, compiled, machine, on_progress=on_progress, store=store)

@@ -47,7 +47,7 @@ def plan_of_file(path: Path) -> Plan:
 
 
 def read_plan(path: Path, ready: ModelOnMachine) -> Plan:
-    """Raises BadInput as `plan_of_file`, and for a plan that is none of this model on this machine."""
+    """Raises BadInput as `plan_of_file` does, and for a plan that does not fit this model on this machine."""
     plan = plan_of_file(path)
     problems = ready.rules.problems(plan) or _unable(ready, plan)
     if problems:
@@ -57,7 +57,7 @@ def read_plan(path: Path, ready: ModelOnMachine) -> Plan:
 
 
 def _unable(ready: ModelOnMachine, plan: Plan) -> list[str]:
-    """What places of a plan, one that fits the rules, cannot run as stages."""
+    """Faults of a plan that passes the rules: stages that their places' devices cannot run."""
     stage_notes = []
     for index, stage in enumerate(plan.stages):
         for place in stage.leads if ready.operator_costs else ():

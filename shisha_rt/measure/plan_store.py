@@ -1,8 +1,8 @@
 """The best plans known, kept on disk: a restart begins where tuning had ended.
 
 SQLite in the user's cache. A plan is a suggestion, never trusted: it passes `verify` like any other, and the tuner
-watches whether its stages still take the time that they took. `model_key` covers what the engine made of the model.
-Plans of a version whose layers or records were others are dropped: the same numbers would mean another plan.
+watches whether its stages still take the time that they took. `model_key` also depends on the engine's optimised form
+of the model. Plans of a `_VERSION` with other layers or records are dropped: the same numbers would mean another plan.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TABLE: Final = Table("best", "(key TEXT PRIMARY KEY, record BLOB NOT NULL)", _V
 
 
 class _KeptStage(msgspec.Struct, frozen=True, array_like=True):
-    """All of a stage but its placement. What earlier versions did not have yet is at the end, and may lack."""
+    """A stage without its placement. Fields that earlier versions did not have come last, and may be missing."""
 
     work: tuple[Span, ...]
     teams: tuple[Team, ...]
@@ -84,6 +84,6 @@ def load_plans(path: Path, model_key: str) -> dict[str, BestPlan]:
 def save_plan(path: Path, model_key: str, key: str, best: BestPlan) -> None:
     """Raises Failure if the file cannot be written; it waits for whoever has it locked, but not for long."""
     record = _Record(tuple(map(_KeptStage.of, best.plan.stages)), best.order, best.measurement)
-    row = f"{model_key}-{key}", msgspec.msgpack.encode(record)  # JSON has no infinity: a copy that ran nothing
+    row = f"{model_key}-{key}", msgspec.msgpack.encode(record)  # not JSON, which has no infinity: an idle copy's time
     with contextlib.closing(open_database(path, _TABLE)) as database, explained(path):
         database.execute("INSERT OR REPLACE INTO best VALUES (?, ?)", row)

@@ -1,4 +1,4 @@
-"""What planning is told of costs: in the time of measurements, and with the best plans by them."""
+"""The costs that planners get, on the time scale of measurements, and the best plans by them."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def told_costs(
     splits: Iterable[Splittable] = (),
     shard_times: Mapping[PricedSplit, ShardTime] | None = None,
 ) -> Costs:
-    """The stored costs in the time of measurements, from which the stretching has been taken out.
+    """The stored costs divided by `time_scale`, as measurements are.
 
-    `splits`: how layers may be split there; `shard_times`: what shards take, where that is known. What frames take that
-    share a run is left out: how full runs are no window over single frames says, so plans with them are compared as a
-    whole, by the answers that come.
+    `splits`: how layers may be split there; `shard_times`: what shards take, where that is known. Costs of batches are
+    left out: measurements of single frames do not show how full batches are, so plans with batches are compared as a
+    whole, by their answers.
     """
     costs = stored.costs()
     teams = tuple(replace(team, time_s=team.time_s / time_scale) for team in costs.teams)
@@ -53,14 +53,15 @@ def plans_by_costs(
     run_s: float = math.inf,
     latency_s: float = math.inf,
 ) -> dict[Objective, Plan]:
-    """The best for each objective; on machines of very many places the best that is found in a moment. For energy there
-    is none where the power of places is not known; where none is quick enough, it is the quickest.
+    """The best plan for each objective; on machines of very many places, the best found within `_PLANNING_S`. For
+    energy: none if the places' power is unknown; if no plan meets `latency_s`, the one of least latency.
 
-    `run_s`: no run of several frames takes longer. `latency_s`: nor does a frame by itself in the plan for energy.
+    `run_s`: no run of several frames takes longer. `latency_s`: the same limit for a single frame, in the plan for
+    energy.
 
     Spare places of `machine` are not planned with.
 
-    Layers are split where no plan can run otherwise: what is gained by splits beyond that, trials have to tell.
+    Layers are split only if no plan can run otherwise; whether splits gain more than that is left to trials.
     """
     if machine.spare:
         costs = among(costs, [place.name for place in machine.usual], [1.0] * len(machine.usual))

@@ -1,7 +1,7 @@
 """Shapes of tensors: what inference finds, what one run of the model has shown, and what depends on the data.
 
-Inference knows most shapes. Of the others some are static all the same (an operator that ONNX does not describe, a
-size that was computed): a run shows them, and that is how they are. The rest differs from frame to frame: an operator
+Inference knows most shapes. Of the others some are static all the same (an operator that ONNX does not describe, a size
+that was computed): a run shows them, and they hold for every frame. The rest differs from frame to frame: an operator
 whose output's size follows from values (NonZero, TopK of a computed number), and what is made of that. Such a tensor
 keeps its open axes, with the size that the run has shown, in the name of the dimension: `TENSOR:AXIS=SIZE`.
 """
@@ -24,7 +24,7 @@ _BY_VALUES: Final = frozenset(
         *("ConcatFromSequence", "SequenceAt"),
     }
 )
-"""Operators whose outputs' sizes follow from values, wherever inference cannot tell them."""
+"""Operators whose output sizes depend on input values, unless inference finds them."""
 
 _BY_VALUE_OF: Final[Mapping[str, tuple[int, ...]]] = MappingProxyType(
     {
@@ -43,11 +43,11 @@ _BY_VALUE_OF: Final[Mapping[str, tuple[int, ...]]] = MappingProxyType(
         "Slice": (1, 2, 3, 4),
     }
 )
-"""By operator the inputs whose values decide the size of what it makes."""
+"""For each type of operator, the positions of the inputs whose values decide its output's size."""
 
 
 _MOST_VALUES: Final = 1 << 20
-"""Of an input of one dimension, of which inference follows values: shapes have few, and it takes memory for each."""
+"""The longest 1-d input for which inference may track values: shape vectors are short, and each value takes memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +72,13 @@ def described_shapes(model: onnx.ModelProto, seen: Mapping[str, SeenTensor], *, 
         static, open_ones = _found_out(graph, seen)
         if not static:
             break
-        _state(model.graph, static)  # what is static after all may tell inference the rest
+        _state(model.graph, static)  # these shapes may let inference find others
     _state(graph, open_ones)
     return graph
 
 
 def _inferred(model: onnx.ModelProto, *, strict: bool) -> onnx.GraphProto:
-    # It would write down each value of an input in a row, none of which it knows.
+    # Data propagation would allocate an entry for each element of a 1-d input, although it knows none of them.
     few = all(
         len(value.type.tensor_type.shape.dim) != 1 or value.type.tensor_type.shape.dim[0].dim_value <= _MOST_VALUES
         for value in model.graph.input
@@ -141,9 +141,7 @@ def _is_no_tensor(value: onnx.ValueInfoProto) -> bool:
 def _found_out(
     graph: onnx.GraphProto, seen: Mapping[str, SeenTensor]
 ) -> tuple[dict[str, onnx.ValueInfoProto], dict[str, onnx.ValueInfoProto]]:
-    """Describe the tensors that shape inference does not know, as a run has `seen` them.
-
-    Static ones, and those with open axes.
+    """Describe the tensors that shape inference does not know, as a run has `seen` them: static ones, and open ones.
 
     A tensor that the run has not seen is in neither.
     """

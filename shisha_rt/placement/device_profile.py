@@ -1,20 +1,21 @@
-"""What measured devices take, from a few runs of the whole network: which runs those are, and what follows from them.
+"""Costs of measured devices, from a few runs of the whole network: which runs, and the costs that follow from them.
 
 The runs are those of Algorithm 1 (DCG-2022 and DCG-2024, section 3.2): one for each device, for its operators, and a
-few for the tensors that go from one device to another. Two things keep their costs from being read off a clock:
+few for the tensors that go from one device to another. Two effects keep costs from being read off directly:
 
-- An engine fuses operators. So a segment's true time is divided among its operators as the engine's own profiler, which
-  slows what it watches, shares it out. What a fused operator takes is in the one that it was fused with.
-- A tensor that comes from another device is plain, and operators on either side of it are not fused: a segment among
-  others takes longer than its operators did in their device's own run. That excess is the price of the tensors that
-  enter it, one line over their bytes for each device, whatever device they come from: all hand out the same format.
+- An engine fuses operators. So a segment's time, measured without the profiler (which slows it), is divided among its
+  operators in the profiler's proportions. A fused operator's time counts as that of the operator it was fused into.
+- A tensor from another device is in the plain format, and operators are not fused across it: in a mixed run a segment
+  takes longer than its operators did when their device ran the whole network. That excess is the price of the tensors
+  that enter the segment: for each device a linear function of their bytes, whatever device they come from, as all hand
+  out the same format.
 
-Shape and level of that line are found apart, as in `costs.fit`. The shape is the least squares line through excesses as
-ratios of the segments' times: a time is known to within a share of itself, so the excess of a long segment says little.
+The shape and the level of that line are fitted separately, as in `costs.fit`. The shape is a least-squares fit of the
+excesses relative to the segments' times: timing errors grow with the time, so the excess of a long segment says little.
 But such a line lies too low, pulled towards segments that came out short, so it is scaled until the prices of all
-segments sum to their excess. Both count a tensor once for each device, as placements do: what reading it again costs is
-in its price. Few points and noise could tilt the line until it starts or falls below zero: neither its latency nor its
-time per byte may be negative. Values only.
+segments sum to their excess. Both fits count a tensor once for each device, as placements do: its price includes
+reading it again. With few, noisy points the line could have a negative intercept or slope; both are constrained to be
+at least 0. Values only.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from shisha_rt.placement.dcg import device_mapped_graph
 from shisha_rt.placement.profiling import ProfileRuns, profile_runs
 
 _UNPRICED: Final = Family(frozenset(), (), ())
-"""Stands in for costs that are not known yet: whatever a device can run."""
+"""Stands in for costs that are not known yet: every operator, at no cost."""
 
 _FREE_BYTES_PER_S: Final = 1e18
 
@@ -69,9 +70,9 @@ class DeviceTimes:
 
 
 def runs_to_profile(graph: Graph, devices: Sequence[Device], incapable: Sequence[Sequence[int]] = ()) -> ProfileRuns:
-    """The runs that show every cost of measured devices, at least one, each a memory of its own.
+    """The runs that show every cost of `devices` (at least one), as if each had a memory of its own.
 
-    `incapable`: (devices,) of operators that are known not to run there, or nothing. Raises BadInput for an operator
+    `incapable` (devices,): the operators known not to run on each; empty: none known. Raises BadInput for an operator
     that none of them can run.
     """
     unpriced = [replace(device, memory=device.name, families=(_UNPRICED,)) for device in devices]
@@ -85,7 +86,7 @@ def runs_to_profile(graph: Graph, devices: Sequence[Device], incapable: Sequence
 def device_times(
     graph: Graph, devices: Sequence[Device], node_runs: Sequence[Run], edge_runs: Sequence[Run]
 ) -> tuple[DeviceTimes, ...]:
-    """(devices,): what follows from the runs of `runs_to_profile`; `node_runs` is (devices,)."""
+    """(devices,): the costs that follow from the runs of `runs_to_profile`; `node_runs` (devices,): one each."""
     profiled = []
     for device, node_run in zip(devices, node_runs, strict=True):
         operators_s = _operators_s(graph, device, node_run)
@@ -94,7 +95,7 @@ def device_times(
 
 
 def with_measured(graph: Graph, devices: Sequence[Device], measured: Mapping[str, DeviceTimes]) -> OperatorCosts:
-    """The costs of all devices of a place: described ones by their formulas, the others, by name, as `measured`."""
+    """The costs of all devices of a place: of described ones by formula, of the others from `measured`, by name."""
     formulas = described_costs(graph, devices)
     time_s = formulas.time_s
     priced = list(devices)
@@ -106,7 +107,7 @@ def with_measured(graph: Graph, devices: Sequence[Device], measured: Mapping[str
 
 
 def transfer_of(latency_s: float, s_per_byte: float) -> Transfer:
-    """A bandwidth is finite, even where bytes cost nothing."""
+    """The transfer with these costs; its bandwidth is finite even if bytes cost nothing."""
     return Transfer(latency_s, 1 / max(s_per_byte, 1 / _FREE_BYTES_PER_S))
 
 
@@ -121,7 +122,7 @@ def _operators_s(graph: Graph, device: Device, node_run: Run) -> Floats:
 
 
 def _entry(graph: Graph, device: Device, operators_s: Floats, runs: Sequence[Run]) -> Transfer:
-    """The price that explains what the device's segments took; free where nothing enters any."""
+    """The entry price that explains the excess of the device's segments; free if no tensor enters any."""
     rows = np.array([row for run in runs for row in _explained(graph, device, operators_s, run)]).reshape(-1, 4)
     entered, excess_s, time_s = rows[:, :2], rows[:, 2], rows[:, 3]
     shape = _non_negative(entered / time_s[:, None], excess_s / time_s)
@@ -131,10 +132,7 @@ def _entry(graph: Graph, device: Device, operators_s: Floats, runs: Sequence[Run
 
 
 def _explained(graph: Graph, device: Device, operators_s: Floats, run: Run) -> Iterator[tuple[float, ...]]:
-    """Yield for each segment of a device the tensors that come from others, their bytes, and seconds.
-
-    Excess and in all.
-    """
+    """Yield for each segment of the device: number and bytes of tensors from others, excess and total seconds."""
     device_of = {operator: part.device for part in run for operator in range(part.first, part.last + 1)}
     brought: set[str] = set()
     for part in run:
@@ -147,9 +145,9 @@ def _explained(graph: Graph, device: Device, operators_s: Floats, run: Run) -> I
 
 
 def _non_negative(columns: Floats, target: Floats) -> Floats:
-    """The x >= 0 (2,) with the least |columns x - target|: inside if it can be, else on the better of the edges.
+    """The x >= 0 (2,) that minimises |columns x - target|: unconstrained if that is feasible, else on the better axis.
 
-    Of many that fit alike (all tensors of one size) it is that of the least norm, which lies on the bytes.
+    If many fit equally (all tensors of one size), the one of least norm, which is nearly all per byte.
     """
     inside = np.asarray(np.linalg.lstsq(columns, target, rcond=None)[0], np.float64)
     if (inside >= 0).all():

@@ -1,9 +1,9 @@
 """DUET's greedy correction, as DCG-2024 (Section 4.3) describes its rival: first without transfers, then with them.
 
-Every node goes to its fastest device. Then the first x percent, in topological order, are chosen again: node cost
-plus the transfers to and from the neighbours where they are now (the paper leaves this rule open; ours). One pass,
-one node at a time: no choice raises the cost, and none can move two nodes together, so nodes that would pay on
-another device only in company stay where they are. Groups are not seen.
+Every node goes to its fastest device. Then the first x percent, in topological order, are reassigned, each to the
+device of least cost: the node's own plus the transfers to and from its neighbours where they are now (our rule: the
+paper gives none). One pass, one node at a time: no move raises the cost, but none moves two nodes at once, so nodes
+that would gain only by moving together stay. Node groups are ignored.
 
 How many consumers of each tensor sit on each memory is kept up to date. So what moving one node would change is
 read off its own tensors, and the whole takes time linear in nodes and edges.
@@ -26,7 +26,8 @@ DEFAULT_X: Final = 50.0
 def duet(problem: Problem, x: float = DEFAULT_X) -> PlacementSolution:
     """DUET with the first `x` percent of the nodes chosen again; 0, 25 and 50 in the paper.
 
-    Of equal devices the one listed first; a node moves only for a gain. Raises BadInput unless x is from 0 to 100.
+    Ties go to the device listed first; a node moves only if that lowers the cost. Raises BadInput unless x is from 0 to
+    100.
     """
     if not 0 <= x <= 100:
         raise BadInput(f"x = {x:g}: expected a percentage from 0 to 100", Error.WRONG_OPTION)
@@ -62,12 +63,12 @@ class _Present:
             self._readers[tensor][memory] += by
 
     def _cost_s(self, node: int, device: int) -> float:
-        """What the node adds on `device`, transfers both ways included; it is not among the readers now."""
+        """Cost that the node adds on `device`, transfers both ways included; `_readers` must not count the node."""
         problem = self._problem
         cost_s = problem.nodes[node].cost_s[device]
         for index in problem.inputs[node]:
             tensor = problem.tensors[index]
-            if not (self._once and self._readers[index][problem.memory_of[device]]):  # else a copy is there already
+            if not (self._once and self._readers[index][problem.memory_of[device]]):  # else a copy is there
                 cost_s += problem.edge_cost_s(tensor, self.assignment[tensor.producer], device)
         for index in problem.outputs[node]:
             row = problem.tensors[index].transfer_s[device]

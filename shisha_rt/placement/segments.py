@@ -17,8 +17,8 @@ from shisha_rt.model.spans import ends
 class Segment:
     """Operators `first` to `last` (inclusive, of the graph) on `device` (a name).
 
-    `inputs` and `outputs` name run-time tensors, each once: what it reads and does not make, and what it makes and
-    something after it reads, or the graph hands out. Both in the graph's order.
+    `inputs` name the run-time tensors that it reads and does not make, `outputs` those that it makes and a later
+    operator reads or the graph outputs; each once. Both in the graph's order.
     """
 
     device: str

@@ -1,4 +1,4 @@
-"""What a stage with a split takes on a described device: the formulas of its operators as they are there."""
+"""Time of a stage with a split on a described device, by formula for its operators with their sizes in that stage."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _PRICED: Final = ("channels", "columns", "groups")
 def shard_times(
     graph: Graph, node_layers: Sequence[int], ways: Iterable[Splittable], devices: Mapping[str, Device]
 ) -> dict[PricedSplit, ShardTime]:
-    """What shards take on places by their only `devices`, described ones, where shards make what is theirs alone.
+    """Times of shards on places whose only device is a described one (`devices`), for splits without partial sums.
 
-    A line through the smallest shard and the largest that the device has room for.
+    Each is a line through the times of the smallest shard and of the largest that the device can run.
     """
     times_of: dict[PricedSplit, ShardTime] = {}
     alike = {
@@ -57,7 +57,7 @@ def shard_times(
 
 
 def _line(way: Splittable, seconds: Callable[[int], float]) -> ShardTime:
-    """`seconds` of so many blocks; inf beyond what there is room for."""
+    """The line through `seconds`, a function of the number of blocks that is inf beyond what the device can run."""
     most_blocks = -(-way.units // way.block) - 1
     first_s, last_s = seconds(1), seconds(most_blocks)
     last = most_blocks
@@ -74,9 +74,10 @@ def _line(way: Splittable, seconds: Callable[[int], float]) -> ShardTime:
 def split_stage_s(
     graph: Graph, node_layers: Sequence[int], split: Split, work: Sequence[Span], device: Device
 ) -> float | None:
-    """Seconds; inf where it cannot run it. None of a measured device: what other shapes take there is not known.
+    """Seconds of the stage; inf if the device cannot run it; None if it is measured: other shapes' times are unknown.
 
-    A device of int8 has no scale for tensors that only shards or joins have; sums of its own a shard hands on as it is.
+    An int8 device has no scales for tensors that only shards or joins have, except that a shard's own partial sums need
+    none.
 
     `node_layers` (operators,) of the cleaned graph. Raises ValueError for what cannot be split.
     """

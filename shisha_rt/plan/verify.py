@@ -3,9 +3,9 @@
 Written apart from the planners on purpose: it shares no code with them, so that a planner's mistake cannot
 hide in its own checker. It says everything that is wrong, not just the first thing, up to a bound.
 
-It runs in the daemon's loop on whatever a client sends, so sizes come first (R10): what has more of anything than model
-and machine have is looked at no further. Beyond that its work grows no faster than the plan and the model do: no stage
-is compared with every other, and what is wrong a thousand times over is not looked at to its end.
+It runs in the daemon's loop on untrusted input, so sizes are checked first (R10): a plan with more stages, runs or
+places than the model and machine have is not checked further. Otherwise the work is linear in plan and model: no stage
+is compared with all others, and checking stops at `MOST_FAULTS`.
 """
 
 from __future__ import annotations
@@ -33,16 +33,15 @@ class PlanRules:
     """What plans of one model on one machine may be.
 
     Cut c lies between layers c and c+1; `legal_cuts` None: every cut is legal. `needs` (layers,): the earlier layers
-    of which each one reads a tensor; empty: each needs the one before it. `operator_counts` (layers,) and the names of
+    whose tensors each layer reads; empty: each reads the layer before it. `operator_counts` (layers,) and the names of
     each place's `devices` are for placements.
 
-    `kinds`: what tells places apart, as far as teams and pools go (none: nothing does). `single`: the places that are
-    teams of one, as they are emulated. `far`: those on other hosts, teams of one too, and without shards.
-    `weight_bytes` and `live_bytes` (layers,): see `costs.CostLayer`; `memory_bytes`: of the places that have a limit.
-    `splits`: how runs of layers may be split; of what may not, `kept_whole` says why. `engines`: those that may compute
-    a stage; of one that may not, `engines_barred` says why.
-    `most_batch`: the most frames of one run. `mixing` and `tied` are as in `model.index.ModelIndex`; `one_by_one` says
-    of places why their runs have one frame.
+    `kinds`: places of equal kind are interchangeable in teams and pools; empty: all are. `single`: places that may only
+    be teams of one, because they are emulated. `far`: places on other hosts: also only teams of one, and never with
+    shards. `weight_bytes` and `live_bytes` (layers,): see `costs.CostLayer`; `memory_bytes`: of the places that have a
+    limit. `splits`: how runs of layers may be split; of what may not, `kept_whole` says why. `engines`: those that may
+    compute a stage; of one that may not, `engines_barred` says why. `most_batch`: the most frames of one run. `mixing`
+    and `tied` are as in `model.index.ModelIndex`; `one_by_one`: for places whose batch size must be 1, the reason.
     """
 
     layer_count: int
@@ -67,7 +66,7 @@ class PlanRules:
     one_by_one: Mapping[str, str] = field(default_factory=dict)
 
     def too_large(self, stages: Sequence[Stage | WrittenStage]) -> str | None:
-        """What there is more of than model and machine allow, if anything."""
+        """What the plan has more of than the model and machine allow; None if nothing."""
         layers, places = self.layer_count, len(self.places)
         whole = sum(stage.split is None for stage in stages)
         if whole > layers:
@@ -77,7 +76,7 @@ class PlanRules:
                 return f"stage {index} has more shards of a layer than places: expected at most {places}"
             if len(stage.work) > layers:
                 return f"stage {index} has {len(stage.work)} runs of layers, expected at most {layers}"
-            on = len(stage.places)  # or, of teams that are written down, their number
+            on = len(stage.places)  # a `WrittenStage` lists teams here, so this is their number
             if on > places or (on := sum(map(len, stage.teams))) > places:
                 return f"stage {index} is on {on} places, expected at most {places}"
             after = len(stage.after or ())
@@ -86,7 +85,7 @@ class PlanRules:
         return None
 
     def problems(self, plan: Plan) -> list[str]:
-        """What keeps `plan` from running, its placement apart; empty when nothing does."""
+        """Why `plan` cannot run, apart from its placement; empty if it can."""
         if not plan.stages:
             return ["the plan has no stages, expected at least one"]
         too_large = self.too_large(plan.stages)
@@ -107,12 +106,12 @@ class PlanRules:
             _engines(plan, self),
         )
         more = _cuts(plan, self), _needs(plan, self), _batches(plan, self), _memory(plan, self)
-        return fault or _first(*more)  # which take it for granted
+        return fault or _first(*more)  # these checks assume that there are none of the faults above
 
     def in_batches(self, plan: Plan, batch: int) -> Plan:
-        """`plan` with `batch` frames in a run of each stage that may have so many and has no batch of its own.
+        """`plan` with batch size `batch` at each stage that may have it and has no batch size of its own.
 
-        As it is where there is no memory for that.
+        Unchanged if there is not enough memory for that.
         """
         if batch == 1:
             return plan
@@ -127,7 +126,7 @@ class PlanRules:
     def placement_problems(self, plan: Plan) -> list[str]:
         """What is wrong with the placements of a plan whose stages may run; empty if nothing is.
 
-        Where places have no devices there is no placement.
+        On places without devices a placement must be empty.
         """
         faults = []
         for index, stage in enumerate(plan.stages):
@@ -153,7 +152,7 @@ def _named(index: int, stage: Stage) -> str:
 def _work(plan: Plan, layer_count: int) -> Iterator[str]:
     """Yield faults of layers that are not in exactly one stage.
 
-    A split layer counts as in the first stage that carries it.
+    A split layer counts as being in the first stage that carries the split.
     """
     stages_of: dict[int, list[int]] = {}
     carrier = {index: split[0] for split in plan.splits for index in split}
@@ -187,7 +186,7 @@ def _work(plan: Plan, layer_count: int) -> Iterator[str]:
 
 
 def _runs(stages_of: Mapping[int, tuple[int, ...]]) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Neighbouring layers of the same stages, in words, with those."""
+    """Yield each run of layers that are in the same stages: the run as text, and those stages."""
     first = 0
     for layer, stages in stages_of.items():
         if stages_of.get(layer + 1) != stages:
@@ -200,7 +199,7 @@ def _within(layer: int, span: Span) -> bool:
 
 
 def _engines(plan: Plan, rules: PlanRules) -> Iterator[str]:
-    """Yield faults of stages that another engine than the usual one computes: it has the whole network."""
+    """Yield faults of stages on a non-default engine: it takes no shards, and OpenVINO only the whole network."""
     for index, stage in enumerate(plan.stages):
         if stage.engine == DEFAULT_ENGINE:
             continue
@@ -217,10 +216,10 @@ def _engines(plan: Plan, rules: PlanRules) -> Iterator[str]:
 
 
 def _splits(plan: Plan, splits: Collection[Sequence[int]], rules: PlanRules) -> Iterator[str]:
-    """Shares that make up what is split, a shard for each, and the join that is needed and no other."""
+    """Yield faults of splits: shares must add up, one shard each, and a join exactly where one is needed."""
     for split in splits:
         carried = plan.stages[split[0]].split
-        assert carried is not None  # they are what carries it
+        assert carried is not None  # every stage in `split` carries one
         (first, last), axis, shares = carried.whole
         layers = f"layers {first}-{last}"
         known = rules.splits.get((carried.span, axis))
@@ -247,7 +246,7 @@ def _splits(plan: Plan, splits: Collection[Sequence[int]], rules: PlanRules) -> 
 
 
 def _split_work(index: int, stage: Stage, span: Span) -> Iterator[str]:
-    """A shard has nothing but what is split; a join begins with it."""
+    """Yield a fault of a stage's work: a shard has exactly the split layers; a join begins with them."""
     first, last = span
     if stage.split is not None and stage.split.joins:
         if not stage.work or stage.first != first or stage.work[0][1] < last:
@@ -262,7 +261,7 @@ def _instead(span: Span, rules: PlanRules) -> str:
 
 
 def _order(plan: Plan) -> Iterator[str]:
-    """`after` names earlier stages, each once: so no stages wait for each other."""
+    """Yield faults of `after`: it must name earlier stages, each once, so that there is no cycle."""
     for index, stage in enumerate(plan.stages):
         for previous in stage.after:
             if not 0 <= previous < len(plan.stages):
@@ -274,9 +273,9 @@ def _order(plan: Plan) -> Iterator[str]:
 
 
 def _teams(plan: Plan, rules: PlanRules) -> Iterator[str]:
-    """Places that are there, each once in a stage; a team's are alike and not emulated, and all of this host.
+    """Yield faults of teams: places exist, each once in a stage; in a team of several they are alike, real and local.
 
-    A place on another host has whole layers alone: what shards make is not sent.
+    A place on another host computes whole layers only: what shards make is not sent between hosts.
     """
     known = frozenset(rules.places)
     for index, stage in enumerate(plan.stages):
@@ -311,9 +310,9 @@ def _alike(places: Collection[str], rules: PlanRules) -> bool:
 
 
 def _pools(plan: Plan, rules: PlanRules) -> Iterator[str]:
-    """The teams of two stages are the same or share no place; those of a pool of several stages are alike.
+    """Yield faults of pools: two stages have equal teams or no place in common; teams that stages share are alike.
 
-    Each stage is held against the first ones that have its places, which is enough: being the same is transitive.
+    Each stage is compared only with the first stages on its places: equality of teams is transitive.
     """
     first_on: dict[str, int] = {}
     for index, stage in enumerate(plan.stages):
@@ -337,7 +336,7 @@ def _kind(team: Sequence[str], rules: PlanRules) -> Hashable:
 
 
 def _cuts(plan: Plan, rules: PlanRules) -> Iterator[str]:
-    """Layers that no legal cut parts are in one stage."""
+    """Yield faults of cuts: layers that no legal cut separates must be in one stage."""
     stages_of = plan.stages_of(rules.layer_count)
     if rules.legal_cuts is None:
         return
@@ -353,10 +352,10 @@ def _cuts(plan: Plan, rules: PlanRules) -> Iterator[str]:
 
 
 def _needs(plan: Plan, rules: PlanRules) -> Iterator[str]:
-    """The maker of each tensor that a stage reads is among the stages that it comes behind."""
+    """Yield missing dependencies: a stage must come after the stages that make the tensors it reads."""
     made_by = plan.made_by(rules.layer_count)
     shards_of = {split[-1]: split[:-1] for split in plan.splits if plan.joins(split[-1])}
-    ancestors: list[int] = []  # of each stage, itself among them: a bit for each
+    ancestors: list[int] = []  # for each stage a bit mask of the stages before it, and itself
     for index, stage in enumerate(plan.stages):
         behind = 1 << index
         for previous in stage.after:
@@ -382,7 +381,7 @@ def _needs(plan: Plan, rules: PlanRules) -> Iterator[str]:
 
 
 def _batches(plan: Plan, rules: PlanRules) -> Iterator[str]:
-    """Runs of several frames where nothing speaks against it."""
+    """Yield faults of batch sizes: at most `most_batch`, and 1 where frames cannot be computed together."""
     for index, stage in enumerate(plan.stages):
         if stage.batch > rules.most_batch:
             yield (
@@ -394,7 +393,7 @@ def _batches(plan: Plan, rules: PlanRules) -> Iterator[str]:
 
 
 def _alone(stage: Stage, rules: PlanRules) -> str:
-    """Why its runs have one frame; empty where they may have more."""
+    """Why the stage's batch size must be 1; empty if it may be larger."""
     if stage.split is not None:
         return "it has a part of split layers"
     places = (f"place {place} {rules.one_by_one[place]}" for place in stage.leads if place in rules.one_by_one)
@@ -402,7 +401,7 @@ def _alone(stage: Stage, rules: PlanRules) -> str:
 
 
 def _memory(plan: Plan, rules: PlanRules) -> Iterator[str]:
-    """All weights of a place's stages, and the most that is live in one; a team's are its lead's."""
+    """Yield places that lack memory: for all weights, and the most live bytes of a stage. A team uses its lead's."""
     if not rules.memory_bytes:
         return
     weight_bytes: defaultdict[str, int] = defaultdict(int)
@@ -420,7 +419,7 @@ def _memory(plan: Plan, rules: PlanRules) -> Iterator[str]:
 
 
 def _weight_bytes(stage: Stage, rules: PlanRules) -> int:
-    """A shard has its share of the weights; the join, of what is split, none."""
+    """Bytes of a stage's weights: a shard has its share of the split layers', the join none of them."""
     split = stage.split
     if split is None:
         return sum(rules.weight_bytes[layer] for layer in stage.layers)

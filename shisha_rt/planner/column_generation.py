@@ -1,9 +1,9 @@
-"""Chains on very many places of few classes: near what no plan is faster than.
+"""Chains on very many places of few classes, close to a proven upper bound on throughput.
 
-Stages have as many teams of any classes as they need, and frames a second is all that is sought. With thousands of
-places that is nearly a linear program: how many frames a second each class computes of each stage. `prices.py` has the
-bound, and meets good cuts on its way to it. A plan has one chain for all, so each set of cuts met is tried
-(`shares.py`), and then cuts are moved, added and left out for as long as that helps.
+A stage may have any number of teams of any class; the only objective is throughput. With thousands of places this is
+nearly a linear program: its variables are the frames a second that each class computes of each stage. `prices.py`
+computes the bound, and finds good cuts on the way. A plan has the same cuts for all frames, so each set of cuts found
+is evaluated (`shares.py`); then cuts are moved, added and removed while that helps.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ SPACE: Final = "chains of stages, each on any places of its own"
 _ROUNDED_DOWN: Final = 1 - TOLERANCE
 _MOST_TRIED: Final = 300
 _FEWER_STAGES: Final = 1e-3
-"""Relative: so much throughput is given for a stage less, which is a hop less for each frame."""
+"""Relative throughput given up for one stage fewer, which saves each frame a hand-over."""
 
 
 def wide_plan(costs: Costs, goal: Goal) -> PlanSolution | None:
-    """A chain with copies of many frames a second, and a bound for all such chains; no teams of several places.
+    """A chain with copies and high throughput, and a bound for all such chains; each team is a single place.
 
-    None where it has nothing to say: there are teams of several places, stages may not have unlike copies, or no chain
-    has room for the network.
+    None if it does not apply: there are teams of several places, a stage's copies must be alike, or no chain fits into
+    memory.
     """
     if costs.teams or not costs.mixed:
         return None
@@ -59,7 +59,7 @@ def wide_plan(costs: Costs, goal: Goal) -> PlanSolution | None:
 
 
 def wider(costs: Costs, plan_solution: PlanSolution, goal: Goal) -> PlanSolution:
-    """The better one of a plan that was sought with some of the places, and `wide_plan`'s; and the higher bound."""
+    """The better of `plan_solution`, found with some of the places, and `wide_plan`'s; with the tighter lower bound."""
     other = wide_plan(costs, goal)
     if other is None or other.plan is None:
         return plan_solution
@@ -76,9 +76,9 @@ def wider(costs: Costs, plan_solution: PlanSolution, goal: Goal) -> PlanSolution
 
 
 def _best_cuts(wide: Wide, bounded: Bounded, goal: Goal) -> list[Cuts]:
-    """Return the best cuts for each number of stages, among those met and their neighbours.
+    """Return the best cuts for each number of stages, among those of `bounded.routes` and their neighbours.
 
-    A further stage counts only if it brings something.
+    Cuts with more stages are kept only if they are faster than the best with fewer.
     """
     known: dict[Cuts, float] = {}
 
@@ -108,7 +108,7 @@ def _best_cuts(wide: Wide, bounded: Bounded, goal: Goal) -> list[Cuts]:
 
 
 def _fronts(known: dict[Cuts, float]) -> list[Cuts]:
-    """The best for each number of stages, as long as a further stage brings something."""
+    """The best known cuts for each number of stages, unless cuts with fewer stages are as fast."""
     cuts_tried: list[Cuts] = []
     for stages in sorted({len(cuts) for cuts in known}):
         best = max((cuts for cuts in known if len(cuts) == stages), key=lambda cuts: (known[cuts], cuts))
@@ -118,7 +118,7 @@ def _fronts(known: dict[Cuts, float]) -> list[Cuts]:
 
 
 def _near(cuts: Cuts, positions: int) -> Iterator[Cuts]:
-    """One cut left out, moved by up to four positions, or added half-way."""
+    """Yield neighbours: one cut removed, moved by up to four positions, or added in the middle of a stage."""
     inner = cuts[1:-1]
     for at, cut in enumerate(inner):
         others = {*inner[:at], *inner[at + 1 :]}
@@ -132,7 +132,7 @@ def _near(cuts: Cuts, positions: int) -> Iterator[Cuts]:
 
 
 def _plan(wide: Wide, dealt_shares: Dealt) -> Plan:
-    """Teams of a stage the quickest first."""
+    """The plan of `dealt_shares`; each stage lists its fastest teams first."""
     class_of = {
         place: number for number, place_class in enumerate(wide.classes) for host in place_class.hosts for place in host
     }

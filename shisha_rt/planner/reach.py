@@ -1,12 +1,13 @@
-"""How far along the network can so many places of each kind get, no stage longer than a bound?
+"""How far along the network can given numbers of places get, if no stage may take longer than a bound?
 
-reach(c) = max over kinds k of G_k(reach(c - e_k)), G_k(m) = max over i <= m of R_k(i), where R_k(i) is the end of the
-longest stage on kind k that begins at i. What gets to a position gets to every one before it: stages may end sooner.
-But a later begin may have a dearer entry or less memory to spare, so R_k is not monotone: hence the prefix maximum.
+With c_k places of each kind k in use, reach(c) = max over k of G_k(reach(c - e_k)), G_k(m) = max over i <= m of R_k(i),
+where R_k(i) is the end of the longest stage on kind k that begins at i. Places that can reach a position can reach
+every earlier one, as stages may end sooner. But a stage that begins later may cost more to enter or need more memory,
+so R_k is not monotone: hence the prefix maximum.
 
 States with the same number of places in use are one array: each follows from the one before in a few array operations.
-It has an axis for every kind but the last, whose number follows from the sum. Some corners of it are no states; they
-hold 0, which leads to nothing. Hence positions are stored plus 1.
+An array has an axis for every kind but the last, whose count follows from the total. Some of its cells are no states:
+they hold 0, and nothing is reached from them. That is why positions are stored plus 1.
 """
 
 from __future__ import annotations
@@ -32,10 +33,11 @@ _Slices = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Step:
-    """From n - 1 to n places in use. `low`, `shape`: which numbers of each kind but the last the array spans.
+    """From n - 1 to n places in use. `low`, `shape`: the least count, and the number of counts, of each kind but the
+    last.
 
-    `moves` has for each kind where its use leads to and from. `beyond`: (flat indices) the last kind used once more
-    than it has places.
+    `moves`: for each kind the slices that one more place of it leads to, and from. `beyond`: flat indices of cells with
+    one place of the last kind too many.
     """
 
     low: Counts
@@ -46,7 +48,7 @@ class _Step:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lattice:
-    """The states of up to `most` places in use, `counts` (kinds,) there being of each kind."""
+    """All states with up to len(steps) - 1 places in use. `counts` (kinds,): the places that there are of each kind."""
 
     counts: Counts
     steps: tuple[_Step, ...]
@@ -58,7 +60,7 @@ def cell_count(counts: Sequence[int], most: int) -> int:
 
 
 def lattice(counts: Sequence[int], most: int) -> Lattice:
-    """Up to `most` places in use, which is at most the sum of `counts`."""
+    """The lattice of up to `most` places in use; `most` is at most the sum of `counts`."""
     steps = [_Step(*_span(counts, 0), (), np.zeros(0, np.int64))]
     for used in range(1, most + 1):
         low, shape = _span(counts, used)
@@ -70,13 +72,13 @@ def lattice(counts: Sequence[int], most: int) -> Lattice:
 
 
 def _span(counts: Sequence[int], used: int) -> tuple[Counts, tuple[int, ...]]:
-    """What each kind but the last can number where `used` places are in use."""
+    """Least count, and number of counts, of each kind but the last when `used` places are in use."""
     low = tuple(max(0, used - (sum(counts) - count)) for count in counts[:-1])
     return low, tuple(min(count, used) - least + 1 for count, least in zip(counts[:-1], low, strict=True))
 
 
 def _overlap(kind: int, low: Counts, shape: tuple[int, ...], before: _Step) -> tuple[_Slices, _Slices]:
-    """Where one more of `kind` leads to, and where from. The ellipsis keeps an array of no axes an array."""
+    """The slices that one more place of `kind` leads to, and from. The ellipsis keeps a 0-d array an array."""
     to: list[Any] = []
     source: list[Any] = []
     for axis, (least, size) in enumerate(zip(low, shape, strict=True)):
@@ -90,7 +92,9 @@ def _overlap(kind: int, low: Counts, shape: tuple[int, ...], before: _Step) -> t
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reach:
-    """reach(c) for states in order of places in use, as far as it was worked out; `stages` R_k, (kinds, positions)."""
+    """`arrays`: reach(c), an array for each number of places in use, as far as computed; `stages`: R_k (kinds,
+    positions).
+    """
 
     lattice: Lattice
     stages: Ints
@@ -103,17 +107,17 @@ class Reach:
 
     @property
     def is_whole(self) -> bool:
-        """Whether that is the end of the network."""
+        """Whether the furthest position is the end of the network."""
         return bool(self.furthest == self.stages.shape[1] - 1)
 
     def __getitem__(self, used: Counts) -> int:
-        """reach(used): a state that was worked out, no number above that of places."""
+        """reach(used), of a computed state whose counts are within the lattice's."""
         step = sum(used)
         index = (number - least for number, least in zip(used, self.lattice.steps[step].low, strict=False))
         return int(self.arrays[step][tuple(index)]) - 1
 
     def furthest_states(self) -> Iterator[Counts]:
-        """The states worked out last that get furthest."""
+        """Yield the states of the last array that get furthest."""
         used, last = len(self.arrays) - 1, self.arrays[-1]
         for index in np.argwhere(last == last.max()).tolist():
             numbers = [least + at for least, at in zip(self.lattice.steps[used].low, index, strict=True)]
@@ -137,7 +141,7 @@ class Reach:
         return kinded_stages[::-1]
 
     def _last_stage(self, used: Counts, end: int) -> tuple[Counts, KindedStage | None]:
-        """The last place of those that get to `end`; it may be one that need not be used."""
+        """The state without its last place, and the stage to `end` that it had; None if that place is not needed."""
         for kind, prior in self.before(used):
             reached = self[prior]
             if reached >= end:
@@ -149,12 +153,12 @@ class Reach:
 
 
 def reach(lattice: Lattice, stages: Ints, should_stop: ShouldStop, *, to_the_end: bool = False) -> Reach | None:
-    """The recursion over R_k `stages`, (kinds, positions): until a state is whole, or `to_the_end` of the lattice.
+    """Compute reach from R_k, `stages` (kinds, positions), until a state covers the network, or `to_the_end`.
 
     None if `should_stop`, which is asked at each step, says so.
     """
     whole = stages.shape[1]
-    # G_k, and position 0 of each row for what is no state.
+    # G_k plus 1; the 0 in front of each row is for cells that are no states.
     longest = np.maximum.accumulate(stages, axis=1) + 1
     tables = np.pad(longest, ((0, 0), (1, 0))).astype(np.min_scalar_type(whole))
     arrays = [np.ones(lattice.steps[0].shape, tables.dtype)]

@@ -19,7 +19,7 @@ from shisha_rt.planner.prices import Cuts
 
 
 class Shares(NamedTuple):
-    """Frames a second of the chain, and (classes, stages) those that each class computes of each stage."""
+    """`per_s`: the chain's frames a second; `frames` (classes, stages): those of each class for each stage."""
 
     per_s: float
     frames: Floats
@@ -34,13 +34,13 @@ class Dealt(NamedTuple):
 
 
 def shares_of(wide: Wide, cuts: Cuts) -> Shares:
-    """The program of one set of cuts."""
+    """Solve the linear program of one set of cuts."""
     spans = list(pairwise(cuts))
     seconds = np.array([[wide.seconds[number][span] for span in spans] for number in range(len(wide.classes))])
     able = np.argwhere(np.isfinite(seconds))
     counts = np.array([place_class.count for place_class in wide.classes], float)
     classes, ways = len(wide.classes), len(wide.links)
-    # A column for each (class, stage): the part of the class that computes it; and one for the chain's frames.
+    # A column for each (class, stage), the share of the class that computes it, and one for the chain's throughput.
     full = counts[able[:, 0]] / seconds[able[:, 0], able[:, 1]]
     if set(able[:, 1].tolist()) != set(range(len(spans))):
         return Shares(0.0, np.zeros(seconds.shape))
@@ -56,7 +56,7 @@ def shares_of(wide: Wide, cuts: Cuts) -> Shares:
     use[classes + ways :, -1] = 1.0
     gain = np.zeros(len(able) + 1)
     gain[-1] = 1.0
-    # Most links have room for all that their hosts can compute: their rows say nothing.
+    # Most links can carry all that their hosts can compute: their rows, which never bind, are left out.
     kept = np.ones(len(use), bool)
     for way in range(ways):
         busiest = np.zeros(classes)
@@ -70,9 +70,9 @@ def shares_of(wide: Wide, cuts: Cuts) -> Shares:
 
 
 def dealt(wide: Wide, cuts: Cuts) -> Dealt:
-    """Whole places for the shares of a program: no link with more than it carries, or with up to a place too many.
+    """Round the program's shares to whole places, links overloaded by none or by up to one place; the better of both.
 
-    Frames are dealt as places can compute them, so where a link is full all others wait for it.
+    Frames are dealt in proportion to places' speeds, so an overloaded link slows all places down.
     """
     shares = shares_of(wide, cuts)
     return max(
@@ -88,7 +88,7 @@ class _Deal:
         self._cuts = cuts
         self._spans = list(pairwise(cuts))
         self._over = over
-        # In turns over the hosts, so that none has its link full while another's is empty; the last one is next.
+        # In turns over the hosts, so that their links fill evenly; taken from the end.
         self._left = [[at for turn in _turns(place_class.hosts) for at in turn][::-1] for place_class in wide.classes]
         hosts = {
             place_class.group: len(place_class.hosts) for place_class in wide.classes if place_class.group is not None
@@ -98,7 +98,7 @@ class _Deal:
         self._places: list[list[int]] = [[] for _ in self._spans]
 
     def dealt(self, shares: Shares) -> Dealt:
-        """What the program says first; what is left goes to the slowest stage, as long as there is any of use."""
+        """First deal what the program says; then the slowest stage gets one more place, as long as any is of use."""
         seconds, classes = self._wide.seconds, range(len(self._wide.classes))
         for number in classes:
             for stage, span in enumerate(self._spans):
@@ -135,7 +135,7 @@ class _Deal:
         return True
 
     def _served_per_s(self) -> float:
-        """Frames a second: of the slowest stage, or the fullest link."""
+        """Frames a second, as limited by the slowest stage or the fullest link."""
         if not self._per_s.all():
             return 0.0
         fullest_s = max((float((busy / self._per_s).sum(axis=2).max()) for busy in self._busy.values()), default=0.0)

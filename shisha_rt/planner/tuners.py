@@ -1,6 +1,6 @@
-"""The strategies that tune by trials, all behind one call: a record of what is searched, and the strategy's name.
+"""The strategies that tune by trials, behind one call, `tuner_of`, with a strategy's name and a `SearchTask`.
 
-What they share with planners that try nothing, such as `exact`, is the problem (`Costs`), the `Goal` and the gate.
+They share the problem (`Costs`), the `Goal` and the check (`verify.py`) with planners without trials, as `exact`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from shisha_rt.studies import study
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SearchTask:
-    """What is searched from `start`, a plan that `verify.py` passes. Each strategy reads its own of it.
+    """A search from `start`, a plan that passes `verify.py`. Each strategy reads only the fields it needs.
 
-    `costs` of layers: all but Shisha's walk go by them; `needs` (layers,): see `guided`. `legal_cuts`, `order`, `alpha`
-    and `balance`: see `shisha`. `rng` and `trial_time_s`, a limit: of Shisha's rivals, which take plans of at most as
-    many stages as `start`.
+    `costs` of layers: used by all but Shisha's walk; `needs` (layers,): see `guided`. `legal_cuts`, `order`, `alpha`
+    and `balance`: see `shisha`. `rng` and `trial_time_s` (a limit): used by Shisha's rivals, which try plans of at most
+    as many stages as `start`.
     """
 
     start: Plan

@@ -1,4 +1,4 @@
-"""The daemon's journal in words: what `events` prints and `top` shows of one event."""
+"""The daemon's event log as text: the line that `events` prints and `top` shows for an event."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ALWAYS: Final = ("event", "time_s", "kind", "cause")
 
 
 def clock(event: Event) -> str:
-    """When it happened, by this machine's clock on the wall."""
+    """Local time of the event, as HH:MM:SS."""
     return time.strftime("%H:%M:%S", time.localtime(event["time_s"]))
 
 
@@ -26,7 +26,7 @@ def in_words(event: Event) -> str:
     """One line. A kind that is not known here, or has other fields, is told by its fields."""
     try:
         record = msgspec.convert(event, AnyRecord)
-    except msgspec.ValidationError:  # of a daemon of another version
+    except msgspec.ValidationError:  # an event from a daemon of another version
         text = _fields(event)
     else:
         text = _TELL[type(record)](record)
@@ -43,7 +43,7 @@ def rate(trial: Event) -> str:
 
 
 def latency(trial: Event) -> str:
-    """Milliseconds of a frame by itself, or a dash for a plan that did not run."""
+    """Unloaded latency in milliseconds (one frame alone), or a dash for a plan that did not run."""
     latency_s = trial["latency_s"]
     return "-" if latency_s is None else milliseconds(latency_s).removesuffix(" ms")
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from shisha_rt.show.picture import milliseconds
 
 _NEGLIGIBLE: Final = 0.001
-"""Part of a frame's time. Less is not told, unless something was lost."""
+"""Share of a frame's latency. Shorter steps are left out, except `lost` and `left`."""
 _NOTHING_YET: Final = "no frame has been looked at in the last minute"
 
 
@@ -39,7 +39,7 @@ def _headline(slow: Mapping[str, Any]) -> str:
 
 
 def words_of(step: Mapping[str, Any], before: Mapping[str, Any] | None, slots: int) -> str:
-    """One step. `before`: the one before it; `slots`: how many frames may be under way."""
+    """A step in words. `before`: the step before it; `slots`: how many frames may be in flight."""
     what, where = step["what"], _where(step)
     changed = before is not None and "epoch" in step and before.get("epoch", step["epoch"]) != step["epoch"]
     under = f", now under another plan (epoch {step['epoch']})" if changed else ""

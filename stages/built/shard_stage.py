@@ -1,7 +1,7 @@
-"""A stage that has a shard of a layer, or joins shards: it computes on pieces of what lies in a slot.
+"""A stage that has a shard of a layer, or joins shards: it computes on slices of the tensors in a slot.
 
-A piece that is in one run of bytes is bound as it lies there, so that shards of channels meet without a copy. Any other
-(rows, of all but the first channels; several images) is copied into or out of memory of the stage's own.
+A contiguous slice is bound in place, so that shards of channels are put together without a copy. Any other slice (rows
+of several channels; several images) is copied to or from memory of the stage's own.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from stages.engines.session import Array, Bound, CpuClock
 
 
 class OnArrays(Warmable, Protocol):
-    """What computes it, on whatever arrays it is bound to."""
+    """The inner stage, which computes on whatever arrays it is bound to."""
 
     def bind_to(self, stage_ends: Mapping[str, Array]) -> tuple[Bound, ...]: ...
 
@@ -28,7 +28,7 @@ class OnArrays(Warmable, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Bound:
-    """`before` and `after`: (to, from), arrays to copy before and after it runs."""
+    """`before`, `after`: pairs of arrays (to, from) to copy before and after a run."""
 
     bound: tuple[Bound, ...]
     before: tuple[tuple[Array, Array], ...]
@@ -38,7 +38,7 @@ class _Bound:
 class ShardStage:
     """A built stage. `reads` and `makes`: pieces of tensors, each under the name that it has in `inner`.
 
-    `block`: how many channels lie together where a piece is of a blocked tensor.
+    `block`: channels in a block of a tensor in the blocked format.
     """
 
     def __init__(self, inner: OnArrays, reads: Sequence[Excerpt], makes: Sequence[Excerpt], block: int) -> None:
@@ -68,7 +68,7 @@ class ShardStage:
         return self._inner.warm(cpu_clock)
 
     def bind(self, arena: Arena, slot: int) -> None:
-        """Have it done before a frame comes to `slot`."""
+        """Bind the stage to `slot` before the first frame comes there."""
         arrays: dict[str, Array] = {}
         before = [copy for piece in self._reads for copy in self._place(arrays, arena, slot, piece)]
         after = [(to, here) for piece in self._makes for here, to in self._place(arrays, arena, slot, piece)]
@@ -88,7 +88,7 @@ class ShardStage:
         return seconds
 
     def _place(self, arrays: dict[str, Array], arena: Arena, slot: int, piece: Excerpt) -> list[tuple[Array, Array]]:
-        """Add what `inner` is bound to; returns the stage's own array and the room's, if they are not the same."""
+        """Add to `arrays` what `inner` binds for `piece`; return (own array, view of the slot) if it is copied."""
         room = arena.view(slot, arena.layout.regions[piece.name])
         part_room = piece_of(room, piece)
         if part_room.flags.c_contiguous:
@@ -102,7 +102,7 @@ class ShardStage:
 
 
 def piece_of(array: Array, piece: Excerpt) -> Array:
-    """A view of it. Of a blocked tensor it has the right shape, and the right bytes too if it is contiguous."""
+    """A view of the piece. Of a blocked tensor the shape is always right, the bytes only if the view is contiguous."""
     if piece.slice is None:
         return array
     whole = (slice(None),) * piece.slice.axis
@@ -110,7 +110,7 @@ def piece_of(array: Array, piece: Excerpt) -> Array:
 
 
 def _unfolded(array: Array, block: int) -> Array:
-    """[N][C/b][H][W][b], as a blocked tensor of images lies in memory."""
+    """A view as [N][C/b][H][W][b], the order in which a blocked tensor of images lies in memory."""
     images, channels, *sizes = array.shape
     return array.reshape(images, channels // block, *sizes, block)
 

@@ -1,4 +1,4 @@
-"""Inputs that nobody can tell apart from others: what an engine answers to them is as right (see `costs.agreement`)."""
+"""Slightly perturbed inputs: an engine's answers to them are as right as to the originals (see `costs.agreement`)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 from stages.engines.session import Array
 
 _MOVED: Final = 2.0**-16
-"""By how much, as a part of each real: about what rounding adds up to over the layers of a network."""
+"""Largest relative change of each float: about what rounding adds up to over the layers of a network."""
 _MOVED_ULPS: Final = 2
-"""At least, for reals of fewer bits."""
+"""The change is at least so many ulps, which counts for floats of fewer bits."""
 
 
 def moved(inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """Inputs that are hardly others: reals have changed in their last bits, each by itself."""
+    """The inputs with the last bits of each float changed, independently."""
     generator = np.random.default_rng(0)
 
     def of(values: Array) -> Array:

@@ -1,4 +1,4 @@
-"""`python -m stages.jobs.calibrate JOB_JSON`: time runs of layers as a stage of them would take it.
+"""`python -m stages.jobs.calibrate JOB_JSON`: time runs of layers as if each were a stage.
 
 Each span of layers is built as a segment of its own, exactly as a worker builds a stage, on a private arena of one
 slot. All spans are then run in turns, round after round, so that a drift of the host hits all alike, and medians are
@@ -6,8 +6,8 @@ taken. A stage runs again and again on its core, so its weights and code are in 
 is therefore run once untimed before its timed run. (Without it the sum of SqueezeNet's layers came out 15% over the
 whole model, and small stages up to 40% too slow.) Other cores that will have stages are kept busy (`neighbour`).
 
-A round ends with a line of progress, so this process does not outlive a parent that reads no more; but no more lines
-than a hundred, as who reads them takes a core for as long.
+Rounds report progress, so this process ends when its parent stops reading; at most a hundred times, as the reader takes
+CPU time from the measurement.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ STARTS_CHILDREN: Final = True
 """A process of this module has a fork server of its own: see `process/fork_server.py`."""
 _SLOT: Final = 0
 _TOLD_RATIO: Final = 0.01
-"""Of the work, between two lines of progress."""
+"""Least share of the work between two progress lines."""
 _MOST_WAITING: Final = 0.1
-"""Of the time of a round. What several threads take together by the clock is longer by as much."""
+"""Largest share of a round that threads may wait for a core; the wall time of several threads grows by as much."""
 
 
 def main(arguments: list[str]) -> int:
@@ -59,7 +59,7 @@ def main(arguments: list[str]) -> int:
 
 
 def stand(cores: Sequence[int], lead: Sequence[int], devices: Iterable[Device] = ()) -> None:
-    """Have this process run where a worker would: on its place's cores, or on the lead's of a team's."""
+    """Pin this process as a worker is pinned: to its place's cores, or, in a team, to the lead's."""
     os.sched_setaffinity(0, cores)
     load_engines(devices)
     if lead:
@@ -75,7 +75,7 @@ def calibrate(job: CalibrationJob, tell: Callable[[Progress], None]) -> Calibrat
         model = OptimisedModel(Path(job.engine_folder), index)
         _run_through(model, index, arena)
         threads = Threads(job.threads, job.cores if job.lead else ())
-        # With one thread the engine computes in ours; more are its own, and nothing else runs in this process.
+        # With one thread the engine computes in the calling thread, else in its own; nothing else runs in this process.
         cpu_clock = time.thread_time if job.threads == 1 else time.process_time
         if job.frames == 1:
             segments = [model.segment((span,), threads) for span in job.spans]
@@ -94,7 +94,7 @@ def calibrate(job: CalibrationJob, tell: Callable[[Progress], None]) -> Calibrat
 def _timer_of_many(
     segment: SegmentOfMany, arena: Arena, axes: Mapping[str, int], frames: int, cpu_clock: CpuClock
 ) -> Timer:
-    """Of runs on memory of their own, in which each of the frames is the one in the slot."""
+    """A timer of batches, on memory of its own that holds the slot's frame `frames` times."""
     ends = (*segment.inputs, *segment.outputs)
     arrays = {
         spec.name: np.concatenate([arena.view(_SLOT, arena.layout.regions[spec.name])] * frames, axes[spec.name])
@@ -102,7 +102,7 @@ def _timer_of_many(
     }
     go = segment.go_on(arrays)
     moved_bytes = segment.weight_bytes + frames * sum(spec.size_bytes for spec in ends)
-    return Timer(lambda: (go(cpu_clock), arrays), moved_bytes, cpu_clock)  # which keeps the arrays
+    return Timer(lambda: (go(cpu_clock), arrays), moved_bytes, cpu_clock)  # the lambda keeps the arrays alive
 
 
 def cpu_use(job: BesideJob) -> CpuReading:
@@ -138,7 +138,7 @@ class Timer:
 
 
 def threads_waited_s() -> float:
-    """All threads' waiting for a core, by the kernel's books; 0 where it keeps none."""
+    """Seconds that this process's threads have waited for a core (kernel schedstat); 0 where it is not kept."""
     waited_ns = 0
     for file in Path("/proc/self/task").glob("*/schedstat"):
         with contextlib.suppress(OSError):  # it has just ended
@@ -147,9 +147,9 @@ def threads_waited_s() -> float:
 
 
 class Waiting:
-    """How much of the time some thread could have run, and another process had the core.
+    """Share of the time that this process's threads were ready to run but waited for a core.
 
-    `waited_s`: how long that has been so far.
+    `waited_s`: returns how long they have waited so far.
     """
 
     def __init__(self, waited_s: Callable[[], float] = threads_waited_s) -> None:
@@ -157,7 +157,7 @@ class Waiting:
         self._at_s, self._waited_s = time.monotonic(), waited_s()
 
     def ratio(self) -> float:
-        """Since it was asked last; it is over 1 where several threads wait."""
+        """The share since the last call; over 1 if several threads wait."""
         now_s, waited_s = time.monotonic(), self._look()
         ratio = (waited_s - self._waited_s) / (now_s - self._at_s)
         self._at_s, self._waited_s = now_s, waited_s
@@ -189,7 +189,7 @@ def run_rounds(
 
 
 def fill(arena: Arena, index: ModelIndex) -> None:
-    """The inputs of a frame."""
+    """Fill the slot with a frame's inputs: made-up numbers, or noise."""
     generator = np.random.default_rng(0)
     for spec in index.inputs:
         value = spec.made_up or noise(spec.shape, spec.datatype, generator)
@@ -197,7 +197,7 @@ def fill(arena: Arena, index: ModelIndex) -> None:
 
 
 def _run_through(model: OptimisedModel, index: ModelIndex, arena: Arena) -> None:
-    """Run the model once cut wherever it can be: then every tensor that a span reads holds what it would in service."""
+    """Run the model once, cut at every legal cut, so that each tensor a span reads holds what it would in service."""
     for group in groups_of(index.layer_count, index.legal_cuts):
         model.segment((group,)).run(arena, _SLOT)
 

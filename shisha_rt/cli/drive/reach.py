@@ -1,4 +1,4 @@
-"""Talking to a daemon from a command: how long it waits for one, and how what goes wrong is said."""
+"""How commands talk to a daemon: how long they wait for an answer, and how errors are reported."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def plainly() -> Iterator[None]:
     """Errors of the client become the command's own: one line, which says what to do."""
     try:
         yield
-    except InvalidArgument as error:  # the client's, of an endpoint that cannot be one
+    except InvalidArgument as error:  # raised by the client for an invalid endpoint
         raise BadInput(error.message, error.kind) from None
     except ShishaError as error:
         raise Failure(error.message, error.kind) from None

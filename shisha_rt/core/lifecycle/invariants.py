@@ -87,7 +87,7 @@ def _check_descriptors(lifecycle: Lifecycle) -> None:
 
 
 def _check_run(part: Descriptor, frames: tuple[Frame, ...]) -> None:
-    """Frames of a run are of one shape, as many as may be, and none of them ought to run alone."""
+    """Frames of a run are at most the batch size; several have one shape, and are in the order of their slots."""
     epoch = frames[0].epoch
     assert epoch is not None
     assert len(frames) <= epoch.batches[part.stage], f"{part} has {len(frames)} frames, of {epoch.batches[part.stage]}"
@@ -97,7 +97,7 @@ def _check_run(part: Descriptor, frames: tuple[Frame, ...]) -> None:
 
 
 def _check_queues(lifecycle: Lifecycle) -> None:
-    """A part waits in its pool's queue from when its inputs are done until it is out; STRANDED frames for a plan."""
+    """A part is in its pool's queue from when its inputs are done until it is dealt; STRANDED frames wait for plans."""
     frames, epochs = lifecycle.frames, lifecycle.epochs
     for epoch in epochs.live.values():
         for pool in epoch.pools:
@@ -128,7 +128,7 @@ def _is_ready(frame: Frame, stage: int, epoch: Epoch) -> bool:
 
 
 def _check_dealt(lifecycle: Lifecycle, epoch: Epoch, pool: PoolState) -> None:
-    """No worker idles while a part waits that it can take; teams that are slower may."""
+    """No worker idles while a part that it can take waits, except in a pool whose teams have measured, unlike times."""
     down, out = lifecycle.places.down, lifecycle.places.lost
     times = [epoch.service_s[stage].values() for stage in pool.stages]
     unlike = len(pool.stages) == 1 and len(pool.leads) > 1 and any(times)
@@ -151,7 +151,7 @@ def _check_dealt(lifecycle: Lifecycle, epoch: Epoch, pool: PoolState) -> None:
 
 
 def _others_go_on(lifecycle: Lifecycle, epoch: Epoch, stage: int, pool: PoolState, lead: str) -> bool:
-    """Whether a death of that lead's worker would leave one that serves the pool, and is not at risk itself."""
+    """Whether the pool keeps a worker that is not at risk if that lead's dies; True, too, if there is no other lead."""
     places = lifecycle.places
     others = {*pool.leads} - {lead} - places.lost - places.down
     for other in others:
@@ -250,7 +250,7 @@ def _check_epochs(lifecycle: Lifecycle) -> None:
 
 
 def _check_loads(lifecycle: Lifecycle, epoch: Epoch) -> None:
-    """Every worker that is up and stays has, or builds, its stages of an epoch that needs it."""
+    """Every worker that is up and meant to stay has loaded, or is loading, its stages of the epoch."""
     for index, stage in enumerate(epoch.plan.stages):
         for lead in stage.leads:
             worker = lifecycle.places.serving.get(lead)

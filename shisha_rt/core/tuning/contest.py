@@ -1,11 +1,13 @@
 """Candidates tried live against the plan that serves, one after the other, for one objective at a time.
 
-Each challenger is made live beside the plan that serves, and both take turns with frames (`duel`). The better one
-serves on, and is what the next challenger is held against. It needs the load of its objective: frames that wait, or
-frames that come one at a time. Until that is there nothing is tried; where it stays away the search goes by service
-times. Runs of several frames that were tried while few were in flight are tried once more when many are.
+Each challenger is made live beside the plan that serves, and both take turns with frames (`duel`). The better one keeps
+serving, and the next challenger is compared with it. A comparison needs its objective's load: queued frames for
+throughput, frames one at a time for latency. Without that load nothing is compared; if it does not come, the search
+goes by service times instead. Plans with batches that were compared while few frames were in flight are compared once
+more when many are.
 
-What was found holds for the places that were there. A start with a plan that an earlier run ended with tries nothing.
+Results hold for the places available at the time. A daemon that starts with an earlier run's best plan compares
+nothing but such plans.
 """
 
 from __future__ import annotations
@@ -35,20 +37,16 @@ SEEN: Final = 8
 """Answers in a row with the load of an objective, before candidates are tried for it."""
 PATIENCE_ANSWERS: Final = 100
 PATIENCE_S: Final = 5.0
-"""So many answers, over so long, without the load of an objective: the search begins without."""
+"""After so many answers and seconds without an objective's load, the search begins without a comparison."""
 REST_S: Final = 10.0
 LONGEST_REST_S: Final = 600.0
-"""After a comparison whose load went away: so long it is not taken up again, and twice as long each time that nothing
-was judged meanwhile.
-"""
+"""Pause before a comparison whose load went away is resumed; doubled each time that nothing was judged in between."""
 _FLOWS_S: Final = 1.0
-"""Frames come while none is longer ago."""
+"""Frames count as coming if the last one came within this time."""
 FILLS: Final = 2
-"""Of two like plans, what runs of several frames bring is told while so many times as many frames are in flight as all
-teams' runs have: one run each that is computed, one that waits.
-"""
+"""What batches gain shows only with so many full batches in flight for each team: one being computed, one waiting."""
 WORTH_SEARCHING: Final = 1.15
-"""Where the best candidate that can be cut is slower than the best of all by more, no search of cuts can hope."""
+"""If the best candidate that can be cut is slower than the best of all by more than this, no cuts are searched."""
 
 
 _SERVED: Final = "the plan that served"
@@ -56,7 +54,7 @@ _SERVED: Final = "the plan that served"
 
 @dataclass(frozen=True, slots=True)
 class Winner:
-    """The best candidate over some places, and the best that the default engine computes: `behind` so many times."""
+    """`plan`: the best candidate on some places; `cuttable`: the best that can be cut, `behind` times as slow."""
 
     plan: Plan
     cuttable: Plan | None
@@ -65,9 +63,9 @@ class Winner:
 
 @dataclass(slots=True)
 class Contest:
-    """Candidates for `objective` over the places of `over`. `serving`: the best so far; `value`: by how much each plan
-    is faster than the one that served first. `in_flight`: the most frames that were, with the challenger of now.
-    `tried_before`: how many had been judged when it was taken up again.
+    """Candidates for `objective` over the places of `over`. `serving`: the best so far. `value`: speed of each judged
+    plan, relative to the plan that served first. `in_flight`: the most frames in flight while the present challenger
+    has been compared. `tried_before`: how many had been judged when the comparison was last resumed.
     """
 
     objective: Objective
@@ -90,7 +88,7 @@ class Contest:
 
 
 class Contests:
-    """`awaited`: what is known of engines is still to come. `warm_up`: answers of a plan that has just gone live."""
+    """`awaited`: the results of engine trials are to come. `warm_up`: first answers of a live plan, not counted."""
 
     def __init__(
         self,
@@ -106,12 +104,12 @@ class Contests:
         self._choice = choice
         self._outbox = outbox
         self._warm_up = warm_up
-        self._unanswered = 0  # answers that did not have the load that is due
+        self._unanswered = 0  # answers since the last `_look_anew`, whatever their load
         self._since_s = math.inf
         self._waited = self._alone = self._kept_out = 0
         self._kept: dict[tuple[Objective, tuple[str, ...]], bool] = {}  # whether an earlier run has left a best plan
-        self._told: set[tuple[tuple[str, ...], Plan]] = set()  # plans with runs of several, compared with enough frames
-        self._unfinished: dict[tuple[Objective, tuple[str, ...]], Contest] = {}  # whose load went away
+        self._told: set[tuple[tuple[str, ...], Plan]] = set()  # plans with batches, compared under enough load
+        self._unfinished: dict[tuple[Objective, tuple[str, ...]], Contest] = {}  # comparisons whose load went away
         self._rest_s: dict[Objective, float] = {}
         self._rests_until_s: dict[Objective, float] = {}
 
@@ -124,14 +122,14 @@ class Contests:
 
     @property
     def engines(self) -> tuple[StageEngine, ...]:
-        """Those that may be chosen, by what is known of them."""
+        """Engines that plans may use, by their trials."""
         tried = self._choice.tried
         known = (DEFAULT_ENGINE,) if tried is None else usable(tried)
         return tuple(engine for engine in self._choice.engines if engine != "openvino" or engine in known)
 
     @property
     def due(self) -> tuple[Objective, ...]:
-        """Objectives for which candidates are to be tried now, the one that serves first."""
+        """Objectives for which candidates are to be tried now; the current objective comes first."""
         choice, over = self._choice, self._serving.available
         if not choice.compares or self.awaited or not over:
             return ()
@@ -148,16 +146,16 @@ class Contests:
         return self.winners.get((objective, self._serving.available))
 
     def quiet_s(self, now_s: float) -> float:
-        """Seconds without a frame that a comparison needs; inf while none has come with the load that is due."""
+        """Seconds since the last frame that the comparison counts; inf if no frame with the due load has come yet."""
         contest = self.running
         if contest is None:
             return math.inf if not (self._waited or self._alone) else 0.0
         return 0.0 if contest.duel is None else now_s - contest.duel.last_s
 
     def runs_due(self, in_flight: int) -> list[Candidate]:
-        """Plans with runs of several frames that were never compared while so many frames came that their runs were
-        full, as now: under fewer they bring less, or nothing. Also after a start with a plan of an earlier run, which
-        may have met few.
+        """Plans with batches that were never compared while enough frames were in flight to fill them, as there are
+        now: with fewer, batches gain less or nothing. Also after a start with an earlier run's plan, as that run may
+        have had few frames in flight.
         """
         choice, live, over = self._choice, self._serving.live, self._serving.available
         rests = self._rests_until_s.get("throughput", -math.inf) > self._outbox.now_s
@@ -171,7 +169,7 @@ class Contests:
         ]
 
     def forget(self) -> None:
-        """The machine is no longer what it was."""
+        """Drop all results, as the machine has changed."""
         self.winners.clear()
         self._told.clear()
         self._unfinished.clear()
@@ -180,7 +178,7 @@ class Contests:
         self._rests_until_s.clear()
 
     def load_seen(self, event: ev.FrameAnswered | ev.FrameAlone, now_s: float) -> Objective | None:
-        """The objective that is due and whose load has come; `missed` tells when it stays away."""
+        """Count an answer; return a due objective once its load has come. `missed` tells if the load stays away."""
         due = self.due
         if not due or self.running is not None:
             return None
@@ -200,7 +198,7 @@ class Contests:
         return wanted
 
     def missed(self, now_s: float) -> bool:
-        """Whether frames have come for long, and none with the load that is due."""
+        """Whether frames have come for long without any due objective's load building up."""
         missed = self._unanswered >= PATIENCE_ANSWERS and now_s - self._since_s >= PATIENCE_S
         if missed:
             self._look_anew()
@@ -213,8 +211,8 @@ class Contests:
     # --- trying -----------------------------------------------------------------------------------------------
 
     def begin(self, objective: Objective) -> bool:
-        """Try all candidates against the live plan, or those that are left of a comparison whose load went away; False
-        where there is none to try.
+        """Compare all candidates with the live plan, or resume a comparison whose load went away; False if there are
+        none.
         """
         live, over, choice = self._serving.live, self._serving.available, self._choice
         assert live is not None
@@ -229,7 +227,7 @@ class Contests:
         return self.begin_with(objective, others, name)
 
     def begin_with(self, objective: Objective, others: Sequence[Candidate], name: str = _SERVED) -> bool:
-        """Try these alone against the live plan, which is called `name`; False where there is none."""
+        """Compare only `others` with the live plan, which is called `name`; False if `others` is empty."""
         live, over = self._serving.live, self._serving.available
         assert live is not None
         return self._start(
@@ -237,7 +235,7 @@ class Contests:
         )
 
     def _take_up(self, contest: Contest) -> bool:
-        """Go on where the load went away, whichever of the plans that were judged is live by now."""
+        """Resume a comparison whose load went away, from whichever of its judged plans is live now."""
         live = self._serving.live
         assert live is not None
         if contest.challenger is not None:
@@ -275,11 +273,11 @@ class Contests:
         self._outbox.propose(Owner.TUNER, contest.challenger.plan, under, intent, beside=True)
 
     def settled(self, end: Settled) -> bool:
-        """A challenger is live, or cannot be; True where nothing is left to try."""
+        """A proposal has ended: the challenger is live, or cannot run. True if nothing is left to try."""
         contest, live, beside = self.running, self._serving.live, self._serving.beside
         if contest is None or contest.challenger is None or end.plan != contest.challenger.plan:
             if end.ending is Ending.LIVE and live is not None and live[0] == end.epoch and beside is not None:
-                self._lead(beside)  # nobody waits for it any more
+                self._lead(beside)  # its comparison is over
                 self._outbox.decide(LetGo())
             return False
         if end.ending is Ending.LIVE and live is not None and beside is not None:
@@ -309,14 +307,14 @@ class Contests:
         return self._go_on(contest, duel.answered(event, now_s))
 
     def look(self) -> bool:
-        """Every so often; True where nothing is left to try."""
+        """Called periodically, to end windows without load; True if nothing is left to try."""
         contest = self.running
         if contest is None or contest.duel is None or self._is_over(contest):
             return False
         return self._go_on(contest, contest.duel.look(self._outbox.now_s))
 
     def _is_over(self, contest: Contest) -> bool:
-        """A comparison ends with a place that is lost, or a plan that somebody proposes."""
+        """Whether the comparison was cut short, by a lost place or another proposal; if so, abort it."""
         live, beside = self._serving.live, self._serving.beside
         over = live is None or {live[0], beside} != set(contest.epochs)
         if over:
@@ -353,7 +351,7 @@ class Contests:
         return self._next(stays)
 
     def _too_few_for_runs(self, contest: Contest, challenger: Candidate, duel: Duel) -> bool:
-        """Whether frames do come, and are only too few to wait behind runs of several: others can be compared."""
+        """Whether frames do come, only too few to fill batches: plans without batches can still be compared."""
         runs = _has_runs(contest.serving) or _has_runs(challenger.plan)
         return runs and self._outbox.now_s - duel.last_s < _FLOWS_S
 
@@ -372,14 +370,14 @@ class Contests:
         return False
 
     def end(self) -> Plan | None:
-        """Nothing is left to try; the plan that won, which is live."""
+        """End the comparison, as nothing is left to try; return the plan that won, which is live."""
         contest, self.running = self.running, None
         if contest is None:
             return None
         key, gain = (contest.objective, contest.over), contest.value[contest.serving]
         cuttable = {plan: value for plan, value in contest.value.items() if _is_cuttable(plan)}
         best = max(cuttable, key=lambda plan: cuttable[plan], default=None)
-        if self._kept.get(key):  # a search has been made of cuts
+        if self._kept.get(key):  # cuts have been searched already
             self.winners[key] = Winner(contest.serving, None, math.inf)
         elif best is not None:
             self.winners[key] = Winner(contest.serving, best, gain / cuttable[best])
@@ -394,7 +392,7 @@ class Contests:
         return contest.serving
 
     def abort(self) -> None:
-        """Nobody waits for the outcome any more; what led so far serves on, if it still can."""
+        """Drop the comparison; the best plan so far keeps serving, if it still can."""
         contest, self.running = self.running, None
         if contest is None or contest.duel is None:
             return
@@ -429,7 +427,7 @@ class Contests:
 
 
 def _filled(plan: Plan) -> int:
-    """Frames in flight with which what runs of several bring is told."""
+    """Frames in flight from which on the gain of the plan's batches can be judged."""
     return max(FILLS * stage.batch * len(stage.teams) for stage in plan.stages)
 
 

@@ -1,7 +1,7 @@
-"""The socket at a public address: what its clients send and are sent, whoever reads it.
+"""The socket at a public address, its clients' messages and the answers: shared by daemon and host process.
 
-A client is a connection: without keys, when all who can connect are trusted, known by its routing id; with keys by what
-cannot be chosen (see `security`).
+A client is a connection. Without keys, when everyone who can connect is trusted, its routing id identifies it; with
+keys, an id that it cannot choose (see `security`).
 """
 
 from __future__ import annotations
@@ -29,14 +29,16 @@ from shisha_rt.protocol.request import split_envelope
 _MESSAGES_PER_TURN: Final = 32
 _QUEUED_MESSAGES: Final = 64
 _QUEUED_BYTES: Final = 2 << 20
-"""Of one client, in ZeroMQ's queue for either direction, if that is a message or two."""
+"""For each client in each of ZeroMQ's two queues; at least two messages fit, however large."""
 _UNREAD_BYTES: Final = 32 << 20
 _UNREAD_ANSWERS: Final = 4
-"""Kept for a client in any case, however large they are."""
+"""So many answers are kept for a client, even if each is as large as allowed."""
 
 
 class Message(NamedTuple):
-    """What a client has sent. `envelope`: what comes before its answer; `payload`: the header, then raw tensors."""
+    """What a client has sent. `envelope`: the parts that its answer starts with; `payload`: the header, then raw
+    tensors.
+    """
 
     client: Hashable
     envelope: list[bytes]
@@ -44,10 +46,10 @@ class Message(NamedTuple):
 
 
 class PublicSocket:
-    """Binds the public endpoint. Raises BadInput where that cannot be.
+    """Binds the public endpoint. Raises BadInput if it cannot be bound.
 
-    `count` is called with the name of the counter of what has gone wrong. `security`: who may come; None: everybody
-    who can connect, and may do everything.
+    `count` is called with the name of an error counter to increase. `security`: who may come; None: everybody who can
+    connect, and may do everything.
     """
 
     def __init__(
@@ -64,7 +66,7 @@ class PublicSocket:
         queued = queued_messages(limits.max_message_bytes)
         self.socket = _router(context, limits, queued)
         self.socket.setsockopt(zmq.IPV6, "[" in endpoint)
-        # Those that wait, and one that is coming, if only to be refused; framing is small beside the header's bytes.
+        # Queued messages, and one being received, even one to be refused; framing is small beside the header's bytes.
         allowed_bytes = (queued + 1) * (limits.max_message_bytes + limits.max_header_bytes) + REFUSED_BYTES
         cut_off = partial(count, "shisha_connections_cut")
         broken_off = None if security is None else security.broken_off
@@ -85,14 +87,14 @@ class PublicSocket:
         self.outbox = Outbox(self.socket, unread_bytes, self._undeliverable, self.connections.is_open)
 
     def listen(self, poller: Poller, read: Read) -> None:
-        """Have `poller` call `read` for messages, and tell of handshakes and connections that come and go."""
+        """Have `poller` call `read` for messages, and watch handshakes and connections that open and close."""
         poller.watch_socket(self.socket, read)
         if self._handshakes is not None:
             poller.watch_socket(self._handshakes, self.answer_handshakes)
         poller.watch(self.connections.fileno(), self.connections.stirred)
 
     def messages(self) -> Iterator[Message]:
-        """The messages that have come, up to a turn's worth; what is no message is answered here."""
+        """Yield messages, at most `_MESSAGES_PER_TURN`; those from old ZMTP connections are refused here."""
         for number in range(_MESSAGES_PER_TURN):
             if number and not can_be_read(self.socket):
                 return
@@ -101,7 +103,7 @@ class PublicSocket:
             except zmq.Again:
                 return
             client, known = self._sender(frames)
-            if client is None or self.outbox.is_full(client):  # nothing is computed for who has gone, or does not read
+            if client is None or self.outbox.is_full(client):  # no work for a client that left, or does not read
                 self._undeliverable()
                 continue
             routing_id = frames[0].bytes
@@ -109,7 +111,7 @@ class PublicSocket:
             message = Message(client, [routing_id, b""] if delimited else [routing_id], payload)
             if known:
                 yield message
-            else:  # as what comes by it could not be counted, it would be cut off in the midst
+            else:  # its bytes cannot be counted, so it would be cut off in mid-message
                 what = "the connection speaks an old ZMTP; expected 3.0 or later (libzmq 4)"
                 self.refuse(message, error_for(Error.OLD_ZMTP, what))
 
@@ -123,15 +125,15 @@ class PublicSocket:
         self.outbox.send(message.client, [*message.envelope, encode_error(error.request_id, error)])
 
     def change_access(self, users: AccessList) -> None:
-        """From now on others may come: who may not any more has the answers to what was accepted, and must go then."""
+        """Replace the allow-list. Who is not on it any more gets answers to accepted requests, and is cut off then."""
         if self.security is not None:
             self.security.access.users = users
             self.connections.send_away(self.security.access.of_key)
 
     def tend(self, now_s: float) -> float:
-        """After each turn of the loop: answers that wait are sent, and connections looked at, if it is time.
+        """Call after each turn of the loop: send waiting answers and check connections, if that is due.
 
-        Returns when there is something to do next, if nothing comes.
+        Returns the time at which to call again if nothing comes before.
         """
         if self.outbox.empty and self.connections.rest(now_s):
             return self.connections.wake_s()
@@ -141,11 +143,11 @@ class PublicSocket:
         return min(self.outbox.wake_s(), self.connections.wake_s())
 
     def awaiting(self) -> Collection[Hashable]:
-        """The clients that an answer is still to be given to."""
+        """The clients that are owed an answer; subclasses know."""
         return ()
 
     def answer_handshakes(self) -> Iterator[object]:
-        """Clients that present a key; such handshakes come apart from requests."""
+        """Answer clients that present a key; handshakes come in on a socket of their own."""
         return iter(()) if self.security is None else self.security.receive(self.connections.new_user_id)
 
     def _sender(self, frames: Sequence[zmq.Frame]) -> tuple[Hashable | None, bool]:

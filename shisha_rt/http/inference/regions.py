@@ -1,4 +1,4 @@
-"""The routes of shared memory: of regions of files (system), and of graphics cards (CUDA), of which there are none."""
+"""The routes for shared-memory regions: of files ("system"), and of graphics cards (CUDA), which are not offered."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _RegisterAsked(msgspec.Struct, frozen=True):
 
 
 class SharedMemoryRoutes:
-    """The routes. With shared memory off there are no regions, and unregistering them is done."""
+    """The routes. With shared memory off there are no regions, and unregistering one succeeds."""
 
     def __init__(self, files: SharedFiles) -> None:
         self._files = files

@@ -1,4 +1,4 @@
-"""What the page draws of a status, beside the status itself: what follows from it, told as `top` tells it."""
+"""What the page draws of a status beyond its raw values: derived values, worded as in `top`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ _LEFT_OUT: Final = ("stages",)
 
 
 def drawn(status: Mapping[str, Any]) -> dict[str, Any]:
-    """`stages`: for each what it is in words, `bar` (0 to 1; 1: it alone takes what the slowest pool takes for a
-    frame) and `teams`; `shared`: a line for each pool of several stages. `lanes`: the column of where frames come in,
-    of each stage, and of where answers go out; `ways` between these (from, to, column). `why`: what a slow frame
-    waited for.
+    """`stages`: for each a description, `bar` (its share, 0 to 1, of the slowest pool's time for a frame) and `teams`.
+    `shared`: a line for each pool of several stages. `lanes`: the columns of the input, of each stage and of the
+    output; `ways`: edges between these, as (from, to, column). `why`: what a slow frame waited for.
     """
     stages = status["plan"]["stages"]
     plan = plan_of(stages)
@@ -51,5 +50,5 @@ def drawn(status: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def event_line(event: Mapping[str, Any]) -> dict[str, Any]:
-    """An event with its line in words; without what would only fill a feed."""
+    """An event and its line of text, without fields that are too long for the feed."""
     return {key: value for key, value in event.items() if key not in _LEFT_OUT} | {"words": in_words(event)}

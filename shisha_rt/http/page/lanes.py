@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Final
 
 MOST_LANES: Final = 8
-"""Wider graphs share the last one: they say in words what each stage is after."""
+"""Graphs that need more share the last one: the page says in words what each stage comes after."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """`lanes` (stages,): the column of each. `ways`: from a stage (index), to a later one, and the column between."""
+    """`lanes` (stages,): the column of each. `ways`: edges, as (from stage, to later stage, column in between)."""
 
     lanes: tuple[int, ...]
     ways: tuple[tuple[int, int, int], ...]
@@ -21,9 +21,8 @@ class Drawing:
 def drawing(after: Sequence[Sequence[int]]) -> Drawing:
     """Draw stages, each of which comes after earlier ones, as lanes. A chain is one straight line.
 
-    A stage continues the column of a stage that it is after, if that column is still open.
-
-    Else it takes the first free one.
+    A stage continues the column of a stage it comes after, if nothing has been drawn below that; else it takes the
+    first free column.
     """
     lanes: list[int] = []
     ways: list[tuple[int, int, int]] = []

@@ -1,6 +1,6 @@
-"""What `integer` is measured against: the ways to share a network that the GP paper names, as written there.
+"""The baselines of `integer`: the ways to split a network that the GP paper compares with, as written there.
 
-All are evaluated by the checker, communication in full, whatever they think themselves.
+The checker evaluates all of them with communication in full, whatever each assumes of costs itself.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _proportional(chain: Chain) -> NetworkSplit:
 
 
 _Taken: TypeAlias = list[dict[str, float]]
-"""(devices,): of each resource, by the layers before."""
+"""(devices,): how much of each resource the layers before take."""
 _Share = Callable[[SplitProblem, SplitLayer, _Taken], list[int] | None]
 
 
@@ -86,7 +86,7 @@ def _evaluated(chain: Chain, steps: Sequence[Step]) -> NetworkSplit:
 
 
 def _speeds(problem: SplitProblem, layer: SplitLayer) -> list[float]:
-    """(devices,): 0 of one that cannot run so many groups."""
+    """(devices,): 1 / seconds for the whole layer; 0 if a device cannot run its groups."""
     return [1 / device.compute_s(layer.share(layer.units)) for device in problem.devices]
 
 
@@ -100,9 +100,9 @@ def _to_the_fastest(problem: SplitProblem, layer: SplitLayer, taken: _Taken) -> 
 
 
 def _by_weight(problem: SplitProblem, layer: SplitLayer, taken: _Taken, weights: Sequence[float]) -> list[int] | None:
-    """Whole blocks by largest remainder; what a device has no room for is shared among the others, in the same way.
+    """Whole blocks by `weights`, largest remainder first; what does not fit goes to other devices in the same way.
 
-    What is left over of the last block goes to the device with the most that has room for it.
+    An incomplete last block goes to the device with the most units among those that have room for it.
     """
     blocks, left_over = divmod(layer.units, layer.block)
     rooms = [
@@ -132,7 +132,7 @@ def _by_weight(problem: SplitProblem, layer: SplitLayer, taken: _Taken, weights:
 
 
 def _apportioned(total: int, weights: Sequence[float]) -> list[int]:
-    """Whole numbers in proportion, by largest remainder; of equal ones the heavier."""
+    """`total` in whole numbers in proportion to `weights`, by largest remainder; ties go to the larger weight."""
     exact = np.array(weights) * total / sum(weights)
     whole = np.floor(exact).astype(int)
     for d in np.lexsort((-np.array(weights), whole - exact))[: total - int(whole.sum())]:
@@ -141,7 +141,7 @@ def _apportioned(total: int, weights: Sequence[float]) -> list[int]:
 
 
 def _step(chain: Chain) -> NetworkSplit:
-    """Eq. 11 with the true step (12): communication counts where a device has all of a layer, and only there."""
+    """Eq. 11 with the exact step function (12): communication counts only where one device has a whole layer."""
     problem = chain.problem
     runs = [_by_step(problem, index) for index in range(len(problem.layers))]
     network_split = split_network(problem, runs)
@@ -169,10 +169,11 @@ def _by_step(problem: SplitProblem, index: int) -> SharedRun:
 
 
 def _communication(chain: Chain) -> NetworkSplit:
-    """The ILP of [6, 8]: parts are equal, and layers are fused (tiles, pairs) so that the least is moved.
+    """The ILP of [6, 8]: parts are equal, and layers are fused (tiles, pairs) so that as little data as possible is
+    moved.
 
-    Layers in a row make it a shortest path, which needs no solver. What is computed again in a halo, or takes long,
-    counts for nothing.
+    Layers in a row make it a shortest path, which needs no solver. Compute time, and halos that are computed twice, are
+    ignored.
     """
     problem = chain.problem
     layers = problem.layers

@@ -33,7 +33,7 @@ _MOST_NAMED: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Processor:
-    """A place, on `cores`, of which its device uses `threads`. `emulated`: it takes longer than this host would."""
+    """A place on `cores`, whose device has so many `threads`. `emulated`: it is made slower than this host."""
 
     name: str
     cores: tuple[int, ...]
@@ -45,10 +45,10 @@ class Processor:
 
 @dataclass(frozen=True, slots=True)
 class WrittenPartition:
-    """`files` has one for each of its runs, `operators` the names of the first and the last of each.
+    """`files`: one for each of its runs of operators; `operators`: names of each run's first and last operator.
 
-    It begins when those named `after`, of other places, have ended, and may run while those `beside` do. `told_s`: the
-    prediction, which a described device is made to take.
+    It starts when the partitions `after`, on other places, have ended, and may overlap with those `beside`. `told_s`:
+    predicted seconds, which a described device is made to take.
     """
 
     name: str
@@ -95,13 +95,13 @@ def program_text(program: Program) -> str:
 
 
 def _chosen(lines: Iterable[str], *, emulated: bool) -> Iterator[str]:
-    """Without the lines that are for the other kind of machine."""
+    """Drop the lines that are only for the other kind of machine (emulated or real)."""
     kept, dropped = (IF_EMULATED, IF_REAL) if emulated else (IF_REAL, IF_EMULATED)
     return (line.replace(kept, "") for line in lines if not line.endswith(f"{dropped}\n"))
 
 
 def _engine(processor: Processor) -> str:
-    """What of the text below loads its files. Integers of 8 bits are ONNX Runtime's, whatever the device's engine."""
+    """Which loader of the template loads its files. ONNX Runtime computes int8, whatever the device's engine."""
     if processor.device.precision == "int8":
         return "as_it_stands"
     if processor.device.engine == "openvino" and processor.device.precision == "bf16":
@@ -235,5 +235,5 @@ def _number(value: float) -> str:
 
 
 def _plain(text: str) -> str:
-    """Make a name safe inside a comment, which it must not end."""
+    """Replace unprintable characters, such as newlines, so that a name cannot end the comment it is in."""
     return "".join(character if character.isprintable() else "?" for character in text)

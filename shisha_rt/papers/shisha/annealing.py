@@ -1,6 +1,6 @@
-"""Simulated Annealing (SA, and SA_s from Shisha's seed): worse plans are walked through while it is hot.
+"""Simulated Annealing (SA, and SA_s from Shisha's seed): worse plans are accepted, too, while the temperature is high.
 
-It trades trials for a way out of local optima, and pays most at the start, when it follows almost any move.
+It spends trials on leaving local optima, most of them at the start, when it accepts almost any move.
 
 The cooling that Shisha (2022) prints, "0.9^-5 - 0.01", cannot be used. Ours: a move that makes the bottleneck d times
 as long again (relative difference) is followed with probability exp(-d / T); T falls from 1 to 0.01, times 0.9 after
@@ -25,7 +25,7 @@ COOLING: Final = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Annealed:
-    """`tried` is being measured, the move number `moves` (0: the start) from `at`; `at_s` is None before."""
+    """`tried`, move number `moves` (0: the start) from `at`, is being measured; `at_s`: None until `at` is measured."""
 
     at: Arrangement
     at_s: float | None
@@ -67,7 +67,7 @@ class Annealing:
         return HOT * COOLING ** ((move - 1) // self.moves_per_temperature)
 
     def _follows(self, at_s: float, tried_s: float, temperature: float) -> bool:
-        """Any move that is no worse, so a plan that cannot run is left by all moves."""
+        """Whether to accept a move: always if no worse (so any move leaves a plan that cannot run), else by chance."""
         if tried_s <= at_s:
             return True
         worse_by = (tried_s - at_s) / at_s if at_s else math.inf

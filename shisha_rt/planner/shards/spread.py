@@ -1,9 +1,9 @@
-"""One run of layers in shards on all places, whatever else these have: for what a chain over pieces cannot say.
+"""One run of layers in shards on all places, whatever else these run: plans that a chain over pieces cannot express.
 
-There a place that has pieces of a layer has what stands right before or behind them, too. Where memory is short, that
-keeps a place which must have a share of the largest layer from giving up any that stand before it. Here the rest is a
-chain of its own, and shards go wherever there is time and room: first in proportion to room, then what the rest
-leaves, and the rest again for these shares.
+In such a chain a place with pieces of a layer also has the layers right before or behind them. If memory is short, a
+place that has to hold a share of the largest layer then cannot give up layers before it. Here the other layers are a
+chain of their own, and shards go where there is time and memory: shares start in proportion to memory, a chain is
+planned around them, and shares are chosen anew for that chain (`_ROUNDS` times).
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from shisha_rt.planner.shards.pieces import Item, Shards, WholeRun, assembled
 _ROUNDS: Final = 2
 _MOST_STARTS: Final = 4
 _FULLEST: Final = 0.95
-"""Of what a place has room for: something else is to be there, too."""
+"""The share of a place's memory that shards may take: other layers need some, too."""
 _MOST_BLOCKS: Final = 64
-"""Of a layer; of more, several are shared out as one."""
+"""Blocks of a layer; if it has more, several are dealt as one."""
 
 
 def spread(costs: Costs, way: Splittable, goal: Goal) -> Plan | None:
-    """The quickest such plan that is found, each place's stages together being one pool; None: there is none."""
+    """The fastest such plan that is found, None if there is none. Stages on one place share a pool."""
     predicted = team_costs(costs)
     block = way.block * max(1, -(-way.units // (way.block * _MOST_BLOCKS)))
     plain = Goal(most_cells=goal.most_cells, should_stop=goal.should_stop)
@@ -60,7 +60,7 @@ def spread(costs: Costs, way: Splittable, goal: Goal) -> Plan | None:
 
 
 def _starts(costs: Costs, way: Splittable) -> Iterator[tuple[int, ...]]:
-    """Shares in proportion to memory; and as much of it as there is room for on one place, the rest on the others."""
+    """Yield shares to start from: in proportion to memory; then what fits on one place, the rest on the others."""
     yield _by_room(costs, way)
     span_bytes = costs.weight_bytes(way.first, way.last)
     span_live = costs.live_bytes(way.first, way.last)
@@ -83,7 +83,7 @@ def _by_room(costs: Costs, way: Splittable) -> tuple[int, ...]:
 
 
 def _without(costs: Costs, way: Splittable, units: tuple[int, ...]) -> Costs:
-    """Nothing of the layers is left but what is live; places have the room that shards of so many units leave."""
+    """Costs with nothing of the split layers left but their live bytes, and the memory that shards of `units` leave."""
     span = slice(way.first, way.last + 1)
     time_s = np.array(costs.time_s)
     time_s[span] = 0.0
@@ -118,7 +118,7 @@ def _one(way: Splittable, units: int) -> Split:
 
 
 def _shares(predicted: TeamCosts, way: Splittable, rest: Plan, block: int) -> tuple[int, ...] | None:
-    """(places,): units beside the rest's stages, so that the place which has most to do has least."""
+    """(places,): units on each place, beside its stages of `rest`, that minimise the time of the busiest place."""
     costs = predicted.costs
     span_bytes = costs.weight_bytes(way.first, way.last)
     span_live = costs.live_bytes(way.first, way.last)
@@ -151,7 +151,7 @@ def _seconds(predicted: TeamCosts, way: Splittable, place: str, units: int) -> f
 
 
 def _apart(way: Splittable, first: int, last: int) -> Iterator[tuple[int, int]]:
-    """What stands before and behind the split layers, of a run."""
+    """Yield the parts of a run that lie before and behind the split layers."""
     for begin, end in ((first, min(last, way.first - 1)), (max(first, way.last + 1), last)):
         if begin <= end:
             yield begin, end

@@ -1,7 +1,7 @@
 """ONNX Runtime's profile of a segment: a file with one event for each node and run.
 
-Nodes are those of the graph as optimised, which the same session is told to save: `covered` knows which of the cleaned
-operators each of them covers.
+Its nodes are those of the optimised graph, which the session saves as well; `covered` tells which operators of the
+cleaned graph each node covers.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def ort_operator_times(
     times_s = [0.0] * len(graph.operators)
     operator = 0
     for name, time_s in events[len(events) // (1 + rounds) :]:
-        operator = operator_of.get(name, operator)  # a node that cannot be told goes with the one before it
+        operator = operator_of.get(name, operator)  # an unknown node counts as part of the one before
         times_s[operator] += time_s / rounds
     return tuple(times_s)
 

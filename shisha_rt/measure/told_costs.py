@@ -75,9 +75,13 @@ def plans_by_costs(
 
 
 def _plan_by_costs(costs: Costs, goal: Goal) -> Plan | None:
-    until_s = time.monotonic() + _PLANNING_S
-    goal = replace(goal, should_stop=lambda: time.monotonic() >= until_s)
-    plan = plan_that_fits(costs, goal).plan
+    plan = plan_that_fits(costs, _with_limit(goal)).plan
     if plan is None and goal.objective == "energy":
-        plan = plan_that_fits(costs, replace(goal, objective="latency")).plan
+        plan = plan_that_fits(costs, _with_limit(replace(goal, objective="latency"))).plan
     return plan
+
+
+def _with_limit(goal: Goal) -> Goal:
+    """The goal, given up after `_PLANNING_S` from now."""
+    until_s = time.monotonic() + _PLANNING_S
+    return replace(goal, should_stop=lambda: time.monotonic() >= until_s)

@@ -35,7 +35,7 @@ def _headline(slow: Mapping[str, Any]) -> str:
     most = max(slow["steps"], key=lambda step: step["seconds"])
     share = most["seconds"] / whole_s if whole_s else 0.0
     trace = f" (trace {slow['trace_id']})" if slow["trace_id"] else ""
-    return f"{head}: {share:.0%} of it {_SHORT[most['what']]}{trace}"
+    return f"{head}: {share:.0%} of it {_SHORT.get(most['what'], most['what'])}{trace}"
 
 
 def words_of(step: Mapping[str, Any], before: Mapping[str, Any] | None, slots: int) -> str:

@@ -66,6 +66,12 @@ def test_where_a_frame_was_when_it_was_given_up_is_told_however_short_it_was_the
     ]
 
 
+def test_a_daemon_of_a_later_version_is_understood_as_far_as_that_goes() -> None:
+    head, line = why_lines(status(at("thinking", 0.06)))
+    assert head.endswith("60% of it thinking")
+    assert line.endswith("thinking stage 0 on fast0")
+
+
 def test_nothing_yet() -> None:
     assert why_lines({"slow_frame": None}) == ["no frame has been looked at in the last minute"]
     assert why_lines({}) == ["no frame has been looked at in the last minute"]

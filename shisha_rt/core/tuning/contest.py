@@ -242,7 +242,6 @@ class Contests:
             contest.left.appendleft(contest.challenger)
         if live[1] != contest.serving:
             contest.left.appendleft(Candidate(contest.serving, contest.name))
-            contest.of += 1
             contest.serving, contest.name = live[1], _SERVED
         contest.duel = contest.challenger = None
         contest.tried_before = contest.tried

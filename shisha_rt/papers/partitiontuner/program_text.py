@@ -5,6 +5,7 @@ It reads as PartitionTuner's Figure 5 does, and is formatted as ruff and black w
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -157,8 +158,11 @@ def _beside(partition: WrittenPartition) -> str:
 def _function_names(program: Program) -> dict[str, str]:
     names_of: dict[str, str] = {}
     for processor in program.processors:
-        name = "on_" + re.sub(r"\W", "_", processor.name, flags=re.ASCII)
-        names_of[processor.name] = name if name not in names_of.values() else f"{name}_{len(names_of)}"
+        name = wanted = "on_" + re.sub(r"\W", "_", processor.name, flags=re.ASCII)
+        numbers = itertools.count(2)
+        while name in names_of.values():
+            name = f"{wanted}_{next(numbers)}"
+        names_of[processor.name] = name
     return names_of
 
 

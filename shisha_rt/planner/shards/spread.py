@@ -64,7 +64,9 @@ def _starts(costs: Costs, way: Splittable) -> Iterator[tuple[int, ...]]:
     yield _by_room(costs, way)
     span_bytes = costs.weight_bytes(way.first, way.last)
     span_live = costs.live_bytes(way.first, way.last)
-    for index, place in enumerate(costs.places[:_MOST_STARTS]):
+    largest_first = sorted(range(len(costs.places)), key=lambda index: -costs.places[index].room_bytes)
+    for index in largest_first[:_MOST_STARTS]:
+        place = costs.places[index]
         if place.memory_bytes is not None and len(costs.places) > 1:
             part = max(0, place.memory_bytes - span_live) / max(1, span_bytes)
             most = min(int(_FULLEST * part * way.units) // way.block * way.block, way.units - way.block)

@@ -113,6 +113,7 @@ def test_names_of_any_kind(tmp_path: Path) -> None:
         replace(its, place={"cpu": "core-0", "npu": "core 0"}[its.place], operators=((ugly, ugly),))
         for its in program.partitions
     ]
+    partitions[2] = replace(partitions[2], place="core-0-2")
     partitions[3] = replace(partitions[3], after=tuple(f"p{number}" for number in range(40)))
     text = program_text(
         replace(
@@ -121,6 +122,7 @@ def test_names_of_any_kind(tmp_path: Path) -> None:
             inputs=(Tensor(ugly, (2,), "FP16"),),
             outputs=("o'", 'o"'),
             processors=(
+                replace(npu, name="core-0-2", cores=(3,)),
                 replace(cpu, name="core-0", cores=tuple(range(0, 128, 2)), speed=0.3),
                 replace(npu, name="core 0", cores=tuple(range(8))),
             ),
@@ -129,7 +131,7 @@ def test_names_of_any_kind(tmp_path: Path) -> None:
     )
     assert_styled(text, tmp_path)
     defined = [node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
-    assert defined[:2] == ["on_core_0", "on_core_0_1"]
+    assert defined[:3] == ["on_core_0_2", "on_core_0", "on_core_0_3"]
     values = {ast.unparse(node.targets[0]): node.value for node in ast.parse(text).body if isinstance(node, ast.Assign)}
     assert ast.literal_eval(values["INPUTS"]) == {ugly: ((2,), "float16")}
     assert ast.literal_eval(values["OUTPUTS"]) == ["o'", 'o"']

@@ -188,16 +188,18 @@ def rivals_table(folder: Path) -> str:
         rival = min((side for side in rows if not side.startswith("daemon")), key=lambda side: float(rows[side]["ms"]))
         kind = "engine" if daemon["best engine"] == rival else "server"
         mine_ms, best_ms = float(daemon["ms"]), float(rows[rival]["ms"])
-        rates.append(best_ms / mine_ms)
+        rates.append(float(daemon[f"best {kind} / it"]))
         mine, best = f"{mine_ms:.2f} ms", f"{best_ms:.2f} ms"
         mine, best = (f"**{mine}**", best) if mine_ms < best_ms else (mine, f"**{best}**")
         rate = Column("", "race", f"best {kind} / it").cell(daemon)
         lines.append(f"| {TITLES.get(model, model)} | {mine} | {best}, {RACERS[rival]} | {rate} |")
     won = sum(rate > 1 for rate in rates)
-    summary = f"Faster than every rival on {won} of {len(rates)} networks; {geometric_mean(rates):.2f} in the geometric"
+    mean = f"geometric mean of the rates: {geometric_mean(rates):.2f}"
+    summary = f"Faster than every rival on {won} of {len(rates)} networks; {mean}"
     about = header(folder / "race.csv")
     host = f"{about.get('cpu', 'an unknown host')}, {about.get('cores', 'unknown')} cores"
-    return "\n".join([*lines, "", f"{summary} mean.", f"From {_made_by(folder, 'race')}, {host}."])
+    medians = "Times and rates are medians over the rounds, of each by itself."
+    return "\n".join([*lines, "", f"{summary}.", medians, f"From {_made_by(folder, 'race')}, {host}."])
 
 
 def alone_table(folder: Path) -> str:

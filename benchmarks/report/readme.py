@@ -199,7 +199,7 @@ def rivals_table(folder: Path) -> str:
     about = header(folder / "race.csv")
     host = f"{about.get('cpu', 'an unknown host')}, {about.get('cores', 'unknown')} cores"
     medians = "Times and rates are medians over the rounds, of each by itself."
-    return "\n".join([*lines, "", f"{summary}.", medians, f"From {_made_by(folder, 'race')}, {host}."])
+    return "\n".join([*lines, "", f"{summary}. {medians}", f"From {_made_by(folder, 'race')}, {host}."])
 
 
 def alone_table(folder: Path) -> str:

@@ -217,7 +217,10 @@ class PlanAnswer:
         link = ""
         if rate is not None and rate.is_link_bound:
             link = f"\nthe link {rate.link} is slower than any stage: {rate.link_s * 1e3:.4g} ms a frame"
-        return draw(boxes, width) + link + unused
+        predicted = ""
+        if rate is not None and rate.bottleneck_s > 0:
+            predicted = f"\npredicted {1 / rate.bottleneck_s:.4g} frames/s, latency {milliseconds(rate.latency_s)}"
+        return draw(boxes, width) + link + unused + predicted
 
     def _weight(self, stage: Stage) -> float:
         whole = sum(self.problem.weights[layer] for layer in stage.layers)

@@ -7,14 +7,16 @@ import os
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
 from shisha_rt.cli.options import Dims, Json, MachineFile, Model, Shapes, check_writable, parse_sizes, progress, takes
 from shisha_rt.costs.profiles import DISTURBED
-from shisha_rt.errors import BadInput, Failure
+from shisha_rt.errors import BadInput, Error, Failure
+from shisha_rt.extras import pip_install
 
 if TYPE_CHECKING:
     from shisha_rt.cli.drive.compared import MeasuredSide, MeasuredSides
@@ -28,12 +30,13 @@ WATCHING: Final = "watching"
 class CompareOptions:
     model: Model
     machine: MachineFile = "this-machine"
-    objective: Annotated[str, typer.Option(metavar="throughput|latency|auto", help="What the daemon is tuned for.")] = (
-        "auto"
-    )
+    objective: Annotated[
+        Literal["throughput", "latency", "auto"],
+        typer.Option(metavar="throughput|latency|auto", help="What the daemon is tuned for."),
+    ] = "auto"
     seconds: Annotated[float, typer.Option(metavar="S", help="Of one window of one side.")] = 1.0
     rounds: Annotated[int, typer.Option(metavar="N", min=1, max=100, help="Turns of each side.")] = 3
-    tune: Annotated[float, typer.Option(metavar="S", help="For which the daemon may be tuned, at most.")] = 30.0
+    tune: Annotated[float, typer.Option(metavar="S", help="For which the daemon may be tuned, at most.")] = 60.0
     inputs: Annotated[
         Path | None,
         typer.Option("--input", metavar="FILE", help="Frames to compute, a .npy or .npz file. Default: random."),
@@ -50,7 +53,7 @@ def compare(asked: CompareOptions) -> None:
 
     ONNX Runtime, OpenVINO where it is installed, and a daemon that has tuned itself take turns on the same cores:
     frames a second with as many frames as they take, and the latency of a frame by itself. The daemon's frames come
-    from a client in another process; an engine's lie in its own memory. It takes about a minute, longer for large
+    from a client in another process; an engine's lie in its own memory. It takes a minute or two, longer for large
     networks. The machine should have nothing else to do. Files of --input are as for submit; an engine computes the
     first frame over and over.
 
@@ -70,18 +73,30 @@ def compare(asked: CompareOptions) -> None:
         if not value > 0:
             raise BadInput(f"{option} {value:g}: expected a number of seconds above 0")
     check_writable("--png", asked.png)
+    if asked.png is not None and find_spec("matplotlib") is None:
+        raise BadInput(f"--png: matplotlib is missing: {pip_install('plot')}", Error.EXTRA_MISSING)
     parse_sizes(asked.dim, asked.shape)  # what is wrong with them is said before anything is started
     machine = load_machine(asked.machine)
     check_runnable(machine)
     path = resolve_model(asked.model, progress)
     cores = sorted({core for place in machine.usual for core in place.cores} & os.sched_getaffinity(0))
-    arguments = ["--machine", asked.machine, "--objective", asked.objective]
+    has_cuts = len({place.rank for place in machine.usual}) > 1
+    arguments = ["--machine", asked.machine]
     for name, texts in (("--dim", asked.dim), ("--shape", asked.shape)):
         for text in texts or ():
             arguments += [name, text]
     with plainly():
         asked_for = Comparison(
-            asked.model, path, cores, arguments, asked.seconds, asked.rounds, asked.tune, asked.inputs
+            asked.model,
+            path,
+            cores,
+            arguments,
+            asked.objective,
+            has_cuts,
+            asked.seconds,
+            asked.rounds,
+            asked.tune,
+            asked.inputs,
         )
         measured = asked_for.measure(progress)
     compared = Compared(asked.model, tuple(cores), measured)
@@ -122,6 +137,7 @@ class Compared:
                     "latency_s": _median(side.latencies_s),
                     "latencies_s": list(side.latencies_s),
                     "plan": side.plan,
+                    "latency_plan": side.latency_plan,
                     "tuner": side.tuner,
                     "reason": side.reason,
                 }
@@ -164,12 +180,16 @@ class Compared:
         if not daemon.rates_fps:
             return ["the daemon could not be measured"]
         plan = f"the daemon's plan: {daemon.plan}"
+        if daemon.latency_plan not in (None, daemon.plan):
+            plan += f"; for latency: {daemon.latency_plan}"
         if daemon.tuner != WATCHING:
             plan += f" (its tuner was still {daemon.tuner}: --tune gives it longer)"
         if rival is None:
             return [f"{daemon.name}: no engine to compare it with", plan]
         ratio, quickest = self._over(rival), self._quickest()
-        known = f"{ratio['median']:.2f} times ({ratio['least']:.2f} to {ratio['most']:.2f} by round)"
+        known = (
+            f"{ratio['median']:.2f} times (median of the rounds' ratios, {ratio['least']:.2f} to {ratio['most']:.2f})"
+        )
         if ratio["least"] > 1:
             rates = f"{daemon.name} is the fastest: {known} the frames a second of {rival.name}"
         elif ratio["most"] < 1:

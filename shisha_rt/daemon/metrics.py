@@ -141,7 +141,7 @@ class MetricsPage:
         except OSError as error:
             port, host, reason = address.port, address.host, error.strerror
             raise BadInput(
-                f"metrics port {port} on {host}: {reason}; expected a free port", Error.ADDRESS_TAKEN
+                f"metrics port {port} on {host}: {reason}; expected a free port: --metrics PORT", Error.ADDRESS_TAKEN
             ) from None
         self._closing.callback(_end, server, thread)
         return f"http://{HttpAddress(address.host, server.server_port)}/metrics"

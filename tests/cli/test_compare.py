@@ -34,11 +34,17 @@ def compared(daemon_fps: tuple[float, ...], tuner: str = "watching", others_rati
 @pytest.mark.parametrize(
     ("daemon_fps", "verdict"),
     [
-        ((120.0, 110.0, 130.0), f"{DAEMON} is the fastest: 1.20 times (1.10 to 1.30 by round) the"),
-        ((70.0, 60.0, 80.0), f"{THREADS} is the fastest: {DAEMON} has 0.70 times (0.60 to 0.80 by round) its"),
+        (
+            (120.0, 110.0, 130.0),
+            f"{DAEMON} is the fastest: 1.20 times (median of the rounds' ratios, 1.10 to 1.30) the",
+        ),
+        (
+            (70.0, 60.0, 80.0),
+            f"{THREADS} is the fastest: {DAEMON} has 0.70 times (median of the rounds' ratios, 0.60 to 0.80) its",
+        ),
         (
             (100.0, 90.0, 110.0),
-            f"{DAEMON} and {THREADS} are alike … noise: 1.00 times (0.90 to 1.10 by round)",
+            f"{DAEMON} and {THREADS} are alike … noise: 1.00 times (median of the rounds' ratios, 0.90 to 1.10)",
         ),
     ],
 )
@@ -76,7 +82,7 @@ def test_as_an_object() -> None:
     assert told["others_ratio"] == 0.05
     assert told["sides"][3] == {
         "name": THROUGHPUT, "rate_fps": None, "rates_fps": [], "latency_s": None, "latencies_s": [], "plan": None,
-        "tuner": None, "reason": "not installed",
+        "latency_plan": None, "tuner": None, "reason": "not installed",
     }  # fmt: skip
 
 
@@ -128,4 +134,5 @@ def test_all_of_it(run: Run, tiny_model: Path, tmp_path: Path) -> None:
     assert (ran.status, ran.err) == (0, "")
     assert all(len(side["rates_fps"]) == 2 for side in ran.object["sides"] if side["reason"] is None)
     assert ran.object["sides"][0]["plan"]
+    assert ran.object["sides"][0]["latency_plan"]
     assert picture.read_bytes().startswith(b"\x89PNG")

@@ -97,6 +97,19 @@ class TestFramesOf:
         assert str(refusal.value).startswith(f"f.npz: {expected}")
 
 
+def test_an_input_without_axes_is_an_array_all_the_same() -> None:
+    """A sample rate beside a signal: of one frame, and of three."""
+    inputs = [Tensor("x", (1, 4), "FP32"), Tensor("rate", (), "INT64")]
+    for count, content in (
+        (1, {"x": floats(1, 4), "rate": np.array(16000)}),
+        (3, {"x": floats(3, 1, 4), "rate": np.array([8000, 16000, 8000])}),
+    ):
+        frames = frames_of(FILE, content, inputs)
+        assert len(frames) == count
+        assert [frame["rate"].shape for frame in frames] == [()] * count
+        assert all(isinstance(frame["rate"], np.ndarray) for frame in frames)
+
+
 class TestReadArrays:
     def test_npy(self, tmp_path: Path) -> None:
         np.save(tmp_path / "a.npy", floats(2, 3))

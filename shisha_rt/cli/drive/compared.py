@@ -27,9 +27,10 @@ import numpy as np
 
 from shisha_rt.cli.drive.child_daemon import child_daemon
 from shisha_rt.cli.drive.frames import Frame, frames_of_any, model_shapes, random_frames, read_arrays
-from shisha_rt.client import Client
+from shisha_rt.client import Client, plan_of
 from shisha_rt.errors import Failure
 from shisha_rt.machine.host.cpu_use import CpuReading, family, read_cpu_use
+from shisha_rt.plan.rate import OBJECTIVES, AnyObjective, Objective
 from shisha_rt.process.child import Child, last_line, start_child
 
 DAEMON: Final = "shisha-rt"
@@ -44,9 +45,18 @@ ENGINES: Final[Mapping[str, str]] = MappingProxyType(
 """Plain engines by the names of `stages/engines/plain.py`, and in words."""
 _OPENVINO: Final = "openvino"
 _FRAMES: Final = 8
-_IN_FLIGHT: Final = 4  # for each place: one to compute, one to go on with, and some on their way
-_SETTLE_S: Final = 1.0  # the daemon goes over to the plan for another kind of load within about half a second
+_IN_FLIGHT: Final = 16
+_MOST_IN_FLIGHT: Final = 128
+"""For each place: a run of eight frames to compute, and one to go on with; and for all of them."""
+_SETTLE_S: Final = 1.0
+"""Of a window, before anything is counted."""
+_SWITCH_S: Final = 20.0
+"""For which the plan for another kind of load may be built; usually it takes less than half a second."""
+_SWITCH_LOOK_S: Final = 0.1
+_EVENTS_S: Final = 0.2
 _LOOK_S: Final = 1.0
+_LOAD_S: Final = 0.4
+"""Of frames, between two looks at the tuner: it waits two seconds for those that it wants."""
 _MEASURING_S: Final = 120.0
 """For which the daemon may go on to measure layers, beyond the time to be tuned: else it would take part in the
 engines' turns.
@@ -61,7 +71,8 @@ _LATENCY_SHARE: Final = 0.5
 class MeasuredSide:
     """One side. `rates_fps`: frames a second, by round; `latencies_s`: medians of a frame by itself, by round.
 
-    `reason`: why it could not be measured; then both are empty. `plan`, `tuner`: the daemon's, and the tuner's state.
+    `reason`: why it could not be measured; then both are empty. Of the daemon: `plan`, `latency_plan`: its plans for
+    throughput and for latency, the same one unless it is tuned for both; `tuner`: the tuner's state when it was paused.
     """
 
     name: str
@@ -69,6 +80,7 @@ class MeasuredSide:
     latencies_s: tuple[float, ...] = ()
     reason: str | None = None
     plan: str | None = None
+    latency_plan: str | None = None
     tuner: str | None = None
 
 
@@ -87,7 +99,10 @@ class _Side(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`model`, as `serve` takes it, and its file; `arguments`: those of `serve` beside it. `cores`: of the engines.
+    """`model`, as `serve` takes it, and its file; `arguments`: those of `serve` beside it and `objective`. `cores`: of
+    the engines.
+
+    `has_cuts`: a pipeline may be the best plan, as places are not alike.
 
     `rounds` of two windows, the longer of `seconds`, after the daemon has had `tune_s` to tune itself. `inputs`: the
     frames to compute, a .npy or .npz file; None: random ones.
@@ -97,6 +112,8 @@ class Comparison:
     path: Path
     cores: Sequence[int]
     arguments: Sequence[str]
+    objective: AnyObjective
+    has_cuts: bool
     seconds: float
     rounds: int
     tune_s: float
@@ -108,12 +125,12 @@ class Comparison:
         files = [] if self.inputs is None else [(self.inputs, read_arrays(self.inputs))]
         with contextlib.ExitStack() as closing:
             say("starting a daemon")
-            child = closing.enter_context(child_daemon(self.model, *self.arguments))
+            child = closing.enter_context(child_daemon(self.model, *self.arguments, "--objective", self.objective))
             client = closing.enter_context(Client(child.endpoint))
             shapes = model_shapes(client.call("model_metadata"))
             given = [frame for file in files for frame in frames_of_any(*file, shapes)]
             frames = given or random_frames(shapes[0], _FRAMES, 0)
-            daemon = _Daemon(client, frames)
+            daemon = _Daemon(client, frames, self.objective, has_cuts=self.has_cuts)
             daemon.tune(self.tune_s, say)
             state = daemon.come_to_rest(say)
             sides: dict[str, _Side] = {DAEMON: daemon}
@@ -130,7 +147,8 @@ class Comparison:
             before = self._cpu_use()
             measured = self._in_turns(sides, reasons, say)
             others_ratio = self._cpu_use().others_ratio(before)
-            served = replace(measured[0], plan=daemon.plan(), tuner=state)
+            plan, latency_plan = (daemon.plans.get(load) for load in ("throughput", "latency"))
+            served = replace(measured[0], plan=plan, latency_plan=latency_plan, tuner=state)
             return MeasuredSides((served, *measured[1:]), others_ratio)
 
     def _cpu_use(self) -> CpuReading:
@@ -174,54 +192,74 @@ def _once(say: Callable[[str], None]) -> Callable[[str], None]:
 
 
 class _Daemon:
-    """A daemon, asked by a client."""
+    """A daemon, asked by a client. `plans`: those that served each kind of load when it was measured."""
 
-    def __init__(self, client: Client, frames: Sequence[Frame]) -> None:
+    def __init__(self, client: Client, frames: Sequence[Frame], objective: AnyObjective, *, has_cuts: bool) -> None:
+        self.plans: dict[Objective, str] = {}
         self._client = client
         self._frames = frames
-        self._in_flight = _IN_FLIGHT * len(client.status()["places"])
+        self._in_flight = min(_IN_FLIGHT * len(client.status()["places"]), _MOST_IN_FLIGHT)
+        self._has_cuts = has_cuts
+        self._objective = objective
 
     def tune(self, limit_s: float, say: Callable[[str], None]) -> None:
-        """Wait until layers are measured, then send frames until it has found its plan, or until the time is over.
+        """Send frames until the best plan for each objective is known: as many as the daemon takes, then one at a time.
 
-        First as many frames as it takes, then one at a time: it plans for both.
+        Before that engines are tried, which takes several times as long beside frames. With `has_cuts` what is left of
+        the time goes to the search for cuts, which needs layers to be measured, and frames that wait.
         """
-        begun_s = time.monotonic()
-        for state, load, share in (("profiling", None, 0.5), ("", self.rate_fps, 0.8), ("", self.latency_s, 1.0)):
-            while time.monotonic() < begun_s + share * limit_s:
-                if load is None:  # measuring is quickest on cores that have nothing else to do
-                    time.sleep(_LOOK_S)
-                else:
-                    load(_LOOK_S)
-                tuner = self.tuner()
-                say(f"tuning the daemon: {tuner['state']}, {tuner['trials_total']} trials")
-                if tuner["state"] != state and (state or tuner["state"] == "watching"):
-                    break
+        end_s = time.monotonic() + limit_s
+        while time.monotonic() < end_s and self._is_measuring(until="engines_found"):
+            say("tuning the daemon: trying engines")
+            time.sleep(_EVENTS_S)
+        wanted = [objective for objective in OBJECTIVES if self._objective in ("auto", objective)]
+        for objective in wanted:
+            in_flight = self._in_flight if objective == "throughput" else 1
+            while time.monotonic() < end_s and self.tuner()["plans"][objective] is None:
+                self._load(in_flight)
+                self._tell(say)
+        while self._has_cuts and time.monotonic() < end_s:
+            if self._is_measuring():  # which is quickest on cores that have nothing else to do
+                time.sleep(_LOOK_S)
+            elif self.tuner()["state"] in _SEARCHING:
+                self._load(self._in_flight)
+            else:
+                break
+            self._tell(say)
+
+    def _load(self, in_flight: int) -> None:
+        with self._client.stream(in_flight=in_flight) as stream:
+            for _ in stream.run(_until(time.monotonic() + _LOAD_S, self._frames)):
+                pass
+
+    def _tell(self, say: Callable[[str], None]) -> None:
+        tuner = self.tuner()
+        comparing = tuner["comparing"]
+        done = f"{tuner['trials_total']} trials" if comparing is None else _progress(comparing)
+        say(f"tuning the daemon: {tuner['state']}, {done}")
 
     def come_to_rest(self, say: Callable[[str], None]) -> str:
         """End what the daemon does beside serving, which would take its cores from the engines in their turns.
 
-        A search that goes on is paused, at its best plan; what is being measured is waited for, as it is kept. Returns
-        the state of the tuner before.
+        The tuner is paused; what is being measured is waited for, as it is kept. Returns the state of the tuner before.
         """
         state = str(self.tuner()["state"])
-        if state in _SEARCHING:
-            self._client.call("tuner_set", pause=True)
+        self._client.call("tuner_set", pause=True)
         end_s = time.monotonic() + _MEASURING_S
         while self._is_measuring() and time.monotonic() < end_s:
             say("waiting until the daemon has measured its layers")
             time.sleep(_LOOK_S)
         return state
 
-    def _is_measuring(self) -> bool:
-        """By its events so far, of which there may be several answers."""
+    def _is_measuring(self, until: str = "profiling_ended") -> bool:
+        """By its events so far, of which there may be several answers. `until`: the event that ends it earlier."""
         is_measuring, since = False, 0
         while True:
             answer = self._client.call("events", since=since)
             if not answer["events"]:
                 return is_measuring
             for event in answer["events"]:
-                if event["kind"].startswith("profiling_"):
+                if event["kind"].startswith("profiling_") or event["kind"] == until:
                     is_measuring = event["kind"] == "profiling_began"
             since = answer["next"]
 
@@ -229,13 +267,29 @@ class _Daemon:
         tuner: Mapping[str, Any] = self._client.call("tuner_get")["tuner"]
         return tuner
 
-    def plan(self) -> str:
-        """The live plan in words."""
-        from shisha_rt.client import plan_of
+    def rate_fps(self, seconds: float) -> float:
+        self._serve_for("throughput")
+        return self._saturated_fps(seconds)
 
+    def latency_s(self, seconds: float) -> float:
+        self._serve_for("latency")
+        return self._alone_s(seconds)
+
+    def _serve_for(self, objective: Objective) -> None:
+        """Have the best plan for this load live, as the daemon would have it by itself unless its tuner is paused."""
+        best = self.tuner()["plans"][objective]
+        if self._objective == "auto":
+            self._client.call("tuner_set", objective=objective)
+            end_s = time.monotonic() + _SWITCH_S
+            while best is not None and self._plan() != best["plan"] and time.monotonic() < end_s:
+                time.sleep(_SWITCH_LOOK_S)
+        self.plans[objective] = self._plan()
+
+    def _plan(self) -> str:
+        """The live plan in words."""
         return str(plan_of(self._client.plan()["stages"]))
 
-    def rate_fps(self, seconds: float) -> float:
+    def _saturated_fps(self, seconds: float) -> float:
         began_s = time.monotonic()
         from_s, end_s = began_s + _SETTLE_S, began_s + _SETTLE_S + seconds
         answered, first_s, last_s = 0, 0.0, 0.0
@@ -249,7 +303,7 @@ class _Daemon:
             raise Failure(f"{answered} frames were answered in {seconds:g} s, expected at least two")
         return (answered - 1) / (last_s - first_s)
 
-    def latency_s(self, seconds: float) -> float:
+    def _alone_s(self, seconds: float) -> float:
         times_s: list[float] = []
         from_s = time.monotonic() + _SETTLE_S
         for frame in _until(from_s + seconds, self._frames):
@@ -258,6 +312,10 @@ class _Daemon:
             if sent_s >= from_s or not times_s:
                 times_s.append(time.monotonic() - sent_s)
         return statistics.median(times_s[1:] or times_s)
+
+
+def _progress(comparing: Mapping[str, Any]) -> str:
+    return f"{comparing['tried']} of {comparing['candidates']} plans compared for {comparing['objective']}"
 
 
 def _until(end_s: float, frames: Sequence[Frame]) -> Iterator[Frame]:

@@ -102,7 +102,7 @@ def frames_of(path: Path, content: Array | Mapping[str, Array], inputs: Sequence
         )
     if not next(iter(counts.values()), 0):
         raise BadInput(f"{path}: no frames, expected at least one", Error.WRONG_FRAMES)
-    return [{name: array[i] for name, array in split.items()} for i in range(next(iter(counts.values())))]
+    return [{name: array[i, ...] for name, array in split.items()} for i in range(next(iter(counts.values())))]
 
 
 def has_frames_along_batch(content: Array | Mapping[str, Array], shapes: Sequence[Sequence[Tensor]]) -> bool:

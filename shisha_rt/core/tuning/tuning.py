@@ -50,6 +50,8 @@ from shisha_rt.plan.rate import Objective
 QUIET_S: Final = 2.0
 PROFILER_WAITS_S: Final = 2.0
 """So long without a comparison, though one is due, and layers are measured: its load may stay away for long."""
+WINNER_S: Final = 10.0
+"""For which layers wait for the winner of a comparison to be measured, which takes frames."""
 AFTER_LOSER_S: Final = 0.5
 """From the end of a comparison until the winner is measured: the loser goes meanwhile, and threads of it that spin."""
 DISTURBANCE_S: Final = 60.0
@@ -96,7 +98,7 @@ class Tuning:
         self._crowded: tuple[str, ...] = ()
         self._put_off: str | None = None
         self._profiler_waits = self._measuring_layers = False
-        self._compared_s = -math.inf
+        self._compared_s = self._busy_s = -math.inf
 
     def handle(self, event: ev.TuningEvent, now_s: float) -> list[Decision]:
         """Apply one event; what is decided is to be carried out in its order before the next event."""
@@ -438,7 +440,7 @@ class Tuning:
     def _engines_tried(self, tried: EnginesTried) -> None:
         self.choice.tried, self.contests.awaited = tried, False
         self._outbox.write(engines_record(tried))
-        self._profiler_waits, self._compared_s = True, self._outbox.now_s
+        self._profiler_waits, self._busy_s = True, self._outbox.now_s
 
     def _let_profile(self) -> None:
         """Layers are measured when plans have been compared: beside that, a team waits for the core that is measured,
@@ -446,10 +448,13 @@ class Tuning:
         """
         now_s = self._outbox.now_s
         if self.contests.running is not None:
-            self._compared_s = now_s
+            self._compared_s = self._busy_s = now_s
             return
-        is_done = not self._compares and self._then is not _Then.MEASURE
-        if self._profiler_waits and (is_done or now_s - self._compared_s >= PROFILER_WAITS_S):
+        measures = self._then is _Then.MEASURE
+        if measures and now_s - self._compared_s < WINNER_S:
+            self._busy_s = now_s
+        is_done = not self._compares and not measures
+        if self._profiler_waits and (is_done or now_s - self._busy_s >= PROFILER_WAITS_S):
             self._profiler_waits, self._measuring_layers = False, True
             self._outbox.decide(TellProfiler(MeasureLayers()))
 

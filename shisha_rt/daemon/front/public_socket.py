@@ -78,8 +78,11 @@ class PublicSocket:
             self.socket.bind(any_port(endpoint))
         except zmq.ZMQError as error:
             self.close()
+            is_taken = error.errno == zmq.EADDRINUSE
+            other = ": --endpoint URL, or all models at one: shisha-rt serve A B" if is_taken else ""
             raise BadInput(
-                f"endpoint {endpoint}: {error.strerror}; expected a free address of this machine", Error.ADDRESS_TAKEN
+                f"endpoint {endpoint}: {error.strerror}; expected a free address of this machine{other}",
+                Error.ADDRESS_TAKEN,
             ) from None
         self.endpoint = str(self.socket.getsockopt_string(zmq.LAST_ENDPOINT))
         self._undeliverable = partial(count, "shisha_answers_undeliverable")

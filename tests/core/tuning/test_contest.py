@@ -374,6 +374,21 @@ def test_layers_are_measured_soon_where_no_frames_come_to_compare_plans_by() -> 
     assert world.layers_s[0] == pytest.approx(told_s + PROFILER_WAITS_S, abs=0.3)
 
 
+def test_layers_wait_until_the_winner_is_measured_and_the_other_load_may_come() -> None:
+    """However long that takes: single frames that come then compare plans at once."""
+    world = World(lambda stage: 0.1 if stage.engine == "openvino" else 0.2, objective="auto", tried=None)
+    world.post(ev.ProfilerSaid(EnginesCompared(TRIED)))
+    world.serve(120, until=lambda: bool(world.told("comparison_ended")))
+    ended_s = world.now_s
+    world.serve(60, until=lambda: len(world.kept) == 1)
+    assert world.now_s > ended_s + PROFILER_WAITS_S
+    world.serve(120, in_flight=1, until=lambda: len(world.kept) == 2)
+    assert [record["objective"] for record in world.told("comparison_began")] == ["throughput", "latency"]
+    assert not world.layers_s
+    world.serve(5, in_flight=0)
+    assert len(world.layers_s) == 1
+
+
 def test_single_frames_compare_nothing_while_layers_are_measured() -> None:
     """A team of two waits for the core that is measured: it looks slower than it is."""
     world = World(SPINNING_FASTER, objective="latency", tried=None)

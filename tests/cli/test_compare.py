@@ -36,15 +36,15 @@ def compared(daemon_fps: tuple[float, ...], tuner: str = "watching", others_rati
     [
         (
             (120.0, 110.0, 130.0),
-            f"{DAEMON} is the fastest: 1.20 times (median of the rounds' ratios, 1.10 to 1.30) the",
+            f"{DAEMON} is the fastest: 1.20 times (… 1.10 to 1.30) the",
         ),
         (
             (70.0, 60.0, 80.0),
-            f"{THREADS} is the fastest: {DAEMON} has 0.70 times (median of the rounds' ratios, 0.60 to 0.80) its",
+            f"{THREADS} is the fastest: {DAEMON} has 0.70 times (… 0.60 to 0.80) its",
         ),
         (
             (100.0, 90.0, 110.0),
-            f"{DAEMON} and {THREADS} are alike … noise: 1.00 times (median of the rounds' ratios, 0.90 to 1.10)",
+            f"{DAEMON} and {THREADS} are alike … noise: 1.00 times (… 0.90 to 1.10)",
         ),
     ],
 )

@@ -182,9 +182,11 @@ def rivals_table(folder: Path) -> str:
     for row in read_csv(folder / "race.csv"):
         by_model.setdefault(row["model"], {})[row["side"]] = row
     lines = ["| | shisha-rt | the best rival | rate over the best rival's |", "|---|---|---|---|"]
-    rates = []
+    rates, over_servers = [], []
     for model, rows in by_model.items():
         daemon = rows["daemon_shared"]
+        if daemon["best server / it"]:
+            over_servers.append(float(daemon["best server / it"]))
         rival = min((side for side in rows if not side.startswith("daemon")), key=lambda side: float(rows[side]["ms"]))
         kind = "engine" if daemon["best engine"] == rival else "server"
         mine_ms, best_ms = float(daemon["ms"]), float(rows[rival]["ms"])
@@ -198,6 +200,9 @@ def rivals_table(folder: Path) -> str:
     summary = f"Faster than every rival on {won} of {len(rates)} networks; {mean}"
     about = header(folder / "race.csv")
     host = f"{about.get('cpu', 'an unknown host')}, {about.get('cores', 'unknown')} cores"
+    if over_servers:
+        least, most = min(over_servers), max(over_servers)
+        summary += f"; over the best server alone: {geometric_mean(over_servers):.2f} ({least:.2f} to {most:.2f})"
     medians = "Times and rates are medians over the rounds, of each by itself."
     return "\n".join([*lines, "", f"{summary}. {medians}", f"From {_made_by(folder, 'race')}, {host}."])
 

@@ -1,7 +1,8 @@
 """Frames of the daemon's own: so that a new one that nobody sends anything yet can compare its plans.
 
 They are noise, always the same; nobody is answered, and nothing counts them. They give way to clients: while one sends
-frames, and for a while after, there are none, and those that wait are taken back.
+frames, and for a while after, there are none, and those that wait are taken back. Nor are there any while other
+processes, another daemon's for example, have the cores.
 """
 
 from __future__ import annotations
@@ -66,15 +67,21 @@ class OwnFrames:
         if self.sending:
             self._spent_s, self._sending_since_s = self._spent_s + now_s - self._sending_since_s, now_s
         is_wanted = tuning.wants_load is not None and tuning.choice.profiles is not Profiles.COMING
-        may = not (stopping or self._failed) and self._spent_s < BUDGET_S and now_s - self._client_s >= CALM_S
+        may = not (stopping or self._failed or tuning.is_disturbed) and self._spent_s < BUDGET_S
+        may = may and now_s - self._client_s >= CALM_S
         if may and is_wanted:
             self._begin(now_s)
         elif self.sending:
             self._pause("there is nothing to compare")
         if self._began and not may:
-            self._end("that was long enough" if self._spent_s >= BUDGET_S else "the daemon is stopping")
+            self._end(self._why_not(stopping=stopping))
         elif self._began and tuning.state is not State.COMPARING:
             self._end("plans are compared")
+
+    def _why_not(self, *, stopping: bool) -> str:
+        if self._spent_s >= BUDGET_S:
+            return "that was long enough"
+        return "the daemon is stopping" if stopping else "other processes have the cores"
 
     def _begin(self, now_s: float) -> None:
         if not self._began:

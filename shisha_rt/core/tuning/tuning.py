@@ -626,6 +626,11 @@ class Tuning:
         disturbed = seen.others_ratio > DISTURBED
         self._disturbed_since_s = min(self._disturbed_since_s, self._outbox.now_s) if disturbed else math.inf
 
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether other processes have more of the cores than measurements bear."""
+        return self._disturbed_since_s < math.inf
+
     # --- as the load asks -------------------------------------------------------------------------------------
 
     def _frames_counted(self, counted: ev.FramesCounted) -> None:

@@ -1,0 +1,56 @@
+"""When a daemon computes frames of its own: by real cores that want some, in virtual time."""
+
+from __future__ import annotations
+
+import itertools
+from types import SimpleNamespace
+from typing import Any, cast
+
+from shisha_rt.core import event_log
+from shisha_rt.core.tuning import events as ev
+from shisha_rt.core.tuning.profiler_messages import NotProfiled
+from shisha_rt.daemon.own_frames import OwnFrames
+from tests.core.tuning.contest_world import World, copies
+
+BUSY = 0.5
+"""Of the cores."""
+
+
+class Daemon:
+    """What a daemon's shell does for its own frames. No frame is ever done."""
+
+    def __init__(self) -> None:
+        self.world = World(lambda stage: 0.01)
+        self.world.post(ev.ProfilerSaid(NotProfiled("it cannot be")))
+        self.written: list[Any] = []
+        numbers = itertools.count(1)
+        shell = SimpleNamespace(
+            cores=self.world.cores,
+            write=lambda record, cause: self.written.append(record),
+            submit_own=lambda request, answered: next(numbers),
+            post=lambda event, cause: None,
+        )
+        self.frames = OwnFrames(cast(Any, shell), [cast(Any, SimpleNamespace(inputs=()))])
+        self._now_s = 0.0
+
+    def look(self, others_ratio: float = 0.0, *, stopping: bool = False) -> bool:
+        """Whether it sends some."""
+        self._now_s += 0.25
+        self.world.post(ev.OthersSeen(others_ratio))
+        self.frames.look(self._now_s, stopping=stopping)
+        return self.frames.sending
+
+
+def test_frames_of_its_own_wait_for_the_cores() -> None:
+    """Another daemon may have clients there, whose frames would wait; and what is measured then says little."""
+    daemon = Daemon()
+    assert daemon.world.plan == copies()
+    assert not any(daemon.look(BUSY) for _ in range(100))
+    assert daemon.written == []
+    assert daemon.look()
+    assert not daemon.look(BUSY)
+    assert daemon.look()
+    assert not daemon.look(stopping=True)
+    reasons = [record.reason for record in daemon.written if isinstance(record, event_log.OwnFramesEnded)]
+    assert len(daemon.written) == 4
+    assert len(set(reasons)) == 2

@@ -398,7 +398,8 @@ class _Barred:
         elif event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
             self._broken_off += 1
             if self._broken_off >= _BROKEN_OFF:
-                reason = f"it may ask for keys: {_WITH_KEYS}; or it is no endpoint, but HTTP" if keys is None else _OTHER_KEY
+                no_key = f"it may ask for keys: {_WITH_KEYS}; or it is no endpoint, but HTTP"
+                reason = no_key if keys is None else _OTHER_KEY
                 self._because(error_for(Error.HANDSHAKE_BROKEN, f"{where} breaks off each handshake; {reason}"))
 
     def _because(self, why: ShishaError) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import shutil
 import textwrap
@@ -37,6 +38,8 @@ _MOST_LISTED: Final = 8
 _MOST_HEAVY: Final = 3
 _LEAST_SHARE: Final = 0.01
 _LEAST_WIDTH: Final = 60
+_SMALL_S: Final = 0.25e-3
+"""Engine time of a frame on one thread, below which client and daemon take longer than the engine."""
 
 
 def check_command(
@@ -239,8 +242,11 @@ def _engines(tried: EnginesTried) -> Iterator[str]:
     for engine in ENGINES:
         if tried.of(engine) is None:
             yield f"{engine} is not installed, and some networks are faster on it: pip install 'shisha-rt[{engine}]'"
+    times_s = [trial.time_s(1) for trial in tried.engines if not why_not(trial)]
+    if min((time_s for time_s in times_s if time_s is not None), default=math.inf) < _SMALL_S:
+        yield "client and daemon take longer for a frame than that: an engine in your own process is faster"
     if tried.others_ratio > DISTURBED:
-        yield f"others had {tried.others_ratio:.0%} of the cores meanwhile: these times may be too long"
+        yield f"other programs had {tried.others_ratio:.0%} of the cores meanwhile: these times may be too long"
 
 
 def _times(trial: EngineTrial, tried: EnginesTried) -> str:

@@ -45,8 +45,7 @@ State: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """`before`: operators before the heavy one; `sharded`: those of the shards from the heavy one on; `late`: the
-    join's.
+    """`before`: operators before the heavy one; `sharded`: those of the shards from there on; `late`: the join's.
 
     `states`: how shards share each tensor. `partial`: the operator of whose result each shard makes a partial sum.
     There are `units` in all; shares are multiples of `block`. `blocked`: the tensors in a blocked format.

@@ -31,8 +31,7 @@ _RESHAPING: Final = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
 class Needs:
     """What an operator needs for a slice of its output: of each input, by position, a slice, or all of it (None).
 
-    `attributes`: those that change; `without`: those removed. `reshaped`: the second input is a shape, to be the
-    slice's.
+    `attributes`: those that change; `without`: those removed. `reshaped`: the second input is a shape: the slice's.
     """
 
     inputs: tuple[Slice | None, ...]
@@ -74,9 +73,9 @@ def needs_of(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
 
 
 def carried(graph: Graph, operator: Operator, position: int, axis: int, unit: int) -> tuple[int, int] | None:
-    """Output axis that slices of an input's `axis` lead to, and how many positions `unit` positions make there.
+    """Output axis that corresponds to an input's `axis`, and the number of its positions that `unit` positions make.
 
-    None if `unit` would divide a group of channels, or slices do not lead to slices.
+    None if `unit` would divide a group of channels, or a slice of the input does not make a slice of the output.
     """
     kind = operator.op_type
     shape, made = (tensor_of(graph, name).shape for name in (operator.inputs[position], operator.outputs[0]))
@@ -215,7 +214,7 @@ def contraction(graph: Graph, operator: Operator, first: int, count: int) -> tup
 
 
 def _reshaping(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
-    """A slice stays one if its elements are consecutive in both shapes, for each position of the axes before it."""
+    """A slice of the output is one of the input if its elements are consecutive in both, per position before it."""
     given, made = (tensor_of(graph, name).shape for name in (operator.inputs[0], operator.outputs[0]))
     has_shape = operator.op_type == "Reshape"
     if has_shape and operator.inputs[1] not in graph.constants:
@@ -250,7 +249,7 @@ def _normalisation(graph: Graph, operator: Operator, wanted: Slice) -> Needs | N
 
 
 def _along_one_axis(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
-    """An operator along an axis (in old opsets, also all later ones) can be sliced before it. LRN works on channels."""
+    """Operators along one axis (in old opsets, also all later ones): earlier axes can be sliced. LRN reads channels."""
     rank = len(tensor_of(graph, operator.outputs[0]).shape)
     default = {"LRN": 1, "LayerNormalization": -1}.get(operator.op_type, 1)
     axis = operator.attributes.get("axis", default)
@@ -264,7 +263,7 @@ def _along_one_axis(graph: Graph, operator: Operator, wanted: Slice) -> Needs | 
 
 
 def _reordering(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
-    """Plain from or to blocked: the same positions; channels in full blocks, except at a plain tensor's end."""
+    """A change from or to a blocked format: the same positions; channels in full blocks, except at a plain end."""
     given, made = (tensor_of(graph, name).shape for name in (operator.inputs[0], operator.outputs[0]))
     is_last = bool(operator.attributes.get("channels_last", 0))
     into = operator.op_type == "ReorderInput"

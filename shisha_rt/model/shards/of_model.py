@@ -67,7 +67,7 @@ def _passing(graph: Graph, operator: int) -> Iterator[str]:
 
 
 def _answer(graph: Graph, operators: Sequence[int], span: Span, axis: Axis, macs: int) -> Splittable | str:
-    """How the layers can be split, or why not. A network that raises here can still be served, unsplit."""
+    """How the layers can be split, or why not. If this raises, the reason says so: the network can be served whole."""
     try:
         answer = splittable(graph, operators, *span, axis)
         return answer if isinstance(answer, str) else _with_join(graph, operators, answer, macs)

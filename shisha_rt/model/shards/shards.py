@@ -40,8 +40,8 @@ class Excerpt:
     """A tensor or constant of the graph, or a slice of it.
 
     `blocked`: it lies in memory in one of ONNX Runtime's blocked formats, [N][C/b][H][W][b] for a run-time tensor and
-    [O/b][I/b][H][W][b][b] for a weight, whatever its shape says. A slice along the first of its blocked axes lies in
-    memory as in a plain tensor, if it is a multiple of the block.
+    [O/b][I/b][H][W][b][b] for a weight, whatever its shape says. A slice of whole blocks along C (of a weight: O) lies
+    in memory as in a plain tensor.
     """
 
     name: str

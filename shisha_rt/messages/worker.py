@@ -145,8 +145,8 @@ class PrepareFailed(msgspec.Struct, frozen=True, array_like=True, tag=True):
 class Done(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """`service_s`: from start to end of the run; `cpu_s`: of the engine's threads; `waited_s`: idle before it.
 
-    All in real seconds of this host. On an emulated place a part starts when its input is there and the last part is
-    done, and ends when it is due. `dropped_s`: lateness that the place will not make up for. `segments_s`: times of
+    All in real seconds of this host. On an emulated place a part starts when its input is there and the previous part
+    is done, and ends when it is due. `dropped_s`: lateness that the place will not make up for. `segments_s`: times of
     each segment of a placed stage on its emulated device, transfers included; empty for any other stage.
     """
 

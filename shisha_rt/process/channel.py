@@ -255,7 +255,7 @@ class Channel:
         return ChannelBroken(reason)
 
     def _break(self, reason: str) -> None:
-        """Close and drop all queued messages; the first reason stays."""
+        """Send nothing more, and drop all queued messages; the first reason stays."""
         if self.open:
             self.open, self._reason = False, reason
         _close(self._waiting)

@@ -5,7 +5,7 @@ cannot fork this child, the child is started as a program. Either way it is a ch
 
 A child is watched by its pidfd, which is readable once the child has ended, and never refers to a different process.
 Modules that run as children call `parent.die_with` first, so that none outlives its parent; for one that does not,
-`ended_by` has the kernel do so from the start.
+`ended_by` makes the kernel end it from the start.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from typing import IO, Any, Final, TypeAlias
 from shisha_rt.process.fork_line import FORKING, ONCE, ChildOrder, ForkLine, ServerGone, read_at_start
 
 _ENVIRONMENT: Final = {"OPENBLAS_NUM_THREADS": "1"}
-"""For the numpy of each child: it would start a thread for each core of the machine, in as many workers."""
+"""For the numpy of each child: by default it starts a thread for each core of the machine, in every worker."""
 
 _AT_START: Final = read_at_start(os.environ)
-"""Variables that this process and its fork server read at their start; a child with others is started as a program."""
+"""Variables that this process and its fork server read at their start; a child with different ones is not forked."""
 
 _Stream: TypeAlias = int | IO[Any] | None
 

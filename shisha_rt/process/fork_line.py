@@ -110,7 +110,7 @@ class ForkLine:
         self._send({"order": asdict(order)}, descriptors)
 
     def is_ready(self) -> bool:
-        """Whether the server has said, since the last call, that all expected modules are there. Raises ServerGone."""
+        """Whether the server has reported, since the last call, that all is imported. Raises ServerGone."""
         return bool(select.select([self.socket], [], [], 0)[0]) and self._receive() == READY
 
     def _send(self, message: object, descriptors: Sequence[int]) -> None:

@@ -127,7 +127,7 @@ class _Spare:
 
 
 class _Server:
-    """If children are expected, a spare child is forked before the next one is requested, as a fork takes time."""
+    """The server's loop. If children are expected, it keeps a spare child ready, as a fork takes time."""
 
     def __init__(self, line: socket.socket) -> None:
         self._line = line

@@ -19,8 +19,9 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)  # loaded here, as a process ju
 
 
 def die_with(parent_pid: int, number: int = signal.SIGKILL) -> None:
-    """Have the kernel end this process, by signal `number`, with the *thread* that started it; end it now if that is
-    gone already.
+    """Have the kernel end this process, by signal `number`, with the *thread* that started it.
+
+    End it now if its parent has ended already.
     """
     _libc.prctl(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent_pid:  # the parent died before the call above

@@ -1,4 +1,4 @@
-"""The `shisha-rt` command, and `python -m shisha_rt`: nothing but an exit status is left by Ctrl-C at any moment."""
+"""The `shisha-rt` command, and `python -m shisha_rt`. Ctrl-C at any moment leaves nothing but an exit status."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _EXIT_INTERRUPTED: Final = 130
 
 
 def main() -> int:
-    """Run one command and return its exit status. Before and after it Ctrl-C ends the process on the spot."""
+    """Run one command and return its exit status. Before and after the command Ctrl-C ends the process at once."""
     taken = signal.getsignal(signal.SIGINT)
     if taken is signal.default_int_handler:  # it is not ignored, as in the background
         signal.signal(signal.SIGINT, _end)  # commands take half a second to import

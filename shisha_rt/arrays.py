@@ -1,4 +1,4 @@
-"""What arrays hold, by name. Pure."""
+"""Names of array types. Pure."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Derived files: built once, published whole, never changed.
 
-A folder in the cache is built beside its final place, brought to the disk, and only then renamed into it, under a lock
-that the kernel releases when its holder dies: a crash or a power cut costs the work, never the cache. It holds a list
-of its files with their sizes, digests and times. What no longer fits its list is built anew, and so is what has none,
-as folders of earlier versions. The bytes of a large file are compared only if its time is another: what that does not
-show is a byte that no program wrote.
+A folder in the cache is built beside its final place, synced to disk, and only then renamed, under a lock that the
+kernel releases when its holder dies. So a crash or a power cut costs the work, never the cache. The folder has a list
+of its files with their sizes, digests and times. A folder that does not match its list is built anew, and so is one
+without a list, as of earlier versions. The content of a large file is compared only if its time has changed, so damage
+by anything but a program that writes goes unnoticed there.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from shisha_rt.errors import Error, Failure
 log = logging.getLogger(__name__)
 
 LIST_FILE: Final = "files.json"
-# All of a folder is read at each start: at 400 MB/s this is 20 ms a file, and weights may be a gigabyte.
+# Larger files are not read at each start: this much is 20 ms at 400 MB/s, and weights may be a gigabyte.
 _LARGE_BYTES: Final = 8 << 20
 
 
 class _Listed(msgspec.Struct, frozen=True):
-    """A file as it was published. Earlier versions wrote no digest of a large one, and no time (of its last change)."""
+    """A file as it was published. Earlier versions wrote no digest of a large file, and no time of the last change."""
 
     size_bytes: int
     sha256: str | None
@@ -47,18 +47,18 @@ def cache_folder() -> Path:
         return Path(base) / "shisha-rt"
     try:
         return Path.home() / ".cache" / "shisha-rt"
-    except RuntimeError:  # a user of no name, as in some containers
+    except RuntimeError:  # the user has no name, as in some containers
         raise Failure(
             "no home folder is known: set XDG_CACHE_HOME to a folder that may be written", Error.CACHE_UNUSABLE
         ) from None
 
 
 def publish(target: Path, build: Callable[[Path], None]) -> Path:
-    """Return the folder `target`; if it is not there as it was published, `build` fills an empty one that becomes it.
+    """Return the folder `target`; if it is missing or has changed, `build` fills an empty folder that replaces it.
 
-    `build` makes files, no folders. Of several processes (or threads) that want the same target one builds and the
-    others wait for it. What `build` raises is passed on, and leaves nothing behind; an OSError (a full disk, a folder
-    that may not be written) as a Failure that says in one line what to do.
+    `build` makes files, no folders. If several processes (or threads) want the same target, one builds and the others
+    wait for it. Exceptions of `build` are passed on, and leave nothing behind; an OSError (a full disk, a folder
+    without write permission) becomes a Failure that says in one line what to do.
     """
     if fault_in(target) is None:
         return target
@@ -79,7 +79,7 @@ def publish(target: Path, build: Callable[[Path], None]) -> Path:
 
 
 def fault_in(folder: Path) -> str | None:
-    """How the folder differs from what was published there, as far as its list shows; None: not at all."""
+    """How the folder differs from what was published there, as far as its list shows; None if it does not."""
     try:
         listed = msgspec.json.decode((folder / LIST_FILE).read_bytes(), type=dict[str, _Listed])
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
@@ -99,18 +99,18 @@ def fault_in(folder: Path) -> str | None:
 
 @contextlib.contextmanager
 def _locked(target: Path) -> Iterator[None]:
-    """Be the only one that builds `target`. Where that fails the lock goes, too, and a folder that was made for it."""
+    """Hold the lock for building `target`. On failure the lock file is removed, and so is a folder made for it."""
     file = target.parent / f".{target.name}.lock"
     while True:
         has_folder = target.parent.exists()
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
             lock = file.open("wb")
-        except FileNotFoundError:  # another one's failure has just taken the folder away
+        except FileNotFoundError:  # another process has failed, and has just removed the folder
             continue
         with lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            # One that is gone is nobody's: a third process may hold a new one by now.
+            # A lock file that is removed protects nothing: a third process may hold a new one by now.
             if not (file.exists() and os.path.samestat(file.stat(), os.fstat(lock.fileno()))):
                 continue
             try:
@@ -118,14 +118,17 @@ def _locked(target: Path) -> Iterator[None]:
             except BaseException:
                 file.unlink()
                 if not has_folder:
-                    with contextlib.suppress(OSError):  # there is something else in it by now
+                    with contextlib.suppress(OSError):  # it is not empty any more
                         target.parent.rmdir()
                 raise
             return
 
 
 def _build_and_rename(target: Path, build: Callable[[Path], None]) -> None:
-    """Caller holds the lock, so any unfinished folder here was left by a process that died."""
+    """Build the folder and rename it to `target`.
+
+    The caller holds the lock, so any unfinished folder here was left by a process that died.
+    """
     prefix = f".{target.name}.unfinished-"
     for leftover in target.parent.glob(f"{prefix}*"):
         _remove(leftover)
@@ -134,7 +137,7 @@ def _build_and_rename(target: Path, build: Callable[[Path], None]) -> None:
         build(folder)
         _bring_to_disk(folder)
         if os.path.lexists(target):
-            # Two renames, as none replaces a folder that is not empty. Those who have its files open keep them.
+            # Two renames, as none replaces a folder that is not empty. Whoever has its files open keeps them.
             target.rename(folder.with_name(f"{folder.name}-old"))
         folder.rename(target)
         _sync(target.parent)
@@ -144,7 +147,7 @@ def _build_and_rename(target: Path, build: Callable[[Path], None]) -> None:
 
 
 def _bring_to_disk(folder: Path) -> None:
-    """Write the list of the folder's files, last of all and once they are on the disk themselves."""
+    """Sync the folder's files to disk, then write their list and sync that."""
     listed: dict[str, _Listed] = {}
     for file in sorted(folder.iterdir()):
         found = file.stat()
@@ -169,7 +172,7 @@ def _sha256(file: Path) -> str:
 
 
 def _remove(path: Path) -> None:
-    """A folder with all that is in it, or whatever else has been put there."""
+    """Remove a folder with all that is in it, or a file."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:

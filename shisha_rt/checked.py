@@ -1,8 +1,7 @@
-"""Plain data (decoded TOML or JSON) into typed records; every fault is one line that a user can act on.
+"""Convert plain data (decoded TOML or JSON) into typed records; every fault is one line that a user can act on.
 
-msgspec checks, but its messages name neither the file nor the value that was wrong. Here each becomes
-`FILE: place[0].speed = -1: expected a number > 0`, the same shape for every format that strangers write.
-Who calls has read the file. Pure.
+msgspec checks, but its messages name neither the file nor the wrong value. Here each becomes `FILE: place[0].speed =
+-1: expected a number > 0`, in the same form for every file format that users write. The caller has read the file. Pure.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ from shisha_rt.errors import BadInput, Error
 T = TypeVar("T")
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
-"""Up to 30 million years: whoever has more means something else, and sums of such are finite."""
+"""Up to 30 million years: more is a mistake, and sums of these values are finite."""
 
 _MOST_WHOLE: Final = 2**53
-"""As far as floats have every whole number; what is added up or sent between processes stays within 64 bits."""
+"""Up to here floats represent every integer; sums, and what processes exchange, stay within 64 bits."""
 Count = Annotated[int, msgspec.Meta(ge=1, le=_MOST_WHOLE)]
 NoneOrMore = Annotated[int, msgspec.Meta(ge=0, le=_MOST_WHOLE)]
 
@@ -62,7 +61,7 @@ def convert(raw: object, record: type[T], source: str) -> T:
 
 
 def decode_json(text: bytes | str, source: str, expected: str) -> object:
-    """Plain data from JSON text; raises BadInput, which says what was `expected` of text too deeply nested."""
+    """Plain data from JSON text. Raises BadInput; for text that is nested too deeply, it says what was `expected`."""
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -73,7 +72,7 @@ def decode_json(text: bytes | str, source: str, expected: str) -> object:
 
 
 def _leniently(text: bytes | str) -> object:
-    """As Python's own reader has it, which takes Infinity and NaN, too; None for what it does not take either."""
+    """Decode by Python's own parser, which accepts Infinity and NaN, too; None for text that it refuses as well."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -84,7 +83,7 @@ def shown(value: object) -> str:
     """A value as the user may have written it, on one line and not too long."""
     try:
         text = json.dumps(value, default=str, ensure_ascii=False)
-    except RecursionError:  # what could just be read may be too deep to be written
+    except RecursionError:  # data that could just be read may be nested too deeply to be written
         return "..."
     return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 3] + "..."
 
@@ -143,7 +142,7 @@ def _keys(record: Any, steps: list[str | int]) -> tuple[str, ...]:
 
 
 def _with_whole_numbers(raw: object) -> object:
-    """16.0 as 16, wherever it stands: a record that wants a number takes either."""
+    """Replace 16.0 by 16, at any depth: a field for a number accepts either."""
     if isinstance(raw, dict):
         return {key: _with_whole_numbers(inner) for key, inner in raw.items()}
     if isinstance(raw, list):
@@ -152,9 +151,9 @@ def _with_whole_numbers(raw: object) -> object:
 
 
 def _refuse_infinities(raw: object, source: str) -> None:
-    """Bounds let infinity through (TOML has `inf`); no quantity here is infinite, and no JSON.
+    """Raise BadInput for infinities and NaN: bounds let `inf` through (TOML has it), but no quantity here is infinite.
 
-    There may be millions of numbers: only what holds others is put aside for later.
+    There may be millions of numbers, so only tables and lists are kept for later.
     """
     pending: list[tuple[list[str | int], object]] = [([], raw)]
     while pending:

@@ -1,6 +1,6 @@
-"""The time that a place of a machine takes which is not there: what programs of emulated machines import.
+"""Timing of an emulated machine's place, for the programs that emulate the machine.
 
-It computes for real, and then waits until the place would be done (see `plan --program`). Shell.
+A program computes for real, and then waits until the place would be done (see `plan --program`). Shell.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ _PR_SET_TIMERSLACK: Final = 29
 
 
 class EmulatedTime:
-    """One place's clock; it is made, and used, in the thread that computes for the place.
+    """One place's clock, made and used in the thread that computes for the place.
 
-    `time_scale`: all times of the machine are stretched by it. `speed`: of the place, against this host; it divides
-    what is measured. `threads`: how many compute; of one the CPU time counts, of several the time by the clock.
-    `overran`: how many runs took this host longer than they were told to, so that times are not the machine's.
+    `time_scale`: a factor for all times of the machine. `speed`: of the place, relative to this host; measured times
+    are divided by it. `threads`: how many compute; for one, its CPU time is measured, for several the time by the
+    clock. `overran`: how many runs took longer on this host than their predicted time, so times are not the machine's.
     """
 
     def __init__(self, time_scale: float = 1.0, speed: float = 1.0, threads: int = 1) -> None:
@@ -32,14 +32,15 @@ class EmulatedTime:
         ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
 
     def begin(self, since_s: float) -> None:
-        """What runs next has had its input since then (`time.monotonic`), as its place may have learnt later only."""
+        """Note since when (`time.monotonic`) the input of the next run has been there; this may be noted late."""
         self._due_s = max(self._due_s, since_s)
 
     def run(self, compute: Callable[[], object], told_s: float | None = None) -> None:
-        """Compute, and return when that is due: `told_s` after what ran before, or after its input came, if later.
+        """Compute, and return when the run is due: `told_s` after the run before was due, or after its input came, if
+        later.
 
-        Without `told_s` it takes what it took, at the place's speed. What is due counts, not when a wait ended: waits
-        that overrun do not add up. Lateness is made up for, but for what is beyond a quarter of a second.
+        Without `told_s` the run takes its measured time, at the place's speed. Due times add up, not the ends of waits,
+        so waits that overrun do not accumulate. Lateness is made up for, up to a quarter of a second.
         """
         begun_s, start_s = time.monotonic(), self._clock()
         compute()

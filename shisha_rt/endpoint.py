@@ -1,4 +1,4 @@
-"""Where a daemon listens, and clients look for it, unless they are told otherwise. Shell."""
+"""The default address at which a daemon listens, and at which clients look for it. Shell."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _VARIABLE: Final = "SHISHA_ENDPOINT"
 
 
 def default_endpoint() -> str:
-    """Endpoint of the environment's SHISHA_ENDPOINT; where that is not set, or empty, `ENDPOINT`."""
+    """The environment's SHISHA_ENDPOINT, or `ENDPOINT` if that is not set or empty."""
     return os.environ.get(_VARIABLE) or ENDPOINT
 
 
 def submit_command(endpoint: str, model: str | None = None) -> str:
-    """What sends a thousand frames to a daemon that listens there; `model`: one of several."""
+    """The command that sends a thousand frames to the daemon at `endpoint`; `model`: to this one of several."""
     at = "" if endpoint == default_endpoint() else f" --endpoint {endpoint}"
     return f"shisha-rt submit{at}{f' --model {model}' if model else ''} --frames 1000"

@@ -1,7 +1,7 @@
-"""Errors: a stable name for each kind, and the two exceptions in which a command ends other than well.
+"""Errors: a stable name for each kind, and the two exceptions with which a command fails.
 
-A kind is for programs, which may go by its name, and for people, who find what it means, its cause and its remedy
-under that name in docs/troubleshooting.md. Names stay; messages, one line each for people, may change. Pure.
+Programs may go by a kind's name; people find its meaning, its cause and its remedy under that name in
+docs/troubleshooting.md. Names stay; messages, one line each for people, may change. Pure.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Self
 
 
 class Code(StrEnum):
-    """gRPC's codes, so that nobody has to learn new ones: what whoever asked may do next.
+    """gRPC's codes, so that nobody has to learn new ones. A code says what the caller may do next.
 
-    Mend the request (INVALID_ARGUMENT, NOT_FOUND, UNIMPLEMENTED), send less at once (RESOURCE_EXHAUSTED), wait
+    Correct the request (INVALID_ARGUMENT, NOT_FOUND, UNIMPLEMENTED), send less at once (RESOURCE_EXHAUSTED), wait
     (UNAVAILABLE, FAILED_PRECONDITION), or report it (INTERNAL).
     """
 
@@ -40,7 +40,7 @@ class Error(StrEnum):
         kind.code = code
         return kind
 
-    # Of anything that was given, and of work that did not succeed, where no kind below says more.
+    # Any bad input, and any work that failed, if no kind below says more.
     BAD_INPUT = "bad_input", Code.INVALID_ARGUMENT
     FAILED = "failed", Code.INTERNAL
 
@@ -73,7 +73,7 @@ class Error(StrEnum):
     DEVICE_UNFIT = "device_unfit", Code.INVALID_ARGUMENT
     LEASES_UNUSABLE = "leases_unusable", Code.FAILED_PRECONDITION
 
-    # Plans and what they go by.
+    # Plans and what they are based on.
     COSTS_MISSING = "costs_missing", Code.FAILED_PRECONDITION
     NO_PLAN = "no_plan", Code.FAILED_PRECONDITION
     PLAN_UNFIT = "plan_unfit", Code.INVALID_ARGUMENT
@@ -128,7 +128,7 @@ class Error(StrEnum):
     NO_SUCH_FILE = "no_such_file", Code.NOT_FOUND
     USER_UNKNOWN = "user_unknown", Code.PERMISSION_DENIED
 
-    # A frame that was accepted, or would have been at another time.
+    # A frame that was accepted, or would be at another time.
     TOO_MANY_FRAMES = "too_many_frames", Code.RESOURCE_EXHAUSTED
     TOO_MANY_BYTES = "too_many_bytes", Code.RESOURCE_EXHAUSTED
     TARGET_OUT_OF_REACH = "target_out_of_reach", Code.RESOURCE_EXHAUSTED
@@ -145,7 +145,7 @@ class Error(StrEnum):
     MODEL_GONE = "model_gone", Code.UNAVAILABLE
     RECEIVER_GONE = "receiver_gone", Code.UNAVAILABLE
 
-    # The way to the daemon, and a client's use of it.
+    # The connection to the daemon, and a client's use of it.
     NO_DAEMON = "no_daemon", Code.UNAVAILABLE
     NO_ANSWER = "no_answer", Code.DEADLINE_EXCEEDED
     CONNECTION_LOST = "connection_lost", Code.UNAVAILABLE
@@ -169,7 +169,7 @@ class Error(StrEnum):
     STRATEGY_UNFIT = "strategy_unfit", Code.FAILED_PRECONDITION
     OBJECTIVE_UNFIT = "objective_unfit", Code.FAILED_PRECONDITION
 
-    # Who may come.
+    # Access control.
     UNKNOWN_KEY = "unknown_key", Code.PERMISSION_DENIED
     KEYS_MISSING = "keys_missing", Code.PERMISSION_DENIED
     KEYS_UNWANTED = "keys_unwanted", Code.UNAVAILABLE
@@ -183,9 +183,9 @@ class Error(StrEnum):
 
 
 class BadInput(ValueError):
-    """Something the user gave cannot be used; nothing has been changed.
+    """Something that the user gave cannot be used; nothing has been changed.
 
-    One line that says what, where and what was expected, whatever it was made of; a command's exit status is 2.
+    The message becomes one line: what, where and what was expected. A command's exit status is 2.
     """
 
     def __init__(self, message: str, kind: str = Error.BAD_INPUT) -> None:
@@ -196,7 +196,7 @@ class BadInput(ValueError):
 class Failure(RuntimeError):
     """The input was fine, but the work did not succeed; the message, one line, has the root cause. Exit status 1.
 
-    `printed`: the command has printed its result nevertheless, which says so, too.
+    `printed`: the command has printed its result all the same, and the result mentions the failure.
     """
 
     def __init__(self, message: str, kind: str = Error.FAILED, *, printed: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""How to install an extra of this package, in the way in which the package was installed. Shell."""
+"""How to install an extra of this package, in the same way as the package was installed. Shell."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from urllib.parse import unquote, urlsplit
 
 
 def is_installed(module: str) -> bool:
-    """Whether a module of another package is there to be imported."""
+    """Whether a module of another package can be imported."""
     try:
         return find_spec(module) is not None
-    except ModuleNotFoundError:  # nor are those that it is in
+    except ModuleNotFoundError:  # a package that contains it is missing
         return False
 
 
 def pip_install(extra: str) -> str:
-    """Command that adds an extra: of a checkout or a wheel by its path, else by the package's name."""
+    """Command that adds an extra: by its path for a checkout or a wheel, else by the package's name."""
     package, editable = "shisha-rt", ""
     with contextlib.suppress(importlib.metadata.PackageNotFoundError, ValueError, KeyError):
         origin = json.loads(importlib.metadata.distribution(package).read_text("direct_url.json") or "{}")

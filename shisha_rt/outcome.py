@@ -1,4 +1,4 @@
-"""What solvers return, whatever they solve, and how they are told to stop. They raise for bad input only. Pure."""
+"""What all solvers return, and how they are told to stop. They raise for bad input only. Pure."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Solution(Generic[AnswerT]):
-    """`answer` is None if there is none or none was found, and `reason` says why, or why it is not proven the best.
+    """`answer` is None if there is none or none was found; `reason` says why, or why it is not proven the best.
 
-    `lower_bound_s` is proven: no answer takes fewer seconds; None where nothing is. A solver never states what its
-    answer takes: that is worked out again from it. `statistics`: what the method has to tell of itself.
+    `lower_bound_s` is proven: no answer takes fewer seconds; None if nothing is proven. A solver never states the cost
+    of its answer: that is computed from the answer. `statistics`: figures about the method's work.
     """
 
     answer: AnswerT | None
@@ -39,10 +39,10 @@ HEURISTIC: Final = "a heuristic, which proves nothing"
 STOPPED: Final = "stopped by the time limit"
 
 ShouldStop = Callable[[], bool]
-"""Asked many times a second; once it says so, a solver ends with what it has."""
+"""Called many times a second; once it returns True, a solver ends with what it has."""
 
 LeftSeconds = Callable[[], float]
-"""Until the time limit; inf without one."""
+"""Seconds until the time limit; inf without one."""
 
 
 def never() -> bool:
@@ -56,7 +56,7 @@ def forever() -> float:
 
 
 def within(left_s: LeftSeconds, share: float = 1.0) -> ShouldStop:
-    """Once so large a share of what is left now is over."""
+    """A `ShouldStop` that is True once `share` of the seconds that are left now are over."""
     now_s = left_s()
     end_s = (1 - share) * now_s if now_s < math.inf else 0.0
     return lambda: left_s() <= end_s

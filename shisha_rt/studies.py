@@ -1,4 +1,4 @@
-"""The papers' ring, by name: what of it is wanted is loaded when it is asked for, and by nothing that serves unasked.
+"""Functions and classes of the papers' ring, by name: loaded only on request, so serving alone loads none of them.
 
 Pure.
 """
@@ -32,7 +32,7 @@ HOMES: Final[Mapping[str, str]] = MappingProxyType(
         "rival_tuner": "shisha.rivals",
     }
 )
-"""Of each function or class, the module in `papers/`."""
+"""For each function or class, its module in `papers/`."""
 
 
 def study(name: str) -> Any:

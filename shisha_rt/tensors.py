@@ -34,7 +34,7 @@ def size_bytes(datatype: str, shape: Sequence[int]) -> int:
 class TensorSpec(msgspec.Struct, frozen=True):
     """A tensor of the optimised graph, by the engine's name for it; `open_axes` as in `graph.Tensor`.
 
-    `made_up`: of an input that is a whole number, the one with which the model runs where real values are not at hand.
+    `made_up`: for an input that is one integer, the value with which the model runs if no real values are at hand.
     """
 
     name: str

@@ -1,1 +1,1 @@
-"""What the daemon, its workers and one-shot jobs say to each other, and the memory that they share. Shell."""
+"""What the daemon, its workers and one-shot jobs say to each other. Shell."""

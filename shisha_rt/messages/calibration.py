@@ -1,4 +1,4 @@
-"""What the daemon asks of a calibration, and what it answers: JSON lines on the child's standard output."""
+"""The job of a calibration, and its answers: JSON lines on the child's standard output."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class Rounds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MeasuringJob(Rounds, frozen=True, kw_only=True):
-    """Conditions of a measurement: on `cores`, with `threads` threads (of devices at most so many each).
+    """Conditions of a measurement: on `cores`, with `threads` threads (each device has at most so many).
 
-    Each core of `neighbours` is kept busy with the model meanwhile. `lead`: of a team of several places, the first of
-    `cores`, on which the thread runs that asks the engine; the engine's own threads are on the others.
+    Each core of `neighbours` runs the model meanwhile, to be busy. `lead`: for a team of several places, the first of
+    `cores`; the thread that calls the engine runs there, the engine's own threads on the other cores.
     """
 
     cores: tuple[int, ...]
@@ -30,7 +30,8 @@ class BesideJob(MeasuringJob, frozen=True, kw_only=True):
     """A measurement that may go on beside the frames of a daemon.
 
     `undisturbed`: give up after a round in which the engine's threads waited for cores that other processes had.
-    `family`: the process whose family is ours; what else runs on the cores meanwhile counts as others (0: everything).
+    `family`: a process that counts as ours, with its descendants; all else that runs on the cores meanwhile counts as
+    others (0: everything).
     """
 
     undisturbed: bool = False
@@ -38,7 +39,7 @@ class BesideJob(MeasuringJob, frozen=True, kw_only=True):
 
 
 class CalibrationJob(BesideJob, frozen=True, kw_only=True):
-    """Measure `spans` (first and last layer, inclusive) of the model in `engine_folder`, runs of so many `frames`."""
+    """Measure `spans` (first and last layer, inclusive) of the model in `engine_folder`, in batches of `frames`."""
 
     engine_folder: str
     spans: tuple[tuple[int, int], ...]
@@ -46,7 +47,7 @@ class CalibrationJob(BesideJob, frozen=True, kw_only=True):
 
 
 class NeighbourJob(msgspec.Struct, frozen=True):
-    """Run the model in `folder`, optimised or only `clean`, on `core` until killed, or until the parent is no more."""
+    """Run the model in `folder`, optimised or only `clean`, on `core` until killed, or until the parent ends."""
 
     folder: str
     core: int
@@ -55,13 +56,13 @@ class NeighbourJob(msgspec.Struct, frozen=True):
 
 
 class Progress(msgspec.Struct, frozen=True, tag="progress"):
-    """`done_ratio` of the way, 0 to 1."""
+    """`done_ratio`: how much is done, 0 to 1."""
 
     done_ratio: float
 
 
 class SpanTime(msgspec.Struct, frozen=True):
-    """Medians over `runs` runs, the interquartile range of the CPU time, and the bytes that one run moves."""
+    """Medians over `runs` runs; `spread_s`: the CPU time's interquartile range; `moved_bytes`: what one run moves."""
 
     cpu_s: float
     wall_s: float
@@ -73,7 +74,7 @@ class SpanTime(msgspec.Struct, frozen=True):
 class Calibrated(msgspec.Struct, frozen=True, tag="calibrated"):
     """The last line: one entry for each span, in the order of the job; none if it was given up.
 
-    `others_ratio`: the part of the job's and its neighbours' cores that others took meanwhile.
+    `others_ratio`: the fraction of the job's and its neighbours' cores that others used meanwhile.
     """
 
     times: tuple[SpanTime, ...]

@@ -1,4 +1,4 @@
-"""What the daemon asks of a profile of devices, and what it answers: JSON lines, as `calibration` has them."""
+"""The job of a profile of devices, and its answers: JSON lines, as in `calibration`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from shisha_rt.placement.device_profile import Run
 
 
 class DeviceProfilingJob(MeasuringJob, frozen=True, kw_only=True):
-    """Run the whole cleaned model in `model_folder`, some operators on one of `devices`, some on another.
+    """Run the whole cleaned model in `model_folder`, its operators divided among `devices`.
 
-    A run is (operators,) indices of devices. `node_runs` is (devices,), or empty: in each the engine's profiler times
-    the operators of that device too.
+    A run is (operators,) indices of devices. `node_runs` is (devices,), or empty: in each device's run the engine's
+    profiler also times the operators of that device.
     """
 
     model_folder: str
@@ -23,10 +23,10 @@ class DeviceProfilingJob(MeasuringJob, frozen=True, kw_only=True):
 
 
 class Profiled(msgspec.Struct, frozen=True, tag="profiled"):
-    """The last line: what the runs took, in the order of the job; medians over `rounds` rounds.
+    """The last line: times of the runs, in the order of the job; medians over `rounds` rounds.
 
-    Nothing was run if there is `incapable`: (devices,) of the operators that each has in its own run and cannot run, or
-    computes wrong. `reasons`: (devices,) why, in words; empty of a device that has none.
+    If `incapable` is not empty, nothing was run: it is (devices,), the operators of each device's own run that the
+    device cannot run, or computes wrong. `reasons` (devices,): why, in words; empty for a device without any.
     """
 
     node_runs: tuple[Run, ...] = ()

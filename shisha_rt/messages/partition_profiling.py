@@ -1,4 +1,4 @@
-"""What the daemon asks of a profile of partitions, and what it answers: JSON lines, as `calibration` has them."""
+"""The job of a profile of partitions, and its answers: JSON lines, as in `calibration`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shisha_rt.messages.calibration import MeasuringJob, SpanTime
 class PartitionProfilingJob(MeasuringJob, frozen=True, kw_only=True):
     """Run each of `partitions` of the cleaned model in `model_folder` by itself on each of `devices`.
 
-    A partition is its operators, ascending.
+    A partition is the indices of its operators, ascending.
     """
 
     model_folder: str
@@ -20,6 +20,6 @@ class PartitionProfilingJob(MeasuringJob, frozen=True, kw_only=True):
 
 
 class PartitionsTimed(msgspec.Struct, frozen=True, tag="partitions_timed"):
-    """The last line: (partitions,) of (devices,), in the order of the job; None where a device cannot run one."""
+    """The last line: `times` (partitions, devices), in the job's order; None if a device cannot run a partition."""
 
     times: tuple[tuple[SpanTime | None, ...], ...]

@@ -1,4 +1,4 @@
-"""What the job that writes a program's parts is asked: which runs of the cleaned model become files."""
+"""The job that writes a program's parts: which runs of the cleaned model's operators become files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from shisha_rt.machine.device import Device
 
 
 class ProgramPart(msgspec.Struct, frozen=True):
-    """Operators `first` to `last` as `device` computes them; `file`: its name."""
+    """Operators `first` to `last` as `device` computes them; `file`: the part's file name."""
 
     file: str
     first: int

@@ -1,4 +1,4 @@
-"""What a daemon and the process that compares its answers with another version's say to each other."""
+"""Messages between a daemon and the process that compares its answers with those of another version."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shisha_rt.process.codec import Codec
 
 
 class ShadowBegins(Struct, frozen=True, array_like=True, tag=True):
-    """Hold `frames` answers against those of the daemon at `endpoint`, one at a time."""
+    """Compare `frames` answers with those of the daemon at `endpoint`, one at a time."""
 
     endpoint: str
     frames: int
@@ -30,15 +30,16 @@ class ShadowFrame(Struct, frozen=True, array_like=True, tag=True):
 
 
 class NextFrame(Struct, frozen=True, array_like=True, tag=True):
-    """The process can take a frame."""
+    """The process is ready for a frame."""
 
 
 class ShadowEnds(Struct, frozen=True, array_like=True, tag=True):
-    """How it ended. Of the frames `compared`, `different` have an output that differs by more than rounding.
+    """The comparison has ended. Of the frames `compared`, `different` have an output that differs by more than
+    rounding.
 
-    `failed`: 1 if the other daemon answered one with an error, which ends it, and `reason` says which. `difference`:
-    the largest of any real output, as part of its largest value. `unlike`: the largest share of other values in an
-    output of integers.
+    `failed`: 1 if the other daemon answered a frame with an error, which ends the comparison; `reason` says which
+    error. `difference`: the largest of any real output, relative to the output's largest value. `unlike`: the largest
+    fraction of values that differ in an output of integers.
     """
 
     compared: int

@@ -1,4 +1,4 @@
-"""What a frame went through, and the messages between the daemon and its tracer, which sends that on. Pure."""
+"""The steps of a frame, and the messages between the daemon and its tracer, which exports them. Pure."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from shisha_rt.process.codec import Codec
 
 
 class What(StrEnum):
-    """QUEUE: not in a slot yet. WAIT: ready for a stage, RUN: computed there. LOST: so long with a worker that died.
-    LEFT: with a worker when the answer, an error, was decided. ORDER: done before earlier frames of its stream.
+    """Kinds of steps. QUEUE: waits for a slot. WAIT: waits to be computed by a stage; RUN: computed there. LOST: with a
+    worker that died. LEFT: with a worker when an error was decided. ORDER: waits for earlier frames of its stream.
     """
 
     QUEUE = "queue"
@@ -26,9 +26,9 @@ class What(StrEnum):
 
 
 class TracedStep(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """`begin_s`: since the frame's arrival. `stage` is -1, and what follows nothing, where it was with no stage.
+    """`begin_s`: since the frame's arrival. Outside stages, `stage` is -1 and the fields behind it are unset.
 
-    `attempt` counts the frame's starts; `frames`: of the run. Steps of stages that run side by side overlap.
+    `attempt` counts the frame's starts; `frames`: of the batch. Steps of stages that run side by side overlap.
     """
 
     what: What
@@ -42,9 +42,9 @@ class TracedStep(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class FrameTraced(msgspec.Struct, frozen=True, array_like=True):
-    """A frame that was looked at closely, from its arrival (`arrived_ns` since 1970) to its answer.
+    """A frame that was traced, from its arrival (`arrived_ns` since 1970) to its answer.
 
-    `parent_id`: the caller's span, of the same trace; "": none. `code`: OK or an error's.
+    `parent_id`: the caller's span, of the same trace; "": none. `code`: OK, or the code of an error.
     """
 
     trace_id: str
@@ -57,7 +57,7 @@ class FrameTraced(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ServeTraces(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Begin. `url`: of an OTLP receiver (HTTP, protobuf). The rest is told with every span."""
+    """Begin. `url`: of an OTLP receiver (HTTP, protobuf). All other fields go with the spans."""
 
     url: str
     model: str
@@ -67,17 +67,17 @@ class ServeTraces(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class FramesTraced(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Several frames, each written by `FRAME_TRACED`: a message for each would cost the loop as much again."""
+    """Several frames, each encoded by `FRAME_TRACED`: a message for each would cost the loop twice as much."""
 
     frames: tuple[msgspec.Raw, ...]
 
 
 class EndTraces(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Send what there is, and end."""
+    """Send what is queued, and end."""
 
 
 class TracesCounted(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Frames since it was last said: `sent`, and `lost`, `why`."""
+    """Frames `sent` and `lost` since the last of these messages, and `why` they were lost."""
 
     sent: int
     lost: int

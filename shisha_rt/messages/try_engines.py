@@ -1,5 +1,5 @@
-"""How engines are tried on a whole network: what is asked of the job that does (JSON lines, as `calibration` has them;
-it answers with `EnginesTried`), and what that job says to the process that has an engine.
+"""Trials of engines on a whole network: the job (JSON lines, as in `calibration`; it answers with `EnginesTried`), and
+the messages between the job and the process that has an engine.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from shisha_rt.process.codec import Codec
 class EnginesJob(BesideJob, frozen=True, kw_only=True):
     """Run the whole network on each of `engines` (name: version), ONNX Runtime first.
 
-    `folders`: of the cleaned model and of ONNX Runtime's form of it, for each shape that it is served in. `batch`: runs
-    of so many frames are timed as well; 1: none.
+    `folders`: those of the cleaned model and of ONNX Runtime's form of it, for each shape that is served. `batch`:
+    batches of so many frames are timed as well; 1: none.
     """
 
     folders: tuple[tuple[str, str], ...]
@@ -37,28 +37,28 @@ class BuildEngine(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class EngineBuilt(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Seconds that building took, for all shapes."""
+    """Seconds that the build took, for all shapes."""
 
     build_s: float
 
 
 class ComputeFrame(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """A frame in the shape of that index: the bytes of each input, by name."""
+    """Compute a frame. `shape`: the index of its shape; `inputs`: the bytes of each input, by name."""
 
     shape: int
     inputs: dict[str, bytes]
 
 
 class FrameComputed(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The bytes of each output that the network makes, by name, but for those whose shape depends on the data."""
+    """The bytes of each output that the network makes, by name, except those whose shape depends on the data."""
 
     outputs: dict[str, bytes]
 
 
 class TimeFrames(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Run the last frame of a shape again and again, for `least_s` seconds and at least once.
+    """Run the last frame of a shape repeatedly, for `least_s` seconds and at least once.
 
-    `together`: in runs of as many frames as were built, each of them this one.
+    `together`: in batches of the size that was built, filled with this frame.
     """
 
     shape: int
@@ -67,9 +67,10 @@ class TimeFrames(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class FramesTimed(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Seconds of each run by the clock and of all threads' CPU time; for how long threads waited for a core.
+    """For each run, seconds by the clock and CPU seconds of all threads. `waited_s`: how long threads waited for a
+    core.
 
-    `private_bytes`: memory that this process alone has, more than before it built anything.
+    `private_bytes`: by how much the process's private memory has grown since before it built anything.
     """
 
     wall_s: tuple[float, ...]
@@ -79,7 +80,7 @@ class FramesTimed(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class EngineRefuses(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The engine raised something, said in a line; it can be asked again."""
+    """The engine raised an exception; `reason` is one line. The process can be asked again."""
 
     reason: str
 

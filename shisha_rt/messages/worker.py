@@ -1,6 +1,6 @@
-"""Every message between the daemon and a worker: short, typed, and the only ones there are.
+"""All messages between the daemon and a worker, short and typed.
 
-An exception of a worker becomes one line of text before it crosses.
+A worker's exception becomes one line of text before it is sent.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from shisha_rt.process.output_room import OUTPUT_BYTES
 
 
 class Prepare(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Build and warm the runs of layers `work` as this worker's part of a `stage` of `epoch`, beside what runs now: in
-    each of the shapes that the model is served in.
+    """Build and warm up layers `work` as this worker's part of a `stage` of `epoch`, beside what runs now, in each of
+    the shapes in which the model is served.
 
     `modelled_cpu_s`: CPU seconds by which an emulated place paces each frame; 0: by what the run really took.
-    `placement` names the device of each of the stage's operators; empty on a place without devices. `cores` and
-    `threads` are those of a whole team of several places, this worker's first; none: the place's own. `split`: of a
-    shard, or of the join behind shards. `engine`: what computes it on a place without devices. `batch`: for runs of up
-    to so many frames.
+    `placement`: the device of each of the stage's operators; empty on a place without devices. `cores` and `threads`:
+    for a team of several places, those of the whole team, this worker's first; empty: the place's own. `split`: for a
+    shard, or for the join behind shards. `engine`: what computes the stage on a place without devices. `batch`: the
+    most frames in a batch.
     """
 
     epoch: int
@@ -47,18 +47,18 @@ class Prepare(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Copies(msgspec.Struct, frozen=True, array_like=True):
-    """What `Run` says of its first frame, of another one."""
+    """`reads` and `writes` as in `Run`, for one of the further frames of a batch."""
 
     reads: tuple[LentPiece, ...]
     writes: tuple[LentPiece, ...]
 
 
 class Run(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Compute a part, in a slot of this layout; or several frames' at once.
+    """Compute a part, or a batch of them, in slots of this layout.
 
     `ready_ns`: since when the input has been there for this worker, on CLOCK_MONOTONIC; 0: since it got the message.
-    `reads`: inputs to copy into the slot first; `writes`: outputs to copy out of it at the end. `beside`: the same of
-    the part's further frames; empty if there is nothing of any.
+    `reads`: inputs to copy into the slot first; `writes`: outputs to copy out of it at the end. `beside`: the same for
+    the further frames of the batch; empty if none of them has any.
     """
 
     part: Descriptor
@@ -70,7 +70,7 @@ class Run(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Lend(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The region of this number is the descriptor beside this message; parts may name it until `TakeBack`."""
+    """The descriptor beside this message is that of region `region`; parts may refer to the region until `TakeBack`."""
 
     region: int
 
@@ -84,22 +84,22 @@ class Retire(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Forget(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Forget stages that no epoch has and that compute on one of `cores`; `Forgotten` says that it is done."""
+    """Drop stages that no epoch has and that compute on one of `cores`; answered by `Forgotten`."""
 
     cores: tuple[int, ...]
 
 
 class Repace(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The speed of this worker's place has changed: a wait that has begun goes by the new one.
+    """The speed of this worker's place has changed: a wait for emulation that has begun goes by the new speed.
 
-    `at_once`: from now on it waits for nothing, as its place was taken down.
+    `at_once`: from now on the worker waits for nothing, as its place was taken down.
     """
 
     at_once: bool
 
 
 class Connect(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Tell a relay that its far end listens at `endpoint`, and proves itself by this key (CURVE, Z85)."""
+    """Tell a relay that its far end listens at `endpoint`, and authenticates itself by this key (CURVE, Z85)."""
 
     endpoint: str
     public_key: str
@@ -115,10 +115,10 @@ class Ready(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Prepared(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """`frame_bytes`: weights, inputs and outputs that one frame moves. `private_bytes`: what the build added.
+    """`frame_bytes`: weights, inputs and outputs that one frame moves. `private_bytes`: memory that the build added.
 
-    `difference`: by how much rounding on its devices changes the stage's outputs, relative to their largest value.
-    `alone`: why its runs have one frame, where more were asked for.
+    `difference`: by how much rounding on the place's devices changes the stage's outputs, relative to their largest
+    value. `alone`: why the stage computes one frame at a time, if a larger batch was requested.
     """
 
     epoch: int
@@ -133,7 +133,7 @@ class Prepared(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class PrepareFailed(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """`bad_machine`: the machine file promises what this host cannot keep; the reason says what to mend."""
+    """`bad_machine`: the machine file promises what this host does not have; `reason` says what to correct."""
 
     epoch: int
     stage: int
@@ -145,9 +145,9 @@ class PrepareFailed(msgspec.Struct, frozen=True, array_like=True, tag=True):
 class Done(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """`service_s`: from start to end of the run; `cpu_s`: of the engine's threads; `waited_s`: idle before it.
 
-    All as they passed here. On an emulated place a part starts when its input is there and the last part is done, and
-    ends when it is due. `dropped_s`: lateness that the place has given up making up for. `segments_s`: what each
-    segment of a placed stage took, transfers included, as its device is emulated; empty for any other stage.
+    All in real seconds of this host. On an emulated place a part starts when its input is there and the previous part
+    is done, and ends when it is due. `dropped_s`: lateness that the place will not make up for. `segments_s`: times of
+    each segment of a placed stage on its emulated device, transfers included; empty for any other stage.
     """
 
     part: Descriptor
@@ -168,14 +168,14 @@ class Failed(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Hail(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """A relay's first message: by this key (CURVE, Z85) its far end will know it. It then waits for `Connect`."""
+    """A relay's first message: its far end will know it by this key (CURVE, Z85). It then waits for `Connect`."""
 
     incarnation: int
     public_key: str
 
 
 class LinkSeen(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """What a relay has measured of the way to its far end and back: before it is ready, and again every so often."""
+    """A relay's measurement of the link to its far end and back: before the relay is ready, and periodically."""
 
     incarnation: int
     speed: LinkSpeed
@@ -187,11 +187,12 @@ FromWorker: TypeAlias = Ready | Prepared | PrepareFailed | Forgotten | Done | Fa
 class WorkerConfig(msgspec.Struct, frozen=True):
     """What a worker process is started with (JSON, its only argument).
 
-    `time_scale` and the two after it are of its place's machine and memory (see `process.budgets`); the speeds of the
-    place and of its devices are on the board. `model_folders`, one for each layout, have the cleaned model, which a
-    place with `devices` cuts, and other engines run whole; `scales` is the file there with its scales in int8.
-    `engine_folders`: one for each layout; `output_bytes` as in `process.layout.Layout`. `max_worker_bytes`: what frames
-    may make it take beyond its stages; None: half of its host's memory.
+    `time_scale`, `bandwidth_bytes_per_s` and `budget_fd` describe its place's machine and memory (see
+    `process.budgets`); the speeds of the place and of its devices are on the board. `model_folders`: for each layout,
+    the folder of the cleaned model, which a place with `devices` cuts, and which other engines run whole; `scales`: the
+    file there with the int8 scales. `engine_folders`: one for each layout; `output_bytes` as in
+    `process.layout.Layout`. `max_worker_bytes`: the most memory that frames may make the worker use beyond its stages;
+    None: half of its host's memory.
     """
 
     place: str
@@ -216,18 +217,18 @@ class WorkerConfig(msgspec.Struct, frozen=True):
 
 
 FAR_END_GONE: Final = 75
-"""The exit status of a relay whose far end is gone, by no fault of what ran there."""
+"""The exit status of a relay whose far end is gone, through no fault of what ran there."""
 
 
 LARGEST_PING_BYTES: Final = 1 << 24
 
 
 class FarConfig(msgspec.Struct, frozen=True):
-    """What a far end is started with (JSON, its only argument): a worker's host for a place that the daemon has not.
+    """What a far end is started with (JSON, its only argument): it runs the worker of a place on another host.
 
     `worker`: as the relay's, with the folders of the far host; its descriptors and `parent_pid` mean nothing. `listen`:
-    the address to listen at, on any free port. `near_key`: the only relay that it serves (CURVE, Z85). `parent_pid`: it
-    dies with that process. `speed`: of the place, as the board has it.
+    the address to listen at, on any free port. `near_key`: the only relay that it serves (CURVE, Z85). `parent_pid`:
+    the process with which the far end ends. `speed`: of the place, as on the board.
     """
 
     worker: WorkerConfig

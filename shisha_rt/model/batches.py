@@ -1,13 +1,14 @@
-"""Which operators compute several frames in one run, each frame's results as if it were alone.
+"""Which operators can compute a batch: several frames in one run, each with the results that it has alone.
 
-Every tensor of a frame has a **batch axis**, along which those of several frames follow each other: axis 0 of each
-input, and from there as operators carry it. With n frames that axis is n times as long, with the frames apart in it;
-all others stay. A tensor without one is the same for all frames: it follows from constants. What an operator does to
-the axis is said here by type; one that mixes frames (a reduction over the axis, a scale of all that it reads), or that
-is not known here, computes one frame at a time, and behind it the axis begins anew.
+Every tensor that depends on the inputs has a **batch axis**, along which the frames of a batch follow each other. It is
+axis 0 of each input, and operators carry it on, perhaps to a different axis. In a batch of n frames that axis is n
+times as long; all other sizes stay. A tensor without a batch axis follows from constants alone and is the same for all
+frames. Rules by operator type say what becomes of the axis. An operator that mixes frames (by a reduction over the
+axis, or a scale computed from all values), or that has no rule, computes one frame at a time; the batch axis of its
+outputs is axis 0 again.
 
-Shapes that a model states are those of one frame. The only ones that an operator reads as values, and that may have to
-change, are those of Reshape: -1 in the batch axis fits any number of frames (`free_batch`).
+A model's shapes are those of one frame. The only shapes that operators read as values, and that may have to change for
+a batch, are those of Reshape: -1 at the batch axis fits any number of frames (`free_batch`).
 """
 
 from __future__ import annotations
@@ -24,24 +25,24 @@ from shisha_rt.model.graph import Graph, Operator
 from shisha_rt.model.spans import Span
 
 Integers: TypeAlias = Mapping[str, tuple[int, ...]]
-"""Values of small constants of whole numbers, by name."""
+"""Values of small integer constants, by name."""
 Axes: TypeAlias = tuple["int | None", ...]
-"""Batch axis of each of an operator's tensors; None for one that is the same for all frames, or absent."""
+"""Batch axis of each tensor of an operator; None for a tensor that is the same for all frames, or absent."""
 
 _MOST_NAMED: Final = 8
-_TO_THE_END: Final = 1 << 31  # of a Slice: at least so much means all there is
+_TO_THE_END: Final = 1 << 31  # an end of a Slice this large, or one less, means the end of the axis
 
 
 class MixesFrames(Exception):
-    """An operator computes one frame at a time; one line says why."""
+    """An operator computes one frame at a time; the message says why in one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class FollowedBatch:
-    """`axes`: by tensor of run time, its batch axis; absent where it is the same for all frames.
+    """`axes`: the batch axis of each run-time tensor; a tensor that is the same for all frames is absent.
 
-    `mixing`: by operator (index) that computes one frame at a time, why. `reshaped`: Reshape operators, each with the
-    axis in which the shape that it is given has to be -1.
+    `mixing`: for each operator (index) that computes one frame at a time, the reason. `reshaped`: for each Reshape
+    operator (index), the axis at which its shape input must be -1.
     """
 
     axes: Mapping[str, int]
@@ -50,7 +51,7 @@ class FollowedBatch:
 
 
 def follow_batch(graph: Graph, integers: Integers) -> FollowedBatch:
-    """`integers`: values of the constants that operators read as axes, starts and ends."""
+    """Follow the batch axis through a graph. `integers`: values of constants that operators read as axes or bounds."""
     axes = {tensor.name: 0 for tensor in graph.inputs}
     mixing: dict[int, str] = {}
     reshaped: dict[int, int] = {}
@@ -71,18 +72,18 @@ def follow_batch(graph: Graph, integers: Integers) -> FollowedBatch:
 
 
 def lies_apart(graph: Graph, name: str, axis: int) -> bool:
-    """Whether frames of a tensor, one behind the other in memory, are the tensor of all of them."""
+    """Whether the tensor of a batch is its frames' tensors one after another in memory."""
     shape = graph.tensors[name].shape
     return axis < len(shape) and math.prod(shape[:axis]) == 1
 
 
 @dataclass(frozen=True, slots=True)
 class LayersInBatches:
-    """(layers,) `mixing`: why a layer computes one frame at a time; empty where it need not.
+    """`mixing` (layers,): why a layer computes one frame at a time; empty if it can compute a batch.
 
-    `tied`: layers between which a tensor passes whose frames do not lie apart: a stage that computes several frames in
-    one run has all of a group, or none. `whole`: why a request of several frames cannot be taken apart into frames;
-    empty if it can.
+    `tied`: groups of layers between which a tensor passes whose frames are not one after another in memory; a stage
+    that computes a batch has all layers of a group or none. `whole`: why a request of several frames cannot be
+    separated into frames; empty if it can.
     """
 
     mixing: tuple[str, ...]
@@ -93,7 +94,7 @@ class LayersInBatches:
 def layers_in_batches(
     graph: Graph, node_layers: Sequence[int], layer_count: int, followed: FollowedBatch
 ) -> LayersInBatches:
-    """`graph` is the one that stages are cut from, `node_layers` (operators,) the layer of each."""
+    """Sum up by layer. `graph` is the one that stages are cut from, `node_layers` (operators,) the layer of each."""
     mixing = [""] * layer_count
     for number, reason in followed.mixing.items():
         mixing[node_layers[number]] = mixing[node_layers[number]] or reason
@@ -118,7 +119,7 @@ def layers_in_batches(
 
 
 def why_not_together(work: Sequence[Span], mixing: Sequence[str], tied: Sequence[Sequence[int]]) -> str:
-    """Why a stage of these layers computes one frame at a time; empty where it need not."""
+    """Why a stage of these layers computes one frame at a time; empty if it can compute a batch."""
     layers = {layer for first, last in work for layer in range(first, last + 1)}
     for layer in sorted(layers):
         if mixing[layer]:
@@ -141,7 +142,7 @@ def _check_tensors(graph: Graph, operator: Operator, axes: Mapping[str, int]) ->
 
 @dataclass(frozen=True, slots=True)
 class _Ends:
-    """An operator with the batch axes of what it reads."""
+    """An operator and the batch axes of its inputs."""
 
     graph: Graph
     operator: Operator
@@ -164,7 +165,10 @@ class _Ends:
         return value
 
     def listed(self, name: str, position: int | None) -> tuple[int, ...] | None:
-        """Whole numbers of an attribute or, in later versions, of an input; None if neither is there."""
+        """Integers of attribute `name` or, in later opsets, of the input at `position`; None if neither is present.
+
+        Raises MixesFrames if that input is no known constant.
+        """
         value = self.operator.attributes.get(name)
         if isinstance(value, tuple):
             return value
@@ -179,13 +183,13 @@ class _Ends:
         return (axis,) * len(self.operator.outputs)
 
     def shared_but(self, *positions: int) -> None:
-        """Raises MixesFrames where another input than these goes with the frame."""
+        """Raise MixesFrames if any input except those at `positions` has a batch axis."""
         for position, axis in enumerate(self.axes):
             if axis is not None and position not in positions:
                 raise MixesFrames(f"{self.operator.inputs[position]!r} goes with the frame, expected a constant")
 
     def along(self, position: int = 0) -> int:
-        """The batch axis of an input that has to have one."""
+        """The batch axis of an input. Raises MixesFrames if it has none."""
         axis = self.axes[position] if position < len(self.axes) else None
         if axis is None:
             raise MixesFrames(f"{self.operator.inputs[position]!r} is the same for all frames, which the rest is not")
@@ -193,7 +197,7 @@ class _Ends:
 
 
 def _carried(ends: _Ends) -> Axes:
-    """Batch axes of what an operator makes. Raises MixesFrames."""
+    """Batch axes of an operator's outputs. Raises MixesFrames."""
     if all(axis is None for axis in ends.axes):
         return ends.all_outputs(None)
     kind = ends.operator.op_type
@@ -212,7 +216,7 @@ def _broadcast(ends: _Ends) -> Axes:
 
 
 def _broadcast_axis(ends: _Ends, positions: Sequence[int]) -> int:
-    """Axis of what the inputs at these positions are broadcast to; frames are in one place, from the end, in each."""
+    """Batch axis of the broadcast result; counted from the end, it must be the same in all inputs at `positions`."""
     made = ends.made_shape()
     from_end = {len(ends.shape(p)) - axis for p in positions if (axis := ends.axes[p]) is not None}
     if len(from_end) != 1:
@@ -230,7 +234,7 @@ def _broadcast_axis(ends: _Ends, positions: Sequence[int]) -> int:
 
 
 def _first_axis(*others: int) -> Callable[[_Ends], Axes]:
-    """Rule of operators that keep frames apart along axis 0; `others`: further inputs that go with the frame."""
+    """Make the rule of operators that keep frames apart along axis 0. `others`: further inputs with the batch axis."""
 
     def rule(ends: _Ends) -> Axes:
         ends.shared_but(0, *others)
@@ -272,7 +276,7 @@ def _quantised_product(ends: _Ends) -> Axes:
 
 
 def _matrix_product(ends: _Ends, left: int, right: int) -> Axes:
-    """Rows and leading dimensions may be of frames, what is summed over may not."""
+    """The batch axis may be the rows or a leading dimension, not the dimension that is summed over."""
     if any(ends.operator.attributes.get(name, 0) for name in ("transBatchA", "transBatchB")):
         raise MixesFrames("it transposes leading dimensions")
     ends.shared_but(left, right)
@@ -317,7 +321,7 @@ def _gemm(ends: _Ends) -> Axes:
 
 
 def _normalised_from(default: int) -> Callable[[_Ends], Axes]:
-    """Rule of operators that read along an axis and, in some versions, all behind it."""
+    """Make the rule of operators that normalise over an axis or, in some versions, over it and all later axes."""
 
     def rule(ends: _Ends) -> Axes:
         ends.shared_but(0)
@@ -330,7 +334,7 @@ def _normalised_from(default: int) -> Callable[[_Ends], Axes]:
 
 
 def _one_axis(default: int) -> Callable[[_Ends], Axes]:
-    """Rule of operators that read along one axis and keep all."""
+    """Make the rule of operators that mix elements along one axis and keep all axes."""
 
     def rule(ends: _Ends) -> Axes:
         ends.shared_but(0)
@@ -350,7 +354,7 @@ def _skip_normalisation(ends: _Ends) -> Axes:
 
 
 def _reduction(ends: _Ends) -> Axes:
-    """Over one axis (ArgMax) or several."""
+    """Reduction over one axis (ArgMax, ArgMin) or several."""
     ends.shared_but(0)
     batch, rank = ends.along(0), len(ends.shape(0))
     if ends.operator.op_type in ("ArgMax", "ArgMin"):
@@ -374,7 +378,10 @@ def _transpose(ends: _Ends) -> Axes:
 
 
 def _reshape(ends: _Ends) -> Axes:
-    """Where as many elements come before it frames stay apart; of several such places, in the first."""
+    """An output axis can be the batch axis if as many elements come before it as before the input's batch axis.
+
+    If several can, it is the first, unless the shape up to and including the batch axis stays the same.
+    """
     ends.shared_but(0)
     if not (ends.has(1) and ends.operator.inputs[1] in ends.graph.constants):
         raise MixesFrames("its shape is not known beforehand")
@@ -469,7 +476,7 @@ def _gather_elements(ends: _Ends) -> Axes:
 
 
 def _same_size(ends: _Ends) -> Axes:
-    """Pad, Tile: nothing is added along the axis of frames."""
+    """Rule of operators such as Pad and Tile: they may add nothing along the batch axis."""
     ends.shared_but(0)
     batch = ends.along(0)
     if ends.made_shape()[batch] != ends.shape(0)[batch]:
@@ -499,7 +506,7 @@ def _quantised_binary(ends: _Ends) -> Axes:
 
 
 def _recurrent(ends: _Ends) -> Axes:
-    """Sequences first, frames second."""
+    """Axis 0 is the sequence, axis 1 the frames."""
     ends.shared_but(0, 4, 5, 6)
     if ends.number("layout", 0) or ends.along(0) != 1:
         raise MixesFrames("frames are not along its second axis")
@@ -510,7 +517,7 @@ def _recurrent(ends: _Ends) -> Axes:
 
 
 def _attention(ends: _Ends) -> Axes:
-    """Fused attention: frames are along the first axis of all that is no weight."""
+    """Fused attention: the batch axis is axis 0 of every input that has one."""
     others = tuple(position for position, axis in enumerate(ends.axes) if axis is not None and position)
     if ends.operator.op_type in ("Attention", "QAttention") and set(others) - {3}:
         raise MixesFrames("it keeps a state")
@@ -586,7 +593,7 @@ _WHY_NOT: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def batches_in_words(mixing: Sequence[str]) -> str:
-    """Which layers compute several frames in one run, and of one that does not, why."""
+    """Say which layers can compute a batch, and why the first of the others cannot."""
     alone = [layer for layer, reason in enumerate(mixing) if reason]
     if not alone:
         return "every layer may compute several frames in one run"

@@ -1,12 +1,12 @@
 """Rewrite an ONNX model into the one form that everything else works on, without changing what it computes.
 
-What depends on no input is computed once, here; BatchNormalization goes into the convolution before it; what does
-nothing at inference goes away. Each operator left is one that must run for every frame, under a name that is its
-own. Graph inputs and outputs keep their names. Operators stand in the order of their layers (`model.layers`), those of
-a layer in the file's: a layer is a run of them, and still the order is topological.
+What depends on no input is computed once, here; BatchNormalization is folded into the convolution before it; operators
+that do nothing at inference are removed. Each operator that remains must run for every frame, and has a unique name.
+Graph inputs and outputs keep their names. Operators are in the order of their layers (`model.layers`), and within a
+layer in the file's order. So a layer is a run of operators, and the order is still topological.
 
-The trade-off: int8 models keep their QuantizeLinear and DequantizeLinear on constants, although these could be
-folded, because engines recognise integer kernels by them; and each reader has a DequantizeLinear of its own.
+The trade-off: int8 models keep QuantizeLinear and DequantizeLinear on constants, although these could be folded,
+because engines recognise integer kernels by them; and each reader has a DequantizeLinear of its own.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _FOLD_LIMIT_ELEMENTS: Final = 1 << 28  # 1 GiB of FP32; a few bytes of Expand or
 _RANDOM: Final = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 )
-# Dropout is random in training mode; where it is not, it is removed.
+# Dropout is random in training mode, and is removed otherwise.
 _NEVER_FOLDED: Final = _RANDOM | {"Dropout", "QuantizeLinear", "DequantizeLinear"}
 
 
@@ -47,11 +47,11 @@ def clean(
     strict: bool = True,
     most_elements: int = _FOLD_LIMIT_ELEMENTS,
 ) -> onnx.ModelProto:
-    """The cleaned model, with a shape for every tensor that has a static one, or was seen. `model` is not changed.
+    """The cleaned model, with a shape for every tensor whose shape is static or was seen. `model` is not changed.
 
-    It has its weights inside, fixed input dimensions, opset 7 or newer, and has passed the ONNX checker. `seen` and
-    `strict` are as in `open_shapes.described_shapes`, which raises where shapes contradict each other. What has more
-    than `most_elements` is not folded.
+    `model` must contain its weights, have fixed input dimensions and opset 7 or newer, and have passed the ONNX
+    checker. `seen` and `strict` are as in `open_shapes.described_shapes`, which raises if shapes contradict each other.
+    Tensors with more than `most_elements` elements are not folded.
     """
     net = replace(Net.of(model), seen=seen, strict=strict)
     name_apart(net.nodes, net.taken_names())
@@ -68,7 +68,7 @@ def clean(
 
 
 def fold_constants(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Only the first step of `clean`: constants and what follows from them alone become initialisers."""
+    """Only the first step of `clean`: turn constants, and what follows from them alone, into initialisers."""
     net = Net.of(model)
     name_apart(net.nodes, net.taken_names())
     _fold_constants(net)
@@ -77,9 +77,9 @@ def fold_constants(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The same graph with large initialisers declared as inputs: small enough to check, or to infer shapes on.
+    """The same graph with large initialisers declared as inputs: small enough for the ONNX checker and shape inference.
 
-    Both of these serialise the model, which fails beyond 2 GiB and is slow well below.
+    Both serialise the model, which fails beyond 2 GiB and is slow well below.
     """
     return Net.of(model).light().model(model)
 
@@ -104,7 +104,7 @@ def _fold_constants(net: Net, most_elements: int = _FOLD_LIMIT_ELEMENTS) -> None
 
 
 def _take_branches(net: Net) -> bool:
-    """Put the branch that is taken in the place of each If whose condition is a constant."""
+    """Replace each If whose condition is a constant by the branch that it takes; return whether there was any."""
     attributes_read, taken = [], False
     for node in net.nodes:
         if node.op_type != "If" or node.domain or node.input[0] not in net.constants:
@@ -129,7 +129,7 @@ def _static_shapes(net: Net) -> dict[str, Shape]:
 
 
 def _fold(node: onnx.NodeProto, net: Net, shapes: Mapping[str, Shape], most_elements: int) -> bool:
-    """Turn the node's outputs into constants if they are known. What makes a graph output stays an operator."""
+    """Turn the node's outputs into constants if they are known; return whether. Nodes that make graph outputs stay."""
     if node.domain or node.op_type in _NEVER_FOLDED or any(name in net.output_names for name in node.output):
         return False
     if any(subgraphs(node)):
@@ -157,7 +157,7 @@ def _shape_or_size(node: onnx.NodeProto, shape: Shape) -> Array:
 
 
 def _evaluate(node: onnx.NodeProto, net: Net) -> list[Array] | None:
-    """The node's outputs from its constant inputs, or None where onnx has no working reference for it."""
+    """The node's outputs from its constant inputs, or None if onnx has no working reference for it."""
     names = [name for name in dict.fromkeys(node.input) if name]
     graph = helper.make_graph(
         [node],
@@ -166,7 +166,7 @@ def _evaluate(node: onnx.NodeProto, net: Net) -> list[Array] | None:
         [helper.make_value_info(name, onnx.TypeProto()) for name in node.output if name],
     )
     model = helper.make_model(graph, opset_imports=net.opsets)
-    from onnx.reference import ReferenceEvaluator  # as much to import as the rest of onnx, and most models need none
+    from onnx.reference import ReferenceEvaluator  # slow to import, and most models do not need it
 
     try:
         with np.errstate(all="ignore"):
@@ -184,7 +184,7 @@ def _evaluate(node: onnx.NodeProto, net: Net) -> list[Array] | None:
 
 
 def _remove_pass_through(net: Net) -> None:
-    """Identity, and Dropout in inference mode: their readers read their input instead."""
+    """Remove Identity, and Dropout in inference mode: their readers read their input instead."""
     uses, outputs = net.use_counts(), net.output_names
     kept = outputs | {value.name for value in net.inputs} | net.constants.keys()
     names: dict[str, str] = {}
@@ -194,7 +194,7 @@ def _remove_pass_through(net: Net) -> None:
         if not source or not _passes_through(node, net, uses) or (node.output[0] in outputs and source in kept):
             left.append(node)
         elif node.output[0] in outputs:
-            names[source] = node.output[0]  # part of the interface: its producer takes it over
+            names[source] = node.output[0]  # outputs keep their names: the producer's output is renamed
         else:
             names[node.output[0]] = source
     names = {name: _followed(names, name) for name in names}
@@ -206,7 +206,7 @@ def _remove_pass_through(net: Net) -> None:
 
 
 def _followed(names: dict[str, str], name: str) -> str:
-    """The end of a chain of names; each on the way to it leads straight there from then on."""
+    """The end of a chain of names; each name on the way is mapped straight to the end."""
     passed = []
     while name in names:
         passed.append(name)
@@ -230,7 +230,7 @@ def _passes_through(node: onnx.NodeProto, net: Net, uses: Mapping[str, int]) -> 
 
 
 def _fold_batch_normalization(net: Net) -> None:
-    """Fold BatchNormalization into a Conv or ConvTranspose whose output nobody else reads: no result is lost."""
+    """Fold BatchNormalization into a Conv or ConvTranspose whose output no other operator reads."""
     uses = net.use_counts()
     producers = {name: node for node in net.nodes for name in node.output if name}
     for norm in list(net.nodes):
@@ -258,9 +258,9 @@ def _can_take(conv: onnx.NodeProto, norm: onnx.NodeProto, net: Net) -> bool:
 
 
 def _fold_into(conv: onnx.NodeProto, norm: onnx.NodeProto, net: Net) -> None:
-    """Make it scale * (W x + b - mean) / sqrt(var + epsilon) + shift, with a new weight and bias.
+    """Make `conv` compute scale * (W x + b - mean) / sqrt(var + epsilon) + shift, with a new weight and bias.
 
-    The old ones may have other users, so the new ones get names of their own.
+    The old weight and bias may have other readers, so the new ones have new names.
     """
     weight = numpy_helper.to_array(net.constants[conv.input[1]])
     scale, shift, mean, var = (
@@ -283,10 +283,10 @@ def _fold_into(conv: onnx.NodeProto, norm: onnx.NodeProto, net: Net) -> None:
 
 
 def _per_filter(conv: onnx.NodeProto, weight: Array, factor: Array) -> Array:
-    """`factor`, one for each filter, in a shape that multiplies `weight`.
+    """Reshape `factor`, one for each filter, so that it multiplies `weight`.
 
-    A Conv's weight is (filters, ...); a ConvTranspose's is (channels, filters / groups, ...), so that the filter
-    of an element follows from its group, too.
+    A Conv's weight is (filters, ...). A ConvTranspose's is (channels, filters / groups, ...), so the filter of an
+    element also depends on its group.
     """
     ones = (1,) * (weight.ndim - 2)
     if conv.op_type == "Conv":
@@ -299,7 +299,7 @@ def _per_filter(conv: onnx.NodeProto, weight: Array, factor: Array) -> Array:
 
 
 def _remove_dead(net: Net) -> None:
-    """Operators, initialisers and inputs on which no graph output depends."""
+    """Remove operators, initialisers and inputs on which no graph output depends."""
     needed = net.output_names
     alive = []
     for node in reversed(net.nodes):
@@ -314,7 +314,7 @@ def _remove_dead(net: Net) -> None:
 def _order_by_layer(net: Net) -> None:
     """Order operators by layer.
 
-    Of two heavy ones the earlier in the file has the lower layer, so none needs a higher one.
+    Heavy operators are numbered in the file's order, so no operator depends on one of a higher layer.
     """
     heavy_count = 0
     described = []
@@ -328,7 +328,7 @@ def _order_by_layer(net: Net) -> None:
 
 
 def _name_operators(net: Net) -> None:
-    """Keep the file's names where they are there and unique; the first of several keeps it."""
+    """Name operators that have no name, or the name of an earlier one."""
     taken = {node.name for node in net.nodes}
     seen = {""}
     for index, node in enumerate(net.nodes):

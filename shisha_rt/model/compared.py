@@ -1,6 +1,6 @@
-"""Whole numbers that a network compares its inputs with: a rate of samples, say, by which it takes one branch or other.
+"""Integers that a network compares its inputs with: a sample rate, say, by which it selects a branch.
 
-Where made-up inputs are needed, a network may run with such a number only. Pure.
+With made-up inputs, such a network may run only if it gets such a number. Pure.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What size a model suggests for a dimension that it leaves open, in its own metadata: `shisha_rt.dim.NAME` = SIZE."""
+"""Sizes that a model's own metadata suggests for dimensions that it leaves open: `shisha_rt.dim.NAME` = SIZE."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SIZE: Final = re.compile("[1-9][0-9]{0,8}")
 
 
 def set_default_dims(model: onnx.ModelProto, dims: Mapping[str, int]) -> None:
-    """Add them to the model's metadata, which must not suggest any of them yet."""
+    """Add suggested sizes to the model's metadata, which must not have any of them yet."""
     for name, size in dims.items():
         model.metadata_props.add(key=_PREFIX + name, value=str(size))
 

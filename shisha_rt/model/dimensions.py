@@ -1,8 +1,8 @@
 """The dimensions of an operator, in which cost formulas are written.
 
-Matrix products and convolutions are seen alike: `batch` times (rows, inner) by (inner, columns), so that the product
-of the four counts multiply-adds, and batch * inner * columns the elements of the second operand. A convolution is
-the product that im2col makes of it, one for each group.
+Matrix products and convolutions are described alike, as `batch` products of (rows, inner) by (inner, columns): the four
+multiplied are the number of multiply-adds, and batch * inner * columns the elements of the second operand. A
+convolution is the product that im2col makes of it, one for each group.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DIMENSIONS: Final[tuple[Dimension, ...]] = get_args(Dimension)
 
 
 def dimensions(graph: Graph, operator: Operator) -> Mapping[Dimension, int]:
-    """What an operator reads (weights too) and makes; and of a heavy one its dimensions as a product."""
+    """Sizes of what an operator reads (weights included) and makes; of a heavy one, its dimensions as a product too."""
     read = [tensor_of(graph, name) for name in operator.inputs if name]
     made = [tensor_of(graph, name) for name in operator.outputs if name]
     sizes: dict[Dimension, int] = {
@@ -49,7 +49,7 @@ def tensor_of(graph: Graph, name: str) -> Tensor:
 
 
 def _matrix_product(operator: Operator, left: Shape, right: Shape, out: Shape) -> tuple[int, int, int, int]:
-    """A second operand without leading dimensions is one matrix for all rows, whatever the first one's shape."""
+    """If the second operand is a single matrix, all leading dimensions of the first one count as rows."""
     inner = left[-2] if operator.attributes.get("transA", 0) and len(left) > 1 else left[-1]
     columns = out[-1] if len(right) > 1 else 1
     batch = math.prod(out[:-2]) if len(right) > 2 and len(left) > 1 else 1

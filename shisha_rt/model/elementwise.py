@@ -1,4 +1,4 @@
-"""Operators that compute each element of what they make from those at the same position, broadcast as in ONNX."""
+"""Operators that compute each output element from the input elements at the same position, broadcast as in ONNX."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model's nodes for any number of frames, where `batches` says that they keep those apart."""
+"""Rewrite Reshape nodes so that they accept any number of frames, where `batches` says that frames stay apart."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from onnx import numpy_helper
 from shisha_rt.model.batches import Integers
 from shisha_rt.model.names import unused_name
 
-_MOST_INTEGERS: Final = 64  # of axes, starts and the like there is one for each axis of a tensor
+_MOST_INTEGERS: Final = 64  # axes, starts and the like have one entry for each axis of a tensor
 
 
 def integers_of(graph: onnx.GraphProto) -> Integers:
-    """Values of the small constants of whole numbers that lie in the model itself."""
+    """Values of the small integer constants that are stored in the model itself."""
     return {
         constant.name: tuple(numpy_helper.to_array(constant).reshape(-1).tolist())
         for constant in graph.initializer
@@ -28,16 +28,16 @@ def integers_of(graph: onnx.GraphProto) -> Integers:
 
 
 def open_shape(shape: Sequence[int], axis: int) -> npt.NDArray[np.int64]:
-    """What a Reshape has to state, instead of a frame's `shape`, for any number of frames along `axis`."""
+    """One frame's `shape` as a Reshape has to state it to accept any number of frames along `axis`."""
     stated = np.array(shape, np.int64)
     stated[axis] = -1
     return stated
 
 
 def free_batch(graph: onnx.GraphProto, reshaped: Mapping[int, int], shapes: Mapping[str, Sequence[int]]) -> None:
-    """Have each Reshape (node's index) of `reshaped` leave the size of that axis of its output open, in place.
+    """Make each Reshape in `reshaped` (node index to output axis) leave the size of that axis open, in place.
 
-    `shapes`: of what they make of one frame. For one frame they do what they did.
+    `shapes`: the shapes of their outputs for one frame. For one frame the results stay the same.
     """
     taken = {constant.name for constant in graph.initializer}
     for number, axis in reshaped.items():

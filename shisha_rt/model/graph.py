@@ -1,7 +1,7 @@
 """The network as the control plane sees it: operators and tensors with static shapes, and no weight values.
 
-A `Graph` is what is left of an ONNX file after cleaning (constants folded, BatchNormalization folded into
-Conv, dead nodes gone). Everything that plans, weighs or cuts works on this; only an engine ever sees the values.
+A `Graph` is what is left of an ONNX file after cleaning (constants folded, BatchNormalization folded into Conv, dead
+nodes removed). Planning, costs and cuts are based on it; only an engine ever sees the weights' values.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from shisha_rt.tensors import size_bytes
 class Tensor:
     """A dense tensor: its ONNX name, shape and datatype (a name of `tensors`).
 
-    The shape is static but for the axes `open_axes`, whose sizes depend on the data: there it is what one run showed.
+    The shape is static except along `open_axes`, where sizes depend on the data and `shape` has what one run showed.
     """
 
     name: str
@@ -34,8 +34,8 @@ class Tensor:
 class Operator:
     """One node. `inputs` keeps the positions of the ONNX node; an absent optional input is ''.
 
-    `attributes` holds the integers and integer lists that shape a cost (`group`, `kernel_shape`, `transA`, ...);
-    `texts` those that are words (`auto_pad`, `activation`), which shapes show as far as costs go.
+    `attributes` holds the integers and integer lists that affect a cost (`group`, `kernel_shape`, `transA`, ...).
+    `texts` holds strings (`auto_pad`, `activation`); their effect on costs shows in the shapes.
     """
 
     name: str
@@ -79,7 +79,7 @@ class Graph:
 
     @cached_property
     def needed_until(self) -> Mapping[str, int]:
-        """Tensor name -> index of the last operator that reads it; past the end for what the graph hands out."""
+        """Tensor name -> index of the last operator that reads it; for the graph's outputs, the number of operators."""
         handed_out = {tensor.name: len(self.operators) for tensor in self.outputs}
         return {name: readers[-1] for name, readers in self.consumers.items()} | handed_out
 
@@ -88,7 +88,7 @@ class Graph:
 class ModelGraph:
     """A cleaned model as far as planning needs it, without the values of its weights. `name` is the file's stem.
 
-    `key` identifies all that derived files depend on: the file, its external data, the dimensions given, the cleaner.
+    `key` identifies all that derived files depend on: the file, its external data, the sizes given, the cleaner.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """Heavy operators, on which a network spends its time: convolutions and matrix products, of floats and of integers.
 
-Each has two operands, an image and a kernel or two matrices, but not all at the same positions: between them an
-operator on integers has their scales and zero points.
+Each has two operands, an image and a kernel or two matrices, but not always at the same positions: operators on
+integers may have scales and zero points between them.
 """
 
 from __future__ import annotations
@@ -27,15 +27,13 @@ HEAVY: Final = CONVOLUTIONS | {
     "QLinearMatMul",
 }
 _SECOND_AT: Final = MappingProxyType({"QGemm": 3, "QLinearConv": 3, "QLinearMatMul": 3})
-"""Position of the second operand where it is not 1. The first is at 0."""
+"""Position of the second operand if it is not 1. The first is at 0."""
 
 
 def operand_shapes(graph: Graph, operator: Operator) -> tuple[Shape, Shape, Shape]:
-    """Shapes of a heavy operator.
+    """Shapes of a heavy operator: image (batch, channels, ...), kernel as in ONNX, result; or both matrices and result.
 
-    Image (batch, channels, ...), kernel as ONNX has it, result; or of both matrices and result.
-
-    Shapes are those that the operator reads, whatever the format that ONNX Runtime keeps a tensor in.
+    They are the shapes that the operator reads, whatever the format in which ONNX Runtime stores a tensor.
     """
     first, second, made = (
         _shape(graph, name)

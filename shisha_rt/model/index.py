@@ -1,9 +1,10 @@
 """What an engine's compiler tells the daemon about its form of the model.
 
-An engine runs its own optimised graph, in which operators are fused and tensors may be in another format. Planners
-keep to the layers of the cleaned graph; the index says in which of them each node runs, and which tensors pass between
-them. Layers never fall along an edge, so every cut is legal but those that a tensor whose size depends on the data
-would cross; of those that give the same stages one is left. Plain values, kept as JSON beside the optimised model.
+An engine runs its own optimised graph, in which operators are fused and tensors may be in a different format. Planners
+use the layers of the cleaned graph; the index says in which of these layers each node of the engine's graph runs, and
+which tensors pass between layers. Along an edge the layer number never falls, so every cut is legal, except those that
+a tensor whose size depends on the data would cross. Of cuts that give the same stages only one is kept. Plain values,
+stored as JSON beside the optimised model.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from shisha_rt.model.split import KeptWhole, Splittable
 from shisha_rt.tensors import TensorSpec
 
 NO_LAYER: Final = -1
-INDEX_VERSION: Final = 11  # raise it when an index, or what lies beside it, comes to say something else of a model
+INDEX_VERSION: Final = 11  # raise it when the meaning of an index, or of a file beside it, changes
 
 Form = Literal["prepacked", "external", "as_is", "unoptimised"]
-"""What stages are cut from: the optimised graph, its weights prepacked or as they are; or the cleaned graph, which each
-stage has optimised for itself, or not at all.
+"""What stages are cut from: the optimised graph, with its weights prepacked or `external`; or the cleaned graph, which
+each stage has optimised for itself (`as_is`) or not at all.
 """
 
 FORM_COST: Final = MappingProxyType(
@@ -36,11 +37,11 @@ FORM_COST: Final = MappingProxyType(
         "unoptimised": "each stage copies its weights and runs operator by operator: private memory, slower frames",
     }
 )
-"""What each form costs, in words."""
+"""The drawbacks of each form, in words."""
 
 
 class Crossing(msgspec.Struct, frozen=True):
-    """A tensor that layer `made` makes and the layers `readers` (ascending, at least one) read, all of them later."""
+    """A tensor that layer `made` makes and the later layers `readers` (ascending, at least one) read."""
 
     tensor: TensorSpec
     made: int
@@ -52,19 +53,20 @@ class Crossing(msgspec.Struct, frozen=True):
 
 
 class ModelIndex(msgspec.Struct, frozen=True):
-    """`node_layers[i]` is the layer that node i of the graph that stages are cut from runs in, whatever the plan.
+    """`node_layers[i]`: the layer in which node i runs, in the graph that stages are cut from.
 
-    `legal_cuts`: cut c lies between layers c and c+1; those that differ (see `distinct_cuts`). `crossing`: every tensor
-    that one layer makes and another reads, in the order in which they are made, but for those with open axes, which no
-    legal cut parts; any other is never in the arena. `splits`: how groups of layers may be split; `kept_whole`: which
-    may not, and why. `inner`: rooms for what shards make and no layer hands on, sums of their own among them.
+    `legal_cuts`: cut c lies between layers c and c+1; only distinct ones (see `distinct_cuts`). `crossing`: every
+    tensor that one layer makes and a later one reads, in the order in which they are made, except those with open axes,
+    which no legal cut separates from a reader. `splits`: how groups of layers may be split; `kept_whole`: which may
+    not, and why. `inner`: buffers for tensors that shards make and that do not pass between layers, partial sums
+    included.
 
-    `batch_axes`: by tensor, the axis along which those of several frames may follow each other in memory.
-    `mixing` (layers,): why a layer computes one frame at a time, empty where it need not; `tied`: layers that compute
-    several together in one stage or not at all; `whole`: why no request may have several frames, empty if it may.
+    `batch_axes`: the batch axis of each tensor whose frames can lie one after another in memory. `mixing` (layers,):
+    why a layer computes one frame at a time, empty if it can compute a batch; `tied`: groups of layers that compute
+    batches in one stage or not at all; `whole`: why no request may have several frames, empty if it may.
 
-    `input_readers` (inputs,): the layers that read each, ascending; `output_makers` (outputs,): the layer that makes
-    each, `NO_LAYER` for an input that is handed on as it is.
+    `input_readers` (inputs,): the layers that read each input, ascending; `output_makers` (outputs,): the layer that
+    makes each output, `NO_LAYER` for an input that is returned as it is.
     """
 
     engine: str
@@ -87,14 +89,14 @@ class ModelIndex(msgspec.Struct, frozen=True):
 
     @property
     def tensors(self) -> tuple[TensorSpec, ...]:
-        """Every tensor that has room in a slot, each once: inputs, outputs, crossing ones, what shards make."""
+        """Every tensor that has a buffer in a slot, each once: inputs, outputs, crossing ones, and what shards make."""
         tensor_specs: dict[str, TensorSpec] = {}
         for spec in (*self.inputs, *self.outputs, *(entry.tensor for entry in self.crossing), *self.inner):
-            tensor_specs.setdefault(spec.name, spec)  # an output's own says which of its axes are open
+            tensor_specs.setdefault(spec.name, spec)  # an output's own spec comes first: it says which axes are open
         return tuple(tensor_specs.values())
 
     def operators_of(self, first: int, last: int) -> Span:
-        """First and last operator of layers `first` to `last`, where stages are cut from the cleaned graph."""
+        """First and last operator of layers `first` to `last`, if stages are cut from the cleaned graph."""
         return bisect_left(self.node_layers, first), bisect_right(self.node_layers, last) - 1
 
     @property
@@ -108,9 +110,9 @@ class ModelIndex(msgspec.Struct, frozen=True):
 
 
 def distinct_cuts(node_layers: Sequence[int]) -> tuple[int, ...]:
-    """The cuts, ascending, that part nodes each in its own way.
+    """The cuts, ascending, of which no two separate the nodes in the same way.
 
-    A layer that no node is left in, as it was fused into a later one, goes with the layer behind it.
+    A layer whose nodes were all fused into a later layer has no cut behind it.
     """
     return tuple(sorted({*node_layers})[:-1])
 
@@ -118,7 +120,7 @@ def distinct_cuts(node_layers: Sequence[int]) -> tuple[int, ...]:
 def without_open(cuts: Sequence[int], crossing: Sequence[Crossing]) -> tuple[tuple[int, ...], tuple[Crossing, ...]]:
     """Return the cuts that no tensor with open axes crosses, and the tensors that may then pass between stages.
 
-    A tensor with open axes has no room of a known size: its maker and its readers are kept in one stage.
+    The buffer of a tensor with open axes would have no fixed size, so its maker and its readers stay in one stage.
     """
     held = {cut for entry in crossing if entry.tensor.open_axes for cut in range(entry.made, entry.last_read)}
     legal = tuple(cut for cut in cuts if cut not in held)
@@ -147,7 +149,7 @@ def output_makers(outputs: Iterable[str], nodes: Sequence[NodeEnds], node_layers
 
 
 def made_outputs(index: ModelIndex) -> tuple[TensorSpec, ...]:
-    """The outputs that the network makes: not those that are inputs, handed on as they are."""
+    """The outputs that the network computes, without inputs that are returned as they are."""
     makers = zip(index.outputs, index.output_makers, strict=True)
     return tuple(spec for spec, layer in makers if layer != NO_LAYER)
 

@@ -1,4 +1,4 @@
-"""What a user says of the sizes that a model leaves open: of single dimensions, by name, or of whole inputs."""
+"""Sizes that a user gives for what a model leaves open: single dimensions, by name, or whole inputs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 LARGEST_SIZE: Final = 2**31 - 1
-"""Of a dimension; engines count in as many bits here and there."""
+"""Largest size of a dimension: engines use 32-bit counts in places."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,4 +24,4 @@ def shapes_in_words(shapes: Mapping[str, tuple[int, ...]]) -> str:
 
 
 ANY_SIZES: Final = InputSizes()
-"""Nothing is said: a model must leave nothing open, or suggest a size."""
+"""No sizes given: the model must leave nothing open, or suggest sizes."""

@@ -1,5 +1,5 @@
-"""What counts as a layer: a heavy operator with the light ones that go with it; or every operator by itself, which only
-the cleaned graph can be cut into.
+"""What counts as a layer: a heavy operator with the light ones that go with it, or every single operator. Only the
+cleaned graph can be cut into single operators.
 """
 
 from __future__ import annotations

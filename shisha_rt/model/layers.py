@@ -1,12 +1,13 @@
-"""Layers: what a pipeline moves. One heavy operator, and the light ones that need it and no later one.
+"""Layers, of which stages are made: one heavy operator, and the light ones that depend on it and on no later one.
 
-Heavy operators are numbered in the file's order, and the layer of an operator is the largest of its own and its inputs'
-layers. Some *wait*: what needs nothing at run time, such as the floats made of an integer weight, and what makes floats
-of integers (DequantizeLinear). They go with their first reader, so that it is the weight that a stage has, and integers
-that it is handed. So layers never fall along an edge: every position between two layers is a legal cut. A cleaned graph
-has its operators in the order of their layers (`model.clean`), so that a layer is a run of them: a heavy one with what
-waits right before it and what follows, up to the next. What crosses a cut is every tensor made before it and still
-needed after it, skip connections included: that, not the heavy operator's own output, is what a stage has to hand on.
+Heavy operators are numbered in the file's order. The layer of an operator is the largest of its own number and its
+inputs' layers. Some operators *wait* instead and go with their first reader: those that need nothing at run time (such
+as the conversion of an integer weight to floats), and those that make floats of integers (DequantizeLinear). So a stage
+holds the integer weight itself, and receives integers. The layer never falls along an edge, so every position between
+two layers is a legal cut. A cleaned graph has its operators in the order of their layers (`model.clean`), so a layer is
+a run of operators: those that wait for the heavy one, the heavy one, and what follows, up to the next layer. Every
+tensor that is made before a cut and needed after it crosses the cut, skip connections included. A stage has to hand on
+all of these, not only the heavy operator's output.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from shisha_rt.model.spans import Span, live_after, weight_bytes
 class Layer:
     """Operators `first_operator` to `last_operator` (inclusive) of a graph, named after the heavy one, else the first.
 
-    `weight` is Shisha's Eq. 1 and `macs` its variant on the output's size, divided by the groups; `in_bytes` and
-    `out_bytes` count all tensors live at the cut before and after the layer; `weight_bytes` each constant once.
+    `weight` is Shisha's Eq. 1; `macs` is its variant for the output's size, divided by the groups. `in_bytes` and
+    `out_bytes` count all tensors live at the cut before and after the layer; `weight_bytes` counts each constant once.
     """
 
     index: int
@@ -46,7 +47,8 @@ class Layer:
 def group_layers(graph: Graph, kind: LayerKind = "heavy") -> tuple[Layer, ...]:
     """The layers of a cleaned graph, in pipeline order; together they hold each operator exactly once.
 
-    Light operators that need no heavy one join layer 0; with none heavy there is one layer of weight 0.
+    Light operators that depend on no heavy one are in layer 0; a graph without heavy operators is one layer of weight
+    0. With `kind` "operators" each operator is a layer.
     """
     starts = list(range(len(graph.operators))) if kind == "operators" else _starts(graph)
     ends = [*(start - 1 for start in starts[1:]), len(graph.operators) - 1]
@@ -75,7 +77,7 @@ def group_layers(graph: Graph, kind: LayerKind = "heavy") -> tuple[Layer, ...]:
 
 
 class LayeredNode(NamedTuple):
-    """A node of a graph, cleaned or an engine's: the tensors that it reads and makes, and its own layer, 0 if none."""
+    """A node of a cleaned or an engine's graph: the tensors that it reads and makes, and its own layer, 0 if none."""
 
     op_type: str
     reads: Sequence[str]
@@ -84,11 +86,11 @@ class LayeredNode(NamedTuple):
 
 
 def largest_layers(nodes: Sequence[LayeredNode], inputs: Collection[str]) -> tuple[int, ...]:
-    """The layer of each node, in topological order, of a graph with these run-time inputs.
+    """The layer of each node. `nodes` are in topological order; `inputs` are the graph's run-time inputs.
 
-    It is the largest of its own and of those of the nodes that make its inputs; of one that waits, the smallest of its
-    readers', as far as it has any. No reader's is smaller than what is known of a node without them, so that none has
-    to be moved for it.
+    It is the largest of the node's own layer and of those of the nodes that make its inputs. A node that waits has the
+    smallest layer of its readers, if it has any. That is never smaller than the layer that its inputs give it, so no
+    other node has to move.
     """
     layer_of: dict[str, int] = {}
     layers_made = []
@@ -107,7 +109,7 @@ def largest_layers(nodes: Sequence[LayeredNode], inputs: Collection[str]) -> tup
 
 
 def _waiting(nodes: Sequence[LayeredNode], inputs: Collection[str]) -> list[bool]:
-    """Whether each node is to go with its first reader; a heavy one is a layer of its own."""
+    """Whether each node waits for its first reader. Heavy nodes do not: each starts a layer."""
     at_run_time = {*inputs}
     weights = []
     for node in nodes:
@@ -153,9 +155,9 @@ def _weight_and_macs(graph: Graph, operator: Operator) -> tuple[int, int]:
 
 
 def _convolution(graph: Graph, operator: Operator) -> tuple[int, int]:
-    """Shisha Eq. 1, `H*W*C * R*S*K`, for any number of spatial dimensions; a batch of images multiplies it.
+    """Return `weight`, Shisha's Eq. 1 (`H*W*C * R*S*K`, any number of spatial dimensions, times the batch), and `macs`.
 
-    Eq. 1 takes the input's size and leaves groups out of account; `macs` takes the output's and divides by them.
+    Eq. 1 takes the input's size and ignores groups; `macs` takes the output's size and is divided by the groups.
     """
     (batch, in_channels, *in_sizes), kernel, (_, _, *out_sizes) = operand_shapes(graph, operator)
     groups = operator.attributes.get("group", 1)

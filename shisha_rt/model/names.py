@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 
 def unused_name(wish: str, taken: Collection[str]) -> str:
-    """`wish`, or with a number behind it where it is taken; `taken` is a set, or as quick to look into."""
+    """`wish`, with a number appended if it is taken; `taken` is a set, or as fast to look up."""
     name, number = wish, 1
     while name in taken:
         name, number = f"{wish}_{number}", number + 1

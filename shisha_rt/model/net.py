@@ -1,4 +1,4 @@
-"""A graph taken apart for rewriting: what `model.clean` works on, and what it is put together from again."""
+"""A graph taken apart for rewriting: `model.clean` works on it, and puts a model together from it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from shisha_rt.model.open_shapes import SeenTensor, described_shapes
 from shisha_rt.model.subgraphs import all_nodes, reads
 
 MIN_IR_VERSION: Final = 8  # from version 4 on initialisers need not be inputs too; 8 is what opset 15 came with
-_SMALL_ELEMENTS: Final = 128  # holds every shape, axis or pad list that shape inference wants the value of
+_SMALL_ELEMENTS: Final = 128  # enough for any shapes, axes or pads whose values shape inference needs
 
 
 @dataclass
 class Net:
-    """`inputs` are those of run time; `known` is what the file said of other tensors, `seen` what a run has shown.
+    """`inputs`: of run time. `known`: what the file says of other tensors; `seen`: what a run of the model has shown.
 
     `strict` is as in `open_shapes.described_shapes`.
     """
@@ -51,7 +51,7 @@ class Net:
         return {value.name for value in self.outputs}
 
     def use_counts(self) -> Counter[str]:
-        """How often each tensor is read; being a graph output counts as once more."""
+        """How often each tensor is read; being a graph output counts as one more."""
         counts = Counter(name for node in self.nodes for name in reads(node) if name)
         counts.update(self.output_names)
         return counts
@@ -60,12 +60,12 @@ class Net:
         self.nodes = [other for other in self.nodes if other is not node]
 
     def fresh_name(self, wish: str) -> str:
-        """`wish`, or with a number behind it where the graph has such a tensor already."""
+        """`wish`, with a number appended if the graph has a tensor of that name."""
         inner = {name for node in all_nodes(self.nodes) for name in (*node.input, *node.output)}
         return unused_name(wish, inner | self.taken_names())
 
     def taken_names(self) -> set[str]:
-        """Names of all tensors but those in graphs inside operators."""
+        """Names of all tensors except those of subgraphs."""
         made = (name for node in self.nodes for name in node.output)
         return {*self.constants, *made, *(value.name for value in self.inputs)}
 
@@ -84,7 +84,7 @@ class Net:
         return described_shapes(self.light().model(onnx.ModelProto()), self.seen, strict=self.strict)
 
     def model(self, like: onnx.ModelProto) -> onnx.ModelProto:
-        """Put together again, with the IR version (at least) and the name of `like`."""
+        """Put the model together, with the name of `like` and its IR version, at least `MIN_IR_VERSION`."""
         inner = {name for node in self.nodes for name in node.output} - self.output_names
         model = onnx.ModelProto(ir_version=max(like.ir_version, MIN_IR_VERSION), opset_import=self.opsets)
         model.graph.name = like.graph.name or "graph"
@@ -97,5 +97,5 @@ class Net:
 
 
 def declared(tensor: onnx.TensorProto) -> onnx.ValueInfoProto:
-    """A constant as an input."""
+    """Declare a constant as an input."""
     return helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))

@@ -11,9 +11,9 @@ from shisha_rt.tensors import NUMPY_OF
 
 
 def noise(shape: tuple[int, ...], datatype: str, generator: np.random.Generator) -> npt.NDArray[Any]:
-    """What the values are must not make an operator's work easier, as zeros might; whole numbers may be indices.
+    """Random values, as zeros might make an operator's work easier. Integers are 0, as they may be indices.
 
-    Those of 8 bits are none: they stand for reals, and may be any.
+    8-bit integers are random too: they represent reals, and may have any value.
     """
     dtype = NUMPY_OF[datatype]
     if datatype in ("INT8", "UINT8"):

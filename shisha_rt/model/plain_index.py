@@ -1,7 +1,7 @@
-"""The index of a model whose stages are cut from its cleaned graph, without any engine's own form of it.
+"""The index of a model whose stages are cut from its cleaned graph, not from an engine's own form of it.
 
-Where a place has several engines, none of their formats is the other's, so what passes between stages is as the
-cleaned graph has it: every cut is legal, and every tensor is plain. The price is what an engine gains by fusing
+If a place has several engines, their tensor formats differ, so tensors pass between stages as in the cleaned graph:
+every cut is legal, except across open axes, and every tensor is plain. The price is what an engine gains by fusing
 operators or keeping blocked formats across a cut.
 """
 
@@ -18,7 +18,7 @@ from shisha_rt.tensors import TensorSpec
 def plain_index(graph: Graph, layers: Sequence[Layer], engine: str = "plain") -> ModelIndex:
     """The index of a cleaned graph, whose nodes are its operators; `layers` are all of its layers.
 
-    `engine`: the one that runs all stages, where it is one.
+    `engine`: the engine that runs all stages, if it is the only one.
     """
     layer_of = layer_of_operator(layers)
     nodes = [(operator.inputs, operator.outputs) for operator in graph.operators]

@@ -1,8 +1,9 @@
-"""Networks of integers that stand for reals: the floats that they are made into, once for each reader.
+"""Quantised networks: a DequantizeLinear of its own for each reader of the floats.
 
-A graph in floats that are rounded to integers between its operators (QDQ) is run in integers by an engine that sees
-both, the rounding and the floats made of it, around an operator. Of a stage that begins with floats already it cannot
-tell, and they are four times as many bytes. So each reader has a DequantizeLinear of its own, and goes with it.
+In such a graph (QDQ) floats are rounded to integers between operators. An engine computes an operator in integers if it
+sees both, the DequantizeLinear before it and the QuantizeLinear after it. In a stage that began with floats it would
+not see the first, and floats are four times as many bytes. So each reader has a DequantizeLinear of its own, in its
+stage.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from shisha_rt.model.subgraphs import all_nodes, reads, rename_reads
 
 
 def one_for_each_reader(nodes: Sequence[onnx.NodeProto], outputs: Collection[str]) -> list[onnx.NodeProto]:
-    """The nodes of a graph with these outputs, in topological order, with a copy for each reader but the first.
+    """The nodes of a graph with these `outputs`, in topological order, with copies of each DequantizeLinear.
 
-    Nodes that read a copy are changed in place. What makes a graph output makes that alone.
+    Each reader but the first gets a copy, and is changed in place. A DequantizeLinear that makes a graph output keeps
+    no other reader.
     """
     readers: dict[str, list[onnx.NodeProto]] = {}
     for node in nodes:

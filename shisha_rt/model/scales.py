@@ -1,8 +1,8 @@
-"""Scales of 8-bit integers: each tensor that stands for reals in int8 has one, a power of two.
+"""Scales of int8 tensors: each tensor that represents reals in int8 has one, a power of two.
 
-A tensor's integers go from -127 to 127, and each stands for itself times 2^exponent. So a change of scale is a shift,
-as in VTA and in Glow's power-of-two quantisation, and floats hold all that is made of it exactly. The scale is the
-smallest at which the largest magnitude on calibration frames fits; no other frame has a say in it.
+Its integers go from -127 to 127; each represents itself times 2^exponent. So a change of scale is a shift, as in VTA
+and in Glow's power-of-two quantisation, and floats hold all results exactly. The scale is the smallest at which the
+largest magnitude on the calibration frames fits; no other frame affects it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ SCALED_OPS: Final = frozenset({"Conv", "Relu"})
 """Operators that are computed in int8."""
 
 _SELECTING: Final = frozenset({"AveragePool", "Concat", "Flatten", "GlobalAveragePool", "MaxPool", "Reshape"})
-_LEAST: Final = -120  # so that twice of it, a product's, still has a normal float64, and once of it a float32
+_LEAST: Final = -120  # 2^exponent is a normal float32; that of a product, 2^(2 * exponent), a normal float64
 
 
 def exponent(largest: float, steps: int = STEPS) -> int:
-    """The smallest at which a finite magnitude of `largest` fits so many steps; of 0, 0."""
+    """The smallest exponent at which the finite magnitude `largest` fits into `steps`; 0 for a magnitude of 0."""
     if largest == 0:
         return 0
     fraction, power = math.frexp(largest / steps)
@@ -38,7 +38,7 @@ def scaled_tensors(graph: Graph) -> tuple[str, ...]:
 
 
 def never_negative(graph: Graph) -> frozenset[str]:
-    """Tensors that come from a Relu, if by way of operators that make nothing negative of what is not."""
+    """Tensors that come from a Relu, directly or through operators that keep non-negative values non-negative."""
     names: set[str] = set()
     for operator in graph.operators:
         data = [name for name in operator.inputs if name in graph.tensors]
@@ -48,11 +48,11 @@ def never_negative(graph: Graph) -> frozenset[str]:
 
 
 def tensor_exponents(graph: Graph, largest: Mapping[str, float]) -> dict[str, int]:
-    """Exponents of the tensors in `largest` (magnitudes on the calibration frames), where these are finite.
+    """Exponents of the tensors in `largest` (magnitudes on the calibration frames), if these are finite.
 
-    What a Relu reads and makes has one scale, so that it is a maximum of integers. Where nothing else sees what it
-    reads, that is the scale of what it makes: a Conv before it saturates only below 0, where the Relu cuts, and it is
-    all the same whether both run as one, one after the other, or the Relu elsewhere.
+    A Relu's input and output have the same scale, so that it is a maximum of integers. If nothing else reads the input,
+    the scale is the output's: a Conv before it then saturates only below 0, which the Relu cuts off, so it makes no
+    difference whether both run fused, one after the other, or the Relu elsewhere. Otherwise it is the input's.
     """
     largest_seen = dict(largest)
     handed_out = {tensor.name for tensor in graph.outputs}

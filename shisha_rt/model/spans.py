@@ -1,6 +1,6 @@
-"""Runs of neighbours: layers that no legal cut parts, and what a run of operators reads, hands on and moves.
+"""Runs of consecutive layers or operators: groups that no legal cut divides; what a run reads, hands on and moves.
 
-Spans are of layers or of operators, first and last, both inclusive.
+A span is the first and the last layer or operator of a run, both inclusive.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def starts_of(layer_count: int, legal_cuts: Collection[int] | None) -> tuple[int
 
 
 def groups_of(layer_count: int, legal_cuts: Collection[int] | None) -> tuple[Span, ...]:
-    """The finest legal cutting of a model: a group is the least that can be a stage.
+    """Divide a model at every legal cut: each group of layers is the smallest possible stage.
 
     Cut c lies between layers c and c+1; None: every cut is legal.
     """
@@ -31,7 +31,7 @@ def groups_of(layer_count: int, legal_cuts: Collection[int] | None) -> tuple[Spa
 
 
 def ends(graph: Graph, first: int, last: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What operators `first` to `last` read and do not make, and what they make and something else needs.
+    """Tensors that operators `first` to `last` read and do not make, and those that they make for use outside.
 
     Names of run-time tensors, each once, in the order in which they are met.
     """
@@ -39,7 +39,7 @@ def ends(graph: Graph, first: int, last: int) -> tuple[tuple[str, ...], tuple[st
 
 
 def ends_of(graph: Graph, runs: Sequence[Span]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Inputs and outputs of several runs of operators taken as one, as `ends` gives them, in the graph's order."""
+    """Inputs and outputs of several runs of operators taken as one, as in `ends`; `runs` are in the graph's order."""
     made: dict[str, None] = {}
     read: dict[str, None] = {}
     for first, last in runs:
@@ -50,14 +50,14 @@ def ends_of(graph: Graph, runs: Sequence[Span]) -> tuple[tuple[str, ...], tuple[
 
 
 def live_after(graph: Graph, operator: int) -> tuple[Tensor, ...]:
-    """What crosses a cut behind an operator: graph inputs first, then in the order in which they are made."""
+    """Tensors that cross a cut behind an operator: graph inputs first, then in the order in which they are made."""
     early = (tensor.name for tensor in graph.inputs if _is_needed_after(graph, tensor.name, operator))
     _, made = ends(graph, 0, operator)
     return tuple(graph.tensors[name] for name in (*early, *made))
 
 
 def moved_bytes(graph: Graph, first: int, last: int) -> int:
-    """Weights, inputs and outputs of operators `first` to `last` as one stage, each once."""
+    """Bytes of the weights, inputs and outputs of operators `first` to `last` as one stage, each counted once."""
     inputs, outputs = ends(graph, first, last)
     return weight_bytes(graph, first, last) + sum(graph.tensors[name].size_bytes for name in (*inputs, *outputs))
 

@@ -1,7 +1,7 @@
-"""A layer cut into shards, as plans speak of it: by the layers of the cleaned graph, whatever a worker makes of it.
+"""How plans describe a split layer: by the layers of the cleaned graph, however a worker carries it out.
 
-Shards run side by side, each as a stage of its own. What is left to do when all are done (a sum of what they made of
-different inputs, operators that need all channels) is the *join*: the beginning of the stage behind them.
+Shards run side by side, each as a stage of its own. The *join* is what is left to do when all shards are done (adding
+their partial sums, operators that need all channels); it begins the stage behind them.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import msgspec
 from shisha_rt.model.spans import Span
 
 Axis: TypeAlias = Literal["channels", "inputs", "groups", "rows", "columns"]
-"""What shards share: output channels of a convolution, its input channels, its groups, rows of its output; columns of a
-product (Gemm, MatMul), whose inner dimension counts as its inputs. Over a pair of layers, channels (or columns) of the
-first are inputs of the second.
+"""The axis that is divided among shards. Convolutions: output channels, input channels, groups or rows of the output.
+Products (Gemm, MatMul): columns, rows, or the inner dimension (as `inputs`). In a pair of layers, channels (or columns)
+of the first are inputs of the second.
 """
 AXES: Final[tuple[Axis, ...]] = get_args(Axis)
 
 
 def as_axis(word: str) -> Axis:
-    """Raises ValueError, with what was expected, for a word that is none."""
+    """Return `word` as an axis. Raises ValueError, which lists the axes, if it is none."""
     for axis in AXES:
         if word == axis:
             return axis
@@ -30,12 +30,15 @@ def as_axis(word: str) -> Axis:
 
 
 MOST_SUMMED: Final = 8
-"""Shards whose partial sums have rooms."""
+"""The most shards that have buffers for partial sums."""
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Layers `span` in shards of `shares` (units of `axis`); `part`: which of them a stage has, or that it joins."""
+    """Layers `span` in shards of `shares` (units of `axis`).
+
+    `part`: the index of the stage's shard, or the number of shards if the stage begins with the join.
+    """
 
     span: Span
     axis: Axis
@@ -44,17 +47,17 @@ class Split:
 
     @property
     def joins(self) -> bool:
-        """Whether the stage begins with what is left when all shards are done."""
+        """Whether the stage begins with the join."""
         return self.part == len(self.shares)
 
     @property
     def whole(self) -> tuple[Span, Axis, tuple[int, ...]]:
-        """What is the same for all stages that carry it."""
+        """What all stages of the same split have in common."""
         return self.span, self.axis, self.shares
 
     @property
     def fraction(self) -> float:
-        """Share of this part in what is split; 0 for a join."""
+        """The shard's fraction of the split layers; 0 for the join."""
         return 0.0 if self.joins else self.shares[self.part] / sum(self.shares)
 
     def __str__(self) -> str:
@@ -64,11 +67,11 @@ class Split:
 
 
 class Splittable(msgspec.Struct, frozen=True):
-    """Layers `first` to `last` can be split along `axis`: `units` in all, in multiples of `block` but for the last.
+    """Layers `first` to `last` can be split along `axis` of `units`; shares are multiples of `block`, except the last.
 
-    `makes`: the run-time tensors that shards make, by the name of the graph that stages are cut from: each its share of
-    them, or (`summed`) a sum of its own of the whole size. `joined`: whether something is left for a join;
-    `join_part`: which part of the layers' time that is, as far as can be told from sizes.
+    `makes`: the run-time tensors that shards make, by their names in the graph that stages are cut from. Each shard
+    makes its share of them or, if `summed`, a partial sum of full size. `joined`: whether something is left for a join;
+    `join_part`: the join's part of the layers' time, estimated from sizes.
     """
 
     first: int
@@ -82,12 +85,12 @@ class Splittable(msgspec.Struct, frozen=True):
     join_part: float = 0.0
 
     def rooms(self, tensor: str, shards: int) -> tuple[str, ...]:
-        """Names of the rooms in which so many shards put what they make of a tensor."""
+        """Names of the buffers into which the `shards` shards write what they make of a tensor."""
         return tuple(partial_name(tensor, part) for part in range(shards)) if self.summed else (tensor,)
 
 
 def partial_name(tensor: str, part: int) -> str:
-    """What shard `part` calls its own sum in place of a tensor."""
+    """Name of the partial sum that shard `part` makes of a tensor."""
     return f"{tensor}#{part}"
 
 

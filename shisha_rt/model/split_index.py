@@ -1,6 +1,6 @@
-"""What an index says beyond layers and cuts: how layers may be split, and which compute several frames in one run.
+"""What an index says beyond layers and cuts: how layers may be split, and which can compute batches.
 
-Shards need rooms beyond those of tensors that cross cuts.
+Shards need buffers besides those of tensors that cross cuts.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def with_splits(index: ModelIndex, graph: Graph, layers: Sequence[Layer]) -> Mod
 
 
 def with_batches(index: ModelIndex, graph: Graph, followed: FollowedBatch) -> ModelIndex:
-    """`index` with what is known of several frames in one run; `graph` as above, `followed` what was found in it."""
+    """`index` with what is known of batches; `graph` as above, `followed` what was found in it."""
     layers = layers_in_batches(graph, index.node_layers, index.layer_count, followed)
     axes = {spec.name: followed.axes[spec.name] for spec in index.tensors if spec.name in followed.axes}
     apart = {name: axis for name, axis in axes.items() if lies_apart(graph, name, axis)}

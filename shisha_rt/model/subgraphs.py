@@ -1,8 +1,8 @@
-"""Operators that have graphs inside: If, Loop and Scan. What those read from outside, their operator reads.
+"""Operators with subgraphs: If, Loop and Scan. Such an operator also reads what its subgraphs read from outside.
 
-A graph inside sees every tensor around it by name, beside its own inputs. So what an operator reads is more than the
-inputs that it lists, and whoever renames a tensor has to do so inside as well. Names inside are their own: an
-operator with graphs is one operator, whatever is in them.
+A subgraph sees every tensor around it by name, besides its own inputs. So an operator may read more than the inputs
+that it lists, and to rename a tensor is to rename it in subgraphs too. Names defined in a subgraph are local to it. An
+operator with subgraphs counts as one operator, whatever is in them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from shisha_rt.model.names import unused_name
 
 
 def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """The graphs that are its attributes."""
+    """The graphs among a node's attributes."""
     for attribute in node.attribute:
         if attribute.type == onnx.AttributeProto.GRAPH:
             yield attribute.g
@@ -24,7 +24,7 @@ def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 
 def all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """They, and those in graphs inside them, however deep."""
+    """Yield the nodes and those in their subgraphs, at any depth."""
     for node in nodes:
         yield node
         for graph in subgraphs(node):
@@ -32,7 +32,7 @@ def all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
 
 
 def all_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """It, and those inside its operators, however deep."""
+    """Yield the graph and its subgraphs, at any depth."""
     yield graph
     for node in graph.node:
         for inner in subgraphs(node):
@@ -47,7 +47,7 @@ def reads(node: onnx.NodeProto) -> tuple[str, ...]:
 
 
 def rename_reads(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
-    """Have it read, inside too, the tensors that `names` maps to, in place of those that it maps."""
+    """Rename the tensors that a node and its subgraphs read, by `names` (old to new), in place."""
     for position, name in enumerate(node.input):
         if name in names:
             node.input[position] = names[name]
@@ -59,9 +59,9 @@ def rename_reads(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
 
 
 def name_apart(nodes: Iterable[onnx.NodeProto], around: Iterable[str]) -> None:
-    """Give what graphs inside define names that nothing else has: not `around` them, nor in other graphs.
+    """Rename what subgraphs define so that no other tensor has the same name, neither `around` nor in another subgraph.
 
-    Else a tensor that is renamed or moved outside could come to be hidden inside by another one of its name.
+    Otherwise a tensor that is renamed or moved outside could be hidden, in a subgraph, by one with the same name.
     """
     nodes, seen = list(nodes), set(around)
     used = seen.union(name for node in all_nodes(nodes) for name in (*node.input, *node.output))
@@ -93,9 +93,9 @@ def _rename_own(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
 
 
 def branch_taken(node: onnx.NodeProto, condition: bool) -> onnx.GraphProto:
-    """What is left of an If whose condition is known: operators and constants that make its outputs.
+    """The operators and constants that make the outputs of an If whose condition is known.
 
-    They can stand where the If stood, if its names are their own (see `name_apart`).
+    They can replace the If if the names in its branches are unique (see `name_apart`).
     """
     wanted = "then_branch" if condition else "else_branch"
     branch = next(attribute.g for attribute in node.attribute if attribute.name == wanted)
@@ -126,6 +126,6 @@ def _captured(graph: onnx.GraphProto) -> Iterator[str]:
 
 
 def _names_within(graph: onnx.GraphProto) -> set[str]:
-    """Names that the graph defines itself, without those of graphs inside it."""
+    """Names that the graph defines itself, without those of its subgraphs."""
     made = {name for node in graph.node for name in node.output if name}
     return made | {value.name for value in graph.input} | {weight.name for weight in graph.initializer}

@@ -1,9 +1,10 @@
 """Real networks to run without a download: `zoo:resnet50`.
 
-Their topologies are those that the `onnx` package ships, with constant weights, and those in `topologies`. They get
-weights that make their answers depend on their input on first use, in a process of the data plane (this one never
-runs a model), and are kept in the user's cache. Three more come with real, trained weights: a reader of text, from the
-package that the extra `real` brings. It is never imported, as its own dependencies need libraries of the system. Shell.
+Their topologies come from the `onnx` package, with constant weights, and from `topologies`. On first use they get
+weights that make their answers depend on their input. A process of the data plane makes these (this process never runs
+a model), and they are stored in the user's cache. Three more have real, trained weights: networks that read text, from
+the package that the extra `real` installs. That package is never imported, as its own dependencies need system
+libraries. Shell.
 """
 
 from __future__ import annotations
@@ -35,24 +36,24 @@ SHIPPED: Final = (
     "vgg19",
     "zfnet512",
 )
-"""With the `onnx` package."""
+"""Networks of the `onnx` package."""
 NAMES: Final = tuple(sorted((*SHIPPED, *TOPOLOGIES)))
-"""Of those with made-up weights."""
+"""Networks with made-up weights."""
 TRAINED: Final[Mapping[str, tuple[str, Mapping[str, int]]]] = {
     "text_classifier": ("ch_ppocr_mobile_v2.0_cls_mobile.onnx", {"height": 48, "width": 192}),
     "text_detector": ("ch_PP-OCRv4_det_mobile.onnx", {"height": 320, "width": 320}),
     "text_recogniser": ("ch_PP-OCRv4_rec_mobile.onnx", {"height": 48, "width": 320}),
 }
-"""Each one's file in the package's `models`, and the sizes that it gets unless told others."""
+"""For each trained network, its file in the package's `models` and its default sizes."""
 _PACKAGE: Final = "rapidocr"
 _PREFIX: Final = "zoo:"
 _CLOSE: Final = 0.8
-"""Least similarity of a name that may have been meant (difflib's ratio)."""
+"""Least similarity (difflib's ratio) at which a name is suggested."""
 _WEIGHTS_VERSION: Final = "v1"  # raise it when the weights would come out differently
 
 
 def resolve_model(text: str, on_progress: Callable[[str], None] | None = None) -> Path:
-    """The file that a MODEL argument means: `zoo:NAME`, or a path. Raises BadInput where there is none."""
+    """The file that a MODEL argument means: `zoo:NAME`, or a path. Raises BadInput if there is none."""
     if text.startswith(_PREFIX):
         return zoo_path(text.removeprefix(_PREFIX), on_progress)
     path = Path(text)
@@ -64,7 +65,7 @@ def resolve_model(text: str, on_progress: Callable[[str], None] | None = None) -
 
 
 def _meant(text: str) -> str:
-    """What a path or a name that does not exist may have been meant for, as the end of a message; empty for none."""
+    """A suggestion what a path or name that does not exist may have meant, as the end of a message; may be empty."""
     path = Path(text)
     names = [f"{_PREFIX}{name}" for name in (*NAMES, *TRAINED)]
     known = {_plain(name): name for name in names}
@@ -75,15 +76,14 @@ def _meant(text: str) -> str:
 
 
 def _plain(name: str) -> str:
-    """A name by its letters and digits alone."""
+    """The letters and digits of a name."""
     return "".join(character for character in name.removeprefix(_PREFIX).lower() if character.isalnum())
 
 
 def zoo_path(name: str, on_progress: Callable[[str], None] | None = None) -> Path:
     """The network's file, built first if need be (seconds; VGG-19 takes the longest and 575 MB).
 
-    Raises BadInput for an unknown name, and for a trained network without its package; Failure where it cannot be
-    built.
+    Raises BadInput for an unknown name, and for a trained network without its package; Failure if it cannot be built.
     """
     trained = _of_the_package(name) if name in TRAINED else None
     if trained is None and name not in NAMES:
@@ -132,9 +132,9 @@ def _of_the_package(name: str) -> _Trained:
 
 
 def _with_named_axes(model: onnx.ModelProto, sizes: Mapping[str, int]) -> onnx.ModelProto:
-    """The open axes of its image go by names that say what they are, and suggest a size each.
+    """Give the open axes of the model's image meaningful names, and suggest sizes.
 
-    As published they are called after a converter, or `?`.
+    As published they are named after a converter, or `?`.
     """
     (image,) = model.graph.input
     for axis, name in zip(image.type.tensor_type.shape.dim, ("batch", "channels", "height", "width"), strict=True):

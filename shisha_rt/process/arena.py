@@ -1,12 +1,12 @@
 """The one shared memory of a daemon (rule R3): slots for frames, and a board that workers sign.
 
-A memfd has no name, so nothing is left to sweep: it is gone with the last process that holds it. Workers inherit its
+A memfd has no name, so nothing is left to clean up: it is gone with the last process that holds it. Workers inherit its
 descriptor. A slot holds every tensor of one frame that crosses a cut (see `layout`).
 
-The board has one record for each place: when its worker last showed a sign of life, which frame it is computing since
-when, until when it waits because its place is emulated; and, for the worker to read, the speeds that the place and each
-of its devices have now. It stays readable after the worker's death, which is the point of it. Fields are aligned 64-bit
-words, each written by one process only: speeds by the daemon, the others by the worker.
+The board has one record for each place. It says when the place's worker last showed a sign of life, which frame it is
+computing and since when, and until when it waits because its place is emulated. For the worker to read, it has the
+present speeds of the place and of each of its devices. It stays readable after the worker's death: that is its purpose.
+Fields are aligned 64-bit words, each written by one process only: speeds by the daemon, all others by the worker.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class NoRoom(ValueError):
-    """A tensor whose shape depends on the data turned out larger than its room."""
+    """A tensor whose shape depends on the data turned out larger than its buffer."""
 
     def __init__(self, region: Region, shape: tuple[int, ...], needed_bytes: int) -> None:
         name, room_bytes = region.tensor.name, region.room_bytes
@@ -46,7 +46,7 @@ class NoRoom(ValueError):
 class Arena:
     """A mapping of the shared memory; the same class serves the daemon (`create`) and its workers (`attach`).
 
-    `layout` is that of the model's only shape, or of the first: `further` are those of the others.
+    `layout` is that of the model's first shape; `further` are those of its other shapes.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Arena:
         self._bytes = np.frombuffer(self._map, dtype=np.uint8)
         self._view = memoryview(self._map)
         self._board = self._bytes[: place_count * RECORD_WORDS * 8].view(np.uint64).reshape(place_count, -1)
-        self._words = self._board.reshape(-1).data  # one at a time, by plain Python: these are signed for each part
+        self._words = self._board.reshape(-1).data  # for plain Python, word by word: workers sign for each part
         self._reals = self._words.cast("B").cast("d")
         self._device_speeds = self._board.view(np.float64)[:, _DEVICE_SPEEDS]
 
@@ -98,7 +98,7 @@ class Arena:
         return raw.view(NUMPY_OF[region.tensor.datatype]).reshape(self.shape(slot, region))
 
     def view_of_many(self, slot: int, count: int, region: Region, axis: int) -> npt.NDArray[Any]:
-        """The tensors of `count` slots from `slot` on as one, frames along `axis`. For regions without gaps."""
+        """The tensors of `count` slots from `slot` on as one array, frames along `axis`. For regions without gaps."""
         start, shape = self._start(slot, region), list(region.tensor.shape)
         self._start(slot + count - 1, region)
         shape[axis] *= count
@@ -106,7 +106,7 @@ class Arena:
         return raw.view(NUMPY_OF[region.tensor.datatype]).reshape(shape)
 
     def raw(self, slot: int, region: Region) -> npt.NDArray[np.uint8]:
-        """Bytes of a tensor. Raises `NoRoom` where its shape depends on the data and is larger than its room."""
+        """Bytes of a tensor. Raises `NoRoom` if its shape depends on the data and it is larger than its buffer."""
         start = self._start(slot, region)
         if not region.tensor.open_axes:
             return self._bytes[start : start + region.size_bytes]
@@ -124,19 +124,19 @@ class Arena:
         return self._view[start : start + region.size_bytes].tobytes()
 
     def write(self, slot: int, region: Region, data: memoryview) -> None:
-        """Copy in all of a tensor, whose shape does not depend on the data. Raises ValueError for another size."""
+        """Copy in all of a tensor, whose shape does not depend on the data. Raises ValueError if sizes differ."""
         start = self._start(slot, region)
         self._view[start : start + region.size_bytes] = data
 
     def shape(self, slot: int, region: Region) -> tuple[int, ...]:
-        """Shape of the tensor in `slot`; where it depends on the data, the shape that was last written there."""
+        """Shape of the tensor in `slot`; if it depends on the data, the shape that was last written there."""
         if not region.tensor.open_axes:
             return region.tensor.shape
         rank, *sizes = self._shape_words(slot, region).tolist()
         return tuple(sizes[:rank])
 
     def set_shape(self, slot: int, region: Region, shape: Sequence[int]) -> None:
-        """The shape that the tensor, whose own depends on the data, has in `slot` from now on."""
+        """Write the shape that a tensor has in `slot` from now on, if it depends on the data."""
         if len(shape) > MAX_RANK:
             raise ValueError(f"{region.tensor.name!r} has {len(shape)} axes; expected at most {MAX_RANK}")
         self._shape_words(slot, region)[: 1 + len(shape)] = (len(shape), *shape)
@@ -151,9 +151,9 @@ class Arena:
         return self._slots_at + region.offset_bytes * self.slot_count + slot * region.stride_bytes
 
     def punch(self, slot: int, region: Region) -> None:
-        """Give back the pages of a tensor that is needed in no slot; it reads as zeros from then on.
+        """Give back the pages of a tensor that no slot needs any more; it reads as zeros from then on.
 
-        What other slots have of it on the same pages goes, too.
+        What other slots have of this tensor on the same pages is lost, too.
         """
         start = self._start(slot, region)
         first = start // mmap.PAGESIZE * mmap.PAGESIZE
@@ -165,7 +165,7 @@ class Arena:
     # --- the board --------------------------------------------------------------------------------------------
 
     def clear_sign(self, place: int, now_ns: int) -> None:
-        """Daemon: a new worker is about to start on this place; it has until the usual silence to sign.
+        """Daemon: a new worker is about to start on this place; it has the usual time limit to give a first sign.
 
         Speeds stay: they belong to the place and its devices, and not to a worker.
         """
@@ -176,18 +176,18 @@ class Arena:
         return Sign(heartbeat, frame - 1 if frame else None, started, paced_until)
 
     def set_speed(self, place: int, speed: float) -> None:
-        """Daemon: the worker on this place goes by it from its next frame on."""
+        """Daemon: set the speed that the worker on this place uses from its next frame on."""
         self._reals[place * RECORD_WORDS + _SPEED] = speed
 
     def speed(self, place: int) -> float:
         return self._reals[place * RECORD_WORDS + _SPEED]
 
     def set_device_speed(self, place: int, device: int, speed: float) -> None:
-        """Daemon: so fast, against what it is otherwise, is the place's device of this index from the next frame on."""
+        """Daemon: set the speed of a device of the place, relative to its normal speed, from the next frame on."""
         self._device_speeds[place, device] = speed
 
     def device_speed(self, place: int, device: int) -> float:
-        """1 until it is set."""
+        """Speed of a device of the place; 1 until it is set."""
         return float(self._device_speeds[place, device])
 
     def beat(self, place: int, now_ns: int) -> None:
@@ -207,7 +207,7 @@ class Arena:
         self._words[record + _PACED_UNTIL] = 0
 
     def close(self) -> None:
-        """Close the descriptor. The mapping itself goes with the last array that looks into it."""
+        """Close the descriptor. The mapping itself ends with the last array that uses it."""
         os.close(self.fd)
 
 

@@ -1,4 +1,4 @@
-"""What a place's record on the board of the arena has room for, and what its worker writes there. Pure."""
+"""The size of a place's record on the arena's board, and what the place's worker writes there. Pure."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from typing import Final
 
 RECORD_WORDS: Final = 16
-"""Two cache lines, of which a worker writes the first: no two write the same one."""
+"""Two cache lines. A worker writes only the first one, so no two workers write the same line."""
 MAX_DEVICES: Final = 8
-"""Of one place."""
+"""Most devices of one place."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sign:
     """What a worker last wrote on the board; times on CLOCK_MONOTONIC. `frame` is None between frames.
 
-    `paced_until_ns`: the frame is computed, and its worker waits until then (see `stages.emulate`); else 0.
+    `paced_until_ns`: the time until which the worker holds the computed frame back (see `stages.emulate`); else 0.
     """
 
     heartbeat_ns: int

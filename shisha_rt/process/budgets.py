@@ -1,7 +1,7 @@
 """The bandwidth of emulated memories: one record for each memory that has a limit, shared by the workers on it.
 
-A record is a memfd of its own: no name, so nothing is left to sweep, and a lock on it is a lock on one memory. The
-daemon creates it and reads how much has been used; workers reserve (see `stages.emulate.budget`).
+A record is a memfd of its own: it has no name, so nothing is left to clean up, and a lock on it is a lock on one
+memory. The daemon creates it and reads how much has been used; workers reserve (see `stages.emulate.budget`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _RECORD: Final = struct.Struct("=qq")
 
 
 class Reserved(NamedTuple):
-    """`free_at_ns`: when, on CLOCK_MONOTONIC, all that is reserved has been moved. `reserved_bytes`: ever."""
+    """`free_at_ns`: when, on CLOCK_MONOTONIC, all reserved bytes have been moved. `reserved_bytes`: total so far."""
 
     free_at_ns: int
     reserved_bytes: int
@@ -34,7 +34,7 @@ def write_record(fd: int, record: Reserved) -> None:
 
 
 class Budgets:
-    """The daemon's descriptors, by the memory's name. Its own are never locked: a lock would be its children's too."""
+    """The daemon's descriptors, by memory name. The daemon never locks them: its children would share the lock."""
 
     def __init__(self, memories: Iterable[str]) -> None:
         self._fds: dict[str, int] = {}

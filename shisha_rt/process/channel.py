@@ -1,16 +1,16 @@
-"""The two ends of the line between the daemon and one of its processes: a pair of connected datagram sockets.
+"""The two ends of the line between the daemon and one of its processes: a pair of connected SOCK_SEQPACKET sockets.
 
-SOCK_SEQPACKET keeps messages apart and in order and says when the other end is gone. The pair has no name: nothing
-to bind, to guess or to sweep, and each incarnation has its own, so a message for a dead worker can never reach its
-successor. (Through ZeroMQ, whose input and output threads then compete with the stages for the cores, the same
-messages took about 150 us more of CPU a frame.)
+They keep messages apart and in order, and show when the other end is gone. The pair has no name: nothing to bind, to
+guess or to clean up. Each incarnation has its own pair, so a message for a dead worker can never reach its successor.
+(With ZeroMQ, whose input and output threads compete with the stages for the cores, the same messages cost about 150 us
+more CPU for each frame.)
 
-A message may have any size up to `LARGEST_BYTES`. A small one is a datagram as it stands. A datagram over the socket's
-buffer is refused, and one over the reader's is cut silently, so a larger message lies in a memfd, and the datagram is
-its size with that descriptor beside it. The memfd is sealed, so that what the reader has checked is what it reads. A
-small message may have a descriptor of its own beside it; then an empty size stands before it.
+A message may have any size up to `LARGEST_BYTES`. A small one is a datagram as it is. A datagram larger than the
+socket's buffer is refused, and one larger than the reader's is silently cut. So a larger message is put into a memfd,
+and the datagram is its size, with the memfd's descriptor beside it. The memfd is sealed, so that the reader reads what
+it has checked. A small message may have a descriptor of its own beside it; a size of 0 then precedes it.
 
-A process may also give signs of life by its line (`Channel.beat`), at any time and from any thread: the other end
+A process may also give signs of life on its line (`Channel.beat`), at any time and from any thread. The other end
 counts them, and passes none on.
 """
 
@@ -30,7 +30,7 @@ SMALL_BYTES: Final = 32 << 10
 LARGEST_BYTES: Final = 256 << 20
 MAX_WAITING_BYTES: Final = 64 << 20
 
-_ENTRY_BYTES: Final = 256  # of memory for a message that waits, however short it is
+_ENTRY_BYTES: Final = 256  # memory for a queued message, besides its content
 _SIZE: Final = struct.Struct("<Q")
 _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
 _FD_BYTES: Final = array.array("i").itemsize
@@ -41,17 +41,17 @@ _WAITING: Final = int(socket.MSG_CMSG_CLOEXEC)
 _NOW: Final = int(socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
 GONE: Final = "the other end is gone"
 BEAT: Final = b"\xc1"
-"""A sign of life. No message is this byte alone: in msgpack it means nothing, and pickles are longer."""
+"""A sign of life. No message is this byte alone: msgpack does not use it, and pickles are longer."""
 BEAT_EVERY_S: Final = 1.0
 
 
 class ChannelBroken(Exception):
-    """Nothing more goes through; one line says why."""
+    """Nothing more goes through; the message says why in one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Large:
-    """A message in a sealed memfd, or a `small` one beside any descriptor; that is ours to close."""
+    """A message in a sealed memfd, or a `small` one with any descriptor beside it. `fd` is ours to close."""
 
     fd: int
     size_bytes: int
@@ -63,9 +63,10 @@ class _Large:
 
 
 class Channel:
-    """One end, of one thread. `open` until it breaks or the other end is seen to be gone: then nothing more is sent.
+    """One end of a line, used by one thread. It is `open` until it breaks or the other end is found to be gone; after
+    that nothing is sent.
 
-    What the other end had sent before it went can still be received. `beats`: how many signs of life it has given.
+    What the other end had sent before can still be received. `beats`: how many signs of life it has given.
     """
 
     def __init__(self, end: socket.socket, *, blocking: bool, max_waiting_bytes: int = MAX_WAITING_BYTES) -> None:
@@ -84,13 +85,13 @@ class Channel:
 
     @classmethod
     def pair(cls, *, max_waiting_bytes: int = MAX_WAITING_BYTES) -> tuple[Channel, socket.socket]:
-        """The daemon's end, which never blocks, and the one that a child is to inherit."""
+        """The daemon's end, which never blocks, and the end that a child is to inherit."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         return cls(ours, blocking=False, max_waiting_bytes=max_waiting_bytes), theirs
 
     @classmethod
     def inherited(cls, fd: int) -> Channel:
-        """A child's end. It may wait for room: a daemon that does not read is one that has no time for more."""
+        """A child's end. Sending may block: a daemon that does not read has no time for more messages."""
         return cls(socket.socket(fileno=fd), blocking=True)
 
     def fileno(self) -> int:
@@ -99,9 +100,10 @@ class Channel:
     # --- sending ----------------------------------------------------------------------------------------------
 
     def send(self, data: bytes, beside: int | None = None) -> None:
-        """What there is no room for waits here, in order, for `flush` or the next message. Raises ChannelBroken.
+        """Send a message. If the socket's buffer is full it is queued, in order, until `flush` or the next message.
 
-        `beside`: a descriptor that goes with a small message; it is duplicated, and stays the caller's.
+        `beside`: a descriptor that goes with a small message; it is duplicated, and stays the caller's. Raises
+        ChannelBroken.
         """
         if beside is not None:
             self._send_beside(data, beside)
@@ -117,7 +119,7 @@ class Channel:
             raise self._not_sent(error) from None
 
     def beat(self) -> bool:
-        """Give a sign of life, where there is room for one. Returns whether anybody may be there to notice."""
+        """Give a sign of life, unless the socket's buffer is full. Returns False if the other end is gone."""
         try:
             self._end.send(BEAT, socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -128,11 +130,11 @@ class Channel:
 
     @property
     def waiting(self) -> bool:
-        """Whether something is left to flush: when the socket has room again, or every so often."""
+        """Whether messages are queued: flush them when the socket is writable again, or periodically."""
         return bool(self._waiting)
 
     def flush(self) -> None:
-        """Send what waits, as far as there is room. Raises ChannelBroken."""
+        """Send queued messages, as far as the socket's buffer allows. Raises ChannelBroken."""
         if not self.open:
             raise ChannelBroken(self._reason)
         while self._waiting:
@@ -154,7 +156,7 @@ class Channel:
         self.flush()
         if self._waiting_bytes > self._max_waiting_bytes:
             raise self._broken(f"the other end does not read, and {self._waiting_bytes} bytes wait for it")
-        small = 0 < len(data) <= SMALL_BYTES  # a datagram without a byte would be the end
+        small = 0 < len(data) <= SMALL_BYTES  # an empty datagram would mean the end
         self._put_off(data if small else self._large(data))
         self.flush()
 
@@ -192,25 +194,25 @@ class Channel:
         return self._beside.popleft()
 
     def receive(self) -> Iterator[bytes]:
-        """The messages that have come. Raises ChannelBroken for a datagram that is none."""
+        """Yield the messages that have come. Raises ChannelBroken for a malformed datagram."""
         while (data := self.take()) is not None:
             yield data
 
     def take(self) -> bytes | None:
-        """The next message, if one has come. Raises ChannelBroken for a datagram that is none."""
+        """The next message, or None if none has come. Raises ChannelBroken for a malformed datagram."""
         while True:
             try:
                 size, beside, said, _ = self._end.recvmsg_into(self._buffers, _ONE_FD, _NOW)
             except BlockingIOError:
                 return None
-            except ConnectionResetError:  # it went without reading all of ours; what it had sent is still there
+            except ConnectionResetError:  # the other end went with unread messages; its own are still there
                 continue
             data = self._message(size, beside, said)
             if data is not BEAT:
                 return data
 
     def wait(self) -> bytes:
-        """The next message, waited for: a child's end only. Raises EOFError if the other end is gone, ChannelBroken."""
+        """Wait for the next message; a child's end only. Raises EOFError if the other end is gone, ChannelBroken."""
         while True:
             try:
                 size, beside, said, _ = self._end.recvmsg_into(self._buffers, _ONE_FD, _WAITING)
@@ -223,7 +225,7 @@ class Channel:
                 return data
 
     def _message(self, size: int, beside: Sequence[tuple[int, int, Any]], said: int) -> bytes | None:
-        """The one that a datagram is or tells of, or BEAT; None at the end of all messages."""
+        """The message that a datagram holds or refers to, or BEAT; None at the end of all messages."""
         if not beside and not said & _CUT:
             if size == 1 and self._buffer[0] == BEAT[0]:
                 self.beats += 1
@@ -253,7 +255,7 @@ class Channel:
         return ChannelBroken(reason)
 
     def _break(self, reason: str) -> None:
-        """What waits is lost; the first reason stays."""
+        """Send nothing more, and drop all queued messages; the first reason stays."""
         if self.open:
             self.open, self._reason = False, reason
         _close(self._waiting)
@@ -278,7 +280,7 @@ def _close(messages: Iterable[bytes | _Large]) -> None:
 
 
 def _memfd(data: bytes) -> int:
-    """A sealed one with these bytes. Raises OSError."""
+    """Make a sealed memfd with these bytes. Raises OSError."""
     fd = os.memfd_create("shisha-rt-message", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         left = memoryview(data)
@@ -292,14 +294,14 @@ def _memfd(data: bytes) -> int:
 
 
 def _read_memfd(fd: int, header: bytes) -> bytes:
-    """Raises OSError for what is no memfd, ValueError for one that is not sealed or not as large as it should be."""
+    """Read a message. Raises OSError if `fd` is no memfd, ValueError if it is not sealed or has the wrong size."""
     if fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _SEALS != _SEALS:
         raise ValueError("it is not sealed")
     size_bytes = os.fstat(fd).st_size
     if header != _SIZE.pack(size_bytes) or size_bytes > LARGEST_BYTES:
         raise ValueError(f"it has {size_bytes} bytes")
     with open(fd, "rb", buffering=0, closefd=False) as file:
-        file.seek(0)  # the place in it is shared with whoever wrote it
+        file.seek(0)  # the offset is shared with the sender
         data = file.read()
     if len(data) != size_bytes:
         raise ValueError(f"only {len(data)} of its {size_bytes} bytes could be read")

@@ -1,11 +1,11 @@
-"""How a process of ours is started, and how it is ended.
+"""How child processes are started and ended.
 
-Children are forked by a server that has imported what they need (`process/fork_server.py`); where none can be had, or
-not for this child, it is started as a program. Either way it is a child of the process that asks.
+Children are forked by a server that has their modules imported (`process/fork_server.py`). If there is no server, or it
+cannot fork this child, the child is started as a program. Either way it is a child of the calling process.
 
-A child is told of by its own pidfd: readable once it is gone, and never that of another process. Modules that are
-started so call `parent.die_with` first, so that none outlives its parent; for one that does not, the kernel can be
-asked before it begins.
+A child is watched by its pidfd, which is readable once the child has ended, and never refers to a different process.
+Modules that run as children call `parent.die_with` first, so that none outlives its parent; for one that does not,
+`ended_by` makes the kernel end it from the start.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from typing import IO, Any, Final, TypeAlias
 from shisha_rt.process.fork_line import FORKING, ONCE, ChildOrder, ForkLine, ServerGone, read_at_start
 
 _ENVIRONMENT: Final = {"OPENBLAS_NUM_THREADS": "1"}
-"""Of the numpy in each: it would have a thread for each core of the machine, in every one of as many workers."""
+"""For the numpy of each child: by default it starts a thread for each core of the machine, in every worker."""
 
 _AT_START: Final = read_at_start(os.environ)
-"""Of this process, and of its fork server: a child that is to have others is started as a program."""
+"""Variables that this process and its fork server read at their start; a child with different ones is not forked."""
 
 _Stream: TypeAlias = int | IO[Any] | None
 
@@ -33,12 +33,12 @@ _Stream: TypeAlias = int | IO[Any] | None
 class Child:
     """A process that has been started. `end` closes its descriptor and its pipes.
 
-    `pidfd`: readable once it is gone. `stdin`, `stdout`, `stderr`: our ends of the pipes that were asked for.
-    `returncode`: its exit status, or minus the signal that ended it; None until that is waited for.
+    `pidfd`: readable once the process has ended. `stdin`, `stdout`, `stderr`: our ends of the pipes that were
+    requested. `returncode`: the exit status, or minus the signal that ended the process; None before it is waited for.
     """
 
     def __init__(self, pid: int, pipes: Sequence[IO[bytes] | None]) -> None:
-        """Raises OSError where it cannot be watched; it is ended then."""
+        """Raises OSError if the process cannot be watched; it is killed then."""
         self.pid = pid
         self.returncode: int | None = None
         self.stdin, self.stdout, self.stderr = pipes
@@ -75,13 +75,13 @@ class Child:
         self.send_signal(signal.SIGTERM)
 
     def send_signal(self, number: int) -> None:
-        """Send it a signal, unless it has been waited for."""
+        """Send the process a signal, unless it has been waited for."""
         if self.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.pidfd, number)
 
     def end(self) -> int:
-        """Kill it, unless it has ended, and close what is ours of it. Returns its exit status, or minus a signal."""
+        """Kill the process, if it still runs, and close our descriptors. Returns its exit status or minus a signal."""
         try:
             self.kill()
             return self.wait()
@@ -101,10 +101,10 @@ def start_child(
     stderr: _Stream = None,
     ended_by: int | None = None,
 ) -> Child:
-    """`python -m MODULE ARGUMENTS`. The standard streams are given as `subprocess.Popen` takes them.
+    """Start `python -m MODULE ARGUMENTS`. The standard streams are as in `subprocess.Popen`.
 
-    `ended_by`: the signal that it gets when this process ends. Raises OSError where no process or descriptor can be
-    had; nothing of it is left then.
+    `ended_by`: the signal that the child gets when this process ends. Raises OSError, and leaves nothing behind, if no
+    process or descriptor can be had.
     """
     order = ChildOrder(module, arguments, pass_fds, {**os.environ, **_ENVIRONMENT}, ended_by)
     with _here() as folder, _streams(stdin, stdout, stderr) as (theirs, ours):
@@ -112,20 +112,21 @@ def start_child(
 
 
 def expect_children(*modules: str) -> None:
-    """Have these imported for the children to come, as long as nothing else is asked for; nobody waits for that."""
+    """Have these modules imported for later children, in the background, while no child is requested."""
     _servers.expect(modules)
 
 
 def fork_server() -> int | None:
-    """The process that forks children for this one; below it are a spare child, and the process between."""
+    """Id of the process that forks children for this one; below it are an intermediate process and a spare child."""
     line = _servers.line
     return None if line is None else line.server
 
 
 class _Servers:
-    """The server of this process: started at its first child, and anew where it has died or been stopped.
+    """The server of this process: started with its first child, and again if it has died or been stopped.
 
-    Who expects children has others waiting: while a new server imports what they need, they are started as programs.
+    If children are expected, a new server first imports their modules. Until it has, children are started as programs,
+    so that nobody waits.
     """
 
     def __init__(self) -> None:
@@ -146,7 +147,7 @@ class _Servers:
                     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
                 except ServerGone:
                     self._renew()
-                except ChildProcessError:  # or it went to another parent
+                except ChildProcessError:  # or the child went to a different parent
                     self._forks = False
                 else:
                     return pid
@@ -167,7 +168,7 @@ class _Servers:
             self.line.expect(modules)
 
     def _line_for(self, order: ChildOrder) -> ForkLine | None:
-        """None: this child is to be started as a program."""
+        """The line to a server for this child; None if it is to be started as a program."""
         if not self._forks or read_at_start(order.environment) != _AT_START:
             return None
         if self.line is None:
@@ -193,7 +194,7 @@ _servers: Final = _Servers()
 
 
 def adopt(line: ForkLine) -> None:
-    """Have a server that has just been forked from this process itself."""
+    """Use a server that has just been forked from this process itself."""
     _servers.line = line
 
 
@@ -209,7 +210,7 @@ def _here() -> Iterator[int]:
 
 @contextlib.contextmanager
 def _streams(*streams: _Stream) -> Iterator[tuple[list[int], list[IO[bytes] | None]]]:
-    """Descriptors of a child's standard streams, and our ends of those that are pipes: closed where it has no child."""
+    """Descriptors of a child's standard streams, and our ends of its pipes, closed if the child does not start."""
     with contextlib.ExitStack() as theirs, contextlib.ExitStack() as unless_started:
         fds: list[int] = []
         pipes: list[IO[bytes] | None] = []
@@ -232,6 +233,6 @@ def _streams(*streams: _Stream) -> Iterator[tuple[list[int], list[IO[bytes] | No
 
 
 def last_line(stderr: IO[bytes]) -> str:
-    """The last that a process wrote to this file; empty if it said nothing."""
+    """The last line that a process wrote to this file; empty if it wrote nothing."""
     stderr.seek(0)
     return next(reversed(stderr.read().decode(errors="replace").strip().splitlines()), "")

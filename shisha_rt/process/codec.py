@@ -1,6 +1,6 @@
-"""The one form in which messages cross between the daemon and its processes: msgpack arrays with a tag.
+"""The one format of messages between the daemon and its processes: msgpack arrays with a tag.
 
-Only what its type says is understood, and nothing is unpickled. Pure.
+Only the declared types are decoded, and nothing is unpickled. Pure.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ENCODER: Final = msgspec.msgpack.Encoder()
 class Codec(Generic[MessageT]):
     """Encoder and decoder for messages of a `union` of types. `decode` raises `msgspec.MsgspecError` for anything else.
 
-    Both are the library's own functions, called directly: each part of a frame comes by here.
+    Both are the library's own functions, called directly, as each part of a frame passes here.
     """
 
     def __init__(self, union: Any) -> None:

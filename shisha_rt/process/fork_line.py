@@ -1,6 +1,6 @@
-"""The line of a process to the server that forks children for it (`process/fork_server.py`), and what passes on it.
+"""The line from a process to the server that forks children for it (`process/fork_server.py`), and its messages.
 
-A message is a byte with descriptors; the first is of a file in memory that has the text, as that may be long.
+A message is one byte with descriptors. The first descriptor is a file in memory with the text, which may be long.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from shisha_rt.process.stat import stat_fields
 SERVER: Final = "shisha_rt.process.fork_server"
 FORKING: Final = "forking"
 ONCE: Final = "once"
-"""The server forks nothing, and becomes itself the first child that it is asked for."""
+"""Mode in which the server forks nothing, and becomes the first requested child itself."""
 ANSWER: Final = struct.Struct("=q")
-"""To each order: the child's process id, or minus an error number."""
+"""Answer to each order: the child's process id, or minus an error number."""
 READY: Final = ANSWER.pack(0)
-"""Beside: all that is expected has been imported."""
+"""Message besides: all expected modules have been imported."""
 LIMITS: Final = tuple(getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_"))
 
 _TITLE_ROOM: Final = "-" * 1000
-"""The last argument of a server: room for the command lines that its children show."""
+"""The last argument of a server: space for the command lines that its children show."""
 _READ_AT_START: Final = ("PYTHON", "LD_")
-"""How variables begin that a process obeys only if they are there when it is started."""
+"""Prefixes of variables that a process reads only when it starts."""
 _LOOK_EVERY_S: Final = 0.1
 _PATIENCE_S: Final = 30.0
 _PR_SET_CHILD_SUBREAPER: Final = 36
@@ -47,10 +47,10 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True, slots=True)
 class ChildOrder:
-    """`python -m module arguments`, as a child of the process `parent`, with what it inherits from that.
+    """`python -m module arguments`, as a child of the process `parent`, with what it inherits from that process.
 
-    `numbers`: of the descriptors that are passed beside the standard streams. `ended_by`: the signal that it gets at
-    the end of its parent, if any. `cores`, `niceness` and `limits` are those of the thread that orders it.
+    `numbers`: of the descriptors that are passed besides the standard streams. `ended_by`: the signal that the child
+    gets when its parent ends, if any. `cores`, `niceness` and `limits` are those of the ordering thread.
     """
 
     module: str
@@ -66,7 +66,7 @@ class ChildOrder:
 
 @dataclass(frozen=True, slots=True)
 class ForkLine:
-    """`server`: its process id."""
+    """The line's end in the requesting process. `server`: the server's process id."""
 
     socket: socket.socket
     server: int
@@ -85,17 +85,17 @@ class ForkLine:
         return cls(ours, server)
 
     def expect(self, modules: Sequence[str]) -> None:
-        """Tell the server what modules children will be asked for, which it imports while it has nothing to do."""
+        """Tell the server the modules of expected children; it imports them while it is idle."""
         self._send({"expect": list(modules)}, ())
 
     def order(self, order: ChildOrder, descriptors: Sequence[int]) -> int:
-        """Have a child forked: its process id. `descriptors`: of its working directory, of its standard streams, and
-        those with a number.
+        """Have a child forked; return its process id. `descriptors`: those of its working directory and its standard
+        streams, and those with a number.
 
-        Raises OSError where none is to be had, ChildProcessError if this kernel cannot do it, and ServerGone.
+        Raises OSError if no process can be created, ChildProcessError if this kernel cannot do it, and ServerGone.
         """
         if os.waitid(os.P_PID, self.server, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
-            raise ServerGone  # what it has left is not to become ours
+            raise ServerGone  # orphans of a dead server are not to be adopted
         with _orphans_taken():
             self._send({"order": asdict(order)}, descriptors)
             while (answer := self._receive()) == READY:
@@ -106,11 +106,11 @@ class ForkLine:
         return child
 
     def send_order(self, order: ChildOrder, descriptors: Sequence[int]) -> None:
-        """To a server that becomes the child itself, and answers nothing."""
+        """Send an order to a `ONCE` server, which becomes the child itself and answers nothing."""
         self._send({"order": asdict(order)}, descriptors)
 
     def is_ready(self) -> bool:
-        """Whether it has said since the last look that all that is expected has been imported. Raises ServerGone."""
+        """Whether the server has reported, since the last call, that all is imported. Raises ServerGone."""
         return bool(select.select([self.socket], [], [], 0)[0]) and self._receive() == READY
 
     def _send(self, message: object, descriptors: Sequence[int]) -> None:
@@ -134,7 +134,7 @@ class ForkLine:
         raise ServerGone
 
     def close(self) -> None:
-        """End the server, if it has not ended. Children that it has forked go on."""
+        """End the server, if it has not ended. Children that it has forked keep running."""
         self.socket.close()
         with contextlib.suppress(ProcessLookupError, ChildProcessError):
             os.kill(self.server, signal.SIGKILL)
@@ -146,13 +146,13 @@ class ServerGone(Exception):
 
 
 def read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
-    """The part of an environment that a process which has started could not change any more."""
+    """The variables of an environment that a process reads only when it starts."""
     return {name: value for name, value in environment.items() if name.startswith(_READ_AT_START)}
 
 
 @contextlib.contextmanager
 def _orphans_taken() -> Iterator[None]:
-    """Meanwhile orphans below this process become its children."""
+    """Make this process adopt orphaned descendants meanwhile."""
     before = ctypes.c_int()
     _libc.prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before))
     if _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1) != 0:

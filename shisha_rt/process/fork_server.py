@@ -1,12 +1,13 @@
-"""`python -m shisha_rt.process.fork_server PARENT MODE ROOM`: forks children that find imported what they need.
+"""`python -m shisha_rt.process.fork_server PARENT MODE ROOM`: fork children whose modules are imported already.
 
-An import takes a third to two thirds of a second of CPU; a fork takes milliseconds, and shares the memory of what was
-imported before it. The server imports each module of ours once, when a child of it is asked for or expected. It forks
-twice. Once the child has its order, the process between is killed, and the kernel gives the orphan to the nearest
-process above that takes orphans: whoever asks (`process/fork_line.py`), as if that had started the child itself.
+An import costs a third to two thirds of a second of CPU. A fork costs milliseconds, and shares the memory of what was
+imported before it. The server imports each of our modules once, when a child that runs it is requested or expected. It
+forks an intermediate process, which forks the child. Once the child has its order, the intermediate process is killed.
+The kernel then gives the orphan to the nearest ancestor that adopts orphans: the requesting process
+(`process/fork_line.py`), as if that had started the child itself.
 
-It has one thread, as a fork takes no other along; what it imports must start none (a test holds that). Its standard
-input is the line to whoever asks, with which it ends.
+The server has one thread, as a fork copies no other; modules that it imports must start none (a test checks that). Its
+standard input is the line to the requesting process. When the line ends, the server ends.
 """
 
 from __future__ import annotations
@@ -43,14 +44,14 @@ _OURS: Final = ("shisha_rt", "stages")
 _MOST_DESCRIPTORS: Final = 250
 _ORPHANED_LOOK_S: Final = 0.0002
 _COMMAND_LINE_FIELD: Final = 45
-"""Of `/proc/self/stat`, behind the name: where in memory the command line begins; the next, where it ends."""
+"""Of `/proc/self/stat`, counted behind the name: the address where the command line begins. Next comes its end."""
 
 
 def main(arguments: list[str]) -> None:
     parent, mode = int(arguments[0]), arguments[1]
     die_with(parent)
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # it inherits what its parent left open to others
-    # These may reach the whole group; the server ends with its parent.
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # inherited descriptors
+    # These signals may reach the whole process group, but the server is to end with its parent.
     handlers = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
     gc.disable()
     _show_command(SERVER)
@@ -58,11 +59,11 @@ def main(arguments: list[str]) -> None:
     while line is not None:
         with line:
             passed = _take(line) if mode == ONCE else _Server(line).run()
-        if not isinstance(passed, _Passed):  # nobody asks any more
+        if not isinstance(passed, _Passed):  # the requesting process has ended
             return
         order = passed.order
         _become(passed)
-        line = _fork_server(order) if mode != ONCE and _starts_children(order.module) else None  # that forks, too
+        line = _fork_server(order) if mode != ONCE and _starts_children(order.module) else None  # new server
     gc.enable()
     for number, handler in handlers.items():
         signal.signal(number, handler)
@@ -71,7 +72,7 @@ def main(arguments: list[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Passed:
-    """An order with its descriptors: of its text, the working directory, the standard streams, those with a number."""
+    """An order with its descriptors: its text, the working directory, the standard streams, and those with a number."""
 
     order: ChildOrder
     fds: list[int]
@@ -82,14 +83,14 @@ class _Passed:
 
 
 def _take(line: socket.socket) -> _Passed | list[str] | None:
-    """The next order, or the modules that are to be expected; None at the end of whoever gives them."""
+    """Receive the next order, or the modules of expected children; None if the sender has ended."""
     fds: list[int] = []
-    with contextlib.suppress(ConnectionResetError):  # whoever gives them has ended before it heard all
+    with contextlib.suppress(ConnectionResetError):  # the sender ended with unread messages
         fds = socket.recv_fds(line, 1, _MOST_DESCRIPTORS)[1]
     if not fds:
         return None
     with os.fdopen(fds[0], "rb", closefd=False) as text:
-        text.seek(0)  # the server has read it before the child does
+        text.seek(0)  # the server has read it before, at the same offset
         message: dict[str, Any] = json.load(text)
     if "order" in message:
         return _Passed(ChildOrder(**message["order"]), list(fds))
@@ -100,9 +101,9 @@ def _take(line: socket.socket) -> _Passed | list[str] | None:
 
 @dataclass(frozen=True, slots=True)
 class _Spare:
-    """A child that waits on `line` for its order, and the process between, which is its parent until it is killed.
+    """A child that waits on `line` for its order. `between`: the intermediate process, its parent until that is killed.
 
-    A byte into the pipe `child_died` has that process reap the child, and end.
+    A byte into the pipe `child_died` makes the intermediate process reap the child, and end.
     """
 
     pid: int
@@ -111,11 +112,11 @@ class _Spare:
     child_died: int
 
     def give(self, passed: _Passed) -> bool:
-        """Pass on the order: now it is a child of the process above that takes orphans. False: it had died."""
+        """Pass on the order: the requesting process then adopts the child. False if the child had died."""
         alive = True
         try:
             socket.send_fds(self.line, [b"!"], passed.fds)
-            os.kill(self.between, signal.SIGKILL)  # it may have been stopped
+            os.kill(self.between, signal.SIGKILL)  # a stopped process can still be killed
         except (BrokenPipeError, ConnectionResetError):
             alive = False
             os.write(self.child_died, b"!")
@@ -126,7 +127,7 @@ class _Spare:
 
 
 class _Server:
-    """Where children are expected, a spare one is there before it is asked for: a fork takes its time."""
+    """The server's loop. If children are expected, it keeps a spare child ready, as a fork takes time."""
 
     def __init__(self, line: socket.socket) -> None:
         self._line = line
@@ -135,7 +136,7 @@ class _Server:
         self._spare: _Spare | None = None
 
     def run(self) -> _Passed | None:
-        """Returns in each child, with its order; None: nobody asks any more."""
+        """Serve. Returns in each child, with its order; in the server None, once the requesting process has ended."""
         while True:
             if self._keeps_spare and not select.select([self._line], [], [], 0)[0]:
                 if self._expected:
@@ -143,7 +144,7 @@ class _Server:
                     if not self._expected:
                         self._say(READY)
                     continue
-                with contextlib.suppress(OSError):  # then there is none
+                with contextlib.suppress(OSError):  # then there is no spare child
                     if self._spare is None and (mine := self._fork([])) is not None:
                         return mine
             asked = _take(self._line)
@@ -158,7 +159,7 @@ class _Server:
                 return mine
 
     def _start(self, asked: _Passed) -> _Passed | None:
-        """Give the order to a child, and answer; returns in that child if it is only forked now."""
+        """Give the order to a child and answer. Returns the order in a child that is forked only now, else None."""
         given = False
         while not given:
             try:
@@ -175,15 +176,16 @@ class _Server:
         return None
 
     def _say(self, message: bytes) -> None:
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # nobody hears it: the next message is the end
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the requesting process has ended
             self._line.send(message)
 
     def _fork(self, passing: list[int]) -> _Passed | None:
-        """None in the server, which has a spare child now; in that child its order, once it has it. Raises OSError.
+        """Fork a spare child. Returns None in the server; in the child its order, once it has it. Raises OSError.
 
-        `passing`: descriptors that the server holds for a child, which gets them with its order.
+        `passing`: descriptors of an order that the server holds; the child closes its copies: it gets them with the
+        order.
         """
-        gc.freeze()  # a child's collector need not look through what is there, nor copy it so
+        gc.freeze()  # so that a child's garbage collector does not touch, and so copy, what exists
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         hears_death, child_died = os.pipe()
         between = _fork_or_not()
@@ -205,7 +207,7 @@ class _Server:
 
 
 def _await_order(line: socket.socket, hears_death: int) -> _Passed:
-    """Be the process between. Returns in the child that it forks, with the order, once the child is the asker's own."""
+    """Be the intermediate process. Returns only in the child that it forks, with its order, once that is adopted."""
     between = os.getpid()
     child = _fork_or_not()
     if child != 0:
@@ -222,13 +224,13 @@ def _await_order(line: socket.socket, hears_death: int) -> _Passed:
             passed = None
     if not isinstance(passed, _Passed):  # the server has ended
         os._exit(0)
-    while os.getppid() == between:  # which is being killed; no event tells of a new parent
+    while os.getppid() == between:  # which is being killed; there is no event for a new parent
         time.sleep(_ORPHANED_LOOK_S)
     return passed
 
 
 def _fork_or_not() -> int:
-    """As `os.fork`; -1 where no process is to be had."""
+    """As `os.fork`; -1 if no process can be created."""
     try:
         return os.fork()
     except OSError:
@@ -236,9 +238,9 @@ def _fork_or_not() -> int:
 
 
 def _import(module: str) -> None:
-    """Import a module of ours for the children to come; where it cannot be imported, they say why.
+    """Import one of our modules for later children; if that fails, the children report why.
 
-    Those of others do what they do when they are imported.
+    Modules of other packages are not imported beforehand, as their imports may have any effect.
     """
     if module.partition(".")[0] in _OURS:
         with contextlib.suppress(Exception, SystemExit):
@@ -250,7 +252,7 @@ def _starts_children(module: str) -> bool:
 
 
 def _become(passed: _Passed) -> None:
-    """Have what the child would have inherited from its parent; end here where that has gone."""
+    """Take over what the child would have inherited from its parent; end if the parent has ended."""
     order = passed.order
     die_with(order.parent, order.ended_by or 0)
     for limit, (soft, hard) in zip(LIMITS, order.limits, strict=True):
@@ -269,7 +271,7 @@ def _become(passed: _Passed) -> None:
 
 
 def _place(fds: list[int], numbers: Sequence[int]) -> None:
-    """Give each descriptor its number, whatever numbers they have."""
+    """Move each descriptor to its number, even if a later descriptor has that number now."""
     for at, number in enumerate(numbers):
         if number in fds[at + 1 :]:
             fds[fds.index(number, at + 1)] = os.dup(number)
@@ -279,7 +281,7 @@ def _place(fds: list[int], numbers: Sequence[int]) -> None:
 
 
 def _fork_server(order: ChildOrder) -> socket.socket | None:
-    """Fork a server for the children of this child, before it has threads. Returns there the line to this one."""
+    """Fork a server for this child's children, before it has threads. Returns in the server its line to this child."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     parent = os.getpid()
     server = os.fork()
@@ -299,10 +301,10 @@ def _fork_server(order: ChildOrder) -> socket.socket | None:
 
 
 def _run(order: ChildOrder) -> object:
-    """Run the module as `python -m` does. Returns what it exits with."""
+    """Run the module as `python -m` does. Returns its exit code."""
     _show_command(order.module, *order.arguments)
     sys.argv = ["", *order.arguments]
-    # That it has been imported before is meant so.
+    # It has been imported before on purpose.
     warnings.filterwarnings("ignore", ".*found in sys.modules", RuntimeWarning, "runpy")
     try:
         runpy.run_module(order.module, run_name="__main__", alter_sys=True)
@@ -312,7 +314,7 @@ def _run(order: ChildOrder) -> object:
 
 
 def _end(code: object) -> NoReturn:
-    """End as the interpreter does, but leave the objects: to take them apart would copy all the memory they share."""
+    """End as the interpreter does, but do not destroy objects, as this would copy all the memory that they share."""
     if not isinstance(code, int | None):
         print(code, file=sys.stderr)
         code = 1
@@ -325,12 +327,12 @@ def _end(code: object) -> NoReturn:
 
 
 def _show_command(module: str, *arguments: str) -> None:
-    """What `ps` shows of this process; where the room for it ends, the rest is left out."""
+    """Set the command line that `ps` shows, cut off where the memory for it ends."""
     start, end = map(int, stat_fields(Path("/proc/self/stat"))[_COMMAND_LINE_FIELD:][:2])
     text = " ".join([sys.executable, "-m", module, *arguments]).encode(errors="replace")
     room = end - start - 1
-    if room > 0:  # not where the kernel keeps it to itself
-        # A last byte that is no zero says that what is before the first zero is to be shown.
+    if room > 0:  # not if the kernel hides the addresses
+        # If the last byte is not zero, the kernel shows what comes before the first zero.
         ctypes.memmove(start, text[: room - 1].ljust(room, b"\0") + b" ", room + 1)
 
 

@@ -1,4 +1,4 @@
-"""Work that needs an engine, done in a process of its own and waited for: the control plane never loads one. Shell."""
+"""One-shot jobs: work that needs an engine, done in a separate process, as the control plane loads none. Shell."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from shisha_rt.process.child import Child, last_line, start_child
 from shisha_rt.process.pulse import JOB_SILENCE_S, SILENCE_S, Pulse
 
 _OWN_FAULT: Final = f"{Failure.__module__}.{Failure.__qualname__}: "
-"""How the last line of a traceback begins where a job itself has put what is wrong in words."""
+"""Start of a traceback's last line if the job raised a Failure, whose message says what is wrong."""
 _LOOK_EVERY_S: Final = 0.25
 _PIPE_BYTES: Final = 1 << 16
 
 
 class JobFailed(Failure):
-    """`status` is the job's exit status, or minus the signal that ended it; None: it came to no end in time, or hung.
+    """`status` is the job's exit status, or minus the signal that ended it; None: it did not end in time, or hung.
 
     `reason` says it in one line.
     """
@@ -36,7 +36,7 @@ class JobFailed(Failure):
 
 
 def how_ended(status: int | None) -> str:
-    """An exit status, or minus a signal, in words; None: there was no end in time."""
+    """Describe an exit status, or minus a signal, in words; None: the job did not end in time."""
     if status is None:
         return "it came to no end"
     if status == -signal.SIGKILL:
@@ -53,13 +53,13 @@ def run_job(
     limit_s: float | None = None,
     silence_s: float = SILENCE_S,
 ) -> None:
-    """Run `python -m MODULE ARGUMENTS` to its end; it reads `given`, and each line that it says is passed to `hear`.
+    """Run `python -m MODULE ARGUMENTS` to its end; it reads `given`, and each line that it writes is passed to `hear`.
 
-    Raises JobFailed, `failed` and the last line of its standard error or the signal, where it does not end well, or not
-    within `limit_s` seconds, or is stopped for `silence_s`.
-    Whatever else is raised meanwhile (at an interrupt, or by `hear`) ends it, too, and so does the end of this process.
+    Raises JobFailed, with `failed` and the last line of its standard error or the signal, if it fails, does not end
+    within `limit_s` seconds, or hangs: is stopped for `silence_s`, or silent for `JOB_SILENCE_S`. Any other exception
+    meanwhile (at an interrupt, or from `hear`) ends the job, too, and so does the end of this process.
     """
-    # Files, as a pipe that nobody reads yet could fill up, and both would wait for ever.
+    # Files, as a pipe that nobody reads yet could fill up, and both processes would wait for ever.
     with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as stderr:
         stdin.write(given)
         stdin.seek(0)
@@ -78,7 +78,7 @@ def run_job(
 
 
 def _listen(child: Child, pulse: Pulse, hear: Callable[[bytes], None] | None, until_s: float) -> str | None:
-    """Pass on the lines that a job says, until it has ended. Returns why it is to be broken off, or None."""
+    """Pass on the lines that a job writes, until it has ended. Returns why it must be killed, or None."""
     assert child.stdout is not None  # a pipe was asked for
     stdout, begun = child.stdout.fileno(), b""
     watched = [stdout, child.pidfd]

@@ -1,17 +1,17 @@
-"""What lies where in a slot. Only a layout says so; everyone derives the same one from the model's index.
+"""Where each tensor lies in a slot. Only a layout says so; every process derives the same one from the model's index.
 
 Every tensor that may cross a cut has a fixed, page-aligned offset, whatever the plan: a change of plan moves no data,
-and a stage that is run again finds its input where it was. The price is address space, not memory: pages that no
-live plan touches are never there (the arena is sparse).
+and a stage that runs again finds its input where it was. The price is address space, not memory: the arena is sparse,
+so pages that no live plan touches do not exist.
 
-One tensor's rooms lie side by side over the slots, so that those of neighbouring slots are one tensor of several frames
-without a copy, where a frame's is a multiple of a cache line.
+The buffers of one tensor lie side by side over all slots. So those of neighbouring slots are one tensor of several
+frames without a copy, if a frame's tensor is a multiple of a cache line.
 
-An output whose shape depends on the data has room for so many bytes, and before them for the shape that it has in the
-slot: its rank and its sizes, as 64-bit integers.
+An output whose shape depends on the data has a buffer of fixed size, and before it the shape that it has in the slot:
+its rank and its sizes, as 64-bit integers.
 
-A model that is served in several shapes has a layout for each of them, one behind the other in every slot. What a frame
-of one shape needs no more is given back without regard to those of the others.
+A model that is served in several shapes has a layout for each of them, one behind the other in every slot. So what a
+frame of one shape no longer needs is given back regardless of frames of other shapes.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _LINE_BYTES: Final = 64  # engines want tensors aligned to it, and two frames' a
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A tensor's rooms: that of each slot `stride_bytes` behind the one before. `offset_bytes`: how much of a slot is
-    others' before it. Its size is worked out once, not for each frame.
+    """A tensor's buffers in all slots, `stride_bytes` apart. `offset_bytes`: bytes of a slot before this tensor's.
 
-    `size_bytes`: of all of it; where the shape depends on the data, its first `SHAPE_BYTES` hold that.
+    `size_bytes`: of one buffer; if the shape depends on the data, its first `SHAPE_BYTES` hold the shape. The stride is
+    worked out once, not for each frame.
     """
 
     tensor: TensorSpec
@@ -52,7 +52,7 @@ class Region:
 
     @property
     def room_bytes(self) -> int:
-        """Bytes of room for the values alone."""
+        """Bytes of the buffer that are for values."""
         return self.size_bytes - SHAPE_BYTES if self.tensor.open_axes else self.size_bytes
 
 
@@ -60,9 +60,8 @@ class Region:
 class Layout:
     """Layout of a slot for one shape of the model.
 
-    `number` is the shape's place among all, and travels with descriptors.
-
-    `slot_bytes`: what it takes of a slot. `output_bytes`: the room of each tensor whose shape depends on the data.
+    `number` is the shape's index, and travels with descriptors. `slot_bytes`: the bytes of a slot that the layout takes
+    up. `output_bytes`: the buffer of each tensor whose shape depends on the data.
     """
 
     number: int
@@ -72,15 +71,15 @@ class Layout:
 
 
 class HasTensors(Protocol):
-    """Tensors of one shape of a model, such as its index has them."""
+    """Tensors of one shape of a model, as in its index."""
 
     @property
     def tensors(self) -> Sequence[TensorSpec]:
-        """Every tensor that has room in a slot, each once."""
+        """Every tensor that has a buffer in a slot, each once."""
 
 
 def layouts_of(indexes: Sequence[HasTensors], output_bytes: int = OUTPUT_BYTES) -> tuple[Layout, ...]:
-    """One for each shape of a model."""
+    """One layout for each shape of a model."""
     layouts: list[Layout] = []
     for number, index in enumerate(indexes):
         start_bytes = sum(layout.slot_bytes for layout in layouts)
@@ -89,7 +88,7 @@ def layouts_of(indexes: Sequence[HasTensors], output_bytes: int = OUTPUT_BYTES) 
 
 
 def layout_of(index: HasTensors, output_bytes: int = OUTPUT_BYTES, *, number: int = 0, start_bytes: int = 0) -> Layout:
-    """Inputs, outputs and crossing tensors one after the other, each beginning a page, from `start_bytes` on."""
+    """Lay out the tensors one after the other from `start_bytes` on, each at the start of a page."""
     regions: dict[str, Region] = {}
     offset = start_bytes
     for tensor in index.tensors:

@@ -1,8 +1,8 @@
 """Memory that clients lend for the tensors of their frames: regions, each a memfd that the daemon has made.
 
-A region is sealed against shrinking and growing, so a piece that was within it once always is. Nobody maps it but its
-client: what lies there is copied, from the descriptor into a slot and from a slot to the descriptor, so that whatever
-the client writes meanwhile can spoil that one frame and nothing else.
+A region is sealed against shrinking and growing, so a piece that was within it once always is. Only the client maps it.
+The data is copied, from the descriptor into a slot and from a slot to the descriptor, so what the client writes
+meanwhile can spoil only that one frame.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _Copying: TypeAlias = Callable[[int, Sequence[memoryview], int], int]
 
 
 class LentPiece(msgspec.Struct, frozen=True, array_like=True):
-    """A frame's tensor of this name in the lent region with the daemon's number `region`.
+    """The tensor `tensor` of a frame, in the lent region that the daemon numbers `region`.
 
-    An output has `size_bytes` of room there.
+    `size_bytes`: for an output, the most bytes that it may have there.
     """
 
     tensor: str
@@ -34,11 +34,11 @@ class LentPiece(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LentFault(Exception):
-    """A piece could not be copied; one line says why."""
+    """A piece could not be copied; the message says why in one line."""
 
 
 def create_region(size_bytes: int) -> int:
-    """A descriptor, the caller's to close. Raises OSError."""
+    """Make a region; return its descriptor, the caller's to close. Raises OSError."""
     fd = os.memfd_create("shisha-rt-region", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         os.ftruncate(fd, size_bytes)
@@ -58,7 +58,7 @@ def read_lent(pieces: Sequence[LentPiece], fds: Mapping[int, int], arena: Arena,
 
 
 def write_lent(pieces: Sequence[LentPiece], fds: Mapping[int, int], arena: Arena, slot: int, layout: int) -> None:
-    """Copy outputs out of `slot`. Raises LentFault, and `NoRoom` for an output that has outgrown its own room."""
+    """Copy outputs out of `slot`. Raises LentFault, and `NoRoom` for an output that is larger than its buffer."""
     regions = arena.layouts[layout].regions
     for piece in pieces:
         data = arena.raw(slot, regions[piece.tensor])
@@ -71,7 +71,7 @@ def write_lent(pieces: Sequence[LentPiece], fds: Mapping[int, int], arena: Arena
 
 
 def _copy(system_call: _Copying, piece: LentPiece, fds: Mapping[int, int], data: memoryview, done: str) -> None:
-    """A region lies in memory: the kernel stops short only where there is none left."""
+    """Copy a piece. A region lies in memory: the kernel copies less than it is asked to only if memory runs out."""
     at = 0
     try:
         while at < data.nbytes:

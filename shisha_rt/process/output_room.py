@@ -1,4 +1,4 @@
-"""How much room a slot has for an output whose shape depends on the data. Pure."""
+"""How large a buffer a slot has for an output whose shape depends on the data. Pure."""
 
 from __future__ import annotations
 

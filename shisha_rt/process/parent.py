@@ -1,4 +1,4 @@
-"""A child process that never outlives whoever started it, however that ends."""
+"""Keep a child process from outliving its parent, however the parent ends."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)  # loaded here, as a process ju
 
 
 def die_with(parent_pid: int, number: int = signal.SIGKILL) -> None:
-    """Have the kernel end this process, by signal `number`, with the *thread* that started it; end it now if that is
-    gone already.
+    """Have the kernel end this process, by signal `number`, with the *thread* that started it.
+
+    End it now if its parent has ended already.
     """
     _libc.prctl(_PR_SET_PDEATHSIG, number)
-    if os.getppid() != parent_pid:  # it died before we could ask
+    if os.getppid() != parent_pid:  # the parent died before the call above
         os._exit(1)
 
 
@@ -39,13 +40,13 @@ def ignore_signals() -> None:
 
 
 def belong_to(parent_pid: int) -> None:
-    """End with the parent, and otherwise only by its will."""
+    """End with the parent, and otherwise only when the parent says so."""
     die_with(parent_pid)
     ignore_signals()
 
 
 def line_to_parent(arguments: Sequence[str]) -> Channel:
-    """The channel of a child that was started as `python -m MODULE CHANNEL PARENT`, which from now on belongs to it."""
+    """The channel of a child started as `python -m MODULE CHANNEL PARENT`; the child then belongs to its parent."""
     channel_fd, parent_pid = map(int, arguments)
     belong_to(parent_pid)
     channel = Channel.inherited(channel_fd)
@@ -54,7 +55,7 @@ def line_to_parent(arguments: Sequence[str]) -> Channel:
 
 
 def show_life(channel: Channel) -> None:
-    """Give signs of life from now on, whatever this thread does: see `process.pulse`."""
+    """Give signs of life from now on, from a thread of its own: see `process.pulse`."""
 
     def beat() -> None:
         while channel.beat():
@@ -65,7 +66,7 @@ def show_life(channel: Channel) -> None:
 
 @contextlib.contextmanager
 def sigterm_ends_a_start() -> Iterator[None]:
-    """Before a daemon's loop takes signals there is nothing to answer yet, and whatever was begun is put away."""
+    """Make SIGTERM raise SystemExit, until a daemon's loop takes signals: what it has begun is then cleaned up."""
 
     def end(_number: int, _frame: FrameType | None) -> None:
         raise SystemExit(0)

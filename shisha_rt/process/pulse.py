@@ -1,11 +1,11 @@
-"""Whether a child of ours goes on: one rule for all but workers, which sign the board (`daemon/fleet/watch.py`).
+"""Whether a child process hangs: one rule for all but workers, which sign the board (`daemon/fleet/watch.py`).
 
-A child with a line to its parent says so every second, from a thread of its own. It also lives while it computes, or
-wants to: a solver may keep the interpreter for long, and a child that starts says nothing yet. One that does none of
-this for `SILENCE_S` hangs. A job has no line, and may wait for processes of its own, which give way to all others: it
-hangs when it is silent for `JOB_SILENCE_S`, or stopped.
+A child with a line to its parent gives a sign of life every second, from a thread of its own. It is also alive while it
+computes, or wants to: a solver may hold the interpreter's lock for long, and a child that starts gives no signs yet. A
+child that does none of this for `SILENCE_S` hangs. A job has no line, and may wait for processes of its own that run at
+the lowest priority. It hangs if it is silent for `JOB_SILENCE_S`, or is stopped.
 
-Time counts only as far as the parent was there to see it.
+Time counts only while the parent itself was running.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from shisha_rt.process.stat import stat_fields, wants_core
 SILENCE_S: Final = 5.0
 JOB_SILENCE_S: Final = 300.0
 _SEEN_S: Final = 1.0
-"""A look counts for at most this long: whoever looks later than that was stopped himself."""
+"""A look counts for at most this long: if it comes later, the parent itself was stopped."""
 
 
 class Pulse:
-    """What has been seen of one child since it was started, by its process id.
+    """What has been seen of one child, by its process id, since it was started.
 
-    It hangs when it is silent for `silence_s`; unless it is stopped, only for `patience_s` where that is more.
+    The child hangs if it is silent for `silence_s`; unless it is stopped, only for `patience_s` if that is longer.
     """
 
     def __init__(self, pid: int, silence_s: float = SILENCE_S, *, patience_s: float = 0.0) -> None:
@@ -38,7 +38,7 @@ class Pulse:
         self._look_s = time.monotonic()
 
     def look(self, beats: int = 0) -> str | None:
-        """Why it counts as hung, or None. `beats`: how many signs of life its line has brought so far."""
+        """Why the child counts as hung, or None. `beats`: how many signs of life have come on its line so far."""
         now_s = time.monotonic()
         self._silent_s += min(now_s - self._look_s, _SEEN_S)
         self._look_s = now_s
@@ -56,7 +56,7 @@ class Pulse:
 
 
 def cpu_ticks(pid: int) -> int:
-    """What a process has computed so far, in the kernel's ticks; -1 if it has just ended."""
+    """CPU time that a process has used so far, in the kernel's ticks; -1 if it has just ended."""
     try:
         return sum(map(int, stat_fields(Path(f"/proc/{pid}/stat"))[11:13]))
     except OSError:

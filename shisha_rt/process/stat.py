@@ -1,4 +1,4 @@
-"""What the kernel says of a process, in `/proc`."""
+"""What `/proc` says of a process."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Frames that were looked at closely, as spans to an OTLP receiver: a process of its own. Shell."""
+"""Frames that were traced, as spans to an OTLP receiver: a process of its own. Shell."""

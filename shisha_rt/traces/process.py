@@ -1,6 +1,6 @@
-"""`python -m shisha_rt.traces.process CHANNEL PARENT`: sends what the daemon says of frames to an OTLP receiver.
+"""`python -m shisha_rt.traces.process CHANNEL PARENT`: send the daemon's traces of frames to an OTLP receiver.
 
-A receiver that is slow or gone costs the daemon nothing: what does not fit here any more is dropped, and counted.
+A receiver that is slow or gone costs the daemon nothing: frames that do not fit into the queue are dropped and counted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from shisha_rt.process.parent import die_with, show_life
 from shisha_rt.traces.spans import Spans
 
 MOST_WAITING: Final = 2048
-"""Frames; more are dropped, the oldest first."""
+"""Frames in the queue; beyond that the oldest are dropped."""
 _MOST_AT_ONCE: Final = 256
 _GATHERED_S: Final = 0.5
 _WITHIN_S: Final = 10.0
@@ -107,7 +107,7 @@ async def _serve(fd: int) -> None:
 def main() -> None:
     channel, parent = map(int, sys.argv[1:])
     die_with(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the daemon, which still has frames to tell of
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the daemon, which still has frames to report
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # the daemon says what was lost, and why
     asyncio.run(_serve(channel))
 

@@ -17,7 +17,7 @@ _SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
 
 
 class Spans:
-    """Makes the spans of frames; what the environment says of resources (OTEL_RESOURCE_ATTRIBUTES) is told, too."""
+    """Makes the spans of frames, with the resource attributes that the environment sets (OTEL_RESOURCE_ATTRIBUTES)."""
 
     def __init__(self, settings: ServeTraces) -> None:
         self._model = {"shisha.model": settings.model, "shisha.model_version": settings.model_version}
@@ -74,7 +74,7 @@ class Spans:
 
 
 def turns_of(traced: FrameTraced) -> Iterator[tuple[str, TracedStep]]:
-    """What changed on a frame's way: another plan took it over, or a part of it ran again."""
+    """Yield the changes on a frame's way: a different plan took it over, or a part of it ran again."""
     before: TracedStep | None = None
     lost: set[int] = set()
     for step in traced.steps:

@@ -1,8 +1,8 @@
-"""Weights that lie in files beside the model: read only from inside the model's folder, and only whole.
+"""Weights in files beside the model: read only from inside the model's folder, and only whole.
 
-A model file comes from a stranger and names the files itself, so a name that leads out of its folder (an absolute
-path, `..`, a symbolic link) is refused before anything is opened. After loading, every tensor holds its bytes as
-`raw_data`, of exactly the length that its shape and datatype ask for.
+A model file is not trusted, and it names these files itself. So a name that leads out of its folder (an absolute path,
+`..`, a symbolic link) is refused before anything is opened. After loading, every tensor holds its bytes as `raw_data`,
+of exactly the length that its shape and datatype ask for.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from shisha_rt.tensors import NUMPY_OF, size_bytes
 
 _PAGE_BYTES: Final = 4096
 _MOST_BYTES: Final = (1 << 31) - (1 << 20)
-"""Of one weight: protobuf ends at 2 GiB, with its name and shape."""
+"""Largest size of a weight: protobuf's limit of 2 GiB includes its name and shape."""
 _DATATYPE_OF: Final = {int(helper.np_dtype_to_tensor_dtype(dtype)): name for name, dtype in NUMPY_OF.items()}
 
 
 def datatype_of(onnx_type: int, what: str) -> str:
-    """The name of `tensors` for an ONNX element type. Raises BadInput about `what` for those not served."""
+    """The name in `tensors` of an ONNX element type. Raises BadInput about `what` for types that are not supported."""
     if onnx_type not in _DATATYPE_OF:
         known = TensorProto.DataType.items()
         label = next((name for name, number in known if number == onnx_type), str(onnx_type))
@@ -83,7 +83,7 @@ def _load(tensor: TensorProto, path: Path, expected_bytes: int) -> None:
 
 
 def _inside(path: Path, tensor: str, location: str) -> Path:
-    """The external file, which exists and, links followed, lies in the model's folder."""
+    """The external file. Raises BadInput unless it exists and, with links resolved, lies in the model's folder."""
     folder = path.parent.resolve()
     relative = PurePath(location)
     file = (folder / relative).resolve()
@@ -107,7 +107,7 @@ def _as_raw_data(tensor: TensorProto, path: Path, expected_bytes: int) -> None:
         if not tensor.HasField("raw_data"):
             tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor), tensor.name))
     except (ValueError, TypeError):
-        pass  # too few or too many values: found out below
+        pass  # too few or too many values: refused below
     if len(tensor.raw_data) != expected_bytes:
         raise BadInput(
             f"{path}: weight {tensor.name!r} does not fill its shape {list(tensor.dims)};"
@@ -119,7 +119,7 @@ def _as_raw_data(tensor: TensorProto, path: Path, expected_bytes: int) -> None:
 def save_with_external_weights(model: onnx.ModelProto, path: Path, *, threshold_bytes: int) -> None:
     """Write `path` and, beside it, the weights of at least `threshold_bytes` in a file with the suffix `.bin`.
 
-    The model is not changed, and never serialised whole: protobuf ends at 2 GiB.
+    The model is not changed, and never serialised whole, as protobuf's limit is 2 GiB.
     """
     data_path = path.with_suffix(".bin")
     shell = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)

@@ -1,6 +1,6 @@
-"""What only a run of the model tells: shapes that inference cannot, and whether it runs at some sizes at all.
+"""What only a run of the model shows: shapes that inference does not find, and whether it runs at some sizes at all.
 
-The control plane loads no engine, so a process of its own runs it, as it is and on made-up values.
+The control plane loads no engine, so a separate process runs the model, as it is, on made-up values.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TRYING_LIMIT_S: Final = 30.0
 
 
 class RunAsked(msgspec.Struct, frozen=True):
-    """`tries`: shapes of the inputs, in their order; the first with which the model runs is taken.
+    """`tries`: shapes of the inputs, in their order; the first with which the model runs is used.
 
     `wanted`: names of the tensors to look at.
     """
@@ -37,7 +37,7 @@ class RunAsked(msgspec.Struct, frozen=True):
 
 
 class RunSeen(msgspec.Struct, frozen=True):
-    """`taken`: index of the try with which it ran, None where none did; `reason`: why the last one did not."""
+    """`taken`: index of the try with which it ran, None if it ran with none; `reason`: why the last one failed."""
 
     taken: int | None
     shapes: dict[str, tuple[tuple[int, ...], str]]
@@ -47,9 +47,9 @@ class RunSeen(msgspec.Struct, frozen=True):
 def shapes_seen(
     model: onnx.ModelProto, wanted: Sequence[str], where: str, limit_s: float = RUN_LIMIT_S
 ) -> dict[str, SeenTensor]:
-    """Shapes and datatypes of the tensors `wanted` in one run; the inputs of `model` are of static shapes.
+    """Shapes and datatypes of the tensors `wanted` in one run; the inputs of `model` have static shapes.
 
-    Raises BadInput where the engine cannot run it, or not within `limit_s`.
+    Raises BadInput if the engine cannot run it, or not within `limit_s`.
     """
     shape = tuple(tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim) for value in model.graph.input)
     seen = _run(model, (shape,), limit_s, wanted)

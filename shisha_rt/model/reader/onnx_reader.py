@@ -1,8 +1,8 @@
-"""Read a stranger's ONNX file: say no in one line, or hand on a model about which nothing is left to doubt.
+"""Read an untrusted ONNX file: refuse it in one line, or return a model that is checked completely.
 
-Everything is checked here and now (the file, its operators, its datatypes, and that every shape is static), because
-a worker that finds out later finds out with frames in flight. What passes is cleaned (`model.clean`), and from then
-on operators and tensors go by the cleaned model's names everywhere.
+The file, its operators, its datatypes and its shapes are all checked here: a fault that a worker finds later is found
+with frames in flight. The model is then cleaned (`model.clean`); from then on operators and tensors have the cleaned
+model's names everywhere.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import onnx
 import onnx.inliner
-from google.protobuf.message import DecodeError  # its stubs are a package apart
+from google.protobuf.message import DecodeError  # its type stubs are a separate package
 
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.model.clean import clean, without_weights
@@ -39,15 +39,16 @@ _PROTOBUF_LIMIT_BYTES: Final = 1 << 31
 _OLDEST_OPSET: Final = 7  # the oldest that engines promise to run
 _DOMAINS: Final = ("", MICROSOFT)
 _PROSE: Final = ("doc_string", "value")  # protobuf fields of free text; `value` is that of a metadata entry
-_MOST_OPERATORS: Final = 100_000  # of functions written out; the largest networks have some thousands
-_MESSAGE_LIMIT: Final = 200  # characters of what the ONNX checker has to say
+_MOST_OPERATORS: Final = 100_000  # after functions are inlined; the largest networks have some thousands
+_MESSAGE_LIMIT: Final = 200  # characters of the ONNX checker's message
 
 
 @dataclass(frozen=True, slots=True)
 class FoundOut:
-    """What reading found out that the file does not say, or said in vain.
+    """What reading a model found out beyond what the file says.
 
-    `seen`: tensors whose shape only a run told; `unread`: inputs that no operator reads, which the model has no more.
+    `dims`: sizes of the dimensions that it leaves open; `seen`: tensors whose shape only a run of the model showed;
+    `unread`: inputs that no operator reads, and that the cleaned model does not have.
     """
 
     dims: tuple[SettledDim, ...] = ()
@@ -57,10 +58,10 @@ class FoundOut:
 
 @dataclass(frozen=True)
 class Model(ModelGraph):
-    """A cleaned model as it was read. `proto` has its weights inside and may be larger than 2 GiB.
+    """A cleaned model. `proto` contains its weights and may be larger than 2 GiB.
 
-    `is_saved`: it was read from where it had been saved; its weights are there alone, and it cannot be saved again.
-    `found_out` is empty then.
+    `is_saved`: it was loaded from where it had been saved. Its large weights are only there, it cannot be saved again,
+    and `found_out` is empty.
     """
 
     proto: onnx.ModelProto
@@ -79,10 +80,10 @@ def read_model(
     *,
     run_limit_s: float = RUN_LIMIT_S,
 ) -> Model:
-    """Read, check and clean an ONNX file; `sizes` are for what it leaves open.
+    """Read, check and clean an ONNX file; `sizes` are for dimensions that it leaves open.
 
-    `saved` finds what was saved under a key before; it is asked for that of a file with all its weights inside.
-    A model that has to be run is given up after `run_limit_s`.
+    `saved` finds a model that was saved earlier, by its key; it is asked only for the key of a file without external
+    data. If shapes can only be found by a run of the model, the run is given up after `run_limit_s`.
 
     Raises BadInput with one line for whatever is wrong with the file.
     """
@@ -123,7 +124,10 @@ def _key_of(content_digest: bytes, external_digest: bytes, settings: bytes) -> s
 
 
 def _as_checked(model: onnx.ModelProto) -> onnx.ModelProto:
-    """What the ONNX checker is to see. It wants shapes of outputs, which nobody needs and some exporters leave out."""
+    """The model for the ONNX checker: without large weights, and with a shape for every output.
+
+    The checker demands these shapes, which nothing else needs and some exporters leave out.
+    """
     light = without_weights(model)
     for graph in all_graphs(light.graph):
         for value in graph.output:
@@ -135,11 +139,9 @@ def _as_checked(model: onnx.ModelProto) -> onnx.ModelProto:
 def _cleaned(
     model: onnx.ModelProto, dims: Sequence[SettledDim], path: Path, run_limit_s: float
 ) -> tuple[onnx.ModelProto, tuple[str, ...]]:
-    """Cleaned, with a shape for each of its tensors: where inference does not know one, a run shows it.
+    """Clean the model so that every tensor has a shape; return also the names of those whose shape only a run showed.
 
-    Beside it the names of those that a run has shown.
-
-    Inference may be wrong, too: where it finds contradictions, and the engine none, the engine is right.
+    Inference may be wrong, too: if it finds contradictions but the engine runs the model, the engine is right.
     """
     fault = None
     sizes = ", ".join(f"{dim.name} = {dim.size}" for dim in dims)
@@ -165,10 +167,10 @@ def _cleaned(
 
 
 def read_saved(name: str, folder: Path) -> Model:
-    """The model that `Model.save` wrote into the folder of its key; its proto's weights are left in their file."""
+    """The model that `Model.save` wrote into `folder`, named after its key; large weights stay in their file."""
     path = folder / CLEAN_FILE
     proto = onnx.load(path, load_external_data=False)
-    graph = replace(_graph_of(proto, str(path)), name=name)  # the file may have been called otherwise
+    graph = replace(_graph_of(proto, str(path)), name=name)  # it may have been saved under a different file name
     return Model(name, graph, folder.name, proto, is_saved=True)
 
 
@@ -216,7 +218,7 @@ def _parse(content: bytes, path: Path) -> onnx.ModelProto:
 
 
 def _without_functions(model: onnx.ModelProto, path: Path) -> onnx.ModelProto:
-    """Operators that the file itself defines, of others, are written out."""
+    """Inline the functions that the file defines."""
     if not model.functions:
         return model
     if _count_without_functions(model) > _MOST_OPERATORS:
@@ -233,16 +235,16 @@ def _without_functions(model: onnx.ModelProto, path: Path) -> onnx.ModelProto:
 
 
 def _count_without_functions(model: onnx.ModelProto) -> int:
-    """How many operators there are, as far as that is up to `_MOST_OPERATORS`.
+    """The number of operators after functions are inlined; beyond `_MOST_OPERATORS` some larger number.
 
-    A few functions that call each other twice stand for more than any memory holds.
+    A few functions that each call the next one twice can stand for more operators than any memory holds.
     """
     bodies = {
         (function.domain, function.name): [(n.domain, n.op_type) for n in all_nodes(function.node)]
         for function in model.functions
     }
     sizes = dict.fromkeys(bodies, 1)
-    for _ in bodies:  # one calls another at most so deep; what calls itself is found by whoever writes them out
+    for _ in bodies:  # calls nest at most this deep; the inliner refuses recursion
         last = sizes
         sizes = {
             name: min(sum(last.get(called, 1) for called in body), _MOST_OPERATORS + 1) for name, body in bodies.items()
@@ -253,7 +255,7 @@ def _count_without_functions(model: onnx.ModelProto) -> int:
 
 
 def _is_text(message: Any) -> bool:
-    """Whether the names in a protobuf message can be printed on one line. What is not UTF-8 comes out as bytes."""
+    """Whether the names in a protobuf message can be printed on one line. A string that is not UTF-8 comes as bytes."""
     if isinstance(message, onnx.TensorProto):
         return _is_name(message.name)  # ListFields would copy its values, which may be most of the file
     for field, value in message.ListFields():
@@ -270,7 +272,7 @@ def _is_name(value: str | bytes, may_be_prose: bool = False) -> bool:
 
 
 def _check_header(model: onnx.ModelProto, path: Path) -> None:
-    """Check opsets and names; write the default domain, which has two names, as the empty one throughout."""
+    """Check opsets, and that weights are dense. Replace `ai.onnx`, the other name of the default domain, by ''."""
     for part in (*model.opset_import, *all_nodes(model.graph.node)):
         if part.domain == "ai.onnx":
             part.domain = ""
@@ -313,7 +315,10 @@ def _check_operators(model: onnx.ModelProto, path: Path) -> None:
 
 
 def _drop_unused_domains(model: onnx.ModelProto) -> None:
-    """Some tools import every domain that they know; an engine refuses a version that it does not, used or not."""
+    """Drop the opsets of domains without operators: an engine refuses versions that it does not know, used or not.
+
+    Some tools import every domain that they know.
+    """
     used = {"", *(node.domain for node in all_nodes(model.graph.node))}
     kept = [opset for opset in model.opset_import if opset.domain in used]
     del model.opset_import[:]
@@ -363,7 +368,7 @@ def _check_ends(model: onnx.ModelProto, path: Path) -> None:
 
 
 def _graph_of(model: onnx.ModelProto, where: str) -> Graph:
-    """The values of a cleaned model that planning needs. Raises BadInput for a tensor that is not fully known."""
+    """The `Graph` of a cleaned model. Raises BadInput for a tensor without a known shape or a supported datatype."""
     graph = model.graph
     described = {value.name: value for value in (*graph.input, *graph.value_info, *graph.output)}
     made = [name for node in graph.node for name in node.output if name]
@@ -386,7 +391,7 @@ def _graph_of(model: onnx.ModelProto, where: str) -> Graph:
 
 
 def _tensor(value: onnx.ValueInfoProto, where: str) -> Tensor:
-    # Without any type nothing could be inferred, most often because the operator is not one of ONNX's own.
+    # There is no type if nothing could be inferred, usually because the operator is not one of ONNX's own.
     datatype = _datatype(value, where) if value.HasField("type") else ""
     open_shape = shape_with_open_axes(value)
     if open_shape is None:
@@ -414,7 +419,7 @@ def _constant(weight: onnx.TensorProto, where: str) -> Tensor:
 
 
 def operator_of(node: onnx.NodeProto) -> Operator:
-    """The node without the attributes that are neither whole numbers nor words."""
+    """Describe a node. Attributes other than integers, integer lists and strings are left out."""
     attributes: dict[str, int | tuple[int, ...]] = {}
     texts = {}
     for attribute in node.attribute:

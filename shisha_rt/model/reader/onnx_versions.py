@@ -1,6 +1,6 @@
-"""Which versions of ONNX the engine takes: asked of it, and only where a model is newer than what every engine takes.
+"""Which ONNX versions the engine accepts. It is asked only about a model newer than what every engine version accepts.
 
-The `onnx` package knows of versions long before an engine does, so that a model may be sound and still not run.
+The `onnx` package supports versions long before an engine does, so a valid model may still not run.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from shisha_rt.errors import BadInput, Error
 from shisha_rt.process.job import run_job
 
 MICROSOFT: Final = "com.microsoft"
-"""The domain of what ONNX Runtime adds to ONNX."""
+"""The domain of ONNX Runtime's own operators."""
 
 
 class OnnxVersions(msgspec.Struct, frozen=True):
-    """A model's, or the newest that `engine` takes. `opsets`: by domain; the empty one is ONNX's own."""
+    """Versions of a model, or the newest that `engine` accepts. `opsets`: by domain; the empty one is ONNX's own."""
 
     ir_version: int
     opsets: dict[str, int]
     engine: str = ""
 
 
-# Those of ONNX Runtime 1.20; older ones are not installed with this package.
+# What ONNX Runtime 1.20 accepts; older ones are not installed with this package.
 _ALL_TAKE: Final = OnnxVersions(ir_version=10, opsets={"": 21, MICROSOFT: 1})
 
 
 def newest_that_all_take() -> int:
-    """The newest opset of ONNX that every version of the engine takes."""
+    """The newest opset of ONNX that every version of the engine accepts."""
     return _ALL_TAKE.opsets[""]
 
 
 def check_versions(model: onnx.ModelProto, path: Path) -> None:
-    """Raises BadInput, naming both versions, where the engine takes none as new as the model's."""
+    """Raise BadInput, naming both versions, if the model is newer than what the engine accepts."""
     onnx_versions = OnnxVersions(model.ir_version, {opset.domain: opset.version for opset in model.opset_import})
     if not any(_newer(onnx_versions, _ALL_TAKE)):
         return
@@ -51,18 +51,18 @@ def check_versions(model: onnx.ModelProto, path: Path) -> None:
 
 
 def _newer(onnx_versions: OnnxVersions, taken: OnnxVersions) -> Iterator[tuple[str, int, int]]:
-    """What is newer than `taken`, its version, and the newest that is taken."""
+    """Yield what is newer than in `taken`, its version, and the newest that is accepted."""
     if onnx_versions.ir_version > taken.ir_version:
         yield "IR version", onnx_versions.ir_version, taken.ir_version
     for domain, version in onnx_versions.opsets.items():
-        newest = taken.opsets.get(domain, version)  # other domains are refused for what they are
+        newest = taken.opsets.get(domain, version)  # other domains are refused anyway
         if version > newest:
             yield f"opset version{f' of {domain}' if domain else ''}", version, newest
 
 
 @cache
 def _newest_taken() -> OnnxVersions:
-    """Asked in a process of its own, as the control plane loads no engine."""
+    """Ask the engine, in a separate process, as the control plane loads no engine."""
     said: list[bytes] = []
     run_job("stages.jobs.newest_versions", failed="the engine does not say what ONNX it takes", hear=said.append)
     return msgspec.json.decode(said[-1], type=OnnxVersions)

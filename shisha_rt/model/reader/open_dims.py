@@ -1,8 +1,9 @@
-"""The dimensions that a model leaves open, and the sizes that they get: every input has a static shape after this.
+"""Sizes of the dimensions that a model leaves open: afterwards every input has a static shape.
 
-A size comes from what the user says, else from what the model itself suggests (`model.default_dims`), else it is 1 for
-a batch, the first dimension of an input. Dimensions of one name have one size. What has no name, or one that exporters
-write where they know none, is called `INPUT:AXIS`. All that stays open is told at once, with a command line that works.
+A size is the user's, else the one that the model itself suggests (`model.default_dims`), else 1 for a batch, the first
+dimension of an input. Dimensions with the same name have the same size. A dimension without a name, or with one that
+exporters write for an unknown name, is called `INPUT:AXIS`. All dimensions that remain open are reported at once, with
+options that work.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ _NO_NAMES: Final = frozenset({"", "?", "-1", "None", "none", "unk", "unknown", "
 _MOST_LISTED: Final = 12
 
 Guess = Callable[[Mapping[str, Sequence[str]], Mapping[str, int]], "Mapping[str, int] | None"]
-"""From the names of each input's dimensions, empty where fixed, and known sizes, to sizes with which it runs."""
+"""From the names of each input's dimensions (empty where fixed) and known sizes to sizes that run, or None."""
 
 
 SaidBy = Literal["user", "model", "batch"]
-"""Who said what size a dimension has; nobody does for a batch, which is 1 then."""
+"""Who gave a dimension's size. "batch" is nobody: an input's first dimension is then 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class SettledDim:
-    """A dimension that the file leaves open, by its name."""
+    """A dimension that the file leaves open, and the size that it gets."""
 
     name: str
     size: int
@@ -43,9 +44,8 @@ class SettledDim:
 def settle_sizes(model: onnx.ModelProto, sizes: InputSizes, path: Path, guess: Guess) -> tuple[SettledDim, ...]:
     """Write the sizes of all open dimensions of inputs into `model`; its other shapes are left to inference.
 
-    The dimensions come back, each once, with who has said their sizes.
-
-    Raises BadInput for sizes that do not fit, and where something stays open: `guess` is asked then.
+    Return these dimensions, each once, with who gave their sizes. Raises BadInput for sizes that do not fit, and if a
+    dimension remains open; `guess` is then asked for sizes to suggest.
     """
     inputs = runtime_inputs(model.graph)
     _check_open_shapes(inputs, sizes, path)
@@ -70,13 +70,16 @@ def settle_sizes(model: onnx.ModelProto, sizes: InputSizes, path: Path, guess: G
 
 
 def runtime_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
-    """Those that are no weights."""
+    """Inputs that are not weights."""
     weights = {tensor.name for tensor in graph.initializer}
     return [value for value in graph.input if value.name not in weights]
 
 
 def forget_other_shapes(model: onnx.GraphProto) -> None:
-    """What the file says of other tensors may be of another size than this, or wrong: inference finds it anew."""
+    """Delete the shapes that the file states for other tensors: they may be for different sizes, or wrong.
+
+    Inference finds them again.
+    """
     for graph in all_graphs(model):
         del graph.value_info[:]
         for value in graph.output:
@@ -85,7 +88,7 @@ def forget_other_shapes(model: onnx.GraphProto) -> None:
 
 
 def _check_open_shapes(inputs: Sequence[onnx.ValueInfoProto], sizes: InputSizes, path: Path) -> None:
-    """An input without any shape gets the one that it is given."""
+    """Check the given shapes; an input without any shape gets open dimensions, as many as are given."""
     for name, shape in sizes.shapes.items():
         text = _as_option(name, shape)
         value = next((value for value in inputs if value.name == name), None)
@@ -129,7 +132,7 @@ def _name_dimensions(inputs: Sequence[onnx.ValueInfoProto], path: Path) -> dict[
 def _given(
     names: Mapping[str, tuple[str, ...]], inputs: Sequence[onnx.ValueInfoProto], sizes: InputSizes, path: Path
 ) -> dict[str, int]:
-    """Sizes by the names of dimensions, from both options."""
+    """Sizes by dimension name, from both options."""
     known = _all_names(names)
     for name, size in sizes.dims.items():
         if name not in known:
@@ -176,7 +179,7 @@ def _what_is_open(
     known: Mapping[str, int],
     guessed: Mapping[str, int] | None,
 ) -> str:
-    """Every open dimension, and a command line that works if one was found."""
+    """Describe every open dimension, with options that work if sizes were found."""
     dim_names = []
     for value in inputs:
         axes = [f"{axis} ({name!r})" for axis, name in enumerate(names[value.name]) if name in unsettled]

@@ -1,7 +1,7 @@
-"""Sizes to try for dimensions that a model leaves open: what it hints at first, then what is usual.
+"""Sizes to try for dimensions that a model leaves open: first what the model hints at, then what is usual.
 
-A hint is a channel count that follows from the weights of a convolution or product that reads the input, and the image
-size that exporters of detectors write into the metadata. What is tried is only told to the user, never served.
+A hint is a channel count that follows from the weights of a convolution or product that reads the input, or the image
+size that exporters of detectors write into the metadata. The sizes are only suggested to the user, never served.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _IMAGES: Final = (
 )
 """Height and width: classifiers, detectors, lines of text."""
 _LARGEST_IMAGE: Final = 4096
-"""What the metadata of a file may have tried: more could take all memory."""
+"""Largest image size that is tried because of a file's metadata: larger ones could take all memory."""
 _LENGTHS: Final = (16, 512, 1, 128, 8, 64, 100, 256, 1000, 16000)
-"""Of what is no image, in its last dimension; in others 1 is tried first, as batches and states have that."""
+"""Sizes for inputs that are no images. Dimensions but the last are tried as 1 first, as in batches and states."""
 _MOST_TRIES: Final = 300
 
 
 def sizes_that_run(
     model: onnx.ModelProto, names: Mapping[str, Sequence[str]], known: Mapping[str, int]
 ) -> dict[str, int] | None:
-    """The first sizes, by the names of dimensions, with which the engine runs the model; None: with none.
+    """The first sizes, by the names of dimensions, with which the engine runs the model; None if there are none.
 
     `names` are those of each input's dimensions, empty where the size is fixed; `known` sizes stay as they are.
     """
@@ -53,7 +53,7 @@ def sizes_that_run(
 def _guesses(
     model: onnx.ModelProto, names: Mapping[str, Sequence[str]], known: Mapping[str, int]
 ) -> Iterator[dict[str, int]]:
-    """Without the same twice."""
+    """Yield sizes to try, each set once."""
     certain = dict(known)
     for value in model.graph.input:
         for axis, size in _told_by_weights(model, value.name).items():
@@ -76,7 +76,7 @@ def _guesses(
 
 
 def _image_axes(value: onnx.ValueInfoProto, names: Sequence[str]) -> tuple[str, str] | None:
-    """Names of height and width, where an input may be an image: four dimensions, the channels before or behind."""
+    """Names of height and width if an input may be an image: four dimensions, the channels before or behind."""
     if len(names) != 4:
         return None
     behind = value.type.tensor_type.shape.dim[3].dim_value in (1, 3, 4)
@@ -84,7 +84,7 @@ def _image_axes(value: onnx.ValueInfoProto, names: Sequence[str]) -> tuple[str, 
 
 
 def _told_by_weights(model: onnx.ModelProto, tensor: str) -> dict[int, int]:
-    """Sizes of an input's axes (counted from 0) by the weights that are applied to it."""
+    """Sizes of an input's axes (counted from 0) that follow from the weights applied to it."""
     weights = {weight.name: tuple(weight.dims) for weight in model.graph.initializer}
     for node in model.graph.node:
         if not node.input or node.input[0] != tensor or len(node.input) < 2 or node.input[1] not in weights:
@@ -100,7 +100,7 @@ def _told_by_weights(model: onnx.ModelProto, tensor: str) -> dict[int, int]:
 
 
 def _told_by_metadata(model: onnx.ModelProto) -> list[tuple[int, int]]:
-    """`imgsz`, in which some trainers of detectors write height and width."""
+    """Height and width in `imgsz`, which some training tools for detectors write."""
     for entry in model.metadata_props:
         if entry.key == "imgsz":
             try:

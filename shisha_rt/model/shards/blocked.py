@@ -1,8 +1,7 @@
-"""ONNX Runtime's blocked formats (NCHWc), in its optimised graphs: which tensors are in them.
+"""ONNX Runtime's blocked formats (NCHWc): which tensors of its optimised graphs are in one.
 
-Channels lie in blocks of 8 or 16, as the processor has it, and their count is rounded up to full blocks. Shapes say
-nothing of it: that of a blocked tensor reads as (N, C, H, W). Pure shapes here; which of the two it is does not matter
-for what is cut at multiples of 16.
+Channels lie in blocks of 8 or 16, depending on the processor, and their number is rounded up to full blocks. A blocked
+tensor's shape reads (N, C, H, W) all the same. The block size does not matter for cuts at multiples of 16.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ from shisha_rt.model.graph import Graph, Operator
 
 NCHWC: Final = "com.microsoft.nchwc"
 BLOCK: Final = 16
-"""A multiple of all blocks."""
+"""A multiple of all block sizes."""
 
 
 def blocked_tensors(graph: Graph) -> frozenset[str]:
-    """The tensors of run time that are blocked: operators of all formats hand on what they read."""
+    """The run-time tensors that are blocked. Operators outside the blocked domain hand on the format that they read."""
     blocked_names: set[str] = set()
     for operator in graph.operators:
         if operator.domain == NCHWC:
@@ -30,5 +29,5 @@ def blocked_tensors(graph: Graph) -> frozenset[str]:
 
 
 def reads_plain(graph: Graph, operator: Operator) -> bool:
-    """Whether a blocked convolution takes an image with fewer channels than a block as it is."""
+    """Whether a blocked convolution reads a plain image, as it does if that has fewer channels than a block."""
     return operator.domain == NCHWC and operator.op_type == "Conv" and operator.inputs[0] not in blocked_tensors(graph)

@@ -1,8 +1,8 @@
-"""How far a split reaches: which operators of a run stay in the shards, and what each tensor there is shared by.
+"""How far a split reaches: which operators of a run stay in the shards, and how shards share each tensor.
 
-From the heavy operator on, what follows is kept in the shards as long as it can make its share from theirs. What needs
-the whole of something, and all behind that, is left to the join. What the heavy operator itself waits for is done in
-each shard, as far as that one needs it.
+From the heavy operator on, an operator stays in the shards as long as each shard can make its share of the output from
+its shares of the inputs. An operator that needs all of a shared tensor is left to the join, with all that depend on it.
+What comes before the heavy operator is computed in each shard, as far as the shard needs it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shisha_rt.model.shards.shards import Slice
 from shisha_rt.model.split import Axis
 
 ACTIVATIONS: Final = ("Clip", "Elu", "HardSigmoid", "LeakyRelu", "Relu", "Sigmoid", "Softplus", "Tanh")
-"""Of those that engines fuse into a heavy operator: what can follow a sum instead."""
+"""Activations that engines fuse into a heavy operator and that can follow a sum instead."""
 
 _WHOLE: Final[Mapping[Axis, str]] = {
     "channels": "channels",
@@ -40,15 +40,15 @@ _UNITS: Final[Mapping[Axis, str]] = {
 }
 
 State: TypeAlias = tuple[int, int]
-"""The axis along which shards share a tensor, and its positions for one unit (1 where rows are shared)."""
+"""The axis along which shards share a tensor, and the number of its positions for each unit (1 if rows are shared)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """`sharded`: operators of the shards, without those before the heavy one; `before`; `late`: those of the join.
+    """`before`: operators before the heavy one; `sharded`: those of the shards from there on; `late`: the join's.
 
-    `states`: of the tensors that shards share. `partial`: the operator whose result each shard makes a sum of its own
-    for. `units` in all, in multiples of `block`.
+    `states`: how shards share each tensor. `partial`: the operator of whose result each shard makes a partial sum.
+    There are `units` in all; shares are multiples of `block`. `blocked`: the tensors in a blocked format.
     """
 
     axis: Axis
@@ -73,7 +73,7 @@ def course_of(graph: Graph, operators: Sequence[int], axis: Axis) -> Course | st
 
 
 def is_needed_beyond(graph: Graph, name: str, here: set[int]) -> bool:
-    """Whether some operator that is not `here` reads it, or the graph hands it out."""
+    """Whether an operator outside `here` reads the tensor, or it is an output of the graph."""
     return graph.needed_until.get(name, -1) == len(graph.operators) or not here.issuperset(
         graph.consumers.get(name, ())
     )
@@ -96,7 +96,7 @@ class _Walk:
         self._blocked = blocked_tensors(graph)
 
     def step(self, index: int) -> str:
-        """Take up an operator; what is in the way, if anything."""
+        """Process an operator. Return why the run cannot be split; '' if nothing is in the way."""
         operator = self._graph.operators[index]
         is_heavy = operator.op_type in HEAVY and not self._is_light(operator)
         if not self._needs_all.isdisjoint(operator.inputs):
@@ -143,7 +143,7 @@ class _Walk:
         )
 
     def _split(self, index: int, positions: Sequence[int]) -> str:
-        """A heavy operator that reads nothing that is shared, unless it is added to its result."""
+        """Split a heavy operator whose operands are not shared; an added tensor may be. Return as `step` does."""
         graph, axis = self._graph, self._axis
         operator = graph.operators[index]
         reason = _refusal(graph, operator, axis)
@@ -182,7 +182,7 @@ class _Walk:
         return ""
 
     def _after(self, operator: Operator, positions: Sequence[int]) -> State | None:
-        """How shards share its result; None where it needs all of something that they share."""
+        """How shards share the operator's result; None if it needs all of a tensor that they share."""
         graph = self._graph
         if not operator.outputs[0]:
             return None
@@ -194,7 +194,7 @@ class _Walk:
             return None
         axis, unit = state
         made = tensor_of(graph, operator.outputs[0]).shape
-        if not 0 <= axis < len(made):  # it has fewer axes than what it is made of
+        if not 0 <= axis < len(made):  # the output has fewer axes than the input
             return None
         if self._axis == "rows" and (made[axis] < 2 or unit > 1):
             return None
@@ -205,14 +205,14 @@ class _Walk:
         return state
 
     def _fewest_rows(self) -> int:
-        """Fewest rows among the tensors that shards hand on, so that each shard has some of all of them."""
+        """Fewest rows among the tensors that shards hand on: so each shard can have some rows of every one."""
         here = {*self._sharded}
         shapes = {name: self._graph.tensors[name].shape for name in self._states}
         made = [name for name in self._states if is_needed_beyond(self._graph, name, here)]
         return min((shapes[name][self._states[name][0]] for name in made), default=0)
 
     def _is_light(self, operator: Operator) -> bool:
-        """Though its type is that of heavy ones."""
+        """Whether it counts as light although its type is heavy: it only scales channels."""
         return self._axis not in ("groups", "rows") and _is_scaling(self._graph, operator)
 
     def _is_blocked(self, index: int) -> bool:
@@ -222,7 +222,7 @@ class _Walk:
         return not self._blocked.isdisjoint((*operator.inputs, *operator.outputs))
 
     def _can_sum(self, operator: Operator, positions: Sequence[int]) -> bool:
-        """Whether what shards share is the inner dimension of this heavy operator, and of nothing else of it."""
+        """Whether what shards share is the inner dimension of this heavy operator's first operand, and nothing else."""
         if self._partial is not None or self._axis == "rows" or [*positions] != [0]:
             return False
         if _refusal(self._graph, operator, "inputs"):
@@ -233,7 +233,7 @@ class _Walk:
         return axis == left.axis and abs(unit * self._units - size) < BLOCK * unit
 
     def _block(self) -> int:
-        """The least multiple at which no block of a blocked tensor is cut."""
+        """The smallest number of units whose multiples cut no block of a blocked tensor."""
         if self._axis == "rows":
             return 1
         units = [unit for name, (_, unit) in self._states.items() if name in self._blocked]
@@ -250,7 +250,7 @@ def _called(operator: Operator) -> str:
 
 
 def _is_scaling(graph: Graph, operator: Operator) -> bool:
-    """Whether it is no more than a factor for each channel: what engines make of a BatchNormalization."""
+    """Whether the operator only multiplies each channel by a factor: engines make this of a BatchNormalization."""
     if operator.op_type not in CONVOLVE:
         return False
     filters, channels, *kernel = tensor_of(graph, operator.inputs[1]).shape
@@ -263,7 +263,7 @@ def _is_on(needs: Needs, position: int, axis: int) -> bool:
 
 
 def _refusal(graph: Graph, operator: Operator, axis: Axis) -> str:
-    """Why a heavy operator cannot be split along an axis by itself; '' where it can."""
+    """Why a heavy operator cannot be split along an axis by itself; '' if it can."""
     kind = operator.op_type
     convolves = kind in CONVOLVE or kind == "ConvTranspose"
     if not convolves and kind not in PRODUCTS:
@@ -300,7 +300,7 @@ def _refusal(graph: Graph, operator: Operator, axis: Axis) -> str:
 
 
 def _why_no_groups(graph: Graph, operator: Operator, groups: int) -> str:
-    """Why its groups cannot be shared; '' where they can."""
+    """Why its groups cannot be shared; '' if they can."""
     if groups == 1:
         return "has one group"
     of_group = tensor_of(graph, operator.outputs[0]).shape[1] // groups
@@ -310,7 +310,7 @@ def _why_no_groups(graph: Graph, operator: Operator, groups: int) -> str:
 
 
 def _first_state(graph: Graph, operator: Operator, axis: Axis) -> tuple[State, int]:
-    """How a heavy operator's result is shared, and among how many units."""
+    """How shards share a heavy operator's result, and the number of units."""
     made = tensor_of(graph, operator.outputs[0]).shape
     if axis == "columns":
         return (len(made) - 1, 1), made[-1] if made else 0

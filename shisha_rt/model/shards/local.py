@@ -1,6 +1,6 @@
-"""Which operators can make a slice of their output from slices of their inputs, and which need all of these.
+"""Which operators can make a slice of their output from slices of their inputs, and which need whole inputs.
 
-`needs_of` is the authority: it goes from the output to the inputs. `carried` goes the other way, and only proposes.
+`needs_of` decides: it goes from the output to the inputs. `carried` goes from an input to the output and only proposes.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _RESHAPING: Final = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What an operator has to be given for a slice of its output: of each input, by position, a slice or (None) all.
+    """What an operator needs for a slice of its output: of each input, by position, a slice, or all of it (None).
 
-    `reshaped`: its second input is a shape, and has to be that of the slice.
+    `attributes`: those that change; `without`: those removed. `reshaped`: the second input is a shape: the slice's.
     """
 
     inputs: tuple[Slice | None, ...]
@@ -43,7 +43,7 @@ class Needs:
 def needs_of(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
     """Slices of its inputs that an operator needs for the slice `wanted` of its output.
 
-    None where it cannot make the slice alone: it needs all of some input of which it should need a part.
+    None if the operator cannot make the slice alone: it would need all of an input of which it should need a part.
     """
     kind = operator.op_type
     if operator.domain not in ("", "com.microsoft", NCHWC) or not _makes_one(graph, operator):
@@ -73,9 +73,9 @@ def needs_of(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
 
 
 def carried(graph: Graph, operator: Operator, position: int, axis: int, unit: int) -> tuple[int, int] | None:
-    """Axis of the output to which slices of an input's axis lead, and the positions there that `unit` of them make.
+    """Output axis that corresponds to an input's `axis`, and the number of its positions that `unit` positions make.
 
-    None where `unit` would part a group of channels, or slices do not lead to slices.
+    None if `unit` would divide a group of channels, or a slice of the input does not make a slice of the output.
     """
     kind = operator.op_type
     shape, made = (tensor_of(graph, name).shape for name in (operator.inputs[position], operator.outputs[0]))
@@ -99,7 +99,7 @@ def carried(graph: Graph, operator: Operator, position: int, axis: int, unit: in
 def broadcast(graph: Graph, operator: Operator, wanted: Slice, *positions: int) -> tuple[Slice | None, ...]:
     """Slices of inputs that are broadcast to the output's shape.
 
-    Only inputs at `positions` are sliced, the others are whole.
+    Only inputs at `positions` are sliced, if any are given; all others are whole.
     """
     rank = len(tensor_of(graph, operator.outputs[0]).shape)
     slices: list[Slice | None] = []
@@ -118,13 +118,13 @@ def groups_of_conv(operator: Operator) -> int:
 
 
 def _makes_one(graph: Graph, operator: Operator) -> bool:
-    """Whether nothing is read but its first output."""
+    """Whether only its first output is used."""
     handed_out = {tensor.name for tensor in graph.outputs}
     return not any(name in graph.consumers or name in handed_out for name in operator.outputs[1:])
 
 
 def _convolution(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
-    """Inputs: image, weights, bias, and (fused) what is added."""
+    """Inputs: image, weights, bias, and (if fused) a tensor that is added."""
     if wanted.axis == 1:
         return _filters(graph, operator, wanted)
     windows = sliding_windows(graph, operator)
@@ -158,7 +158,7 @@ def _filters(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
 
 
 def _windowed(operator: Operator, wanted: Slice, windows: Sequence[SlidingWindow]) -> tuple[int, int, Attributes]:
-    """First row and number of rows of the input, and padding; that of the other dimensions is made explicit, too."""
+    """First row, number of rows and attributes of the input's slice; all padding is made explicit."""
     split = wanted.axis - 2
     before, after = [window.before for window in windows], [window.after for window in windows]
     first, end, before[split], after[split] = windows[split].rows(wanted.first, wanted.end)
@@ -173,14 +173,14 @@ def _pooling(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
         return Needs((wanted,))
     windows = sliding_windows(graph, operator)
     counts_padding = operator.attributes.get("count_include_pad", 0) and operator.attributes.get("ceil_mode", 0)
-    if wanted.axis == 0 or windows is None or counts_padding:  # what ceil_mode adds behind is never counted
+    if wanted.axis == 0 or windows is None or counts_padding:  # padding that ceil_mode adds is never counted
         return None
     first, count, attributes = _windowed(operator, wanted, windows)
     return Needs((Slice(wanted.axis, first, count),), attributes, ("auto_pad",))
 
 
 def _by_channel(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
-    """A Resize to sizes that it is given is told those of the channels, too."""
+    """Operators that treat each channel alike; not a Resize with given sizes, which include the number of channels."""
     same = tensor_of(graph, operator.inputs[0]).shape[:2] == tensor_of(graph, operator.outputs[0]).shape[:2]
     if wanted.axis != 1 or not same or any(operator.inputs[3:]):
         return None
@@ -202,7 +202,7 @@ def _product(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
 
 
 def contraction(graph: Graph, operator: Operator, first: int, count: int) -> tuple[Slice, Slice]:
-    """Slices of image (or left matrix) and weights for a shard that takes part of the contracted dimension."""
+    """Slices of image (or left matrix) and weights for a shard that has part of the contracted dimension."""
     if operator.op_type in CONVOLVE:
         return Slice(1, first, count), Slice(1, first, count)
     if operator.op_type == "ConvTranspose":
@@ -214,7 +214,7 @@ def contraction(graph: Graph, operator: Operator, first: int, count: int) -> tup
 
 
 def _reshaping(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
-    """The elements of a slice follow one another alike in both shapes, for each position of the axes before."""
+    """A slice of the output is one of the input if its elements are consecutive in both, per position before it."""
     given, made = (tensor_of(graph, name).shape for name in (operator.inputs[0], operator.outputs[0]))
     has_shape = operator.op_type == "Reshape"
     if has_shape and operator.inputs[1] not in graph.constants:
@@ -249,7 +249,7 @@ def _normalisation(graph: Graph, operator: Operator, wanted: Slice) -> Needs | N
 
 
 def _along_one_axis(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
-    """What reads along an axis (or, of old, along it and all behind) can share those before it; LRN reads channels."""
+    """Operators along one axis (in old opsets, also all later ones): earlier axes can be sliced. LRN reads channels."""
     rank = len(tensor_of(graph, operator.outputs[0]).shape)
     default = {"LRN": 1, "LayerNormalization": -1}.get(operator.op_type, 1)
     axis = operator.attributes.get("axis", default)
@@ -263,7 +263,7 @@ def _along_one_axis(graph: Graph, operator: Operator, wanted: Slice) -> Needs | 
 
 
 def _reordering(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
-    """Between plain and blocked: the same positions, channels in full blocks but for the plain ones at the end."""
+    """A change from or to a blocked format: the same positions; channels in full blocks, except at a plain end."""
     given, made = (tensor_of(graph, name).shape for name in (operator.inputs[0], operator.outputs[0]))
     is_last = bool(operator.attributes.get("channels_last", 0))
     into = operator.op_type == "ReorderInput"
@@ -281,7 +281,7 @@ def _reordering(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None
 
 
 def _swapped(axis: int, rank: int, *, from_last: bool) -> int:
-    """The place of an axis of (N, ..., C) in (N, C, ...), or the other way."""
+    """Map an axis of (N, ..., C) to the same axis of (N, C, ...), or the reverse."""
     if axis == 0:
         return 0
     if from_last:

@@ -1,4 +1,4 @@
-"""How the layers of a model may be split, told once, when the model is compiled."""
+"""How the layers of a model may be split: worked out once, when the model is compiled."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OPEN: Final = "sizes of its tensors depend on the data"
 
 _USUAL_MACS: Final = 4
 _MACS: Final[Mapping[str, int]] = MappingProxyType({"LRN": 300, "LogSoftmax": 50, "Softmax": 50})
-"""About as long as so many multiply-adds of a convolution takes what makes an element of these."""
+"""Time of one output element of these operators, in multiply-adds of a convolution; of all others, `_USUAL_MACS`."""
 
 
 def splits_of(
@@ -67,7 +67,7 @@ def _passing(graph: Graph, operator: int) -> Iterator[str]:
 
 
 def _answer(graph: Graph, operators: Sequence[int], span: Span, axis: Axis, macs: int) -> Splittable | str:
-    """A network that cannot be followed here can be served all the same, whole: what was in the way is the reason."""
+    """How the layers can be split, or why not. If this raises, the reason says so: the network can be served whole."""
     try:
         answer = splittable(graph, operators, *span, axis)
         return answer if isinstance(answer, str) else _with_join(graph, operators, answer, macs)
@@ -84,7 +84,7 @@ def _with_join(graph: Graph, operators: Sequence[int], way: Splittable, macs: in
 
 
 def _join_macs(graph: Graph, run: SplitRun) -> int:
-    """What the join comes to, in multiply-adds of a convolution: a guess, from the sizes of what it makes."""
+    """Estimated time of the join, in multiply-adds of a convolution, from the sizes of its outputs."""
     operators = [graph.operators[index] for index in run.join.operators]
     made = [(name, operator.op_type) for operator in operators for name in operator.outputs if name]
     if run.join.sum is not None:

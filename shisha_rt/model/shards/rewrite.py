@@ -1,8 +1,8 @@
-"""A run of operators rewritten as shards and a join (GP, 2023: what a split of a layer comes to in a real network).
+"""A run of operators rewritten as shards and a join (GP, 2023: how to split a layer of a real network).
 
-The graph is the cleaned one or an engine's optimised one; its operators are only looked at, so that all of it holds for
-any values. What each shard has to make of each tensor is settled backwards, from what it hands on to what it reads: so
-rows get their halo, and operators before the heavy one do no more than they must.
+The graph is the cleaned one or an engine's optimised one. Nothing is run, so the result holds for any values. The slice
+of each tensor that a shard needs is worked out backwards, from what the shard hands on to what it reads: so rows get
+their halo, and operators before the heavy one compute no more than they must.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from shisha_rt.model.split import MOST_SUMMED, Axis, Splittable, partial_name
 
 
 def splittable(graph: Graph, operators: Sequence[int], first: int, last: int, axis: Axis) -> Splittable | str:
-    """Whether `operators` (ascending), those of layers `first` to `last`, can be split along `axis`; or why not."""
+    """How `operators` (ascending), those of layers `first` to `last`, can be split along `axis`; or why they cannot."""
     course = course_of(graph, operators, axis)
     if isinstance(course, str):
         return course
@@ -51,8 +51,8 @@ def splittable(graph: Graph, operators: Sequence[int], first: int, last: int, ax
 def split_run(graph: Graph, operators: Sequence[int], axis: Axis, shares: Sequence[int]) -> SplitRun:
     """The shards that have `shares` of the units, in their order, and the join.
 
-    In a graph with blocked formats the last one also gets what rounds the units up to full blocks. Raises ValueError
-    for what cannot be split, or not in these shares.
+    In a graph with blocked formats, units are rounded up to full blocks; what `shares` lack of that goes to the last
+    shard. Raises ValueError if the run cannot be split, or not into these shares.
     """
     course = course_of(graph, operators, axis)
     if isinstance(course, str):
@@ -91,7 +91,7 @@ def _partial(course: Course) -> tuple[int, ...]:
 
 
 def _join(graph: Graph, operators: Sequence[int], course: Course, part_count: int) -> Join:
-    """The operators behind the shards, and those before the heavy one whose results are needed by them or outside."""
+    """The operators behind the shards, and those before the heavy one whose results are needed there or outside."""
     total = None
     if course.partial is not None:
         operator = graph.operators[course.partial]
@@ -118,7 +118,7 @@ def _join(graph: Graph, operators: Sequence[int], course: Course, part_count: in
 
 
 class _ShardBuilder:
-    """One shard: first what it needs of each tensor (backwards), then its steps."""
+    """Builds one shard: first what it needs of each tensor (backwards), then its steps."""
 
     def __init__(self, graph: Graph, course: Course, part: int, span: Span) -> None:
         self._graph = graph
@@ -126,13 +126,13 @@ class _ShardBuilder:
         self._part = part
         self._span = span
         self._needs: dict[int, Needs] = {}
-        self._held: dict[str, Slice | None] = {}  # what the shard has of each tensor: all that anyone here needs of it
+        self._held: dict[str, Slice | None] = {}  # per tensor, a slice with all that the shard needs
         self._steps: list[Step] = []
         self._constants: dict[str, Excerpt] = {}
         self._vectors: dict[str, tuple[int, ...]] = {}
         self._zeros: dict[str, str] = {}
         self._tensors: dict[str, Tensor] = {}
-        self._own_names: dict[str, str] = {}  # of tensors of which it holds more than it hands on
+        self._own_names: dict[str, str] = {}  # of tensors that it holds more of than it hands on
 
     def shard(self, made: Sequence[str]) -> Shard:
         graph, course = self._graph, self._course
@@ -199,7 +199,7 @@ class _ShardBuilder:
                 self._held[name] = self._hull(name, wanted) if name in self._held else wanted
 
     def _local(self, operator: Operator) -> Needs:
-        """Slices that `operator` needs; an operator that cannot make its slice alone makes all of its output."""
+        """Slices that `operator` needs. An operator that cannot make its slice alone makes all of its output."""
         name = operator.outputs[0]
         wanted = self._held.get(name)
         needs = None if wanted is None else needs_of(self._graph, operator, wanted)
@@ -227,11 +227,11 @@ class _ShardBuilder:
         return Needs((image, weights, *(None,) * (len(operator.inputs) - 2)), {}, without)
 
     def _is_left_out(self, index: int, position: int) -> bool:
-        """A bias, and what is added, come into the first partial sum only."""
+        """Whether to leave out the input: a bias or an added tensor is part of the first partial sum only."""
         return index == self._course.partial and position > 1 and self._part > 0
 
     def _hull(self, name: str, wanted: Slice | None) -> Slice | None:
-        """The least that has both what is held already and `wanted`."""
+        """The smallest slice that covers both what is held already and `wanted`."""
         held = self._held[name]
         if held is None or wanted is None or held.axis != wanted.axis:
             return None
@@ -277,7 +277,7 @@ class _ShardBuilder:
         return own
 
     def _nothing(self, operator: Operator) -> str:
-        """Name of zeros in place of an input that is left out: older Gemm operators must have a third input."""
+        """Name of a zero in place of an input that is left out: older Gemm operators must have a third input."""
         if not operator.op_type.endswith("Gemm"):
             return ""
         name = f"{operator.outputs[0]}/zero"
@@ -304,7 +304,7 @@ class _ShardBuilder:
         return result
 
     def _declare(self, name: str, tensor_slice: Slice | None, own_name: str) -> str:
-        """Note the shape that it has here."""
+        """Record a tensor under its name in the shard, with its shape there; return the name."""
         tensor = self._graph.tensors[name]
         self._tensors[own_name] = Tensor(
             own_name, tensor_slice.shape_of(tensor.shape) if tensor_slice else tensor.shape, tensor.datatype
@@ -317,5 +317,5 @@ def _sliced_name(name: str, tensor_slice: Slice) -> str:
 
 
 def _or_whole(tensor_slice: Slice | None, tensor: Tensor) -> Slice | None:
-    """Return the slice, or None where it is all of the tensor."""
+    """Return the slice, or None if it is all of the tensor."""
     return None if tensor_slice is None or tensor_slice.count == tensor.shape[tensor_slice.axis] else tensor_slice

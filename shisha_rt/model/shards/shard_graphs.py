@@ -1,4 +1,4 @@
-"""Shards and joins as graphs of their own, in their shapes: what cost formulas and planners can read."""
+"""Shards and joins as graphs of their own, with their shapes, for cost formulas and planners."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shisha_rt.model.split import Split
 
 
 def shard_graph(graph: Graph, split: SplitRun, part: int) -> Graph:
-    """A shard as a graph of its own, in its shapes."""
+    """A shard as a graph of its own, with its shapes."""
     shard = split.shards[part]
     constants = {
         name: _excerpt(graph.constants[constant.name], constant, name) for name, constant in shard.constants.items()
@@ -79,7 +79,7 @@ def operators_within(node_layers: Sequence[int], work: Sequence[Span]) -> list[i
 
 
 def operators_behind(node_layers: Sequence[int], split: Split, work: Sequence[Span]) -> list[int]:
-    """Those of a joining stage's layers that are not split."""
+    """Operators of a joining stage's layers that are not split."""
     first, last = split.span
     return [operator for operator in operators_within(node_layers, work) if not first <= node_layers[operator] <= last]
 
@@ -89,7 +89,7 @@ def _excerpt(tensor: Tensor, excerpt: Excerpt, name: str) -> Tensor:
 
 
 def _between(shard: Shard) -> dict[str, Tensor]:
-    """What lies between the steps of blocked crops, as large as it is, though in another shape."""
+    """The tensors inside blocked crops, in the right size, though not in their real shape."""
     operators_of = {}
     for step in shard.steps:
         if isinstance(step, Crop) and step.blocked:

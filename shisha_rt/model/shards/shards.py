@@ -1,7 +1,7 @@
-"""What becomes of a run of operators that is split: shards, each a little graph of its own, and a join.
+"""The result of splitting a run of operators: shards, each a small graph of its own, and a join.
 
-Tensors of run time keep their names in each shard; only shapes differ. A constant of which a shard has a slice has a
-name of its own there. Partial sums are called `tensor#part`.
+Run-time tensors keep their names in each shard; only shapes differ. A slice of a constant has a new name there. Partial
+sums are called `tensor#part`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Slice:
         return (*whole[: self.axis], self.count, *whole[self.axis + 1 :])
 
     def within(self, other: Slice | None) -> Slice:
-        """The same positions of a tensor that is itself a slice, on the same axis; None: of the whole."""
+        """The same positions, counted within `other`, a slice on the same axis around them; None: the whole tensor."""
         return self if other is None else Slice(self.axis, self.first - other.first, self.count)
 
 
@@ -39,9 +39,9 @@ class Slice:
 class Excerpt:
     """A tensor or constant of the graph, or a slice of it.
 
-    `blocked`: it lies in memory as ONNX Runtime's blocked formats do, [N][C/b][H][W][b] of a tensor of run time and
-    [O/b][I/b][H][W][b][b] of a weight, whatever its shape says. Slices of the first axis of two that are blocked are
-    as those of a plain tensor, as long as they are multiples of the block.
+    `blocked`: it lies in memory in one of ONNX Runtime's blocked formats, [N][C/b][H][W][b] for a run-time tensor and
+    [O/b][I/b][H][W][b][b] for a weight, whatever its shape says. A slice of whole blocks along C (of a weight: O) lies
+    in memory as in a plain tensor.
     """
 
     name: str
@@ -51,10 +51,10 @@ class Excerpt:
 
 @dataclass(frozen=True, slots=True)
 class ShardOperator:
-    """Operator `index` of the graph as a shard has it: the names that it reads and makes there, '' for none.
+    """Operator `index` of the graph as it is in a shard: the names that it reads and makes there, '' for none.
 
-    `attributes` are those that change or come to it, `without` those that go. `kind`: the type that it has instead of
-    its own, of ONNX's own operators; '' for its own.
+    `attributes`: those changed or added; `without`: those removed. `kind`: the type of ONNX's own operators that
+    replaces its type; '' if it keeps its type.
     """
 
     index: int
@@ -67,10 +67,10 @@ class ShardOperator:
 
 @dataclass(frozen=True, slots=True)
 class Crop:
-    """A slice of a tensor of the shard, under a name of its own: where two need more or less of one tensor.
+    """A slice of one of the shard's tensors, under a new name, for readers that need more or less of the tensor.
 
-    `blocked`: as of an `Excerpt`, and the slice is one of rows: it is taken between two changes of shape, from which
-    tensors called `unfolded` and `folded` come.
+    `blocked`: as in `Excerpt`, and the slice is of rows; it is taken between two Reshapes, which add the tensors
+    `unfolded` and `folded`.
     """
 
     source: str
@@ -92,11 +92,11 @@ Step: TypeAlias = ShardOperator | Crop
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """`steps` in topological order; each but a blocked `Crop`, which is three, is one operator.
+    """`steps` are in topological order; each is one operator, except a blocked `Crop`, which is three.
 
-    `reads` and `makes`: what of which tensor of the graph comes in and goes out. `tensors`: those of run time, by name,
-    in the shapes that they have here. `constants`: by name, what of the graph's each is. `vectors`: new constants of
-    whole numbers (shapes); `zeros`: new ones of a single zero, and their datatype.
+    `reads`, `makes`: tensors of the graph, or slices of them, that the shard reads and hands on. `tensors`: run-time
+    tensors by name, with their shapes in the shard. `constants`: for each name, the graph's constant or slice of one.
+    `vectors`: new integer constants (shapes); `zeros`: new constants of a single zero, with their datatypes.
     """
 
     steps: tuple[Step, ...]
@@ -110,7 +110,7 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class PartialSum:
-    """`tensor`, which operator `index` makes, is the sum of `parts`, under `activation` ('': none) of that operator."""
+    """`tensor`, made by operator `index`, is the sum of `parts`, then that operator's `activation` ('' for none)."""
 
     index: int
     tensor: str
@@ -120,9 +120,10 @@ class PartialSum:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """The rest: first the sum, if there is one, then `operators`, whole, in topological order.
+    """What is left when all shards are done: first the sum, if there is one, then `operators`, whole, in topological
+    order.
 
-    `reads` and `makes`: names of tensors of run time.
+    `reads` and `makes`: names of run-time tensors.
     """
 
     sum: PartialSum | None
@@ -137,7 +138,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class SplitRun:
-    """A run of operators in shards, one for each of `shares` (units of `axis`), and what is left when they are done."""
+    """A run of operators in shards, one for each of `shares` (units of `axis`), and the join."""
 
     axis: Axis
     shares: tuple[int, ...]

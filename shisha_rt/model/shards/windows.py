@@ -1,4 +1,4 @@
-"""Rows of convolutions and poolings: which of the input some of the output need, and with what padding."""
+"""Rows of convolutions and poolings: which input rows some output rows need, and with what padding."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shisha_rt.model.graph import Graph, Operator
 
 @dataclass(frozen=True, slots=True)
 class SlidingWindow:
-    """One spatial dimension: `reach` is what a window spans, dilation included; `before` the padding in front."""
+    """One spatial dimension. `reach`: positions that a window spans, dilation included; `before`: padding in front."""
 
     size_in: int
     size_out: int
@@ -21,18 +21,18 @@ class SlidingWindow:
 
     @property
     def after(self) -> int:
-        """The padding behind that the last window needs: at most what the operator says."""
+        """Padding at the end that the last window needs: at most what the operator says."""
         return max(0, (self.size_out - 1) * self.stride + self.reach - self.size_in - self.before)
 
     def rows(self, first: int, end: int) -> tuple[int, int, int, int]:
-        """Input rows and padding for rows `first` to `end` of the output: first row, end, padding before and after."""
+        """For output rows from `first` to before `end`: first input row, end, padding before and after."""
         start = first * self.stride - self.before
         stop = (end - 1) * self.stride + self.reach - self.before
         return max(start, 0), min(stop, self.size_in), max(-start, 0), max(stop - self.size_in, 0)
 
 
 def sliding_windows(graph: Graph, operator: Operator) -> tuple[SlidingWindow, ...] | None:
-    """One for each spatial dimension of a convolution or a pooling; None where some are only padding."""
+    """One for each spatial dimension of a convolution or a pooling; None if a window could be all padding."""
     image = tensor_of(graph, operator.inputs[0]).shape[2:]
     made = tensor_of(graph, operator.outputs[0]).shape[2:]
     ones = (1,) * len(image)

@@ -24,7 +24,7 @@ _TOKENS: Final = (1, _SEQUENCE)
 _HEAD_WIDTH: Final = 64
 _POSITIONS: Final = 512
 _CLASSES: Final = 2
-_MASKED: Final = -10000.0  # added to the scores of tokens that are not to be seen
+_MASKED: Final = -10000.0  # added to the scores of masked tokens
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What several networks are made of. Pictures are (1, channels, height, width)."""
+"""Building blocks of several networks. Images are (1, channels, height, width)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def conv(
     groups: int = 1,
     bias: bool = True,
 ) -> str:
-    """A square kernel; padded by half of it, so that the size stays or is divided by the stride, unless told."""
+    """Add a Conv with a square kernel. By default half of it is padding: sizes stay, or are divided by the stride."""
     pads = [kernel // 2 if padding is None else padding] * 4
     weights = [net.weight(channels_out, channels_in // groups, kernel, kernel)]
     if bias:
@@ -36,13 +36,13 @@ def conv(
 def normalized_conv(
     net: Network, x: str, channels_in: int, channels_out: int, kernel: int, *, stride: int = 1, groups: int = 1
 ) -> str:
-    """Conv without a bias, then BatchNormalization."""
+    """Add a Conv without a bias, then BatchNormalization."""
     x = conv(net, x, channels_in, channels_out, kernel, stride=stride, groups=groups, bias=False)
     return net.add("BatchNormalization", x, *(net.weight(channels_out) for _ in range(4)))
 
 
 def max_pool(net: Network, x: str, kernel: int, *, padding: int = 0) -> str:
-    """With a stride of 2."""
+    """Add a MaxPool with a stride of 2."""
     return net.add("MaxPool", x, kernel_shape=[kernel] * 2, strides=[2, 2], pads=[padding] * 4)
 
 
@@ -53,14 +53,14 @@ def enlarge(net: Network, x: str, shape: Sequence[int]) -> str:
 
 
 def fully_connected(net: Network, x: str, features_in: int, features_out: int) -> str:
-    """(1, features in) to (1, features out), by a Gemm with B transposed, as PyTorch keeps its weights."""
+    """(1, features in) to (1, features out), by a Gemm with B transposed, as PyTorch stores its weights."""
     return net.add("Gemm", x, net.weight(features_out, features_in), net.weight(features_out), transB=1)
 
 
 def layer_norm(net: Network, x: str, width: int) -> str:
     """(..., width), normalised over the last axis, then scaled and shifted (Ba et al., 2016).
 
-    In nine operators, as exporters write it up to opset 16, where ONNX has none for it.
+    In nine operators, as exporters write it up to opset 16, in which ONNX has no operator for it.
     """
     with net.scope("norm"):
         centred = net.add("Sub", x, net.add("ReduceMean", x, axes=[-1]))

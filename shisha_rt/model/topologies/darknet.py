@@ -16,7 +16,7 @@ from shisha_rt.model.topologies.network import Network
 _SIDE: Final = 416  # pixels
 _STEM: Final = 32
 _STAGES: Final = ((64, 1), (128, 2), (256, 8), (512, 8), (1024, 4))  # channels, residual blocks
-_BOX_CHANNELS: Final = 3 * (4 + 1 + 80)  # three anchors, each with a box, whether there is something, and 80 classes
+_BOX_CHANNELS: Final = 3 * (4 + 1 + 80)  # three anchors, each with a box, an objectness score and 80 classes
 _SLOPE: Final = 0.1
 
 
@@ -59,7 +59,7 @@ def _backbone(net: Network) -> list[str]:
 
 
 def _detect(net: Network, x: str, channels_in: int, channels: int) -> tuple[str, str]:
-    """What the next finer scale starts from, of `channels` / 2 channels, and this one's boxes."""
+    """The input of the next finer scale, with `channels` / 2 channels, and the boxes of this scale."""
     x = _conv(net, x, channels_in, channels // 2, 1)
     for _ in range(2):
         x = _conv(net, _conv(net, x, channels // 2, channels, 3), channels, channels // 2, 1)
@@ -67,7 +67,7 @@ def _detect(net: Network, x: str, channels_in: int, channels: int) -> tuple[str,
 
 
 def _join(net: Network, x: str, channels: int, features: str, side: int) -> str:
-    """`features` behind the coarser `x`, with half of its channels and enlarged to the same `side`."""
+    """Concatenate `x`, with half of its channels and enlarged to `side`, and the finer `features`."""
     x = _conv(net, x, channels, channels // 2, 1)
     return net.add("Concat", enlarge(net, x, (1, channels // 2, side, side)), features, axis=1)
 

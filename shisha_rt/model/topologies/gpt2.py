@@ -1,9 +1,8 @@
 """GPT-2 (Radford et al., 2019), 12 layers, as PyTorch exports it with an open sequence length.
 
-Each projection is a Gemm on rows, so it stands between two Reshapes whose shapes are computed as the network runs:
-Shape, Gather, Unsqueeze and Concat, again and again. They are most of its operators, 1936 with 2420 edges (DCG-2024,
-Table 3: 1934 and 2424), and none of its work: once the sequence length is known, cleaning folds them all, and leaves
-709 with 842.
+Each projection is a Gemm on rows, so it stands between two Reshapes whose shapes are computed at run time, by Shape,
+Gather, Unsqueeze and Concat. These are most of its operators, 1936 with 2420 edges (DCG-2024, Table 3: 1934 and 2424),
+and none of its work: once the sequence length is known, cleaning folds them all, and leaves 709 with 842 edges.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ _INNER_WIDTH: Final = 3072
 _HEADS: Final = 12
 _VOCABULARY: Final = 50257
 _POSITIONS: Final = 1024
-_MASKED: Final = -10000.0  # the score of a token that is not to be seen
+_MASKED: Final = -10000.0  # the score of a masked token
 
 
 def gpt2(layers: int = _LAYERS) -> onnx.ModelProto:
     """Token numbers (1, sequence) to hidden states (1, sequence, 768).
 
-    Further outputs are each layer's keys and values (2, 1, 12, sequence, 64), which a next call could start from.
+    Further outputs are each layer's keys and values (2, 1, 12, sequence, 64), from which a next call could start.
     """
     net = Network("gpt2")
     tokens = net.input("input_ids", (1, _SEQUENCE), TensorProto.INT64)
@@ -113,7 +112,7 @@ def _feed_forward(net: Network, x: str) -> str:
 
 
 def _gelu(net: Network, x: str) -> str:
-    """GELU, nearly: x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) (Hendrycks and Gimpel, 2016)."""
+    """Approximate GELU: x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) (Hendrycks and Gimpel, 2016)."""
     cubic = net.add("Mul", net.add("Pow", x, net.scalar(3)), net.scalar(0.044715))
     bent = net.add("Tanh", net.add("Mul", net.add("Add", x, cubic), net.scalar(math.sqrt(2 / math.pi))))
     return net.add("Mul", net.add("Mul", x, net.scalar(0.5)), net.add("Add", bent, net.scalar(1)))
@@ -133,6 +132,6 @@ def _size(net: Network, x: str, axis: int) -> str:
 
 
 def _reshape(net: Network, x: str, *sizes: str | int) -> str:
-    """Reshape `x` to sizes that are known, or tensors made here."""
+    """Reshape `x` to `sizes`: integers, or names of tensors."""
     parts = [net.constant([s]) if isinstance(s, int) else net.add("Unsqueeze", s, axes=[0]) for s in sizes]
     return net.add("Reshape", x, net.add("Concat", *parts, axis=0))

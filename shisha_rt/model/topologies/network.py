@@ -1,7 +1,7 @@
-"""An ONNX graph written down operator by operator: each call adds one and gives back the name of its output.
+"""Build an ONNX graph operator by operator: each call adds one and returns the name of its output.
 
-Weights are ConstantOfShape operators, zeros that take no room in the file: a topology is small and yet a whole model,
-and gets its weights where models are run. Operators are named by where they stand in the network: `layer3/Gemm`.
+Weights are ConstantOfShape operators, zeros that need no space in the file: a topology is small and yet a whole model.
+It gets its weights where models are run. Operators are named by their position in the network: `layer3/Gemm`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Network:
 
     @contextmanager
     def scope(self, name: str) -> Iterator[None]:
-        """What is added inside carries `name/` before its own name."""
+        """Prefix the names of what is added inside with `name/`."""
         self._scopes.append(name)
         yield
         self._scopes.pop()
@@ -46,25 +46,25 @@ class Network:
         return name
 
     def add(self, op_type: str, *inputs: str, **attributes: Any) -> str:
-        """An operator of one output."""
+        """Add an operator with one output."""
         (output,) = self.add_multiple(op_type, 1, *inputs, **attributes)
         return output
 
     def add_multiple(self, op_type: str, output_count: int, *inputs: str, **attributes: Any) -> list[str]:
-        """An operator of several outputs."""
+        """Add an operator with several outputs."""
         name = self._fresh(op_type)
         outputs = [name] if output_count == 1 else [f"{name}:{index}" for index in range(output_count)]
         self._nodes.append(helper.make_node(op_type, inputs, outputs, name, **attributes))
         return outputs
 
     def weight(self, *shape: int) -> str:
-        """Zeros for now."""
+        """Add a weight, zeros for now."""
         name = self._fresh("weight")
         self._nodes.append(helper.make_node("ConstantOfShape", [self.constant(shape)], [name], name))
         return name
 
     def constant(self, value: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> str:
-        """A value that is part of the formula, not learned."""
+        """Add a value that is part of the formula, not learned."""
         name = self._fresh("constant")
         self._constants[name] = numpy_helper.from_array(np.asarray(value, dtype), name)
         return name

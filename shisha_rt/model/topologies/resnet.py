@@ -16,10 +16,10 @@ _PATHS: Final = 32
 """ResNeXt's cardinality: groups of each 3x3 Conv, of 4 channels each in the first stage."""
 _WIDTH: Final = 2
 _EXPANSION: Final = 4
-"""Of a ResNeXt block's inner channels, and of what it hands on, over its stage's."""
+"""Channels inside a ResNeXt block (`_WIDTH`) and of its output, as multiples of its stage's channels."""
 
 _Block = Callable[[Network, str, int, int, int], str]
-"""Told the channels that it reads, its stage's, and its stride."""
+"""Adds a block to a network; given the block's input, its channels, the stage's channels, and the stride."""
 
 
 def resnet18() -> onnx.ModelProto:
@@ -33,7 +33,7 @@ def resnext50() -> onnx.ModelProto:
 
 
 def _network(name: str, blocks: Sequence[int], add_block: _Block, expansion: int) -> onnx.ModelProto:
-    """`blocks` (stages,): how many each stage has; where one begins, height and width are halved, but for the first."""
+    """`blocks` (stages,): the number of blocks of each stage. Each stage but the first halves height and width."""
     net = Network(name)
     with net.scope("stem"):
         x = normalized_conv(net, net.input("image", (1, 3, 224, 224)), 3, 64, 7, stride=2)
@@ -63,7 +63,7 @@ def _block_of_paths(net: Network, x: str, channels_in: int, channels: int, strid
 
 
 def _joined(net: Network, inner: str, x: str, channels_in: int, channels_out: int, stride: int) -> str:
-    """The shortcut has a Conv of its own where shapes change."""
+    """Add the shortcut, which has a Conv of its own if shapes change."""
     shortcut = (
         x if channels_in == channels_out else normalized_conv(net, x, channels_in, channels_out, 1, stride=stride)
     )

@@ -1,7 +1,7 @@
 """SynthNet: 18 convolutional layers taken from AlexNet, which has too few of its own for many places (Shisha, 2022).
 
-The paper does not list them. Here AlexNet's five follow each other again and again (Krizhevsky et al., 2012; without
-groups, which Eq. 1 leaves out of account), ReLU behind each, and pooling where AlexNet has it:
+The paper does not list them. Here AlexNet's five repeat (Krizhevsky et al., 2012; without groups, which Eq. 1 ignores),
+with ReLU behind each, and pooling where AlexNet has it:
 
 | layers            | input         | filters          | stride | then    |
 |-------------------|---------------|------------------|--------|---------|
@@ -9,10 +9,10 @@ groups, which Eq. 1 leaves out of account), ReLU behind each, and pooling where 
 | 1, 6, 11, 16      | 96 x 26 x 26  | 256 of 5 x 5     | 1      | MaxPool |
 | 2, 7, 12, 17      | 256 x 12 x 12 | 384 of 3 x 3     | 1      |         |
 | 3, 8, 13          | 384 x 12 x 12 | 384 of 3 x 3     | 1      |         |
-| 4, 9, 14          | 384 x 12 x 12 | 256 of 3 x 3     | 1      | a picture |
+| 4, 9, 14          | 384 x 12 x 12 | 256 of 3 x 3     | 1      | an image |
 
-So that each layer is the size that it is in AlexNet, a new round starts from a picture: the first three of the last
-round's channels, enlarged to 224 x 224.
+A new round starts from an image, so that each layer has the same size as in AlexNet: the first three channels of the
+last round's result, enlarged to 224 x 224.
 """
 
 from __future__ import annotations

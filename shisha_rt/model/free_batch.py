@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -23,7 +24,7 @@ def integers_of(graph: onnx.GraphProto) -> Integers:
         for constant in graph.initializer
         if constant.data_type in (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
         and constant.data_location != onnx.TensorProto.EXTERNAL
-        and sum(constant.dims) <= _MOST_INTEGERS
+        and math.prod(constant.dims) <= _MOST_INTEGERS
     }
 
 

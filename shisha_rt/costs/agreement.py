@@ -1,8 +1,8 @@
 """How far one engine's answers are from another's, on the same inputs.
 
-Rounding has to be told from errors, and some networks magnify rounding: a detector that sees nothing answers numbers
-near 0, of which ONNX Runtime itself has hardly a digit right. So ONNX Runtime also answers slightly `moved` inputs: an
-answer that is no further off than these is right for inputs that nobody can tell apart. Pure.
+Rounding has to be distinguished from errors, but some networks magnify rounding: a detector that sees nothing answers
+numbers near 0, of which ONNX Runtime itself has hardly a digit right. So ONNX Runtime also answers slightly `moved`
+inputs: an answer that is no further off than these is right for inputs that nobody can tell apart. Pure.
 """
 
 from __future__ import annotations

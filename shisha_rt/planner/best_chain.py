@@ -149,7 +149,7 @@ def _with_fewer_places(model: StageCosts, goal: Goal) -> Chains:
     fewer = [len(kind.places) for kind in model.kinds]
     per_s = speeds(_place_seconds(model, goal))
     while True:
-        # Without the kinds that are left out: arrays have an axis for each, and there may be more than numpy allows.
+        # Drop kinds without places: arrays have an axis for each kind, and there may be more than numpy allows.
         kept = [kind for kind, count in enumerate(fewer) if count]
         small = replace(model, kinds=tuple(model.kinds[kind] for kind in kept))
         counts = tuple(fewer[kind] for kind in kept)

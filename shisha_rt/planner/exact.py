@@ -159,7 +159,7 @@ def _early_plan(
 
     A search that is stopped returns this plan; one that is not begins with its bottleneck as upper bound.
     """
-    # Without the kinds that are left out: arrays have an axis for each, and there may be more than numpy allows.
+    # Drop kinds without places: arrays have an axis for each kind, and there may be more than numpy allows.
     kept = [kind for kind, count in enumerate(fewer) if count]
     model = replace(model, kinds=tuple(model.kinds[kind] for kind in kept))
     states = lattice([fewer[kind] for kind in kept], min(most, sum(fewer)))

@@ -130,7 +130,7 @@ def learnt(
 
 
 def _with_runs_seen(costs: Costs, kinds: Sequence[Group], trials: Sequence[tuple[Plan, Measurement]]) -> Costs:
-    """Scale the batch times of each measured stage's layers so that the stage takes what was measured.
+    """Scale the batch times of each measured stage's layers so that its predicted time is the measured one.
 
     This holds for all places that are alike by the costs as predicted; times without batches stay.
     """

@@ -101,7 +101,7 @@ def with_parts_of_links(costs: Costs) -> Iterator[Costs]:
 
     Chains found by such costs are no slower with the link shared.
     """
-    mixed = costs.mixed and len(kinds_of(costs)) <= 2  # as with all places: with fewer, there may be fewer kinds
+    mixed = costs.mixed and len(kinds_of(costs)) <= 2  # decided for all places: those kept may be of fewer kinds
     seconds = {place.name: _seconds(costs, at) for at, place in enumerate(costs.places)}
     far = sorted(costs.link_of, key=seconds.__getitem__)
     most = max(Counter(costs.link_of[place].host for place in far).values(), default=0)

@@ -46,7 +46,7 @@ class Bounded:
 
 
 def bound(wide: Wide, most_stages: int | None, should_stop: ShouldStop) -> Bounded | None:
-    """Bound the frames a second of all chains by pricing places; None if no chain has room for the network."""
+    """Bound the frames a second of all chains by pricing places; None if no chain can run the network."""
     limit = np.array([*(float(place_class.count) for place_class in wide.classes), *wide.links.tolist()])
     classes = len(wide.classes)
     routes: dict[Route, None] = {}

@@ -1,8 +1,8 @@
-"""How far one engine's answers lie from another's, on the same inputs.
+"""How far one engine's answers are from another's, on the same inputs.
 
-What is rounding, and what is another network? Some networks magnify rounding: a detector that sees nothing answers
-numbers near 0, in which ONNX Runtime itself has hardly a digit right. So its answers to inputs that are a little
-`moved` are asked for as well: an answer that lies no further off is right for inputs that nobody can tell apart. Pure.
+Rounding has to be distinguished from errors, but some networks magnify rounding: a detector that sees nothing answers
+numbers near 0, of which ONNX Runtime itself has hardly a digit right. So ONNX Runtime also answers slightly `moved`
+inputs: an answer that is no further off than these is right for inputs that nobody can tell apart. Pure.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ Array: TypeAlias = npt.NDArray[Any]
 
 
 class Apart(NamedTuple):
-    """`difference`: of reals, the largest of any output, relative to that output's largest value, and at most
-    `MOST_APART` where moved inputs explain it. `unlike`: of whole numbers, but for those that move, the largest share
-    of any output that is another; those of 8 bits stand for reals, and are others where they are more than a step
-    apart. None where there are no such outputs.
+    """`difference`: the largest of any output's reals, relative to that output's largest value; at most `MOST_APART` if
+    moved inputs explain it. `unlike`: the largest share of any output's whole numbers that differ, without those that
+    change with moved inputs; those of 8 bits stand for reals, and differ if they are more than a step apart. None if
+    there are no such outputs.
     """
 
     difference: float | None = None
@@ -32,10 +32,9 @@ class Apart(NamedTuple):
 def how_far_apart(
     computed: Mapping[str, Array], right: Mapping[str, Array], near: Mapping[str, Array] | None = None
 ) -> Apart:
-    """Compare outputs by name. `near`: what is right for moved inputs.
+    """Compare outputs by name. `near`: the right outputs for moved inputs.
 
-    Raises ValueError for an output of another shape, or that is finite where the other is not, or infinite in another
-    way.
+    Raises ValueError for an output of another shape, or with other infinities or nans.
     """
     difference: float | None = None
     unlike: float | None = None
@@ -64,7 +63,7 @@ def _largest(values: Array) -> float:
 
 
 def _others(array: Array, expected: Array) -> Array:
-    """Where whole numbers are others."""
+    """Which whole numbers differ."""
     if expected.dtype.kind != "b" and expected.dtype.itemsize == 1:
         return np.asarray(np.abs(array.astype(np.int16) - expected.astype(np.int16)) > 1)
     return np.asarray(array != expected)

@@ -1,4 +1,4 @@
-"""Places that nothing tells apart: what is worked out for one of them holds for all."""
+"""Places that nothing tells apart: what is computed for one of them holds for all."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from shisha_rt.costs.operator_costs import OperatorCosts
 
 @lru_cache(maxsize=8)
 def kinds_of(costs: Costs) -> tuple[tuple[int, ...], ...]:
-    """Places (indices) that no layer's time, no power, no memory's size and no link tells apart, by their firsts.
+    """Kinds of places (indices): those of equal times, power, memory size and link, in the order of their first places.
 
-    A memory that holds the whole model is as good as one without a limit. Hosts whose links are equal are alike.
+    A memory that holds the whole model counts as one without a limit. Hosts with equal links are alike.
     """
     frames = max((batch.frames for batch in costs.batches), default=1)
     whole_bytes = stage_bytes(costs, 0, len(costs.layers) - 1, frames)
@@ -38,9 +38,9 @@ def kinds_of(costs: Costs) -> tuple[tuple[int, ...], ...]:
 
 
 def among(costs: Costs, places: Sequence[str], slower: Sequence[float]) -> Costs:
-    """The costs of some places, which take `slower` (places,) times as long as they say, their links as they are.
+    """The costs of some places, slowed down `slower` (places,) times; links stay as they are.
 
-    A place that is emulated so is a team of its own; of others any that are alike can be one.
+    A place that is slowed down is in no team of several; any other alike places can be one.
     """
     columns = [costs.place_index(place) for place in places]
     times_of = dict(zip(places, slower, strict=True))

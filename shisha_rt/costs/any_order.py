@@ -1,4 +1,4 @@
-"""What costs say of layers in another order than the file's."""
+"""Whether costs hold for layers in another order than the file's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shisha_rt.costs.links import AS_INPUT, CostTensor
 
 
 def layer_needs(tensors: Sequence[CostTensor], layer_count: int) -> tuple[frozenset[int], ...]:
-    """(layers,): the earlier layers of which each reads a tensor; empty where no tensors are told of."""
+    """(layers,): the earlier layers of which each layer reads a tensor; empty if tensors are not known."""
     if not tensors:
         return ()
     needs: list[set[int]] = [set() for _ in range(layer_count)]
@@ -23,7 +23,7 @@ def layer_needs(tensors: Sequence[CostTensor], layer_count: int) -> tuple[frozen
 
 
 def why_unknown(costs: Costs, needs: Sequence[frozenset[int]]) -> str | None:
-    """Why costs do not say what another order would take; None: they do."""
+    """Why the costs of another order are not known; None: they are."""
     if len(needs) != len(costs.layers):
         return "it is not known which layer reads what (`tensors`)"
     if np.any(costs.transfer_s > 0):

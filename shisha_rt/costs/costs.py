@@ -1,7 +1,7 @@
-"""What each layer takes on each place, and what a stage of them then takes and needs.
+"""Seconds of each layer on each place, and from these the seconds and bytes of a stage.
 
-Additive: a stage takes the sum of its layers' times and its entry, whatever runs beside it. On a place of another host
-that is what it computes; what its tensors take on the way there and back is said by `links.py`.
+Additive: a stage takes the sum of its layers' times and its entry cost, whatever runs beside it. On a place of another
+host that is only computing; `links.py` has the transfers there and back.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from shisha_rt.costs.split_costs import SplitCosts
 from shisha_rt.costs.traffic import Crossings
 
 HANDOVER_S: Final = 300e-6
-"""From a stage's end, by way of the daemon, to the start of the next, as far as no frame has told: on the two slow
-cores that this was measured on, 0.2 to 0.4 ms (`python -m benchmarks partitiontuner`)."""
+"""Hand-over between stages, by way of the daemon, until it is measured: on two slow cores it took 0.2 to 0.4 ms
+(`python -m benchmarks partitiontuner`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class CostLayer:
 
 @dataclass(frozen=True, slots=True)
 class CostPlace:
-    """`rank` 1 is the fastest class; `memory_bytes` None: no limit. `host`: of a place on another one, which.
+    """`rank` 1 is the fastest class; `memory_bytes` None: no limit. `host`: another host that has the place, if any.
 
     `power_w`: watts while it computes, beyond what it draws idle; None: not known.
     """
@@ -50,13 +50,13 @@ class CostPlace:
 
     @property
     def room_bytes(self) -> float:
-        """Bytes that it has room for; inf without a limit."""
+        """Bytes of memory; inf without a limit."""
         return math.inf if self.memory_bytes is None else self.memory_bytes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CostTeam:
-    """Places that compute together, the first in the lead: `time_s` (layers,) seconds, nan where they cannot."""
+    """Places that compute together, the first as lead. `time_s` (layers,): seconds, nan where they cannot run it."""
 
     places: tuple[str, ...]
     time_s: Floats
@@ -64,7 +64,7 @@ class CostTeam:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CostBatch:
-    """Runs of so many `frames`: `time_s` (layers, places) seconds of each frame, nan where they cannot share a run."""
+    """Batches of `frames`. `time_s` (layers, places): seconds for each frame, nan where a batch cannot run."""
 
     frames: int
     time_s: Floats
@@ -74,11 +74,11 @@ class CostBatch:
 class Costs:
     """`time_s` is (layers, places) seconds, nan where a place cannot run a layer.
 
-    `transfer_s` is (layers - 1,) seconds: entry i is paid by the stage that starts at layer i+1, and is nan
-    where layers i and i+1 cannot be separated. `teams`: what is known of several places together (`team_costs.py`).
-    `mixed`: whether a stage may have copies on unlike places, which is not so where their devices differ. `splits`: how
-    layers may be split, and what shards take. `tensors`: what passes between layers; `links`: over what (`links.py`). A
-    host without a link costs nothing to get to. `batches`: what is known of frames that share a run, the fewest first.
+    `transfer_s` is (layers - 1,) seconds: entry i is paid by the stage that starts at layer i+1, and is nan where
+    layers i and i+1 cannot be separated. `teams`: known times of several places together (`team_costs.py`). `mixed`:
+    whether a stage may have copies on unlike places: not if their devices differ. `splits`: how layers may be split,
+    and times of shards. `tensors`: those that pass between layers; `links`: those to other hosts (`links.py`). A host
+    without a link costs nothing to reach. `batches`: known times of batches, the smallest first.
     """
 
     layers: tuple[CostLayer, ...]
@@ -106,7 +106,7 @@ class Costs:
 
     @cached_property
     def power_w(self) -> Mapping[str, float]:
-        """Watts of each place while it computes; empty unless they are known of all."""
+        """Watts of each place while it computes; empty unless known for all places."""
         known = {place.name: place.power_w for place in self.places if place.power_w is not None}
         return known if len(known) == len(self.places) else {}
 
@@ -125,18 +125,18 @@ class Costs:
         return max(layer.live_bytes for layer in self.layers[first : last + 1])
 
     def batch_of(self, frames: int) -> CostBatch | None:
-        """What tells most of runs of so many frames: the known ones of no more; None: frames by themselves do."""
+        """The times to use for batches of `frames`: of the largest known batch up to that; None: those of one frame."""
         return next((batch for batch in reversed(self.batches) if batch.frames <= frames), None)
 
     def with_times(self, time_s: Floats) -> Costs:
-        """The costs with other times of frames by themselves. Those of frames that share a run change as much."""
+        """The costs with other times of single frames; times of batches change by the same ratios."""
         changed = np.divide(time_s, self.time_s, out=np.where(np.isnan(time_s), np.nan, 1.0), where=self.time_s > 0)
         batches = (CostBatch(batch.frames, batch.time_s * changed) for batch in self.batches)
         return replace(self, time_s=time_s, batches=tuple(batches))
 
     @cached_property
     def entry_s(self) -> Floats:
-        """(layers,): what a run of layers pays to begin there: the cut before it; nan where that is not legal."""
+        """(layers,): seconds that a run of layers pays to begin there, for the cut before; nan if that is not legal."""
         return np.concatenate([[0.0], self.transfer_s])
 
     @cached_property
@@ -176,7 +176,7 @@ def stage_service_s(costs: Costs, first: int, last: int, place: int) -> float:
 
 
 def stage_bytes(costs: Costs, first: int, last: int, frames: int = 1) -> int:
-    """The memory that a stage of layers `first` to `last` (inclusive) needs for runs of so many frames."""
+    """The memory that a stage of layers `first` to `last` (inclusive) needs for batches of `frames`."""
     layers = costs.layers[first : last + 1]
     return held_bytes((layer.weight_bytes for layer in layers), (frames * layer.live_bytes for layer in layers))
 

@@ -1,7 +1,7 @@
-"""Measuring without running: a plan's stage times as a file of costs adds them up.
+"""Measuring without running: a plan's stage times are sums from a file of costs.
 
-Exact and repeatable, so the band is 0 and a tuner's comparison is the paper's own. What it leaves out is all that
-happens between stages: shared bandwidth, noise, the pipeline's filling.
+Exact and repeatable, so the band is 0 and a tuner's comparison is the paper's own. All effects between stages are left
+out: shared bandwidth, noise, the pipeline's filling.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from shisha_rt.plan.verify import PlanRules
 class CostsEvaluator:
     """An `Evaluator` over costs. A trial's virtual time is one frame at saturation, 0 if the plan cannot run.
 
-    `needs` as in `PlanRules`: a file of costs does not say which layer reads from which, and without it only stages
-    one behind the other are known to be plans.
+    `needs` as in `PlanRules`. Without them, only stages one behind the other are known to be valid plans, as a file of
+    costs does not say which layer reads from which.
     """
 
     def __init__(self, costs: Costs, needs: tuple[frozenset[int], ...] = ()) -> None:
@@ -44,13 +44,13 @@ class CostsEvaluator:
         return self.measurement_of(proposal.plan)
 
     def measurement_of(self, plan: Plan) -> Measurement:
-        """Additive stage times; inf for a stage that its place cannot run, be it a layer or the memory."""
+        """Additive stage times; inf if the place cannot run a layer of the stage, or lacks the memory."""
         faults = self._rules.problems(plan)
         if faults:
             raise ValueError(f"{plan}: {faults[0]}")
         team_s = self._teams.team_s(plan)
         service_s = tuple(map(stage_seconds, team_s))
-        # A plain chain's slowest stage says all, but for what its stages share of a link.
+        # A plain chain's slowest stage determines its rate, unless stages share a link.
         rate = None if plan.is_plain and not self._has_links else self._teams.rate(plan)
         bottleneck_s = max(service_s) if rate is None else rate.bottleneck_s
         took_s = bottleneck_s if math.isfinite(bottleneck_s) else 0.0

@@ -1,7 +1,7 @@
-"""COSTS.json: the costs of every layer on every place, from whoever measured them.
+"""COSTS.json: the costs of every layer on every place, whoever measured them.
 
-Pure: text in, `Costs` out, or one line (BadInput) that says where the file is wrong. A strict reader, since a
-misspelt key would otherwise plan with costs that its writer did not mean.
+Pure: text in, `Costs` out, or one line (BadInput) that says where the file is wrong. The reader is strict: if it
+ignored a misspelt key, plans would be made for costs that the writer did not mean.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from shisha_rt.model.split import Axis, Splittable
 from shisha_rt.plan.plan import MOST_BATCH
 
 _LEAST_S: Final = 1e-30
-"""What is below it is no time at all: its inverse and its square are not what they should be."""
+"""Smaller times count as 0: their inverses and squares would overflow or underflow."""
 _MOST_UNITS: Final = 1_000_000_000
 
 
@@ -136,7 +136,9 @@ def _check_names(places: list[_Place], source: str) -> None:
 def _rows(
     file: _File, table_s: list[list[float | None] | dict[str, float | None]], where: str, source: str
 ) -> list[list[float | None]]:
-    """(layers, places): a row may be a table by the places' names, too. None, or no such key: it cannot run there."""
+    """(layers, places): seconds, None where a layer cannot run. A row of the file may also be a table by place names,
+    in which a missing name means None.
+    """
     names = [place.name for place in file.places]
     rows_s = []
     for i, row in enumerate(table_s):
@@ -154,7 +156,7 @@ def _rows(
 
 
 def _batches(file: _File, source: str) -> tuple[CostBatch, ...]:
-    """The fewest frames first. Raises BadInput for the same number of frames twice, and for tables of other sizes."""
+    """Batches, the smallest first. Raises BadInput if a batch size is listed twice, or a table has a wrong size."""
     batches: dict[int, CostBatch] = {}
     for i, batch in enumerate(file.batches):
         where = f"batches[{i}].time_s"
@@ -185,7 +187,7 @@ def _check_table(file: _File, rows_s: list[list[float | None]], where: str, sour
 
 
 def _check_teams(costs: Costs, source: str) -> None:
-    """Raise BadInput for teams that are not of alike places of the file, each once; one team of each size is enough."""
+    """Raise BadInput unless each team has alike places of the file, each once, and no team is listed twice."""
     kind_of = {costs.places[index].name: kind for kind, of in enumerate(kinds_of(costs)) for index in of}
     seen: dict[frozenset[str], int] = {}
     for i, team in enumerate(costs.teams):
@@ -221,7 +223,7 @@ def _shard_times(splits: Iterable[_Split]) -> dict[PricedSplit, ShardTime]:
 
 
 def _check_splits(costs: Costs, source: str) -> None:
-    """Raise BadInput for splits of layers that do not stand between legal cuts, or are listed twice along one axis."""
+    """Raise BadInput for splits of layers that are not between legal cuts, or are listed twice along one axis."""
     last_layer = len(costs.layers) - 1
     cuts = costs.legal_cuts | {-1, last_layer}
     seen: dict[tuple[int, int, Axis], int] = {}

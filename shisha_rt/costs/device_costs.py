@@ -1,6 +1,6 @@
-"""What an operator costs on a described device, or several as one, and a tensor on its way to it: formulas evaluated.
+"""Formulas of described devices, evaluated: costs of an operator, of several as one, and of a tensor's transfer.
 
-Where a formula's dimension is 0 (an empty tensor) it counts as 1: nothing is free, and no power of it is infinite.
+A dimension of 0 (an empty tensor) counts as 1: so nothing is free, and no power is infinite.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from shisha_rt.tensors import NUMPY_OF
 
 
 def operator_cost_s(graph: Graph, operator: Operator, device: Device) -> float:
-    """Seconds; inf where the device cannot run the operator, or has not enough of a resource for it."""
+    """Seconds; inf if the device cannot run the operator, or has too little of a resource for it."""
     return _cost_s(graph, operator, device)
 
 
 def fused_costs(graph: Graph, device: Device) -> Iterator[tuple[Span, float]]:
-    """The operators (first and last) that a device can run as one, by each of its fusions, and the seconds it takes.
+    """Yield the operators (first and last) that a device can run together, by each of its fusions, and the seconds.
 
-    They follow one another in the graph's order, as those of a segment do.
+    They are next to one another in the graph's order, as those of a segment are.
     """
     for fusion in device.fusions:
         for first in range(len(graph.operators) - len(fusion.ops) + 1):
@@ -68,7 +68,7 @@ def transfer_cost_s(tensor: Tensor, source: Device, target: Device) -> float:
 
 
 def transfer_legs_s(tensor: Tensor, source: Device, target: Device) -> tuple[float, float]:
-    """Seconds out of the source's memory, and into the target's; over a direct link, where that is quicker, (0, all).
+    """Seconds out of the source's memory, and into the target's; (0, seconds of a direct link) if that is quicker.
 
     A direct link moves floats in the narrower of the two precisions (ours).
     """
@@ -103,7 +103,7 @@ def _family_of(graph: Graph, operator: Operator, device: Device) -> Family | Non
 
 
 def _takes(graph: Graph, operator: Operator, device: Device) -> bool:
-    """Whether its tensors are such as the device can read and write."""
+    """Whether the device can read and write all tensors of the operator."""
     tensors = [tensor_of(graph, name) for name in (*operator.inputs, *operator.outputs) if name]
     if device.max_rank is not None and any(len(tensor.shape) > device.max_rank for tensor in tensors):
         return False

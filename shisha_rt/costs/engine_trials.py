@@ -1,7 +1,7 @@
-"""What each engine makes of a whole network on this host: whether it agrees with ONNX Runtime, and what a frame takes.
+"""Trials of engines on a whole network, on this host: whether answers agree with ONNX Runtime's, and seconds a frame.
 
-These order what is tried live; they never keep an engine: that is for live measurements to say. What they may do is to
-rule an engine out: one that does not run the network, whose answers differ, or that is far slower.
+They decide in which order engines are tried live; only live measurements choose one. But trials can rule an engine out:
+one that does not run the network, whose answers differ, or that is far slower.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from shisha_rt.plan.engine import DEFAULT_ENGINE, EngineName
 MOST_APART: Final = 1e-3
 """By how much of an output's largest value an engine's answers may differ from ONNX Runtime's."""
 MOST_UNLIKE: Final = 1e-3
-"""Share of an output's whole numbers that may be other than ONNX Runtime's. Those of 8 bits stand for reals, and are
-others only where they are more than one step apart."""
+"""Share of an output's whole numbers that may differ from ONNX Runtime's. Those of 8 bits stand for reals, and differ
+only if they are more than one step apart."""
 FAR_SLOWER: Final = 1.5
-"""An engine that takes so many times as long as the best is not tried live."""
+"""An engine that takes more than this many times as long as the best is not tried live."""
 RUN_S: Final = 0.3e-3
-"""CPU time that a run costs a daemon beside its engine, and that frames which share a run divide."""
+"""CPU seconds that a daemon spends on a batch, or on a single frame, besides its engine."""
 WORTH_A_BATCH: Final = 1.03
-"""Runs of several frames are tried live where they took so many times less for each frame."""
+"""Batches are tried live if their gain (`gain_of_batches`) is at least this."""
 _LEVEL: Final = 1.03
-"""Times so near to one another tell nothing."""
+"""Times whose ratio is at most this count as equal."""
 
 
 class EngineTime(Struct, frozen=True):
-    """Seconds of one frame on so many `threads`, the median over `runs`: by the clock, and of all threads' CPU time."""
+    """Median seconds of one frame over `runs`, on `threads` threads: by the clock, and CPU time of all threads."""
 
     threads: int
     wall_s: float
@@ -40,9 +40,9 @@ class EngineTime(Struct, frozen=True):
 
 
 class BatchTime(Struct, frozen=True):
-    """Seconds of CPU time of each of so many `frames` that share a run on one thread, and of a frame by itself.
+    """CPU seconds on one thread, for each frame of a batch of `frames`, and for a single frame.
 
-    `private_bytes`: memory of a session that computes both, in all shapes, as `EngineTrial` has it for single frames.
+    `private_bytes`: memory of a session that computes both, in all shapes; `EngineTrial` has that for single frames.
     """
 
     frames: int
@@ -56,13 +56,13 @@ class BatchTime(Struct, frozen=True):
 
 
 class EngineTrial(Struct, frozen=True):
-    """One engine on one network. Where it does not run it, or answers in other shapes, `reason` says so in a line.
+    """One engine on one network. `reason`: a line, if it does not run the network or answers in other shapes.
 
-    `difference`: the largest of any output's reals, as part of that output's largest value (less, where ONNX Runtime's
-    own answers change as much with inputs that are hardly others); `unlike`: the largest share of an output's whole
-    numbers; both from ONNX Runtime's answers on the same frames, None where there are none.
-    `batch_times`: of runs of several frames, where the network and the engine can have them.
-    `private_bytes`: memory that one session on one thread takes for itself. `times`: one thread, and all.
+    `difference` and `unlike` are from ONNX Runtime's answers on the same frames; None if there are no such outputs.
+    `difference`: the largest of any output's reals, as part of that output's largest value (less if ONNX Runtime's own
+    answers change as much with slightly moved inputs). `unlike`: the largest share of an output's whole numbers that
+    differ. `batch_times`: times of batches, if network and engine can have any. `private_bytes`: private memory of one
+    session on one thread. `times`: on one thread, and on all.
     """
 
     engine: EngineName
@@ -78,27 +78,27 @@ class EngineTrial(Struct, frozen=True):
 
     @property
     def gain_of_batches(self) -> float:
-        """How many times as many frames a daemon may compute if several share a run; 1 where that is not known."""
+        """How many times as many frames a second a daemon may compute in batches; 1 if not known."""
         gains = ((time.single_s + RUN_S) / (time.frame_s + RUN_S / time.frames) for time in self.batch_times)
         return max(gains, default=1.0)
 
     @property
     def batched_s(self) -> float:
-        """Seconds of a frame in runs of several; inf where they do not pay, or that is not known."""
+        """Seconds for each frame of a batch; inf if batches do not pay or are not known."""
         frame_s = min((time.frame_s for time in self.batch_times), default=math.inf)
         return frame_s if self.gain_of_batches >= WORTH_A_BATCH else math.inf
 
     def private_bytes_of(self, frames: int) -> int:
-        """Memory that a session for runs of up to so many frames takes for itself, at most: single frames included, and
-        growing with their number from what was measured.
+        """Upper estimate of a session's private memory for batches of up to `frames`, single frames included: measured
+        memory, scaled with the batch size.
         """
         more = (frames * max(0, time.private_bytes - self.private_bytes) // time.frames for time in self.batch_times)
         return self.private_bytes + (max(more, default=0) if frames > 1 else 0)
 
     def time_s(self, threads: int) -> float | None:
-        """Seconds of a frame on so many threads; None where that was not measured.
+        """Seconds of a frame on `threads` threads; None if not measured.
 
-        By the clock; of one thread its CPU time, as that hardly suffers where frames or others have the core as well.
+        By the clock; for one thread its CPU time, which hardly changes if other work shares the core.
         """
         return next(
             (time.cpu_s if threads == 1 else time.wall_s for time in self.times if time.threads == threads), None
@@ -106,7 +106,7 @@ class EngineTrial(Struct, frozen=True):
 
 
 class EnginesTried(Struct, frozen=True, tag="engines_tried"):
-    """All engines that are installed, ONNX Runtime first. `others_ratio`: the part of the cores that others took."""
+    """All installed engines, ONNX Runtime first. `others_ratio`: share of the cores that other processes took."""
 
     engines: tuple[EngineTrial, ...]
     others_ratio: float = 0.0
@@ -116,7 +116,7 @@ class EnginesTried(Struct, frozen=True, tag="engines_tried"):
 
 
 def together(tries: Sequence[EnginesTried]) -> EnginesTried:
-    """What was tried of the same engines on several numbers of threads, the fewest first."""
+    """Merge trials of the same engines on several numbers of threads, the fewest first."""
     by_engine = zip(*(tried.engines for tried in tries), strict=True)
     return EnginesTried(tuple(map(_merged, by_engine)), max(tried.others_ratio for tried in tries))
 
@@ -135,7 +135,7 @@ def _merged(trials: Sequence[EngineTrial]) -> EngineTrial:
 
 
 def further_apart(trial: EngineTrial, difference: float | None, unlike: float | None) -> EngineTrial:
-    """The trial with what another frame tells of how far answers are apart: the largest counts."""
+    """The trial with the differences of a further frame: the largest count."""
     return replace(trial, difference=_larger(trial.difference, difference), unlike=_larger(trial.unlike, unlike))
 
 
@@ -144,14 +144,14 @@ def _larger(*shares: float | None) -> float | None:
 
 
 def why_not(trial: EngineTrial) -> str:
-    """Why an engine must not serve this network; empty where it may."""
+    """Why an engine must not serve this network; empty if it may."""
     if not trial.runs or trial.reason:
         return trial.reason or "it does not run the network"
     return why_apart(trial.difference, trial.unlike)
 
 
 def why_apart(difference: float | None, unlike: float | None) -> str:
-    """Why answers that differ so (see `EngineTrial`) are not those of one network; empty where rounding explains it."""
+    """Why such differences (see `EngineTrial`) are too large to be rounding; empty if they are not."""
     if difference is not None and difference > MOST_APART:
         return f"answers differ by {difference:.2g} of an output's largest value, at most {MOST_APART:g} may be"
     if unlike is not None and unlike > MOST_UNLIKE:
@@ -165,7 +165,7 @@ def usable(tried: EnginesTried) -> tuple[EngineName, ...]:
 
 
 def far_slower(tried: EnginesTried, engines: Sequence[EngineName], threads: int) -> frozenset[EngineName]:
-    """Those that take far longer than the best of them for a frame on so many threads, in runs of several too."""
+    """The engines that take far longer than the best for a frame on `threads` threads, in batches, too."""
     times = {engine: trial.time_s(threads) for engine in engines if (trial := tried.of(engine)) is not None}
     known = {engine: time_s for engine, time_s in times.items() if time_s is not None}
     most_s = FAR_SLOWER * min(known.values(), default=0.0)
@@ -174,7 +174,7 @@ def far_slower(tried: EnginesTried, engines: Sequence[EngineName], threads: int)
 
 
 def ahead(tried: EnginesTried, threads: int) -> EngineName | None:
-    """The engine that is plainly the fastest for a frame on so many threads, of several that may serve."""
+    """The usable engine that is clearly the fastest for a frame on `threads` threads; None without a clear one."""
     times = {engine: trial.time_s(threads) for engine in usable(tried) if (trial := tried.of(engine)) is not None}
     fastest = sorted((time_s, engine) for engine, time_s in times.items() if time_s is not None)
     return fastest[0][1] if len(fastest) > 1 and fastest[1][0] > _LEVEL * fastest[0][0] else None

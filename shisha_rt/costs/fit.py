@@ -1,10 +1,10 @@
 """From times of overlapping runs of layers to one time for each group of layers.
 
-A *group* is the least that can be cut out and measured: layers joined by cuts that are not legal. The times of groups
-measured alone do not add up to what a stage of them takes: alone, a group finds its few weights in the nearest cache,
+A *group* is the smallest unit that can be cut out and measured: layers that no legal cut parts. Times of groups
+measured alone do not add up to the time of a stage of them: alone, a group finds its few weights in the nearest cache,
 and writes its output to memory instead of a buffer that is used again. So longer runs are measured too, *tilings* of
 the whole model into 1, 2, 3, 4 and 6 windows, about as long as stages are, and the groups' times are scaled until each
-window's sum is what the window took.
+window's sum is its measured time.
 
 The scaling is iterative proportional fitting (Deming and Stephan 1940) over all tilings at once: every group is
 multiplied by the geometric mean of its windows' ratios of measured to summed time. The groups give the shape, the
@@ -30,7 +30,7 @@ _SETTLED_RATIO: Final = 1e-6
 def tilings_of(groups: Sequence[Span]) -> tuple[tuple[Span, ...], ...]:
     """The whole model as one window, as two, ... of equally many groups each, as far as there are groups.
 
-    They depend on the groups alone, not on their times: so their profiles are found again.
+    They depend on the groups alone, not on their times: so stored profiles of them can be found again.
     """
     count = len(groups)
     return tuple(
@@ -41,7 +41,7 @@ def tilings_of(groups: Sequence[Span]) -> tuple[tuple[Span, ...], ...]:
 
 
 def spans_to_measure(groups: Sequence[Span]) -> tuple[Span, ...]:
-    """All that `fit_groups` needs the time of, each once: the groups in order, then the windows."""
+    """All spans whose times `fit_groups` needs, each once: the groups in order, then the windows."""
     windows = (window for tiling in tilings_of(groups) for window in tiling)
     return tuple(dict.fromkeys([*groups, *windows]))
 

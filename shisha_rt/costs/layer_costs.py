@@ -1,15 +1,15 @@
-"""From raw profiles and a machine to what each layer costs on each place.
+"""The costs of each layer on each place, from raw profiles and a machine.
 
 The emulation's target is per stage: max(CPU / threads / speed, bytes / bandwidth), times the machine's time scale.
-`LayerCosts.modelled_s` is exactly that. COSTS.json knows only sums over layers. Where no bandwidth is limited the two
-are the same. Where one is, no times of single layers can add up to it: a tensor between two layers moves only if there
-is a cut, and the larger term for the stage is not the sum of the larger terms. Taking both layer by layer would give a
-bound, but one 40% too high for SqueezeNet on `demo`. So layers get times whose sums agree with the target for runs as
-long as stages are, by the fit that raw times have been through (`costs.fit`). All this takes the memory's whole
-bandwidth for one place: what sharing it costs depends on the plan.
+`LayerCosts.modelled_s` is exactly that. COSTS.json has only sums over layers. If no bandwidth is limited, both are the
+same. If one is, no times of single layers can add up to the target: a tensor between two layers moves only if there is
+a cut, and a stage's larger term is not the sum of its layers' larger terms. That sum would be a bound, but 40% too high
+for SqueezeNet on `demo`. So layers get times whose sums agree with the target for runs as long as stages are, by the
+fit that is also used for raw times (`costs.fit`). Each place is assumed to have the memory's whole bandwidth: the cost
+of sharing it depends on the plan.
 
-Entering a stage costs nothing (`transfer_s` 0): tensors are handed on in shared memory, where the stage before has
-written them, and that writing is part of its time. At cuts that the engine does not allow it is nan.
+Entering a stage costs nothing (`transfer_s` 0): the stage before has written the tensors to shared memory, as part of
+its own time. At cuts that the engine does not allow `transfer_s` is nan.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from shisha_rt.plan.plan import Team
 class RawTimes:
     """(groups,) seconds on unthrottled cores: CPU time of all `threads`, and time by the clock.
 
-    Fitted to the times of longer runs (`costs.fit`); `correction` says by how much that changed their sum of CPU time.
+    Fitted to the times of longer runs (`costs.fit`); `correction`: by how much the fit changed their sum of CPU time.
     """
 
     threads: int
@@ -46,7 +46,7 @@ class RawTimes:
 
     @property
     def unpaced_s(self) -> Floats:
-        """What the cores themselves take. One thread's CPU time leaves out what other processes take from the core."""
+        """Seconds without pacing. For one thread its CPU time, which excludes other processes' time on the core."""
         return self.cpu_s if self.threads == 1 else self.wall_s
 
 
@@ -55,9 +55,9 @@ class RawCosts:
     """A model's measured costs, before any speed or bandwidth is applied.
 
     `groups` are the spans of layers that can be cut out. `times` is by place: places of one class have the same.
-    `teams`: what several places take together, as far as that has been measured. `others_ratio`: the largest part of
-    the cores that others took while something of it was measured. `shared_ratio`: by number of frames and place, what
-    each takes that shares such a run, (groups,) as part of what one by itself takes; nan where they cannot.
+    `teams`: times of several places together, as far as measured. `others_ratio`: the largest share of the cores that
+    other processes took during any measurement. `shared_ratio`: by batch size and place, (groups,) time of each frame
+    of a batch over that of a single frame; nan where a batch cannot run.
     """
 
     graph: Graph
@@ -72,8 +72,8 @@ class RawCosts:
 def mean_costs(graph: Graph, layers: tuple[Layer, ...], shapes: Sequence[RawCosts]) -> RawCosts:
     """Mean costs of a model that is served in several shapes, each shape counting the same.
 
-    `graph` and `layers` stand for all shapes. Groups and places are the same in all; of teams those are included
-    that are known in all shapes.
+    `graph` and `layers` stand for all shapes. Groups and places are the same in all; only teams that are known in all
+    shapes are included.
     """
     first, *further = shapes
     if not further:
@@ -110,8 +110,8 @@ def _mean(times: Sequence[RawTimes]) -> RawTimes:
 class LayerCosts:
     """Costs of one model on one machine. Places are given by name, layers as first and last, inclusive.
 
-    `links`: what passes between layers, and the links to places on other hosts; a remote place without a link is a host
-    of its own that costs nothing to reach.
+    `links`: tensors between layers, and the links to places on other hosts; a remote place without a link is a host of
+    its own that costs nothing to reach.
     """
 
     def __init__(self, raw: RawCosts, machine: Machine, links: Links | None = None) -> None:
@@ -123,11 +123,11 @@ class LayerCosts:
 
     @property
     def others_ratio(self) -> float:
-        """The largest part of the cores that others took while something of this was measured."""
+        """The largest share of the cores that other processes took during any measurement."""
         return self._raw.others_ratio
 
     def costs(self) -> Costs:
-        """The additive form (see above), as COSTS.json has it."""
+        """The additive form (see the module's docstring), as in COSTS.json."""
         layers = self._raw.layers
         inner = {cut for first, last in self._raw.groups for cut in range(first, last)}
         time_s = np.array([self._layer_times_s(place.name) for place in self._machine.places]).T
@@ -137,7 +137,7 @@ class LayerCosts:
         return with_links(costs, self._links)
 
     def _batches(self, time_s: Floats) -> Iterator[CostBatch]:
-        """A run of several frames is paced by what it takes, as one of a single frame is."""
+        """Yield times of batches: paced times of single frames, times the measured ratios."""
         for frames, ratio_of in sorted(self._raw.shared_ratio.items()):
             ratio = np.array([ratio_of[place.name][self._group_of] for place in self._machine.places]).T
             yield CostBatch(frames, time_s * ratio)
@@ -154,9 +154,9 @@ class LayerCosts:
         return self._sum(self._raw.times[place].cpu_s, first, last)
 
     def modelled_s(self, first: int, last: int, place: str) -> float:
-        """What a stage takes for one frame if no other place uses its memory.
+        """Seconds of a stage for one frame if no other place uses its memory.
 
-        Its bytes are the cleaned graph's; the engine's own are up to 1% more where it pads channels.
+        Bytes are those of the cleaned graph; an engine that pads channels moves up to 1% more.
         """
         operators = operators_of(self._raw.layers, first, last)
         return self._span_s(first, last, moved_bytes(self._raw.graph, *operators), place)
@@ -167,7 +167,7 @@ class LayerCosts:
         return [float(groups_s[group]) * share for group, share in zip(self._group_of, self._share, strict=True)]
 
     def _span_s(self, first: int, last: int, size_bytes: int, place_name: str) -> float:
-        """Pacing only ever slows down: a place is as slow as its target or as the real computation."""
+        """Pacing can only slow down: the larger of the target and the real computation."""
         machine, place = self._machine, self._machine.place(place_name)
         paced_s = target_s(
             self.segment_cpu_s(first, last, place_name),
@@ -186,7 +186,7 @@ class LayerCosts:
 def additive(layers: Sequence[Layer], machine: Machine, time_s: Floats, transfer_s: Floats) -> Costs:
     """Costs of a machine's places; `time_s` is (layers, places), `transfer_s` (layers - 1,) seconds.
 
-    Where its times are stretched, its power is so many times less: what a frame takes of energy is the same.
+    Power is divided by the machine's time scale, so that a frame's energy stays the same.
     """
     for array in (time_s, transfer_s):
         array.flags.writeable = False
@@ -213,9 +213,9 @@ def additive(layers: Sequence[Layer], machine: Machine, time_s: Floats, transfer
 def fit_stages(
     graph: Graph, layers: Sequence[Layer], groups: Sequence[Span], span_s: Callable[[int, int, int], float]
 ) -> Floats:
-    """(groups,) seconds that add up to those of stages; `span_s` is told first and last layer, and the bytes moved.
+    """(groups,) seconds that add up to those of stages; `span_s` gets first and last layer, and the bytes moved.
 
-    The shape is what inner layers of a stage take, whose tensors stay inside; the level is the stages'.
+    Single groups move only their weights, as inside a stage; longer runs, which set the level, move tensors as well.
     """
     spans_s = {
         (first, last): span_s(first, last, sum(layer.weight_bytes for layer in layers[first : last + 1]))
@@ -227,7 +227,7 @@ def fit_stages(
 
 
 def _shares(layers: Sequence[Layer], group: Span) -> list[float]:
-    """How a group's time is divided among its layers, whom no cut can part: by Eq. 1, else equally (ours)."""
+    """How a group's time is divided among its layers, which no cut can part: by Eq. 1, else equally (ours)."""
     first, last = group
     weights = [layer.weight for layer in layers[first : last + 1]]
     whole = sum(weights)

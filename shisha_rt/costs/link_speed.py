@@ -1,24 +1,24 @@
-"""How fast a link is, and when it has become another one. Pure."""
+"""The speed of a link, and when it differs so much that the link counts as another one. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-_ANOTHER: Final = 2.0  # so that a neighbour who sends all the time is none
-_ANOTHER_S: Final = 2e-3  # for a small message there and back, or for `_BULK_BYTES` besides
+_ANOTHER: Final = 2.0  # ratio: a neighbour that always sends must not make it another link
+_ANOTHER_S: Final = 2e-3  # difference, for a small message there and back, or `_BULK_BYTES` one way
 _BULK_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class OneWay:
-    """One direction of a link: a part's tensors take `latency_s` together and their bytes over `bytes_per_s`."""
+    """One direction of a link. A part's tensors take `latency_s` once, plus their bytes over `bytes_per_s`."""
 
     latency_s: float
     bytes_per_s: float
 
     def seconds(self, size_bytes: float) -> float:
-        """Seconds to send all of a part's bytes this way; 0 for no bytes."""
+        """Seconds to send all of a part's bytes in this direction; 0 for no bytes."""
         return self.latency_s + size_bytes / self.bytes_per_s if size_bytes else 0.0
 
 
@@ -43,7 +43,9 @@ class LinkSpeed(NamedTuple):
         return self.there.latency_s + self.back.latency_s + bulk_s
 
     def is_unlike(self, other: LinkSpeed) -> bool:
-        """Whether a small message, or a large one either way, takes twice as long as before, or half."""
+        """Whether a small message, or a large one in either direction, takes more than twice, or less than half, as
+        long as before.
+        """
         ways = (0, 0), (_BULK_BYTES, 0), (0, _BULK_BYTES)
         return any(differ(self.takes_s(*way), other.takes_s(*way)) for way in ways)
 

@@ -1,4 +1,4 @@
-"""`tensors` and `links` of COSTS.json: what passes between layers, and what it takes to another host and back."""
+"""`tensors` and `links` of COSTS.json: the tensors that pass between layers, and the speeds of links to other hosts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class LinkEntry(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def check_tensors(tensors: Sequence[TensorEntry], layer_count: int, source: str) -> None:
-    """Raise BadInput for tensors without a name of their own, or not made by a layer and read by later ones."""
+    """Raise BadInput unless each tensor has its own name, is a layer's or an input, and is read by later layers."""
     seen: dict[str, int] = {}
     for i, tensor in enumerate(tensors):
         where = f"{source}: tensors[{i}]"
@@ -94,7 +94,7 @@ def check_links(
 
 
 def links_object(tensors: Sequence[CostTensor], links: Sequence[HostLink]) -> dict[str, Any]:
-    """Tensors and links in the form that `parse_costs` reads; empty where there are none."""
+    """Tensors and links in the form that `parse_costs` reads; empty if there are none."""
     as_object: dict[str, Any] = {}
     if tensors:
         as_object["tensors"] = [

@@ -1,7 +1,7 @@
-"""What each operator of a network costs on each device of a place, however that became known.
+"""The costs of each operator of a network on each device of a place, by formula or measured.
 
-For a described device the costs are its formulas; for an engine of this host they are measured, and so is the price
-of a tensor that comes from another device, which then stands in the device's `transfer_in`. Values only.
+For a described device the costs are its formulas. For an engine of this host they are measured, and so is the transfer
+of a tensor from another device, which is then in the device's `transfer_in`. Values only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shisha_rt.model.graph import Graph
 
 @dataclass(frozen=True, slots=True)
 class GroupCost:
-    """What a device (index) takes for a chain of operators (indices, ascending) as one, in place of one by one.
+    """Seconds of a device (index) for a chain of operators (indices, ascending) that it runs as one.
 
     The device need not be able to run each of them by itself (PartitionTuner, Section 3.1).
     """
@@ -53,7 +53,7 @@ class OperatorCosts:
         return capable
 
     def part(self, first: int, last: int) -> OperatorCosts:
-        """Those of operators `first` to `last` (inclusive), counted from 0 then, and groups that are whole."""
+        """Costs of operators `first` to `last` (inclusive), renumbered from 0, and of the groups wholly among them."""
         groups = (
             replace(group, operators=tuple(operator - first for operator in group.operators))
             for group in self.groups
@@ -62,9 +62,9 @@ class OperatorCosts:
         return OperatorCosts(self.devices, self.time_s[first : last + 1], tuple(groups))
 
     def slowed(self, ratios: Mapping[str, float]) -> OperatorCosts:
-        """The same with some devices, by name, so many times as slow, and so what moves into and out of them.
+        """The costs with devices, and transfers into and out of them, slowed down by `ratios` (by device name).
 
-        Devices that share a memory share the way into it, which stays as it is.
+        Transfers of devices that share a memory stay as they are.
         """
         factors = [ratios.get(device.name, 1.0) for device in self.devices]
         memories = [device.memory for device in self.devices]
@@ -76,14 +76,14 @@ class OperatorCosts:
         return OperatorCosts(tuple(devices), self.time_s * np.array(factors), groups)
 
     def only(self, keep: Sequence[bool]) -> OperatorCosts:
-        """The same without some of its devices; `keep` is (devices,)."""
+        """The costs of some of the devices; `keep` is (devices,)."""
         left = [index for index, kept in enumerate(keep) if kept]
         groups = (replace(group, device=left.index(group.device)) for group in self.groups if keep[group.device])
         return OperatorCosts(tuple(self.devices[index] for index in left), self.time_s[:, left], tuple(groups))
 
 
 def beside(costs: Iterable[OperatorCosts]) -> OperatorCosts:
-    """The devices of several places as those of one."""
+    """Combine the devices of several places as if they were one place's."""
     grouped = list(costs)
     groups: list[GroupCost] = []
     before = 0
@@ -95,9 +95,9 @@ def beside(costs: Iterable[OperatorCosts]) -> OperatorCosts:
 
 
 def described_costs(graph: Graph, devices: Sequence[Device]) -> OperatorCosts:
-    """The formulas of described devices, evaluated for every operator, and for all that they run as one.
+    """Evaluate the formulas of described devices for every operator, and for all groups that they run as one.
 
-    nan in the column of any other device.
+    The columns of other devices are nan.
     """
     columns = [
         [operator_cost_s(graph, operator, device) if device.described else math.nan for operator in graph.operators]

@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from typing import Final
 
 DISTURBED: Final = 0.1
-"""Of the cores. A calm virtual machine has some percent of stolen time and of its system's own work; a program that
-keeps one of two cores busy has half."""
+"""Share of the cores. A calm virtual machine has a few percent of stolen time and system work; a program that keeps
+one of two cores busy takes half."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a time depends on besides the layers themselves.
+    """All that a measured time depends on, besides the layers.
 
     `engine` is the device's name in the store. `core_kind` tells apart the kinds of cores of one processor
     (big.LITTLE); it is empty where there is only one. `processor` names the model and its instruction sets.
-    `neighbours`: how many other cores were busy meanwhile.
+    `neighbours`: how many other cores were busy during the measurement.
     """
 
     engine: str
@@ -29,11 +29,11 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A run of layers on unthrottled cores: raw, before speed, bandwidth and time scale.
+    """A measured run of layers on unthrottled cores: raw, before speed, bandwidth and time scale.
 
-    `cpu_s` is CPU seconds of all threads and `wall_s` seconds by the clock, both medians over `runs`; `spread_s`
-    the interquartile range of the former. `moved_bytes` are weights, inputs and outputs, once. `others_ratio`: the part
-    of the cores that others took meanwhile (0 where nobody looked).
+    `cpu_s` is CPU seconds of all threads and `wall_s` seconds by the clock, both medians over `runs`; `spread_s`: the
+    interquartile range of `cpu_s`. `moved_bytes`: weights, inputs and outputs, each once. `others_ratio`: share of the
+    cores that other processes took (0 if not observed).
     """
 
     cpu_s: float
@@ -45,5 +45,5 @@ class Profile:
 
     @property
     def is_disturbed(self) -> bool:
-        """Whether it is to be measured again once the host is calm."""
+        """Whether the profile should be measured again once the host is calm."""
         return self.others_ratio > DISTURBED

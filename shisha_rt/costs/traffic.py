@@ -1,6 +1,6 @@
-"""Which bytes a stage on another host has sent there and sends back: they follow from its layers alone.
+"""The bytes that a stage on another host receives and sends back, which follow from its layers alone.
 
-A tensor goes there once for each stage that reads it, and comes back once, if anyone else reads it.
+A tensor is sent there once for each stage that reads it, and sent back once, if it is read outside the stage.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class StageTraffic(NamedTuple):
 
 
 class Crossings:
-    """Traffic between layers, remembered for the stages asked for before."""
+    """Traffic of stages, from the tensors between layers; cached."""
 
     def __init__(self, tensors: Iterable[CostTensor]) -> None:
         self._tensors = tuple(tensors)
@@ -47,9 +47,9 @@ class Crossings:
         return StageTraffic(there_bytes, back_bytes)
 
     def between(self, starts: Sequence[int]) -> tuple[Bytes, Bytes]:
-        """(positions, positions) each, there and back: of the run of layers from one position to another.
+        """(positions, positions) each: bytes there and back, of the run of layers between two positions.
 
-        `starts` (positions,), ascending: the first layer behind each, of the last one the number of layers.
+        `starts` (positions,), ascending: the first layer behind each position; for the last, the number of layers.
         """
         there, back = (np.zeros((len(starts) + 1, len(starts) + 1), np.int64) for _ in range(2))
         group_of = np.repeat(np.arange(len(starts) - 1), np.diff(starts)).tolist()

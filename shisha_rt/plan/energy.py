@@ -1,7 +1,7 @@
-"""What a frame takes of energy: watts of the places that compute it, times the seconds that they are busy with it.
+"""The energy of a frame: watts of the places that compute it, times the seconds that they are busy with it.
 
 As in GP (2023, Eq. 15) energy is power times time. A place's power is what it draws while it computes, beyond what it
-draws idle: so what a plan leaves idle costs nothing here.
+draws idle: so idle places cost nothing here.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import TeamSeconds, team_shares
 
 NO_POWER: Final[Mapping[str, float]] = MappingProxyType({})
-"""Of places whose power is not known."""
+"""For places whose power is not known."""
 
 
 def frame_joules(plan: Plan, service_s: TeamSeconds, power_w: Mapping[str, float]) -> float:
-    """Joules of a frame whose stages take `service_s`; inf where one cannot run, or where a place's power is not known.
+    """Joules of a frame whose stages take `service_s`; inf if one cannot run, or if a place's power is not known.
 
-    All places of a team draw their power until it is done. Of a stage on several teams, each team computes its share of
-    the frames at saturation; one that takes inf, none.
+    All places of a team draw their power until the team is done. If a stage has several teams, each computes its share
+    of the frames at saturation; a team that cannot run the stage computes none.
     """
     if not all(place in power_w for place in plan.places):
         return math.inf

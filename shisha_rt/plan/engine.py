@@ -11,8 +11,8 @@ ANY_ENGINES: Final[tuple[AnyEngine, ...]] = get_args(AnyEngine)
 """What a daemon may be asked for; `auto`: the one that is fastest here, as measured."""
 
 StageEngine: TypeAlias = Literal["onnxruntime", "onnxruntime-spin", "openvino"]
-"""How a stage is computed. `onnxruntime-spin`: by ONNX Runtime, whose threads wait for each other without going to
-sleep, for a bounded time."""
+"""How a stage is computed. `onnxruntime-spin`: by ONNX Runtime, with threads that spin for a bounded time while they
+wait for each other."""
 STAGE_ENGINES: Final[tuple[StageEngine, ...]] = get_args(StageEngine)
 DEFAULT_ENGINE: Final[StageEngine] = "onnxruntime"
-"""The one whose form of the model is cut into stages; of any other a stage is the whole network."""
+"""The only engine that computes stages of a cut network; with any other, a stage is the whole network."""

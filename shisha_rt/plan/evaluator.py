@@ -1,7 +1,7 @@
 """Where measurements come from: a live pipeline, a simulated one, or a file of costs.
 
-Tuners propose plans and are told what became of them; they never call this. One loop does (`planner/loop.py`), so
-that the same code tunes all three. It hands on the proposal whole: who measures may also have to say why.
+Tuners propose plans and receive measurements; they never call an evaluator. One loop does (`planner/loop.py`), so the
+same code tunes with all three. It passes on the whole proposal, as an evaluator may have to report the reason, too.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from shisha_rt.plan.plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A plan to measure and why; the `final` one is not to be measured, but to stay: the best plan measured.
+    """A plan to measure, and why. The `final` one is the best plan measured, which is to stay; it is not measured.
 
-    `lower_bound_s`: no plan is faster by the costs that the tuner goes by; None: it has none.
+    `lower_bound_s`: no plan is faster by the tuner's costs; None: it has no bound.
     """
 
     plan: Plan
@@ -27,12 +27,12 @@ class Proposal:
 
 
 class Evaluator(Protocol):
-    """Runs plans, or says what they would do."""
+    """Runs plans, or predicts their measurements."""
 
     def measure(self, proposal: Proposal) -> Measurement:
-        """What the plan does that is proposed, which is not the final one; blocks until that is known.
+        """Measure the plan of a proposal that is not final; blocks until it is measured.
 
-        A plan that was tried and cannot run is an answer, not an error: its stages that fail take infinitely long.
-        A plan that `verify.py` finds fault with is its maker's mistake, and raises ValueError before it runs.
+        That a plan cannot run is a result, not an error: stages that fail take infinitely long. A plan that `verify.py`
+        rejects is its maker's mistake, and raises ValueError before it runs.
         """
         ...

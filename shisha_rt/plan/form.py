@@ -1,12 +1,12 @@
-"""The one way a plan is written down for strangers, in JSON. Between our own processes plans travel as they are.
+"""The one written form of a plan for users, in JSON. Between our own processes plans are sent as they are.
 
 `{"first":0,"last":11,"places":["core0"]}` is a stage on one place, behind the stage before it. Several places are
-copies, a list in their stead is a team: `"places":[["core0","core1"]]`. `"layers":[[3,5],[9,9]]` stands for first and
-last where a stage has several runs of layers, and `"after":[0,2]` wherever it is not the stage before.
-`"split":{"first":3,"last":3,"axis":"channels","shares":[32,32]}` stands in each stage that has one of the shards, in
-the order of the shares, and then in the one that joins them, if there is one: its layers may go on behind the split.
-`"engine":"openvino"` stands in a stage that another engine than the usual one computes.
-`"batch":8` are the most frames that one run of the stage computes together, where that is more than one.
+copies; a list instead of a name is a team: `"places":[["core0","core1"]]`. `"layers":[[3,5],[9,9]]` replaces first and
+last if a stage has several runs of layers. `"after":[0,2]` is given unless a stage is behind the one before it.
+`"split":{"first":3,"last":3,"axis":"channels","shares":[32,32]}` is given in the stage of each shard, in the order of
+the shares, and then in their join, if there is one: its layers may go on behind the split. `"engine":"openvino"` is
+given if another engine than the default one computes the stage. `"batch":8`: the most frames that the stage computes
+together, if more than one.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ MOST_STAGES: Final = 1024
 _MOST_SHARES: Final = 1024
 _NEARLY: Final = 0.8
 _MOST_TEAMS: Final = 4096
-"""So many are read at all; how many a plan may have is for model and machine to say (`plan/verify.py`)."""
+"""Limits of what is read; how many a plan may have depends on model and machine (`plan/verify.py`)."""
 
 
 class WrittenSplit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A split as every stage that carries it says it."""
+    """A split, as written in every stage that carries it."""
 
     first: _Layer
     last: _Layer
@@ -49,7 +49,7 @@ class WrittenSplit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WrittenStage(msgspec.Struct, frozen=True):
-    """A stage as `written` has it. Other keys are ignored: what it took, for one, says nothing of what it is."""
+    """A stage as `written` returns it. Other keys are ignored, such as measured times."""
 
     places: Annotated[tuple[_Name | _Team, ...], msgspec.Meta(min_length=1, max_length=_MOST_TEAMS)]
     first: _Layer | None = None
@@ -94,20 +94,20 @@ def read(stages: Iterable[WrittenStage]) -> Plan:
 def plan_of(stages: Iterable[Mapping[str, Any]]) -> Plan:
     """The plan of stages as JSON has them: those of `plan_get`, `status` or a trial.
 
-    Raises msgspec.ValidationError for what are none.
+    Raises msgspec.ValidationError for invalid stages.
     """
     return read(msgspec.convert(list(stages), tuple[WrittenStage, ...]))
 
 
 def misspelt(stage: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Keys of a stage as people write it that are ignored, and are nearly another one: that is what they mean."""
+    """Yield unknown, ignored keys of a stage that are nearly known ones, each with the known key."""
     for key in stage.keys() - {*WrittenStage.__struct_fields__}:
         for meant in get_close_matches(key, WrittenStage.__struct_fields__, n=1, cutoff=_NEARLY):
             yield key, meant
 
 
 def _chained(index: int) -> tuple[int, ...]:
-    """What the stage of this number is after, if nothing else is said."""
+    """The default of `after` for the stage of this index."""
     return (index - 1,) if index else ()
 
 

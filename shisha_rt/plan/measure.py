@@ -1,7 +1,7 @@
 """A measurement made from the service times of a plan's frames.
 
-It runs in the daemon's loop (R10), for as many stages as there are places: each window is sorted once, and not by the
-interpreter.
+It runs in the daemon's loop (R10), for up to as many stages as there are places: so each window is sorted only once,
+by numpy.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import Rate, rate_of, stage_seconds
 
 MIN_FRAMES: Final = 8
-"""Fewer frames of a stage say too little of their own spread."""
+"""Fewer frames of a stage are too few to estimate their spread."""
 
 BAND_FLOOR: Final = 0.01
-"""Drift slower than a window does not show in the window; nor is a smaller gain worth a change of plan."""
+"""The smallest band: drift slower than a window does not show in it, and a smaller gain is not worth a new plan."""
 
 # 1.96 would do for a known error. This one is estimated from the same frames, so its own error is added: Student's
 # t for the batches' 7 degrees of freedom, 2.36.
 _ERRORS_IN_BAND: Final = 2.36
 _BATCHES: Final = 8
-_MIN_FRAMES_IN_BATCH: Final = 4  # fewer, and one stray frame is half of its batch's median
+_MIN_FRAMES_IN_BATCH: Final = 4  # with fewer, one outlier makes up half of a batch's median
 
 StageFrames: TypeAlias = tuple[Sequence[int], Sequence[float]]
-"""Of one stage, in the order in which they ran: the team (index) that ran each, and the seconds."""
+"""A stage's frames in the order in which they ran: the team (index) of each, and its seconds."""
 
 
 def _band(rate: Rate, noise_s: Sequence[float]) -> float:
@@ -51,17 +51,17 @@ def measure_window(
     alone_s: Sequence[float] = (),
     band_floor: float = BAND_FLOOR,
 ) -> Measurement:
-    """A measurement from the service times of one epoch's frames after its warm-up.
+    """Make a measurement from the service times of one epoch's frames after its warm-up.
 
-    `windows` holds for each stage its frames in the order they ran; `alike` says of each stage whether all of its teams
-    are, and their frames count as one's. `took_s` is how long that took, `frames_per_s` how fast frames came meanwhile
-    (None: these are all that came), `alone_s` the seconds of frames that met no other. A team's time is its median,
-    which up to half of the frames cannot drag along; one that ran none adds nothing.
+    `windows`: the frames of each stage. `alike`: for each stage, whether its teams are alike, so that their frames are
+    pooled. `took_s`: how long the window lasted. `frames_per_s`: how fast frames came meanwhile; None: the window has
+    all that came. `alone_s`: seconds of frames with no other in flight. A team's time is its median, which outliers
+    among less than half of its frames hardly change; a team without frames adds nothing.
 
-    The bottleneck is the largest of several medians, and another pool may well be it next time. So the band is that of
-    the noisiest pool whose own band reaches the bottleneck.
+    The bottleneck is the largest of several medians, and may be another pool's next time. So the band is that of the
+    noisiest pool whose own band reaches the bottleneck.
 
-    Raises ValueError for no stage, or for fewer than `MIN_FRAMES` frames of one.
+    Raises ValueError if there is no stage, or one has fewer than `MIN_FRAMES` frames.
     """
     counts = [len(seconds) for _, seconds in windows]
     if not windows or min(counts) < MIN_FRAMES:
@@ -101,7 +101,7 @@ class _Sorted:
 
 
 def _middle(ascending: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """The median along the last axis of what is sorted along it."""
+    """The median along the last axis, which is sorted."""
     last = ascending.shape[-1] - 1
     middle: npt.NDArray[np.float64] = (ascending[..., last // 2] + ascending[..., last - last // 2]) / 2
     return middle
@@ -110,7 +110,7 @@ def _middle(ascending: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 def _sorted_windows(
     plan: Plan, windows: Sequence[StageFrames], alike: Sequence[bool]
 ) -> tuple[list[list[_Sorted]], list[list[_Sorted]]]:
-    """(stages, teams) windows, empty where a plain plan needs none; and (stages,) one for all teams that are alike."""
+    """(stages, teams): windows, empty if a plain plan needs none; and the same with alike teams of a stage pooled."""
     plain = plan.is_plain
     by_team = [
         [] if pooled_stage and plain else _by_team(frames, len(stage.teams))
@@ -130,7 +130,7 @@ def _by_team(frames: StageFrames, teams: int) -> list[_Sorted]:
 
 
 def _pool_noise_s(plan: Plan, windows: Sequence[Sequence[_Sorted]], stage_s: Sequence[float]) -> tuple[float, ...]:
-    """(stages,): by how much two measurements of the period of each stage's pool differ, in seconds."""
+    """(stages,): seconds by which two measurements of the period of each stage's pool may differ."""
     errors = [0.0] * len(plan.stages)
     for pool in plan.pools:
         noise_s = sum(_stage_noise_s(windows[index], stage_s[index]) for index in pool.stages)
@@ -140,21 +140,21 @@ def _pool_noise_s(plan: Plan, windows: Sequence[Sequence[_Sorted]], stage_s: Seq
 
 
 def _stage_noise_s(teams: Sequence[_Sorted], stage_s: float) -> float:
-    """Noise of `rate.stage_seconds` in seconds: a slower team has a smaller share in what the teams do together."""
+    """Noise of `rate.stage_seconds` in seconds. A slower team counts less, as it serves fewer frames."""
     ran = (team for team in teams if len(team.window) and team.median_s)
     errors_s = ((stage_s / ran_s.median_s) ** 2 / len(teams) * _median_error(ran_s) for ran_s in ran)
     return math.sqrt(2) * _ERRORS_IN_BAND * math.fsum(errors_s)
 
 
 def _median_error(ran_s: _Sorted) -> float:
-    """The standard error of a window's median; the larger of two estimates, as each misses what the other sees.
+    """The standard error of a window's median: the larger of two estimates, as each misses errors that the other has.
 
-    The first one is exact for independent frames of any distribution, skewed or of two modes, where the usual
-    1.2533 * 1.4826 * MAD / sqrt(n) holds for normal ones only. The second one sees slow swings, in which neighbouring
-    frames resemble each other and n frames say less than n independent ones would.
+    The first one holds for independent frames of any distribution, even skewed or bimodal; the usual
+    1.2533 * 1.4826 * MAD / sqrt(n) holds for normal ones only. The second one covers slow drift, in which neighbouring
+    frames are correlated, so that n frames say less than n independent ones.
     """
     if len(ran_s.window) < _MIN_FRAMES_IN_BATCH:
-        return 0.5 * ran_s.median_s  # so few say next to nothing of their spread
+        return 0.5 * ran_s.median_s  # too few frames to estimate their spread
     error = _error_by_ranks(ran_s.ascending)
     if len(ran_s.window) >= _BATCHES * _MIN_FRAMES_IN_BATCH:
         return max(error, _error_by_batches(ran_s.window))
@@ -162,10 +162,10 @@ def _median_error(ran_s: _Sorted) -> float:
 
 
 def _error_by_ranks(ascending: npt.NDArray[np.float64]) -> float:
-    """From order statistics, whatever the distribution (McKean and Schrader 1984, Price and Bonett 2001).
+    """Estimate from order statistics, for any distribution (McKean and Schrader 1984, Price and Bonett 2001).
 
-    How many frames lie below the true median is binomial with deviation sqrt(n) / 2. So the ranks `low` and `high`,
-    that many steps apart, are (high - low) / sqrt(n) deviations on either side, and their values that many errors.
+    The number of frames below the true median is binomial with deviation sqrt(n) / 2. So the ranks `low` and `high` are
+    (high - low) / sqrt(n) deviations from the middle on either side, and their values as many errors.
     """
     n = len(ascending)
     low = max(0, round((n - 1) / 2 - math.sqrt(n)))
@@ -174,7 +174,7 @@ def _error_by_ranks(ascending: npt.NDArray[np.float64]) -> float:
 
 
 def _error_by_batches(window: npt.NDArray[np.float64]) -> float:
-    """From the medians of successive batches; a remainder of the newest frames is left out."""
+    """Estimate from the medians of successive batches; the remainder of newest frames is left out."""
     size = len(window) // _BATCHES
     medians: list[float] = _middle(np.sort(window[: _BATCHES * size].reshape(_BATCHES, size))).tolist()
     mean = math.fsum(medians) / _BATCHES

@@ -1,9 +1,9 @@
-"""What a plan did when it ran, and how far that can be trusted.
+"""Measured times of a plan, and how far they can be trusted.
 
-Shisha (2022) compares throughputs as if they were exact; on a real machine the faster of two measurements of one
-plan would pass for progress. So a measurement carries a band: two measurements of one plan lie within it at least
-95 times in 100, and better means better beyond it. A wide band costs true but small gains; a narrow one costs moves
-to worse plans, which the paper's rule never takes back. With a band of 0 the comparison is the paper's.
+Shisha (2022) compares throughputs as if they were exact; on a real machine the faster of two measurements of one plan
+would then count as progress. So a measurement has a band: two measurements of one plan differ by at most the band in 95
+of 100 cases, and a plan is better only if it is better by more than that. A wide band misses small gains; a narrow one
+accepts worse plans, which the paper's rule never takes back. With a band of 0 the comparison is the paper's.
 """
 
 from __future__ import annotations
@@ -15,32 +15,31 @@ from typing import Final
 from shisha_rt.plan.rate import Objective, Rate
 
 OVERLAP_TOLERANCE: Final = 0.25
-"""Queues run dry now and then, also in a plan that is saturated."""
+"""Tolerated difference of `overlap`, as queues are sometimes empty even in a saturated plan."""
 
 
 THROTTLING_TOLERANCE: Final = 0.25
-"""By how much the throttled parts of two measurements' periods may differ, for one to be held against the other."""
+"""The largest difference of `throttled` between two measurements that are compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """The service time of each stage, in seconds, in the plan's order; inf where the place cannot run its stage.
+    """`service_s`: seconds of each stage, in the plan's order; inf if the place cannot run its stage.
 
-    Of a stage on several teams it is what they would take if they were alike (`rate.stage_seconds`), and `rate` what
-    follows for the plan; None: it is a plain chain, whose slowest stage says all. `band` is relative to the bottleneck:
-    two measurements of one plan agree within it. `frames` is how many each stage ran, 0 if the plan never did, and
-    `took_s` the (virtual) time that measuring took: 0 for a plan that could not run.
+    For a stage on several teams, `service_s` is what each would take if they were alike (`rate.stage_seconds`). `rate`:
+    the plan's rate; None for a plain chain, where the slowest stage determines it. `band`: relative to the bottleneck;
+    two measurements of one plan agree within it. `frames`: how many each stage ran, 0 if the plan never ran. `took_s`:
+    the (virtual) time of measuring, 0 for a plan that could not run.
 
-    `team_s` (stages, teams): what each stage took on each of its teams, inf where a team ran none; empty: those of a
-    stage are alike.
+    `team_s` (stages, teams): seconds of each stage on each of its teams, inf if a team ran no frames; empty if each
+    stage's teams are alike.
 
-    `alone_s`: how long frames took that met no other, None where none were seen; `overlap`: how busy the plan was, as a
-    share of what it can be (1: saturated, and all plans without copies). Copies that never worked at the same time look
-    faster than they are. `failed_stage`: of a plan that was never run, the stage that its place could not build; where
-    that is None, too, it says of no layer that it cannot run. `throttled`: the part of the CPU quota's periods in which
-    it was used up meanwhile; None without a quota, or where that took too few periods to say. `load`: frames that came
-    meanwhile over those that the plan could have passed. `energy_j`: joules of a frame (see `plan.energy`); inf where
-    that is not known, or frames by themselves are late for the target.
+    `alone_s`: seconds of frames with no other in flight, None if there were none. `overlap`: how busy the plan was, as
+    a share of saturation; 1 for all plans without copies. Copies that never work at the same time look faster than they
+    are. `failed_stage`: for a plan that never ran, the stage that its place could not build; None: it is not known that
+    any layer cannot run. `throttled`: share of the CPU quota's periods in which the quota was used up; None without a
+    quota, or after too few periods. `load`: frames that came, over those that the plan could have served. `energy_j`:
+    joules of a frame (see `plan.energy`); inf if not known, or if latency misses the target.
     """
 
     service_s: tuple[float, ...]
@@ -73,7 +72,7 @@ class Measurement:
 
     @property
     def latency_s(self) -> float:
-        """Seconds of a frame that meets no other: as measured, or else as it follows from the stages."""
+        """Seconds of a frame with no other in flight: measured, or else derived from the stages."""
         if self.alone_s is not None:
             return self.alone_s
         return math.fsum(self.service_s) if self.rate is None else self.rate.latency_s
@@ -83,13 +82,13 @@ class Measurement:
         return math.isfinite(self.bottleneck_s)
 
     def value(self, objective: Objective) -> float:
-        """What is to be small: seconds, or joules."""
+        """The value to minimise: seconds, or joules."""
         if objective == "energy":
             return self.energy_j
         return self.bottleneck_s if objective == "throughput" else self.latency_s
 
     def scaled(self, ratio: float) -> Measurement:
-        """What this would have been on a machine where all takes `ratio` times as long."""
+        """The measurement on a machine where all takes `ratio` times as long."""
         return replace(
             self,
             service_s=tuple(ratio * seconds for seconds in self.service_s),
@@ -100,17 +99,17 @@ class Measurement:
         )
 
     def is_throttled_like(self, other: Measurement) -> bool:
-        """Whether a difference between both may be due to the plans: a quota held up one as often as the other."""
+        """Whether a quota throttled both about equally often, so that a difference may be due to the plans."""
         if self.throttled is None or other.throttled is None:
             return True
         return abs(self.throttled - other.throttled) <= THROTTLING_TOLERANCE
 
     def agrees_with(self, other: Measurement, objective: Objective = "throughput") -> bool:
-        """Whether both could be of one plan: what they found differs by no more than their bands explain.
+        """Whether both could be of one plan: they differ by no more than their bands explain.
 
-        A band is made for the difference of two measurements with equal errors; for unequal ones the errors'
-        squares add up, so the bands' mean square counts. The band of the bottleneck stands for those of latency and
-        energy, which are sums over stages and so vary less.
+        A band is for the difference of two measurements with equal errors. If errors differ, their squares add up, so
+        the bands' mean square counts. Latency and energy use the band of the bottleneck, too: as sums over stages, they
+        vary less.
         """
         own, others = self.value(objective), other.value(objective)
         if not (self.can_run and other.can_run and own < math.inf and others < math.inf):
@@ -118,12 +117,11 @@ class Measurement:
         return abs(own - others) <= math.hypot(self.band * own, other.band * others) / math.sqrt(2)
 
     def is_better_than(self, other: Measurement, objective: Objective = "throughput") -> bool:
-        """Whether it is faster beyond the noise of both (Algorithm 2, line 9; the noise is ours).
+        """Whether it is better beyond the noise of both (Algorithm 2, line 9; the noise is ours).
 
-        Where copies share a core's cache or a memory, they slow each other down as far as they overlap: a throughput
-        of copies that follows from less overlap than the other's proves nothing. Nor does a plan that was throttled
-        more or less often than the other. Of two that are late for the target, so that neither is a plan for energy,
-        the quicker one is better.
+        Copies that share a cache or a memory slow each other down while they overlap: so a throughput measured with
+        less overlap than the other's does not count as better. Nor does a measurement that was throttled more or less
+        often than the other. If the objective is energy and both miss the latency target, the lower latency is better.
         """
         if objective == "energy" and self.energy_j == other.energy_j == math.inf:
             objective = "latency"

@@ -18,7 +18,7 @@ Team: TypeAlias = tuple[str, ...]
 """Names of places whose cores compute a part together, in the worker of the first, their lead. Usually one place."""
 
 MOST_BATCH: Final = 64
-"""The most frames that a run of a stage may have."""
+"""The largest batch that a stage may have."""
 
 
 def team_name(team: Team) -> str:
@@ -30,19 +30,20 @@ class Stage:
     """A piece of the network that is computed for a frame in one go.
 
     `work`: runs of layers (first and last, inclusive, from 0), ascending and apart; usually one. `teams`: each frame
-    runs on one of them; several are copies. `after`: the earlier stages (indices) whose results it needs; none: it
-    needs the input alone.
+    runs on one of them; several are copies. `after`: the earlier stages (indices) whose results it needs; empty: it
+    needs only the network's input.
 
-    `placement` names the device of each of its operators, in the graph's order; it is empty where the places have no
-    devices to choose from, and while none is chosen. It does not tell stages apart: it follows from the layers, the
-    places and what their devices take at the time.
+    `placement`: the device of each operator, in the graph's order; empty if the places have no devices to choose from,
+    or none is chosen yet. It is left out of comparisons, as it follows from the layers, the places and the current
+    costs on their devices.
 
-    `split`: of a shard, whose work is the layers that are split; or of the join behind shards, whose work begins with
-    them and may go on.
+    `split`: of a shard, whose work is the split layers; or of a join, whose work begins with the split layers and may
+    go on behind them.
 
-    `engine`: how it is computed, where its places have no devices. Only the default one's form of the network is cut.
+    `engine`: computes the stage, if its places have no devices. Only the default engine computes stages of a cut
+    network.
 
-    `batch`: the most frames that one run computes together.
+    `batch`: the most frames that are computed together.
     """
 
     work: tuple[Span, ...]
@@ -117,7 +118,7 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Stages in an order in which each comes behind those that it is `after`. Unused places are not listed."""
+    """Stages, each listed behind all stages that it is `after`. Unused places are not listed."""
 
     stages: tuple[Stage, ...]
 
@@ -130,7 +131,7 @@ class Plan:
     def chain(cls, stages: Iterable[tuple[int, int, Iterable[Iterable[str]]]]) -> Plan:
         """A chain from (first, last, teams) triples: `(0, 9, [["a"], ["b", "c"]])` is on the place a, or on b and c.
 
-        A name in place of a team is a team of one, as where plans are written down.
+        A name instead of a team is a team of one, as in the written form of plans.
         """
         return cls(
             tuple(
@@ -176,7 +177,7 @@ class Plan:
         return tuple(Pool(self.stages[of[0]].teams, tuple(of)) for of in pools.values())
 
     def ancestors(self, stage: int) -> frozenset[int]:
-        """The stages whose results a stage (index) needs, or that those need."""
+        """All stages whose results a stage (index) needs, directly or through others."""
         seen: set[int] = set()
         pending = list(self.stages[stage].after)
         while pending:
@@ -209,7 +210,7 @@ class Plan:
         return split is not None and split.joins
 
     def made_by(self, layer_count: int) -> tuple[tuple[int, ...], ...]:
-        """(layers,): the stages that must be done for what each layer makes: of a split one its join, or all shards."""
+        """(layers,): the stages that must be done to have each layer's results; of a split one, its join or shards."""
         return tuple(
             of_layer[-1:] if of_layer and self.joins(of_layer[-1]) else of_layer
             for of_layer in self.stages_of(layer_count)
@@ -219,7 +220,7 @@ class Plan:
         return " | ".join(f"{stage}{self._behind(index)}" for index, stage in enumerate(self.stages))
 
     def _behind(self, index: int) -> str:
-        """What it is after, where that is not the stage before it."""
+        """Say which stages a stage is after; empty if that is the stage before it."""
         after = self.stages[index].after
         if after == ((index - 1,) if index else ()):
             return ""

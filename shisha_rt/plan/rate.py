@@ -1,8 +1,8 @@
-"""How fast a plan is, from what each stage takes on each team: seconds a frame, and the latency of a frame by itself.
+"""How fast a plan is, from each stage's seconds on each team: seconds a frame, and the latency of a frame by itself.
 
 A pool of alike teams serves a frame in the sum of its stages' times over the number of teams; a stage on unlike teams
-in 1 / sum(1/t) (a pool has one queue, so no team idles while a part waits). The slowest pool says how often a
-frame can come out, and Shisha's Algorithm 2 and the metrics keep their meaning: its slowest stage is the bottleneck.
+in 1 / sum(1/t) (a pool has one queue, so no team idles while a part waits). The slowest pool limits the throughput, and
+its slowest stage is the bottleneck of Shisha's Algorithm 2 and of the metrics.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Objective: TypeAlias = Literal["throughput", "latency", "energy"]
 EVERY_OBJECTIVE: Final[tuple[Objective, ...]] = get_args(Objective)
 """What a plan is chosen for: the most frames a second, the least time of a frame by itself, or its least energy."""
 OBJECTIVES: Final[tuple[Objective, ...]] = ("throughput", "latency")
-"""Those for which there are plans on every machine; load asks for one or the other."""
+"""Objectives that every machine has plans for; the load asks for one or the other."""
 
 
 def as_objective(word: str) -> Objective:
-    """Raises ValueError, with what was expected, for a word that is none."""
+    """The objective of this name. Raises ValueError, with what was expected, for any other word."""
     for objective in EVERY_OBJECTIVE:
         if word == objective:
             return objective
@@ -33,11 +33,11 @@ def as_objective(word: str) -> Objective:
 
 AnyObjective: TypeAlias = Literal["auto", "throughput", "latency", "energy"]
 ANY_OBJECTIVES: Final[tuple[AnyObjective, ...]] = get_args(AnyObjective)
-"""What a daemon may be asked for; `auto`: the one that the load wants."""
+"""What a daemon may be asked for; `auto`: the one that suits the load."""
 
 
 def as_any_objective(word: str) -> AnyObjective:
-    """Raises ValueError, with what was expected, for a word that is none."""
+    """The objective of this name, or `auto`. Raises ValueError, with what was expected, for any other word."""
     for objective in ANY_OBJECTIVES:
         if word == objective:
             return objective
@@ -45,18 +45,18 @@ def as_any_objective(word: str) -> AnyObjective:
 
 
 TeamSeconds: TypeAlias = Sequence[Sequence[float]]
-"""(stages, teams): what each stage takes on each of its teams; inf where it cannot run."""
+"""(stages, teams): seconds of each stage on each of its teams; inf where it cannot run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """`period_s` (stages,): seconds a frame of each stage's pool. `memory_s`: those of the slowest memory.
+    """`period_s` (stages,): seconds a frame of each stage's pool. `memory_s`: of the busiest memory.
 
-    `link_s`: those of the slowest link to another host, which its places share as they would a memory; `link` says
-    which one and which way ("to far0", "from far0").
+    `link_s`: of the busiest link to another host, which the host's places share; `link` names it and its direction
+    ("to far0", "from far0").
 
-    `slowest_stage`: in the slowest pool the stage that takes longest; ties: the leftmost. `latency_s`: of one frame
-    that meets no other. `energy_j`: joules of a frame (see `plan.energy`); inf where it is not known.
+    `slowest_stage`: in the slowest pool the stage that takes longest; ties: the leftmost. `latency_s`: of a frame with
+    no other in flight. `energy_j`: joules of a frame (see `plan.energy`); inf if not known.
     """
 
     period_s: tuple[float, ...]
@@ -74,17 +74,17 @@ class Rate:
 
     @property
     def is_link_bound(self) -> bool:
-        """Whether no stage is as slow as what places share of a link."""
+        """Whether a shared link is slower than all stages and memories."""
         return self.link_s > max(*self.period_s, self.memory_s)
 
     def value(self, objective: Objective) -> float:
-        """What is to be small: seconds, or joules."""
+        """The value to minimise: seconds, or joules."""
         if objective == "energy":
             return self.energy_j
         return self.bottleneck_s if objective == "throughput" else self.latency_s
 
     def scaled(self, ratio: float) -> Rate:
-        """That of the same plan where all takes `ratio` times as long."""
+        """The rate of the same plan if all takes `ratio` times as long."""
         period_s = tuple(ratio * seconds for seconds in self.period_s)
         return replace(
             self,
@@ -97,9 +97,9 @@ class Rate:
 
 
 def rate_of(plan: Plan, service_s: TeamSeconds, *, alone_s: TeamSeconds | None = None, memory_s: float = 0.0) -> Rate:
-    """Rate of a plan whose stages take `service_s`; `memory_s`: the most that a memory needs for the bytes of a frame.
+    """Rate of a plan whose stages take `service_s`; `memory_s`: seconds a frame of the busiest memory.
 
-    `alone_s`: what a frame by itself takes in them, where that is more than a team is busy with it.
+    `alone_s`: seconds of a frame by itself, if they are more than a team is busy with it.
     """
     stage_s = [stage_seconds(times) for times in service_s]
     period_s = [0.0] * len(plan.stages)
@@ -113,15 +113,15 @@ def rate_of(plan: Plan, service_s: TeamSeconds, *, alone_s: TeamSeconds | None =
 
 
 def stage_seconds(times_s: Sequence[float]) -> float:
-    """Seconds of a stage on its teams (teams,) as if they were alike: the same number of frames a second together."""
-    if min(times_s) in (max(times_s), 0):  # alike to the last bit, without a detour by their rates
+    """Seconds that each team (teams,) would take if all were alike and together served as many frames a second."""
+    if min(times_s) in (max(times_s), 0):  # exact for alike teams: not rounded by way of their rates
         return min(times_s)
     frames_per_s = math.fsum(1 / time_s for time_s in times_s)
     return len(times_s) / frames_per_s if frames_per_s else math.inf
 
 
 def team_shares(times_s: Sequence[float]) -> tuple[float, ...]:
-    """(teams,): of a stage's frames, those that each team serves at saturation, as often as it can."""
+    """(teams,): the share of a stage's frames that each team serves at saturation."""
     free = min(times_s) == 0
     rates = [float(time_s == 0) if free else 1 / time_s for time_s in times_s]
     whole = math.fsum(rates)
@@ -129,9 +129,9 @@ def team_shares(times_s: Sequence[float]) -> tuple[float, ...]:
 
 
 def latency_s(plan: Plan, service_s: TeamSeconds) -> float:
-    """One frame by itself, dealt as the daemon deals: each part, once ready, to the quickest idle team of its pool.
+    """Latency of a frame by itself, dealt as the daemon deals: each ready part to the quickest idle team of its pool.
 
-    What passes between a part's end and the next one's start is not in it: only frames that were alone can tell.
+    Hand-overs between stages are not included: only measured frames can show them.
     """
     if plan.is_chain:
         return math.fsum(min(times) for times in service_s)
@@ -151,7 +151,7 @@ def latency_s(plan: Plan, service_s: TeamSeconds) -> float:
     running: list[tuple[float, int, Team]] = []
     now_s, changed = 0.0, set(range(len(pools)))
     while True:
-        for number in changed:  # in the others nothing has become ready, and no team idle
+        for number in changed:  # in other pools no part has become ready, and no team idle
             for seconds, index, team in _dealt(plan, service_s, ready[number], idle[number]):
                 heapq.heappush(running, (now_s + seconds, index, team))
         if not running:
@@ -169,7 +169,7 @@ def latency_s(plan: Plan, service_s: TeamSeconds) -> float:
 def _dealt(plan: Plan, service_s: TeamSeconds, ready: list[int], idle: set[Team]) -> list[tuple[float, int, Team]]:
     """Deal a pool's parts (stages: a heap) to its idle teams; return seconds, stage and team of each that begins.
 
-    A part that none of the idle teams can run stays.
+    A part that none of the idle teams can run stays in `ready`.
     """
     begun, unable = [], []
     while ready and idle:

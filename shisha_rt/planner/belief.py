@@ -1,14 +1,15 @@
-"""What layers take on a place, as far as the times of whole stages tell: a Gaussian belief, conditioned exactly.
+"""Layers' times on a place, estimated from the times of whole stages: a Gaussian belief, conditioned exactly.
 
-Before anything has run, a layer is believed to take what was told, times a factor that all layers of the place share
-and times another one of its own: means c, covariances p^2 c c' + l^2 diag(c^2), with scales p and l. A stage's time
-is the sum of its layers', with an error of measurement: what it was off by is dealt out among them and, by the shared
-factor, to layers that have not run there. What stays unknown stays in the deviations.
+Before any measurement, a layer's time is its predicted time, times a factor that all layers of the place share, times a
+factor of its own: means c, covariances p^2 c c' + l^2 diag(c^2), with scales p and l. A stage's time is the sum of its
+layers' times, with an error of measurement. Its deviation from the prediction is divided among its layers and, by the
+shared factor, layers that have not run there. The remaining uncertainty stays in the deviations.
 
-How wrong the told times are is not known either. So scales are tried out, and those count that make what was measured
-the likeliest: costs that hold true are soon trusted, and others are not.
+How wrong predictions are is not known either. So several scales are tried, and those under which the measurements are
+likeliest are used: costs that prove right are soon trusted, others are not.
 
-All is held as sums over the layers before a position (0 to the number of layers): a stage is the difference of two.
+All is kept as sums over the layers before a position (0 to the number of layers): a stage is the difference of two
+such sums.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Scales(NamedTuple):
 
 
 SCALES: Final = tuple(Scales(place, layer) for place, layer in product((0.01, 0.03, 0.1, 0.3), repeat=2))
-"""Told times that were measured in another hour are off by the least of these, those of a formula by the most."""
+"""The least suit predictions that were measured at another time, the greatest those by a formula."""
 
 
 class Sighting(NamedTuple):
@@ -45,10 +46,10 @@ class Sighting(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Belief:
-    """Belief about the layer times of one place. `told_s` (layers,): 0 where a layer cannot run, which is in no stage.
+    """Belief about the layer times of one place. `told_s` (layers,): predicted seconds, 0 for layers that cannot run.
 
-    `mean_s` (layers,) seconds. `explained_s` (sightings, positions): what the sightings say of the layers before each
-    position, in independent parts.
+    `mean_s` (layers,): believed seconds. `explained_s` (sightings, positions): the part of the uncertainty of the
+    layers before each position that the sightings explain, in independent components.
     """
 
     told_s: Floats
@@ -57,7 +58,7 @@ class Belief:
     explained_s: Floats
 
     def deviation_s(self, positions: Ints) -> Floats:
-        """(positions, positions): the standard deviation of what the layers between two positions take."""
+        """(positions, positions): standard deviation of the time of the layers between two positions."""
         covariance_s2 = _covariance_s2(self.told_s, self.scales, positions, positions[:, None])
         explained_s = self.explained_s[:, positions]
         covariance_s2 -= explained_s.T @ explained_s
@@ -66,9 +67,9 @@ class Belief:
 
 
 def likeliest(told_s: Sequence[Floats], seen: Sequence[Sequence[Sighting]]) -> list[Belief]:
-    """One belief for each place, `told_s` and `seen` being the places'; with the scales that are likeliest for all.
+    """One belief for each pair of `told_s` and `seen`, with the scales that are likeliest for all of them.
 
-    Trust has to be earned: before all sightings, a layer's scale is the likelier the larger it is, in proportion.
+    Trust has to be earned: the prior of a layer's scale is proportional to the scale.
     """
     likelihoods = np.log([scales.layer for scales in SCALES])
     for predicted, sightings in zip(told_s, seen, strict=True):
@@ -93,7 +94,7 @@ def believe(told_s: Floats, seen: Sequence[Sighting], scales: Scales) -> Belief:
 
 
 def log_likelihoods(told_s: Floats, seen: Sequence[Sighting]) -> Floats:
-    """(SCALES,): of a place's sightings under each, up to what all have in common."""
+    """(SCALES,): log likelihood of a place's sightings under each scale, up to a common constant."""
     if not seen:
         return np.zeros(len(SCALES))
     layers_s, off_s, error_s = _columns(told_s, seen)
@@ -107,9 +108,8 @@ def log_likelihoods(told_s: Floats, seen: Sequence[Sighting]) -> Floats:
 
 
 def _columns(told_s: Floats, seen: Sequence[Sighting]) -> tuple[Floats, Floats, Floats]:
-    """(sightings, layers) what was told of the layers of each, 0 elsewhere; (sightings,) what it was off by, errors.
-
-    Differences of sums over all layers before would lose what is small beside them.
+    """(sightings, layers): predictions for each sighting's layers, 0 elsewhere; (sightings,): deviations from the
+    predictions, and errors. Differences of prefix sums would lose small values by rounding.
     """
     firsts, ends, time_s, error_s = np.array(seen).T
     layers = np.arange(len(told_s))
@@ -118,7 +118,7 @@ def _columns(told_s: Floats, seen: Sequence[Sighting]) -> tuple[Floats, Floats, 
 
 
 def _covariance_s2(told_s: Floats, scales: Scales, some: Ints, others: Ints) -> Floats:
-    """Before any sighting: of the layers before one position with those before another, for all pairs (broadcast)."""
+    """Prior covariance of the layers before one position with those before another (broadcast)."""
     before_s = _before(told_s)
     shared_s2 = scales.place**2 * before_s[some] * before_s[others]
     own_s2 = scales.layer**2 * _before(told_s**2)[np.minimum(some, others)]
@@ -126,5 +126,5 @@ def _covariance_s2(told_s: Floats, scales: Scales, some: Ints, others: Ints) -> 
 
 
 def _before(terms: Floats) -> Floats:
-    """(positions,): the sum of the terms before each."""
+    """(positions,): the sum of the terms before each position."""
     return np.concatenate([[0.0], np.cumsum(terms)])

@@ -1,14 +1,14 @@
 """The best chain with copies and teams, proven: the smallest bottleneck, or the least latency.
 
-For throughput, what a share takes for a stage is sorted once and bisected, each time by the recursion of `need`; among
-the chains of the smallest bottleneck, `quickest` finds one of the least latency. For latency it is the other way round.
+For throughput, the periods of all stages on all shares are sorted and bisected; the recursion of `need` decides whether
+a chain keeps a period. Among the chains of the smallest bottleneck, `quickest` finds one of the least latency. For
+latency, `quickest` comes first, and the smallest bottleneck at that latency is bisected.
 
-Where there are too many kinds of places for that, or too many places, the answer is the best plan with some of them,
-the others serving as further copies, and where there are too many layers, with some of the cuts: then it is not proven,
-but what bound is said holds for all of them.
+If there are too many places, or kinds of them, only some are searched, and others are added as further copies. If there
+are too many layers, only some cuts are searched. The lower bound holds for all chains even then.
 
-What places share of a host's link is not in it. Where that is slower than every stage, the best plan is not proven
-either, and chains are tried in which the places of a host have a part of its link each.
+The search ignores that the places of a host share its link. If the link is slower than every stage of the plan found,
+chains are also searched in which each place has a part of its host's link to itself.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from shisha_rt.planner.solution import PlanSolution
 _MOST_CELLS: Final = 1 << 22
 _MOST_GROUPS: Final = 200
 _AHEAD: Final = 0.05
-"""Relative: by how much a bottleneck is first taken to lie above what is proven."""
+"""Relative: how far above the proven bound the bisection first probes; doubled whenever a probe finds no chain."""
 _MANY_WAYS: Final = 4
-"""Stages a group."""
+"""For each group. With more tight stages, a search for the least latency first finds the smallest bottleneck of all."""
 _ROUNDED_DOWN: Final = 1 - TOLERANCE
 
 
 class _Found(NamedTuple):
-    """`lower_s`: no chain is below it; None: none has been proven. `least`: nor has one as good a lower latency."""
+    """`lower_s`: a lower bound of all chains; None: none is proven. `least`: no chain as good has a lower latency."""
 
     stages: tuple[SharedStage, ...]
     lower_s: float | None
@@ -67,7 +67,7 @@ def best_chain(costs: Costs, goal: Goal) -> PlanSolution:
 
 
 def _better(costs: Costs, plan_solution: PlanSolution, other: Plan) -> PlanSolution:
-    """With the faster plan, for which the same bound holds."""
+    """The solution with the faster of both plans. The bound stays the same."""
     assert plan_solution.plan is not None  # as a plan was found
     assert plan_solution.lower_bound_s is not None  # so was a bound
     other_s = rate_by(costs, other).bottleneck_s
@@ -88,7 +88,7 @@ def _is_proven(lower_s: float, value_s: float) -> bool:
 
 
 def _best_chain(costs: Costs, goal: Goal) -> PlanSolution:
-    """The best chain as far as stages by themselves go, without the load that places of a host share on its link."""
+    """The best chain if no link were shared by the places of its host."""
     goal = replace(goal, most_cells=min(goal.most_cells, _MOST_CELLS))
     model = stage_costs(costs)
     bound_s = _bound_s(model, goal)
@@ -125,17 +125,17 @@ _STOPPED: Final = "stopped before the first plan"
 
 
 def rate_by(costs: Costs, plan: Plan) -> Rate:
-    """What a plan does by costs of layers."""
+    """Predict the rate of a plan by costs of layers."""
     return team_costs(costs).rate(plan)
 
 
 def _cells(space: Chains, objective: Objective) -> int:
-    """What the search cannot do without."""
+    """The least number of cells that the search needs."""
     return need_cells(space) if objective == "throughput" else max(need_cells(space), latency_cells(space))
 
 
 def _with_fewer_cuts(model: StageCosts) -> StageCosts:
-    """Keep so many cuts, evenly spread, that shares of some places can be listed."""
+    """Keep evenly spread cuts, for at most `_MOST_GROUPS` groups."""
     if model.groups <= _MOST_GROUPS:
         return model
     kept = {model.starts[round(i * model.groups / _MOST_GROUPS)] - 1 for i in range(1, _MOST_GROUPS)}
@@ -145,11 +145,11 @@ def _with_fewer_cuts(model: StageCosts) -> StageCosts:
 
 
 def _with_fewer_places(model: StageCosts, goal: Goal) -> Chains:
-    """Without some of those of which there are most, the slowest first, until their states are few."""
+    """Leave out places until the states are few: of the most numerous kind first, of several such the slowest."""
     fewer = [len(kind.places) for kind in model.kinds]
     per_s = speeds(_place_seconds(model, goal))
     while True:
-        # Without the kinds that are left out: arrays have an axis for each, and there may be more than numpy allows.
+        # Drop kinds without places: arrays have an axis for each kind, and there may be more than numpy allows.
         kept = [kind for kind, count in enumerate(fewer) if count]
         small = replace(model, kinds=tuple(model.kinds[kind] for kind in kept))
         counts = tuple(fewer[kind] for kind in kept)
@@ -162,7 +162,7 @@ def _with_fewer_places(model: StageCosts, goal: Goal) -> Chains:
 
 
 def _search(space: Chains, bound_s: float, goal: Goal) -> _Found | str:
-    """Or why there is none."""
+    """The best chain of the space, or in words why there is none."""
     widest = need(space, math.inf, goal.should_stop)
     if widest is None:
         return _STOPPED
@@ -203,7 +203,7 @@ def _fastest(space: Chains, widest: Need, bound_s: float, goal: Goal) -> _Found:
 
 
 def _is_as_fast(space: Chains, stages: Sequence[SharedStage], others: Sequence[SharedStage]) -> bool:
-    """What places share of links included: by themselves, no stage of either is too slow."""
+    """Whether `stages` are as fast as `others` if shared links count, too. By their stages alone they are."""
     costs = space.model.costs
     if not costs.link_of:
         return True
@@ -212,7 +212,7 @@ def _is_as_fast(space: Chains, stages: Sequence[SharedStage], others: Sequence[S
 
 
 def _between(period_s: Floats, lower_s: float, upper_s: float) -> Floats:
-    """Ascending."""
+    """Periods from `lower_s` up to and without `upper_s`, ascending."""
     return np.unique(period_s[(period_s >= lower_s) & (period_s < upper_s)])
 
 
@@ -221,7 +221,10 @@ def _latency_s(space: Chains, stages: list[SharedStage]) -> float:
 
 
 def _least_latency(space: Chains, widest: Need, goal: Goal) -> _Found:
-    """And of that latency the smallest bottleneck: if there are many ways to it, not far above the smallest of all."""
+    """The least latency, and at that latency the smallest bottleneck.
+
+    With many tight stages, probes begin at the smallest bottleneck of all chains.
+    """
     first = widest.trace()
     best = quickest(space, math.inf, _latency_s(space, first), goal.should_stop)
     if best is None:
@@ -250,7 +253,7 @@ def _least_latency(space: Chains, widest: Need, goal: Goal) -> _Found:
 
 
 def _bound_s(model: StageCosts, goal: Goal) -> float:
-    """No chain is below this: for latency, with any number of places."""
+    """A lower bound of all chains; for latency it assumes any number of places."""
     if goal.objective == "latency":
         quickest_s = seconds_of(model, team_kinds(model, goal)).alone_s.min(axis=0)
         to_s = np.zeros(len(quickest_s))
@@ -261,7 +264,7 @@ def _bound_s(model: StageCosts, goal: Goal) -> float:
 
 
 def _place_seconds(model: StageCosts, goal: Goal) -> Floats:
-    """(groups, kinds): the least that a frame takes of a kind's places, in the best teams; inf: they cannot run it."""
+    """(groups, kinds): the least place-seconds a frame, in the best teams or batches; inf: it cannot run."""
     teams = team_kinds(model, goal)
     predicted = team_costs(model.costs)
     names = [model.costs.places[kind.places[0]].name for kind in model.kinds]

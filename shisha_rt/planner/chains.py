@@ -1,12 +1,11 @@
-"""Chains whose stages have teams of their own: which teams a stage can be given, and how often they then serve a frame.
+"""Chains whose stages have teams of their own: which teams a stage can have, and its seconds a frame on them.
 
-A stage is given a share: so many places of each kind, made up into teams as is best for it. What it then takes for a
-frame at saturation is worked out for every stage and every share beforehand (alike teams serve in t/m, unlike
-ones in 1 / sum(1/t)); after that, no search asks what a share is made of.
+A stage gets a share: a number of places of each kind, which form the teams that serve the stage best. Its period
+(seconds a frame at saturation) is computed beforehand for every stage and every share: t/m on m alike teams,
+1 / sum(1/t) on unlike ones. Searches then need not know the teams of a share.
 
-Times are sums from the stage's begin on, so they are right up to a few roundings. `TOLERANCE` covers them: bounds are
-kept up to that relative error, and `TeamCosts.rate` says what a plan found really does, what places share of their
-host's link included.
+Times are sums from the stage's begin on, so they are right up to a few roundings. `TOLERANCE` covers these: bounds are
+kept up to that relative error. `TeamCosts.rate` predicts the rate of the plan found, its load on hosts' links included.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from shisha_rt.planner.solution import PLAIN_CHAINS
 
 TOLERANCE: Final = 1e-12
 _MOST_PERIODS: Final = 1 << 24
-"""Of eight bytes each."""
+"""Eight bytes each."""
 
 
 class TeamKind(NamedTuple):
@@ -43,10 +42,10 @@ class TeamKind(NamedTuple):
 
 
 class StageSeconds(NamedTuple):
-    """(teams, positions, positions) each, from a begin to an end; inf where it cannot.
+    """Arrays (teams, positions, positions), by begin and end of a stage; inf where the team cannot run it.
 
-    `busy_s`: that a team is busy with a frame. `alone_s`: that a frame by itself takes there, which is more on other
-    hosts; elsewhere it is the same.
+    `busy_s`: seconds that a team is busy with a frame. `alone_s`: seconds of a frame by itself: more than `busy_s` on
+    other hosts, the same on this one.
     """
 
     busy_s: Floats
@@ -54,9 +53,9 @@ class StageSeconds(NamedTuple):
 
 
 class SharedStage(NamedTuple):
-    """The groups from `begin` up to and without `end`, on a share (its index); `lead`: a kind of team it surely has.
+    """The groups from `begin` up to and without `end`, on a share (its index).
 
-    `lead` is an index of `Chains.teams`, or None: whatever teams serve it best.
+    `lead`: a kind of team that the stage must have, an index of `Chains.teams`; None: whatever teams serve it best.
     """
 
     share: int
@@ -66,10 +65,10 @@ class SharedStage(NamedTuple):
 
 
 class Runs(NamedTuple):
-    """What stages take for a frame whose runs have so many `frames`.
+    """Times of stages, for each frame, with batches of `frames`.
 
-    `busy_s` (teams, positions, positions): of each kind of team, seconds. `rates`, for each kind (places + 1,
-    positions, positions): frames a second of so many places; empty without copies. `period_s`: as in `Chains`.
+    `busy_s` (teams, positions, positions): seconds of each kind of team. `rates`: for each kind (places + 1, positions,
+    positions), frames a second of up to so many places; empty without copies. `period_s`: as in `Chains`.
     """
 
     frames: int
@@ -80,13 +79,13 @@ class Runs(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chains:
-    """A space of plans. `counts` (kinds,): the places that there are.
+    """A space of plans. `counts` (kinds,): numbers of places.
 
-    `seconds`: what each kind of team takes for a frame by itself. `shares` (shares, kinds), and `before` (shares,
-    kinds): the share with a place less of a kind, or else the number of shares. `period_s` (shares, positions,
-    positions): seconds a frame, from a begin (last axis) to an end. `grows`: whether a longer stage never takes less,
-    which links do not grant. `runs`: of frames by themselves, and of as many as may share a run; a stage's period is
-    the least of them.
+    `seconds`: times of each kind of team without batches. `shares` (shares, kinds): numbers of places. `before`
+    (shares, kinds): index of the share with one place of the kind less; the number of shares if there is none.
+    `period_s` (shares, positions, positions): seconds a frame, by end and begin (last axis). `grows`: whether a longer
+    stage never takes less time; not so with links. `runs`: without batches first, then for each batch size; a stage's
+    period is the least of theirs.
     """
 
     model: StageCosts
@@ -103,7 +102,7 @@ class Chains:
 
     @property
     def rates(self) -> tuple[Floats, ...]:
-        """Of frames by themselves."""
+        """Rates without batches (see `Runs`)."""
         return self.runs[0].rates
 
     @property
@@ -113,7 +112,7 @@ class Chains:
 
     @property
     def layered(self) -> bool:
-        """Whether stages have to be counted: there may be fewer than places and groups allow."""
+        """Whether searches have to count stages, as fewer are allowed than places and groups make possible."""
         return self.most_stages < min(sum(self.counts), self.model.groups)
 
     @property
@@ -134,7 +133,7 @@ class Chains:
         return max(float(self.period_s[stage.share, stage.end, stage.begin]) for stage in stages)
 
     def plan(self, stages: Iterable[SharedStage]) -> Plan:
-        """Return the plan of `stages`, in pipeline order; of each kind the places that are listed first are used."""
+        """Return the plan of `stages`, in pipeline order; of each kind, the places listed first are used."""
         names = [place.name for place in self.model.costs.places]
         free = [iter([names[place] for place in kind.places]) for kind in self.model.kinds]
         starts = self.model.starts
@@ -153,7 +152,7 @@ class Chains:
         return Plan(tuple(replace(stage, batch=runs.frames) for stage, (_, runs) in stages_and_runs))
 
     def _runs_of(self, stage: SharedStage) -> Runs:
-        """Of the quickest runs those of the fewest frames."""
+        """The runs with the stage's shortest period; if several, those with the smallest batch."""
         return min(self.runs, key=lambda runs: float(runs.period_s[stage.share, stage.end, stage.begin]))
 
     def _made_up(self, stage: SharedStage, runs: Runs) -> list[TeamKind]:
@@ -169,7 +168,7 @@ class Chains:
         ]
 
     def _best_teams(self, kind: int, places: int, stage: SharedStage, runs: Runs) -> list[int]:
-        """What `_rates` found best, traced back: sums are of the same terms, hence equal to the last bit."""
+        """Trace back the best teams of `_rates`: both add the same terms, so the sums are equal to the last bit."""
         rates = runs.rates[kind][:, stage.begin, stage.end]
         seconds = runs.busy_s[:, stage.begin, stage.end]
         sizes = [(index, team.size) for index, team in enumerate(self.teams) if team.kind == kind]
@@ -193,7 +192,7 @@ def _rate(seconds: float) -> float:
 
 
 def _before(shares: Ints) -> Ints:
-    """(shares, kinds): the number of the share with one place of the kind less; the number of shares if none is it."""
+    """(shares, kinds): index of the share with one place of the kind less; the number of shares if there is none."""
     number_of = {tuple(share): number for number, share in enumerate(shares.tolist())}
     return np.array(
         [
@@ -209,10 +208,10 @@ def _before(shares: Ints) -> Ints:
 def chains(
     model: StageCosts, goal: Goal, counts: Sequence[int] | None = None, seconds: StageSeconds | None = None
 ) -> Chains | None:
-    """Up to `counts` (kinds,) of the places; None: all. None if there are too many stages and shares to list.
+    """Make the space of chains on up to `counts` (kinds,) places; None: on all. None if it is too large to list.
 
-    `seconds` are in place of those of the costs, as `seconds_of` has them. Without copies, each share is a place.
-    Frames share runs where the costs say what that takes, and the most frames are wanted.
+    `seconds`: used instead of `seconds_of` the costs. Without copies, each share is one place. Batches are used if the
+    costs have times of them, `seconds` is None, and the objective is throughput.
     """
     counts = tuple(len(kind.places) for kind in model.kinds) if counts is None else tuple(counts)
     positions = model.groups + 1
@@ -255,7 +254,7 @@ def chains(
 
 
 def _periods_s(rates: Sequence[Floats], shares: Ints) -> Floats:
-    """(shares, positions, positions): seconds a frame of so many places of each kind."""
+    """(shares, positions, positions): seconds a frame on each share."""
     served = np.zeros((len(shares), *rates[0].shape[1:]))
     for kind, rate in enumerate(rates):
         served += rate[shares[:, kind]]
@@ -264,7 +263,7 @@ def _periods_s(rates: Sequence[Floats], shares: Ints) -> Floats:
 
 
 def team_kinds(model: StageCosts, goal: Goal) -> tuple[TeamKind, ...]:
-    """Single places first, in the order of the kinds; then the teams that are told of, if there are any of several."""
+    """Single places first, in the order of the kinds; then, with copies, the known teams of several places."""
     predicted = team_costs(model.costs)
     number_of = {predicted.kind_of[_name(model, kind)]: number for number, kind in enumerate(model.kinds)}
     single = tuple(TeamKind(kind, 1) for kind in range(len(model.kinds)))
@@ -279,7 +278,7 @@ def seconds_of(model: StageCosts, teams: Sequence[TeamKind]) -> StageSeconds:
 
 
 def over_links(model: StageCosts, teams: Sequence[TeamKind], computing_s: Floats) -> StageSeconds:
-    """Add to computing times the seconds of tensors on their way to other hosts and back, if there are any."""
+    """Combine computing times with transfer times to and from other hosts, if any."""
     links = [model.costs.link_of.get(_name(model, model.kinds[team.kind])) for team in teams]
     if not any(links):
         return StageSeconds(computing_s, computing_s)
@@ -298,14 +297,16 @@ def _way_s(way: OneWay, size_bytes: Bytes) -> Floats:
 
 
 def computing_s(model: StageCosts, teams: Sequence[TeamKind]) -> Floats:
-    """(teams, positions, positions): what each computes from a begin to an end, the entry included; inf: it cannot."""
+    """(teams, positions, positions): computing seconds by begin and end, entry cost included; inf: it cannot run."""
     predicted = team_costs(model.costs)
     layers_s = [predicted.time_s[predicted.kind_of[_name(model, model.kinds[kind])], size] for kind, size in teams]
     return _spans_s(model, layers_s, [model.kinds[kind].fits for kind, _ in teams])
 
 
 def _in_runs_s(model: StageCosts, teams: Sequence[TeamKind], batch: CostBatch, goal: Goal) -> Floats:
-    """(teams, positions, positions) seconds of each frame in such runs; inf where they take too long, or in teams."""
+    """(teams, positions, positions): seconds of each frame of a batch; inf for teams of several places, and if the
+    batch takes longer than the goal's `run_s`.
+    """
     leads = [model.kinds[kind].places[0] for kind, _ in teams]
     fits = fitting(model.costs, np.array(model.starts), leads, batch.frames)
     frame_s = _spans_s(model, [batch.time_s[:, lead] for lead in leads], fits)
@@ -315,7 +316,9 @@ def _in_runs_s(model: StageCosts, teams: Sequence[TeamKind], batch: CostBatch, g
 
 
 def _spans_s(model: StageCosts, layers_s: Sequence[Floats], fits: Iterable[Ints]) -> Floats:
-    """(rows, positions, positions): from a begin to an end, the entry included, for each (rows, layers); inf: not."""
+    """(rows, positions, positions): seconds by begin and end, entry cost included, for each row of `layers_s` (rows,
+    layers); inf: it cannot run.
+    """
     starts = np.array(model.starts)
     seconds = np.full((len(layers_s), len(starts), len(starts)), np.inf)
     groups_s = np.add.reduceat(np.stack(layers_s), starts[:-1], axis=1)
@@ -332,7 +335,9 @@ def _name(model: StageCosts, kind: Kind) -> str:
 
 
 def _rates(teams: Sequence[TeamKind], seconds: Floats, kind: int, count: int) -> Floats:
-    """(places + 1, positions, positions): the most frames a second that up to so many places of a kind serve."""
+    """(places + 1, positions, positions): the most frames a second that up to so many places of a kind serve, in the
+    best teams.
+    """
     with np.errstate(divide="ignore", over="ignore"):
         own = [(team.size, 1 / seconds[index]) for index, team in enumerate(teams) if team.kind == kind]
     rates = np.zeros((count + 1, *seconds.shape[1:]))
@@ -345,7 +350,7 @@ def _rates(teams: Sequence[TeamKind], seconds: Floats, kind: int, count: int) ->
 
 
 def _shares(counts: Sequence[int], *, mixed: bool) -> Ints:
-    """(shares, kinds), in ascending order; at least one place each."""
+    """(shares, kinds): shares of at least one place, in ascending order."""
     if mixed:
         return np.array([share for share in product(*(range(count + 1) for count in counts)) if any(share)])
     alone = np.eye(len(counts), dtype=np.int64)

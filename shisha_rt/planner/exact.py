@@ -1,14 +1,15 @@
 """The smallest pipeline bottleneck, proven: contiguous stages on unequal places, in any order along the pipeline.
 
 Exact under the additive model of `Costs`: a stage takes the sum of its layers' times and its entry transfer, whatever
-runs beside it. Where places share a memory's bandwidth, a plan may really take longer than is said here.
+runs beside it. If places share a memory's bandwidth, a plan may take longer than predicted here.
 
-The answer is the service time of some stage. A bound that no plan keeps is raised to the next of these times, one that
-a plan keeps is lowered to that plan's slowest stage, until the two are equal. Whether a plan keeps a bound is the
-recursion of `reach`. Its work grows with the product of the numbers of places of each kind, and hardly with the number
-of layers: hundreds of places of a few kinds are easy, dozens of which no two are alike are not.
+The smallest bottleneck is the service time of some stage. If no plan keeps a bound, the lower bound is raised to the
+next service time; if a plan does, the upper bound is lowered to its slowest stage, until both are equal. The recursion
+of `reach` decides whether a plan keeps a bound. Its work grows with the product of the numbers of places of each kind,
+and hardly with the number of layers: hundreds of places of a few kinds are easy, dozens of places all different are
+not.
 
-With links to other hosts a longer stage may take less, and that recursion does not hold: `best_chain` has another one.
+With links to other hosts a longer stage may take less time, so that recursion does not hold: `best_chain` has another.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ from shisha_rt.planner.reach import Counts, Lattice, cell_count, lattice, reach
 from shisha_rt.planner.solution import PlanSolution
 
 _MOST_SEARCHED: Final = 500
-"""Places on other hosts, with copies: of more, a plan is not sought among some and then spread over the rest."""
+"""With copies, links, and more places than this, `wide_plan` is tried first, without a search on some of the places."""
 _QUICK_CELLS: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class _Bracket:
-    """The smallest bottleneck is at least `lower_s`, and at most `upper_s`: that of `stages`, in pipeline order."""
+    """Bounds of the smallest bottleneck. `upper_s` is the bottleneck of `stages`, which are in pipeline order."""
 
     lower_s: float
     upper_s: float
@@ -59,8 +60,8 @@ def exact_plan(costs: Costs, goal: Goal = Goal()) -> PlanSolution:  # noqa: B008
     """A plan of the smallest bottleneck that `costs` allow, and of low latency; or of the least latency or energy (see
     `Goal`).
 
-    Where costs say what frames take that share a run, so may stages of the former, and low latency is sought only among
-    plans in which none do. The bottleneck is that of `rate_of` to the last bit.
+    If `costs` have times of batches and no links, plans for throughput may have batches; low latency is sought only
+    among plans without. The bottleneck is that of `rate_of` to the last bit.
     """
     if goal.objective == "energy":
         return least_energy(costs, goal)
@@ -79,7 +80,7 @@ def exact_plan(costs: Costs, goal: Goal = Goal()) -> PlanSolution:  # noqa: B008
 
 
 def _one_by_one(costs: Costs, goal: Goal) -> PlanSolution:
-    """The answer where no frames share a run."""
+    """The answer without batches."""
     fast = goal.objective == "throughput"
     if goal.replicate and fast and len(costs.places) > _MOST_SEARCHED and costs.link_of:
         wide = wide_plan(costs, goal)
@@ -97,7 +98,7 @@ def _one_by_one(costs: Costs, goal: Goal) -> PlanSolution:
 
 
 def _plain_plan(costs: Costs, goal: Goal) -> PlanSolution:
-    """The smallest bottleneck of chains whose stages have a place each, all of this host."""
+    """The smallest bottleneck of chains with each stage on a place of its own, all on this host."""
     should_stop = goal.should_stop
     model = stage_costs(costs)
     most = min(len(costs.places), model.groups, goal.most_stages or model.groups)
@@ -154,11 +155,11 @@ def _of_low_latency(
 def _early_plan(
     model: StageCosts, fewer: Counts, most: int, lower_s: float, should_stop: ShouldStop
 ) -> Sequence[KindedStage] | None:
-    """The best plan with so few of the places that it is found at once.
+    """The best plan on `fewer` places, few enough to find it at once; None if there is none.
 
-    A search that is broken off has it to offer, and one that is not has less left to search. None if there is none.
+    A search that is stopped returns this plan; one that is not begins with its bottleneck as upper bound.
     """
-    # Without the kinds that are left out: arrays have an axis for each, and there may be more than numpy allows.
+    # Drop kinds without places: arrays have an axis for each kind, and there may be more than numpy allows.
     kept = [kind for kind, count in enumerate(fewer) if count]
     model = replace(model, kinds=tuple(model.kinds[kind] for kind in kept))
     states = lattice([fewer[kind] for kind in kept], min(most, sum(fewer)))
@@ -171,7 +172,7 @@ def _early_plan(
 
 
 def _fewer(model: StageCosts, counts: Counts, most: int, most_cells: int) -> Counts:
-    """Half of those of which there are most, the slowest first, until there are at most so many states of them."""
+    """Halve the most numerous kind, of several such the slowest, until there are at most `most_cells` states."""
     per_s = speeds(_group_s(model))
     fewer = list(counts)
     while cell_count(fewer, min(most, sum(fewer))) > most_cells:
@@ -181,7 +182,7 @@ def _fewer(model: StageCosts, counts: Counts, most: int, most_cells: int) -> Cou
 
 
 def _narrowed(model: StageCosts, states: Lattice, bracket: _Bracket, should_stop: ShouldStop) -> _Bracket:
-    """The bracket, closed; or as narrow as it was when `should_stop` said so."""
+    """Narrow the bracket until it is closed or `should_stop` says so."""
     lower_s, upper_s, stages = bracket.lower_s, bracket.upper_s, bracket.stages
     probes = bracket.probes
     while lower_s < upper_s:
@@ -203,7 +204,7 @@ def _narrowed(model: StageCosts, states: Lattice, bracket: _Bracket, should_stop
 
 
 def _hopeless(model: StageCosts) -> str | None:
-    """Layers that no place can run even by themselves, and why."""
+    """Say which layers no place can run even by themselves, and why; None if there are none."""
     for begin, (start, end) in enumerate(pairwise(model.starts)):
         if all(kind.longest[begin] == begin for kind in model.kinds):
             whys = [why_infeasible(model.costs, start, end - 1, kind.places[0]) for kind in model.kinds]

@@ -1,4 +1,4 @@
-"""Places that a search has left out, put to use: each becomes a further copy of whatever stage is the slowest then."""
+"""Use places that a search has left out: each in turn becomes a further copy of the slowest stage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shisha_rt.plan.plan import Plan, Team
 
 
 def with_further_copies(costs: Costs, plan: Plan) -> Plan:
-    """A chain, its stages on teams of their own, no slower than `plan`. It ends where no place left is of use."""
+    """Add copies to `plan`, a chain whose stages have teams of their own, until no place left is of use."""
     predicted = team_costs(costs)
     used = set(plan.places)
     free: dict[int, list[str]] = {}
@@ -23,7 +23,7 @@ def with_further_copies(costs: Costs, plan: Plan) -> Plan:
 
     @cache
     def seconds(index: int, kind: int) -> float:
-        """Of the stage, on a place of the kind, one that is left."""
+        """Seconds of the stage on a free place of the kind."""
         alone = replace(plan.stages[index], teams=((free[kind][-1],),))
         return predicted.team_s(Plan((alone,)))[0][0]
 

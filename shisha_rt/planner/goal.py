@@ -1,4 +1,4 @@
-"""What a plan is wanted for, and how far planners may look for it: the same for all of them."""
+"""What a plan is for, and limits of the search for it: the same for all planners."""
 
 from __future__ import annotations
 
@@ -11,24 +11,23 @@ from shisha_rt.plan.rate import Objective
 
 DEFAULT_LATENCY_STATES: Final = 1000
 PART_OF_TARGET: Final = 0.9
-"""Of a daemon's target, what costs may tell of a frame by itself: what passes between stages comes on top."""
+"""Share of a daemon's latency target that predicted latency may take: hand-overs between stages come on top."""
 MOST_CELLS: Final = 1 << 28
-"""Of one or two bytes each, mostly."""
+"""Mostly of one or two bytes each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """With `replicate`, a stage may have several teams, and teams several places; else each has a place of its own.
+    """With `replicate`, a stage may have several teams, and teams several places; else each stage has its own place.
 
-    `objective` "latency": a plan of the least latency, and of those one of the smallest bottleneck; "energy": one whose
-    frames take the least energy, while none by itself takes longer than `latency_s`. `most_stages` None: as many as
-    there may be. `run_s`: no run of several frames takes longer. `latency_states` limits the search for low
-    latency in plain chains; where more would be needed, `latency_proven` is false; 0: do without. `most_cells` limits
-    the search itself, which may have no more of them by its own measure: beyond it, some of the places are used.
-    `should_stop` is asked many times a second: once it says so, the answer is the best plan until then, with what is
-    proven of it.
+    `objective` "latency": a plan of the least latency, and among those one of the smallest bottleneck; "energy": the
+    least energy a frame, with a latency of at most `latency_s`. `most_stages` None: no limit. `run_s`: the longest that
+    a batch may take. `latency_states` limits the search for low latency in plain chains: if it needs more states,
+    `latency_proven` is false; 0: no such search. `most_cells` limits the cells of a search's tables: if all places
+    would need more, only some are used. `should_stop` is asked many times a second: once it says so, the answer is the
+    best plan so far, with the bounds proven so far.
 
-    Raises ValueError for fewer than 1 as `most_stages`.
+    Raises ValueError if `most_stages` is below 1.
     """
 
     replicate: bool = False

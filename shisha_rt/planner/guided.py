@@ -1,17 +1,18 @@
-"""Guided tuning: run the best plan by the costs told, correct them by what its stages really took, and solve again.
+"""Guided tuning: measure the best plan by predicted costs, correct the costs by its stages' times, and repeat.
 
-A plan's stages say only what their layers take together, and of other plans little. So the corrected costs flatter:
-the plan that is best by them owes it in part to errors not yet found, and will disappoint. Each trial finds some of
-them. Where the best plan is measured already, others may still be better as far as is known. Those are tried that need
-the least doubt for it: all their stages so many standard deviations below what is predicted.
+A stage's measured time is the sum of its layers' times, and says little about other plans. So the corrected costs
+flatter: the plan that is best by them owes that in part to errors not yet found, and will disappoint. Each trial finds
+some of these errors. If the best plan by the costs is measured already, other plans may still be better within the
+error of the costs. The next one tried is the plan that would be better with the least doubt: the number of standard
+deviations by which all stages are assumed to be faster than predicted.
 
-Where no chain over the file's order of layers promises a gain, one over another order may (see `order`). Where no plan
-of whole layers does, layers may be split; what shards take is corrected by one factor for all of them.
-It ends where even much doubt leaves no plan that promises a gain, so no trial is run that the model shows to be worse
-beyond its error; the plan measured as the fastest stays. Many trials early, as costs are found to be wrong, are the
-price of not settling for the first plan whose prediction holds.
+If no chain in the file's order of layers promises a gain, one in another order may (see `order`). If no plan of whole
+layers does, layers may be split; one factor corrects the times of all shards. Tuning ends when even the largest doubt
+leaves no plan that promises a gain: no plan is tried that the model shows to be worse beyond its error. The fastest
+measured plan stays. Many early trials, while costs are found to be wrong, are the price of not settling for the first
+plan whose prediction holds.
 
-Exact under an additive model of stages. Where stages slow each other down, predictions are off and it may end too
+Exact under an additive model of stages. If stages slow each other down, predictions are off and tuning may end too
 early or too late, but it ends: no plan is measured twice.
 """
 
@@ -50,22 +51,22 @@ DEFAULT_MOST_TRIALS: Final = 20
 DEFAULT_GAIN: Final = 0.01
 
 DOUBTS: Final = tuple(quarters / 4 for quarters in range(1, 9))
-"""Standard deviations. Beyond the last, a plan counts as shown to be worse."""
+"""Standard deviations. A plan that would need more than the last counts as shown to be worse."""
 
 _MOST_CELLS: Final = 1 << 15
-"""Of a recursion over counts of places (see `need`): a step is not to take long."""
+"""Limit of the recursion of `need`, so that a step is short."""
 _MOST_PLAIN_CELLS: Final = 1 << 16
-"""Of one over places that have no copies (see `reach`)."""
+"""Limit of the recursion of `reach`, without copies."""
 _MOST_LATENCY_CELLS: Final = 1 << 20
-"""Of one that has a latency for each count of each kind (see `quickest`)."""
+"""Limit of the recursion of `quickest`, for latency."""
 _MOST_DOWNSETS: Final = 600
 _MOST_ORDER_WORK: Final = 1e7
-"""Of a search for another order of layers (see `ordered_plan`)."""
+"""Limits of the search for another order of layers (see `ordered_plan`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trials:
-    """`at` is being measured; `done` has what was measured before, in order. All that is learnt follows from it."""
+    """`at`: the plan being measured. `done`: earlier trials, in order; all that is learnt follows from them."""
 
     at: Plan
     done: tuple[tuple[Plan, Measurement], ...]
@@ -87,12 +88,12 @@ class GuidedTuner:
         return Trials(self.start, ()), Proposal(self.start, "where tuning starts", lower_bound_s=self.told_bound_s)
 
     def step(self, trials: Trials, observation: Measurement) -> tuple[Trials, Proposal]:
-        """Correct the costs; then the plan that is best by them, or else could be, unless neither promises a gain."""
+        """Correct the costs, then propose the plan that promises most by them; end if none promises a gain."""
         trials = replace(trials, done=(*trials.done, (trials.at, observation)))
         believed = learnt(self.costs, trials.done, self._few_enough, copies=self.goal.replicate)
         believed = replace(believed, costs=with_splits_tried(believed.costs, trials.done, self.goal.objective))
         solution = exact_plan(believed.costs, replace(self._of_a_step, latency_s=self._latency_s(trials, believed)))
-        # What is proven of chains over the file's order is not proven of other plans.
+        # The bound is proven only for chains of whole layers in the file's order.
         if self.costs.splits.ways or not self._best(trials)[0].is_chain:
             solution = replace(solution, lower_bound_s=None)
         if len(trials.done) >= self.most_trials:
@@ -130,7 +131,7 @@ class GuidedTuner:
         return replace(self.goal, latency_states=latency_states, most_cells=_most_cells(self.goal))
 
     def _latency_s(self, trials: Trials, believed: Learnt) -> float:
-        """What costs may tell of a frame by itself: less where measured ones took longer than that, by hand-overs."""
+        """The longest predicted latency allowed: shorter if measured latencies exceed predictions, as by hand-overs."""
         if self.goal.latency_s == math.inf:
             return math.inf
         by_believed = team_costs(believed.costs)
@@ -142,10 +143,11 @@ class GuidedTuner:
         return min(self.goal.latency_s, self.goal.latency_s / PART_OF_TARGET / max(beyond, default=1.0))
 
     def _promising(self, trials: Trials, believed: Learnt, solution: PlanSolution) -> Proposal | None:
-        """The plan that is better than all measured ones for the least doubt. The same doubt is cast on those.
+        """Propose the best plan by the costs, or else the one that is better than all measured ones with least doubt.
 
-        So a plan measured as fast by luck sets no mark that others cannot meet, and none of the measured is found.
-        What bytes take, which no plan spares, is no other plan's promise either.
+        Measured chains are compared by their predictions, with the same doubt. So one that was measured as fast by luck
+        sets no bound that others cannot meet, and no plan that ran is proposed again. No plan promises less than the
+        memory time that all plans need.
         """
         best, bound_s = solution.plan, solution.lower_bound_s
         assert best is not None  # the caller has seen to it
@@ -186,7 +188,7 @@ class GuidedTuner:
         return Proposal(plan, f"{predicted}, {perhaps}", False, bound_s)
 
     def _without_copies(self, trials: Trials) -> Proposal | None:
-        """Copies slow each other down in ways that costs do not know. So their best rival is tried before the end."""
+        """Propose the best plan without copies before tuning ends, as costs do not know how copies slow each other."""
         if not self._has_copies or all(plan.is_plain for plan, _ in trials.done):
             return None
         without = exact_plan(self.costs, Goal(most_stages=self.goal.most_stages, most_cells=_MOST_PLAIN_CELLS))
@@ -201,8 +203,8 @@ class GuidedTuner:
         )
 
     def _branches(self, trials: Trials, believed: Learnt) -> Proposal | None:
-        """A frame by itself may be quicker where branches of the network run side by side (see `forkjoin`)."""
-        near = len(self.costs.places) - len(self.costs.far)  # those of other hosts are handed more than is told here
+        """Propose branches side by side, as they may lower the latency (see `forkjoin`)."""
+        near = len(self.costs.places) - len(self.costs.far)  # `handover_s` does not cover places on other hosts
         if not (self.needs and self.goal.replicate and near) or self.goal.objective != "latency":
             return None
         handover_s = _handover_s(believed.costs, trials.done)
@@ -215,7 +217,7 @@ class GuidedTuner:
         return Proposal(scheme_plan.plan, f"predicted {1e3 * told_s:.4g} ms, with branches side by side", False)
 
     def _reordered(self, trials: Trials, costs: Costs, goal: Goal) -> Proposal | None:
-        """A stage may have parts of branches that lie one behind the other in the file. Without copies, as told."""
+        """Propose a chain in another order of layers: a stage may have parts of branches that are apart in the file."""
         if not (self.needs and self._has_copies) or why_unknown(costs, self.needs):
             return None
         to_beat_s = (1 - self.gain) * self._best(trials)[1].bottleneck_s
@@ -237,7 +239,7 @@ class GuidedTuner:
         return split_plan(costs, whole, replace(self.goal, most_cells=_most_cells(self.goal)), handover_s=handover_s)
 
     def _split(self, trials: Trials, costs: Costs, plan_solution: PlanSolution, handover_s: float) -> Proposal | None:
-        """Propose layers in shards if that promises more than the best measured plan; tried where nothing else does."""
+        """Propose layers in shards if that promises more than the best measured plan; only if no other plan does."""
         plan = plan_solution.plan
         if plan is None or not plan.splits or any(plan == tried for tried, _ in trials.done):
             return None
@@ -250,7 +252,7 @@ class GuidedTuner:
         return Proposal(plan, why, False, plan_solution.lower_bound_s)
 
     def _memory_s(self, trials: Trials) -> float:
-        """What the slowest memory needs for a frame in the plan that needs the least: other plans spare none of it."""
+        """The least memory time a frame of all measured plans, assumed to be a lower bound for other plans."""
         if self.goal.objective != "throughput":
             return 0.0
         return min(
@@ -258,7 +260,7 @@ class GuidedTuner:
         )
 
     def _few_enough(self, counts: Sequence[int]) -> bool:
-        """Whether so many counts of places can be searched that a step takes a fraction of a second."""
+        """Whether kinds of so many places each are few enough for a step to take a fraction of a second."""
         *others, _ = sorted(counts)
         return math.prod(count + 1 for count in others) * (len(self.costs.legal_cuts) + 2) <= _MOST_CELLS
 
@@ -271,7 +273,7 @@ class GuidedTuner:
         return f"no other promises {better.format(100 * self.gain)}{unlike}"
 
     def _best(self, trials: Trials) -> tuple[Plan, Measurement]:
-        """Beyond noise, as everywhere."""
+        """The best trial; a later one has to be better beyond noise."""
         return reduce(lambda a, b: b if b[1].is_better_than(a[1], self.goal.objective) else a, trials.done)
 
     def _final(self, trials: Trials, why: str, solution: PlanSolution) -> Proposal:
@@ -286,7 +288,9 @@ def _split_layers(plan: Plan) -> str:
 
 
 def _handover_s(costs: Costs, done: Sequence[tuple[Plan, Measurement]]) -> float:
-    """Between stages of this host: what frames by themselves took beyond these, in the plan in which it was least."""
+    """Hand-over between stages of this host: measured latency beyond the stages' times, for each stage, in the plan
+    where it is least.
+    """
     beyond_s = [
         (measurement.alone_s - math.fsum(measurement.service_s)) / len(plan.stages)
         for plan, measurement in done
@@ -313,13 +317,14 @@ def guided(
     gain: float = DEFAULT_GAIN,
     needs: tuple[frozenset[int], ...] = (),
 ) -> GuidedTuner:
-    """From `start`, a plan that `verify.py` passes, such as the live one; None: the best by `costs`, as told.
+    """Make a tuner that begins with `start`, a plan that passes `verify.py`; None: the best plan by `costs`.
 
-    `goal`: of each step, which is limited further. `needs` (layers,): of which earlier ones each reads a tensor. Where
-    that is known and copies are allowed, plans may have layers in another order, and for latency branches side by side.
+    `goal`: of each step, whose search is limited further. `needs` (layers,): the earlier layers of which each layer
+    reads a tensor. If they are known and copies are allowed, plans may have layers in another order, and for latency
+    branches side by side.
 
-    `gain` is the smallest relative one that is worth a trial. Raises ValueError where no plan can run by `costs` and
-    `start` is None, and for numbers that make no sense.
+    `gain`: the smallest relative gain worth a trial. Raises ValueError if `start` is None and no plan can run by
+    `costs`, and if `most_trials` or `gain` is out of range.
     """
     if most_trials < 1 or not 0 < gain < 1:
         raise ValueError(f"{most_trials} trials, a gain of {gain}: expected at least 1, and between 0 and 1")

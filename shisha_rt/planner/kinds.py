@@ -1,11 +1,12 @@
-"""Which stages there can be and what each takes: layers in groups, places in kinds.
+"""All possible stages and their times: layers in groups, places in kinds.
 
-Layers that no legal cut parts are one group, places of equal costs and capacity one kind. Positions 0 to `groups` lie
-between groups, so a stage runs from a begin to an end. On a kind, a stage that starts at some position takes no less
-time and no less memory the further it goes on: the longest one within a bound says all.
+Layers that no legal cut parts are one group; places of equal costs and capacity are one kind. Positions 0 to `groups`
+lie between groups: a stage is the groups between two positions, its begin and its end. On a kind, a stage with a given
+begin takes no less time and no less memory the later its end: all ends up to that of the longest stage within a bound
+keep the bound, too.
 
-Prefix sums are quick, but round otherwise than the `fsum` of a stage. So they only narrow the choice down: what they
-leave in doubt is decided by `stage_service_s`, and every answer here is exact to the last bit.
+Prefix sums are quick, but their rounding differs from the `fsum` of a stage. So they only narrow down the choice: what
+they leave in doubt is decided by `stage_service_s`, and every answer here is exact to the last bit.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from shisha_rt.model.spans import starts_of
 from shisha_rt.plan.plan import Plan
 
 KindedStage = tuple[int, int, int]
-"""(kind, begin, end): positions, the groups from `begin` up to and without `end`."""
+"""(kind, begin, end): the groups from position `begin` up to and without `end`, on a place of the kind."""
 
 _ROUNDING: Final = 4 * float(np.finfo(np.float64).eps)
 
@@ -35,9 +36,9 @@ _ROUNDING: Final = 4 * float(np.finfo(np.float64).eps)
 class Kind:
     """Places (indices, as listed) that nothing tells apart.
 
-    `prefix_s` (positions,): seconds of all groups before it, 0 for a layer that cannot run here. `longest`
-    (positions,): where the longest stage that begins there ends, whatever time it takes; itself, if there is none.
-    `fits`: the same as far as memory goes.
+    `prefix_s` (positions,): seconds of all groups before the position, 0 for a layer that cannot run here. `longest`
+    (positions,): end of the longest stage that begins there, whatever time it takes; the position itself if there is
+    none. `fits`: the same by memory alone.
     """
 
     places: tuple[int, ...]
@@ -48,9 +49,8 @@ class Kind:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StageCosts:
-    """`starts` (positions,): the first layer of each group, and the number of layers. `entry_s`: (positions,).
-
-    `kinds`: the one with the most places comes last.
+    """`starts` (positions,): the first layer of each group, then the number of layers. `entry_s` (positions,): seconds
+    that a stage pays to begin there. `kinds`: the one with the most places comes last.
     """
 
     costs: Costs
@@ -71,7 +71,7 @@ class StageCosts:
         return max(map(self.service_s, stages))
 
     def furthest(self, bound_s: float) -> Ints:
-        """(kinds, positions): where the longest stage of at most `bound_s` seconds ends; R_k of the recursion."""
+        """(kinds, positions): end of the longest stage of at most `bound_s` seconds; R_k of the recursion (`reach`)."""
         return np.stack([self._furthest(index, bound_s) for index in range(len(self.kinds))])
 
     def _furthest(self, index: int, bound_s: float) -> Ints:
@@ -91,7 +91,7 @@ class StageCosts:
         return surely
 
     def next_s(self, furthest: Ints) -> float:
-        """The shortest of the stages just longer than those that `furthest` found; inf if there is none."""
+        """Least seconds among the stages that are one group longer than those of `furthest`; inf if there is none."""
         return min((self._next_s(index, ends) for index, ends in enumerate(furthest)), default=math.inf)
 
     def _next_s(self, index: int, furthest: Ints) -> float:
@@ -106,12 +106,12 @@ class StageCosts:
         return min(self.service_s((index, begin, end)) for begin, end in pairs)
 
     def _doubt_s(self, kind: Kind, bound_s: float) -> float:
-        """No sum of seconds up to `bound_s` made from prefix sums is further off."""
+        """Bound on the rounding error of sums of up to `bound_s` seconds that are made from prefix sums."""
         largest_s = float(kind.prefix_s[-1]) + float(self.entry_s.max()) + bound_s
         return _ROUNDING * (len(self.costs.layers) + 4) * largest_s
 
     def plan(self, stages: Iterable[KindedStage]) -> Plan:
-        """Return the plan of `stages`, in pipeline order; of each kind the places that are listed first are used."""
+        """Return the plan of `stages`, in pipeline order; of each kind, the places listed first are used."""
         free = [iter(kind.places) for kind in self.kinds]
         return Plan.of(
             (self.starts[begin], self.starts[end] - 1, self.costs.places[next(free[kind])].name)
@@ -136,14 +136,14 @@ def _kinds(costs: Costs, starts: Sequence[int]) -> Iterator[Kind]:
 
 
 def _runnable(time_s: Floats, starts: Ints) -> Ints:
-    """(positions,): the last position before a layer that the place cannot run."""
+    """(positions,): the last end of a stage that begins there and has only layers that the place can run."""
     cannot = np.append(np.flatnonzero(np.isnan(time_s)), len(time_s))
     next_cannot = cannot[np.minimum(np.searchsorted(cannot, starts), len(cannot) - 1)]
     return np.searchsorted(starts, next_cannot, side="right") - 1
 
 
 def fitting(costs: Costs, starts: Ints, places: Sequence[int], frames: int = 1) -> Ints:
-    """(places, positions): how far a stage that begins there, with so many frames in a run, fits into a place."""
+    """(places, positions): the last end of a stage that begins there, with batches of `frames`, and fits the memory."""
     groups = len(starts) - 1
     room_bytes = np.array([costs.places[place].room_bytes for place in places])
     furthest = np.full((len(room_bytes), groups + 1), groups)

@@ -1,12 +1,12 @@
-"""Among plans of one bottleneck, one of low latency: the sum of its stages' service times.
+"""Among plans of one bottleneck, one of low latency, which is the sum of its stages' service times.
 
-What makes this hard is that the places of each kind are limited. With any number of them, at a price for each (a
-Lagrange multiplier), the least latency is a shortest path over positions; less what all the places there are would
-cost, it is a lower bound. Subgradient steps look for prices that make the bound high. With each, a dive takes the
-cheapest stage after the other, from the network's end, through states that `Reach` knows to be met from its begin: a
-plan. Where bound and plan do not meet, a best-first search closes the gap, if it may go on for long enough.
+The difficulty is that the places of each kind are limited. With unlimited places at a price each (a Lagrange
+multiplier), the least latency is a shortest path over positions; less the price of all places that may be used, it is a
+lower bound. Subgradient steps look for prices that make the bound high. With each set of prices, a dive from the
+network's end takes the cheapest stage again and again, among those that begin at a state of `Reach`: that makes a plan.
+If bound and plan differ, a best-first search closes the gap, within a limit of states.
 
-Sums are rounded, so least is meant up to a relative error of 1e-12.
+Sums are rounded, so "least" means up to a relative error of 1e-12.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _AS_GOOD: Final = 1 - 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """`stages` in pipeline order. No plan has a latency below `bound_s`; `states`: how many the search took up."""
+    """`stages` in pipeline order. `bound_s`: a lower bound of the latency; `states`: how many the search expanded."""
 
     stages: Sequence[KindedStage]
     latency_s: float
@@ -44,7 +44,7 @@ class Latency:
 
 
 class _Tail(NamedTuple):
-    """The stages from some position to the network's end: the first of them, and the tail that follows it."""
+    """The stages from a position to the network's end: the first stage, and the tail that follows it."""
 
     latency_s: float
     first: KindedStage
@@ -66,9 +66,11 @@ class _Ending(NamedTuple):
 
 
 class _Relaxed(NamedTuple):
-    """Any number of places at `prices` (kinds,): `to_s` (positions,) the least latency up to there, prices included.
+    """The solution with unlimited places at `prices` (kinds,).
 
-    `used` (kinds,): the places on the way to the end that takes the least. `bound_s`: no plan has a lower latency.
+    `to_s` (positions,): the least latency up to there, prices included. `used` (kinds,): the places on the shortest
+    path to the end. `start`: of the states to begin with, the one of the highest price. `bound_s`: a lower bound of the
+    latency.
     """
 
     prices: Floats
@@ -79,7 +81,7 @@ class _Relaxed(NamedTuple):
 
 
 def low_latency(model: StageCosts, table: Reach, most_states: int, should_stop: ShouldStop) -> Latency:
-    """A plan within R_k of `table`, which is whole and was worked out to its end."""
+    """Find a plan of low latency with stages within R_k of `table`, which is whole and was computed `to_the_end`."""
     ending = _endings(model, table.stages)
     starts = np.array(list(table.furthest_states()))
     relaxed = tightest = _relax(ending, starts, np.zeros(len(model.kinds)))
@@ -95,7 +97,7 @@ def low_latency(model: StageCosts, table: Reach, most_states: int, should_stop: 
 
 
 def _endings(model: StageCosts, stages: Ints) -> list[_Ending]:
-    """(positions,): all stages by where they end, within R_k `stages`, (kinds, positions)."""
+    """(positions,): all stages within R_k, `stages` (kinds, positions), by their ends."""
     lengths = stages - np.arange(model.groups + 1)
     kind, begin = (np.repeat(index.ravel(), lengths.ravel()) for index in np.indices(stages.shape))
     shorter = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths.ravel(), lengths.ravel())
@@ -128,12 +130,12 @@ def _relax(ending: Sequence[_Ending], starts: Ints, prices: Floats) -> _Relaxed:
 
 
 def _through_s(stages: _Ending, to_s: Floats, prices: Floats) -> Floats:
-    """(stages,): the least latency up to their end, if this is the last of them."""
+    """(stages,): the least latency up to the end of each stage, if it is the last, prices included."""
     return to_s[stages.begin] + stages.service_s + prices[stages.kind]
 
 
 def _repriced(relaxed: _Relaxed, best_s: float) -> Floats:
-    """Polyak's step: kinds of which more is used than there is become dearer."""
+    """Polyak's step: prices rise for kinds of which more places are used than exist."""
     slope = (relaxed.used - np.array(relaxed.start)).astype(np.float64)
     slope[(slope < 0) & (relaxed.prices == 0)] = 0
     steepness = float(slope @ slope)
@@ -143,7 +145,7 @@ def _repriced(relaxed: _Relaxed, best_s: float) -> Floats:
 
 
 def _begins_met(table: Reach, kinds: int, used: Counts) -> tuple[Ints, dict[int, Counts]]:
-    """(kinds,): up to where a last stage on this kind may begin, -1 if there is none left; and the state before it."""
+    """(kinds,): the last begin of a last stage on the kind, -1 if no place is left; and the states before, by kind."""
     before = dict(table.before(used))
     return np.array([table[before[kind]] if kind in before else -1 for kind in range(kinds)]), before
 
@@ -176,7 +178,7 @@ def _best_first(
     most_states: int,
     should_stop: ShouldStop,
 ) -> Latency:
-    """States (used, end) by the least that a plan through them may take, until that is no less than the best plan."""
+    """Expand states (used, end) in order of their lower bounds, until a bound is no lower than the best plan."""
     prices, to_s = relaxed.prices, relaxed.to_s
     number = count()
     least_s: dict[tuple[Counts, int], float] = {}

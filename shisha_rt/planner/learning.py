@@ -1,17 +1,17 @@
-"""What trials teach of costs: beliefs about layers, shared by places that are alike, as far as they prove to be.
+"""How trials correct costs: beliefs about layers' times, shared by alike places as long as measurements agree.
 
-Places of a kind are believed to take the same, so what one of them does tells of all. Measurements may show that some
-are unlike the others: then these have beliefs of their own. Evidence for that is the ratio of two likelihoods, and has
-to outweigh the number of ways in which such a part could have been chosen. Teams of a size are a kind for themselves.
+Places of a kind share a belief: a measurement on one of them counts for all. If measurements show that some differ from
+the others, these get a belief of their own. The evidence is a ratio of likelihoods, and has to outweigh the number of
+ways to choose such a subset. Teams of several places have a belief for each kind and size.
 
-Without copies there is no need for places to be alike. Then all that have been seen at work have beliefs of their own
-at once, as far as plans can be made for so many kinds of them: errors that are no kind's are found sooner.
+Without copies, places need not be alike. Each measured place then has a belief of its own at once, as far as plans can
+be made for so many kinds: so errors of single places are found sooner.
 
-On another host a stage takes as long as its layers only where these take longer than its tensors' ways there and back.
-Where they do not, it tells no more of them than that.
+On another host, a stage's time is that of its layers only if these take longer than either transfer, there or back. If
+they do not, the time says only that about them.
 
-What runs beside a stage is not learnt: a plan whose copies slow each other down makes their kind look slower. Trials
-decide in the end, as the best plan measured is kept.
+Interference between stages is not learnt: if copies slow each other down, their kind looks slower. Trials decide in the
+end, as the best measured plan is kept.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ Group = tuple[int, ...]
 """Places (indices) that share a belief."""
 
 _BAND_OF_ERROR: Final = 1.96 * math.sqrt(2)
-"""Two measurements of one plan differ by no more than so many standard errors in 95 of 100 cases."""
+"""Standard errors by which two measurements of one plan differ at most, in 95 of 100 cases."""
 _LEAST_ERROR: Final = 0.005
-"""Relative. Costs are a model: no measurement says more of them than this."""
+"""Relative: the least error of a measurement, as costs are only a model."""
 _LEAST_SHARE: Final = 0.02
-"""Of its told time, that a layer takes at least: a Gaussian does not know that times are positive."""
+"""A layer takes at least this share of its predicted time: a Gaussian does not know that times are positive."""
 _LINK_ERROR: Final = 0.1
-"""Relative: how far the ways to another host and back may be off."""
+"""Relative: how far the predicted transfer times of links may be off."""
 _EVIDENCE: Final = 2.0
-"""The logarithm of how many times likelier it has to be that places are unlike, the choice of them paid for."""
+"""Nats of evidence needed to treat places as unlike, on top of what the choice of the subset costs."""
 _MOST_TIMES: Final = 1e3
-"""So many times as long as told, and it does not matter any more."""
+"""Batches that take longer than predicted by more than this factor are corrected by this factor."""
 _MOST_SIGHTINGS: Final = 200
-"""That a belief goes by: the latest. The work grows with their third power."""
+"""The most sightings of one belief. The work grows with their third power."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Learnt:
-    """`costs` as they are believed to be, `beliefs` of each place, `team_beliefs` of each of the costs' teams.
+    """`costs`: as corrected. `beliefs`: of each place. `team_beliefs`: of each team in `costs`.
 
-    `crowded`: more places would have beliefs of their own, were there not too many kinds of them then.
+    `crowded`: more places differ than could get beliefs of their own, as there would be too many kinds.
     """
 
     costs: Costs
@@ -65,7 +65,7 @@ class Learnt:
 
 
 class _Seen(NamedTuple):
-    """What the layers `first` up to and without `end` took as a stage; `error` relative, one standard deviation."""
+    """Measured time of a stage of layers `first` up to and without `end`; `error`: relative, a standard deviation."""
 
     first: int
     end: int
@@ -74,13 +74,13 @@ class _Seen(NamedTuple):
 
 
 _TeamKind = tuple[int, int]
-"""A kind of places as told, and how many of them."""
+"""A kind of places, by the costs as predicted, and their number."""
 
 
 def _by_place_and_team(
     by_costs: TeamCosts, trials: Sequence[tuple[Plan, Measurement]]
 ) -> tuple[dict[str, list[_Seen]], dict[_TeamKind, list[_Seen]]]:
-    """What was seen of each place by itself, and of each kind of teams; all of those that costs know are there."""
+    """Measurements of each single place, and of each kind of teams. All places and teams of the costs have an entry."""
     of_place: dict[str, list[_Seen]] = {place.name: [] for place in by_costs.costs.places}
     of_team: dict[_TeamKind, list[_Seen]] = {kind: [] for kind in by_costs.time_s if kind[1] > 1}
     for team, seen_once in _seen(by_costs, trials):
@@ -98,7 +98,7 @@ def learnt(
     *,
     copies: bool = False,
 ) -> Learnt:
-    """From all trials. `few_enough` says of (kinds,) numbers of places whether plans can be made for so many kinds."""
+    """Learn from all trials. `few_enough`: whether plans can be made for kinds of so many (kinds,) places."""
     by_costs = team_costs(told_costs)
     of_place, of_team = _by_place_and_team(by_costs, trials)
     time_s = np.stack([_able(told_costs.time_s[:, at], able) for at, able in enumerate(of_place.values())], axis=1)
@@ -130,9 +130,9 @@ def learnt(
 
 
 def _with_runs_seen(costs: Costs, kinds: Sequence[Group], trials: Sequence[tuple[Plan, Measurement]]) -> Costs:
-    """Costs in which runs of several frames take what was measured of them, and runs of fewer layers as much more.
+    """Scale the batch times of each measured stage's layers so that its predicted time is the measured one.
 
-    That tells of all places that were told to be alike, and nothing of frames by themselves.
+    This holds for all places that are alike by the costs as predicted; times without batches stay.
     """
     group_of = {costs.places[place].name: list(group) for group in kinds for place in group}
     for plan, measurement in trials:
@@ -149,17 +149,17 @@ def _with_runs_seen(costs: Costs, kinds: Sequence[Group], trials: Sequence[tuple
 
 
 def _mean_s(belief: Belief, told_s: Floats) -> Floats:
-    """(layers,) seconds; nan where it cannot run."""
+    """(layers,): believed seconds; nan where a layer cannot run."""
     return np.where(np.isnan(told_s), math.nan, np.maximum(belief.mean_s, _LEAST_SHARE * belief.told_s))
 
 
 def _seen(by_costs: TeamCosts, trials: Sequence[tuple[Plan, Measurement]]) -> Iterator[tuple[Team, _Seen]]:
-    """Yield what trials say of stages that are one run of layers.
+    """Yield teams with their measured times, for stages that are one run of whole layers without batches.
 
-    Where no team's own time was measured, a stage's time is shared out by the predicted times of its teams.
+    If teams were not measured each by itself, a stage's time is divided by their predicted times.
 
-    A plan that never ran tells of the stage that could not be built, if that was it, and of no other. Nor does a team
-    tell anything that ran none of its stage's frames while others did: too few may have come.
+    Of a plan that never ran, only the stage that failed counts, if it is known. A team without frames, whose stage had
+    frames on other teams, does not count: too few may have come.
     """
     for plan, measurement in trials:
         error = max(measurement.band / _BAND_OF_ERROR, _LEAST_ERROR)
@@ -167,7 +167,7 @@ def _seen(by_costs: TeamCosts, trials: Sequence[tuple[Plan, Measurement]]) -> It
         for index, (stage, times_s) in enumerate(zip(plan.stages, team_s, strict=True)):
             if not measurement.frames and index != measurement.failed_stage:
                 continue
-            # What several teams took was measured together, and counts as one measurement.
+            # Teams that were measured together count as one measurement.
             once = 1.0 if measurement.team_s else math.sqrt(len(times_s))
             for team, service_s in zip(stage.teams, times_s, strict=True):
                 if math.isinf(service_s) and math.isfinite(min(times_s)):
@@ -177,7 +177,7 @@ def _seen(by_costs: TeamCosts, trials: Sequence[tuple[Plan, Measurement]]) -> It
 
 
 def _shared_out(plan: Plan, measurement: Measurement, by_costs: TeamCosts) -> Iterator[tuple[float, ...]]:
-    """(stages, teams): a stage's time is what its teams would take if they were alike."""
+    """Yield (teams,) seconds for each stage: its measured time, divided in proportion to the teams' predicted times."""
     if plan.is_plain:
         yield from ((service_s,) for service_s in measurement.service_s)
         return
@@ -190,10 +190,10 @@ def _shared_out(plan: Plan, measurement: Measurement, by_costs: TeamCosts) -> It
 
 
 def _able(told_s: Floats, seen: Sequence[_Seen]) -> Floats:
-    """(layers,): nan for those that cannot be run.
+    """(layers,): predicted seconds, nan for layers that cannot run.
 
-    Nobody says which layer of a stage it was that kept it from running. So all of them count as such layers, but for
-    those that have been run.
+    It is not known which layer kept a stage from running. So all its layers count as unable to run, except those that
+    ran in another stage.
     """
     time_s, ran = told_s.copy(), np.zeros(len(told_s), bool)
     for first, end, service_s, _ in seen:
@@ -205,9 +205,9 @@ def _able(told_s: Floats, seen: Sequence[_Seen]) -> Floats:
 
 
 def _sightings(costs: Costs, layers_s: Floats, seen: Sequence[_Seen], place: str = "") -> list[Sighting]:
-    """What stages took, their entries taken off. Where nothing was told, nothing can be corrected.
+    """Measured times of stages, less their entry costs. Stages without a predicted time cannot be corrected.
 
-    `place`: the one on which they ran; teams of several are on this host.
+    `place`: where they ran; empty for teams of several places, which are on this host.
     """
     sightings: list[Sighting] = []
     for first, end, service_s, error in seen:
@@ -222,7 +222,7 @@ def _sightings(costs: Costs, layers_s: Floats, seen: Sequence[_Seen], place: str
 
 
 def _ways_s(costs: Costs, place: str, first: int, end: int) -> float:
-    """The longer of the ways there and back, of a stage on a place with a link; else 0."""
+    """The longer of the transfers there and back, of a stage on a place with a link; else 0."""
     link = costs.link_of.get(place)
     if link is None:
         return 0.0
@@ -231,14 +231,14 @@ def _ways_s(costs: Costs, place: str, first: int, end: int) -> float:
 
 
 class _Merged(NamedTuple):
-    """Sightings of the same layers as one each. `scatter`: what that leaves out of their log likelihood."""
+    """One sighting for each run of layers. `scatter`: the part of the log likelihood that merging leaves out."""
 
     sightings: list[Sighting]
     scatter: float
 
 
 def _merged(sightings: Sequence[Sighting]) -> _Merged:
-    """Means with weights of 1 / variance; of many, the latest."""
+    """Merge sightings of the same layers into means weighted by 1 / variance; keep the last `_MOST_SIGHTINGS`."""
     by_span: dict[tuple[int, int], list[Sighting]] = {}
     for sighting in sightings:
         by_span.setdefault((sighting.first, sighting.end), []).append(sighting)
@@ -257,7 +257,7 @@ def _merged(sightings: Sequence[Sighting]) -> _Merged:
 
 
 def _each_seen(kinds: Sequence[Group], alone: Sequence[Sequence[Sighting]]) -> list[Group]:
-    """Group places: each place with measurements of its own by itself, the others of a kind together."""
+    """Group places: each measured place by itself, the other places of a kind together."""
     seen = [(place,) for kind in kinds for place in kind if alone[place]]
     return [*seen, *filter(None, (tuple(place for place in kind if not alone[place]) for kind in kinds))]
 
@@ -269,7 +269,10 @@ def _groups(
     few_enough: Callable[[Sequence[int]], bool],
     least_evidence: float,
 ) -> tuple[list[Group], bool]:
-    """Kinds parted where there is more than the least evidence, the clearest first, as far as there are few enough."""
+    """Part kinds where the evidence exceeds the least, the clearest case first, while there are few enough groups.
+
+    Also return whether evidence for more parts is left, which would make too many groups.
+    """
     parts = [(_parted(time_s[:, kind[0]], kind, alone), kind) for kind in kinds]
     while True:
         parts.sort(key=lambda part: -part[0].evidence)
@@ -284,7 +287,7 @@ def _groups(
 
 
 class _Parted(NamedTuple):
-    """`evidence` in nats, above 0: the two are unlike."""
+    """Two parts of a group. `evidence`: in nats; above 0, the two are unlike."""
 
     evidence: float
     first: Group = ()
@@ -304,7 +307,7 @@ def _parted(told_s: Floats, group: Group, alone: Sequence[Sequence[Sighting]]) -
 
     order = sorted(seen, key=slower)
     ratios = np.array([slower(place) for place in order])
-    # The two parts that vary least within themselves.
+    # Choose the two parts that vary least within themselves.
     varying = [at * ratios[:at].var() + (len(order) - at) * ratios[at:].var() for at in range(1, len(order))]
     at = 1 + int(np.argmin(varying))
     whole, first, other = (_likelihood(layers_s, members, alone) for members in (order, order[:at], order[at:]))
@@ -316,6 +319,6 @@ def _parted(told_s: Floats, group: Group, alone: Sequence[Sequence[Sighting]]) -
 
 
 def _likelihood(layers_s: Floats, places: Sequence[int], alone: Sequence[Sequence[Sighting]]) -> float:
-    """The log of it, of all that was seen of places that share a belief, with the scales that are likeliest."""
+    """Log likelihood of all sightings of places that share a belief, with the likeliest scales."""
     merged = _merged([sighting for place in places for sighting in alone[place]])
     return float(log_likelihoods(layers_s, merged.sightings).max()) + merged.scatter

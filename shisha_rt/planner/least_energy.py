@@ -1,12 +1,12 @@
-"""The least energy of a frame, while none by itself takes longer than it may.
+"""The plan of the least energy a frame, with a latency within a limit.
 
-Energy is a sum over stages: the power of a stage's team times the seconds that it is busy. Copies change nothing of it,
-so a chain whose stages have a team each is sought; what else there is of a stage's kind of places may serve as copies.
+Energy is a sum over stages: the power of a stage's team times the seconds that it is busy. Copies do not change it, so
+the search is for a chain with one team for each stage; places left over of the same kinds may serve as copies.
 
-That is a shortest path over positions that is constrained by latency and by the places of each kind. Labels are set
-from the network's begin: the joules and seconds of stages up to a position, and the places that they use. A label is
-dropped that another one at its position is as good as in everything; that cannot keep the latency; or that cannot beat
-the best plan, by the shortest ways to the end with any number of places.
+This is a shortest path over positions, constrained by latency and by the places of each kind. Labels are set from the
+network's begin: joules and seconds of the stages up to a position, and the places that they use. A label is dropped if
+another one at its position is as good in everything, or if the shortest path to the end with unlimited places shows
+that it cannot keep the latency or cannot beat the best plan.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _MOST_LABELS: Final = 1 << 18
 
 
 class _Label(NamedTuple):
-    """Stages up to a position. `used`: places of each kind, and the stages if they are to be few. `team`: of the last
-    stage, which begins where `before` ends.
+    """Stages up to a position. `used`: places of each kind, then the number of stages if it is limited. `team`: of the
+    last stage, which begins where `before` ends.
     """
 
     joules: float
@@ -47,9 +47,10 @@ class _Label(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Space:
-    """`seconds` and `joules` are (teams, positions, positions), from a begin to an end, inf where there is no such
-    stage. `seconds_left` and `joules_left` (positions,): the least to the end, with any number of places. `needs`
-    (teams, resources) and `limits` (resources,): places of each kind, and stages.
+    """`seconds` and `joules` (teams, positions, positions): by begin and end, inf if there is no such stage.
+
+    `seconds_left` and `joules_left` (positions,): the least to the end, with unlimited places. `needs` (teams,
+    resources) and `limits` (resources,): places of each kind, then the number of stages if it is limited.
     """
 
     teams: tuple[TeamKind, ...]
@@ -62,9 +63,9 @@ class _Space:
 
 
 def least_energy(costs: Costs, goal: Goal) -> PlanSolution:
-    """A plan whose frames take the least energy by `costs`, in which one by itself takes at most `goal.latency_s`.
+    """Find the plan of the least energy a frame by `costs`, with a latency of at most `goal.latency_s`.
 
-    Raises ValueError where the power of a place is not known.
+    Raises ValueError if the power of a place is not known.
     """
     if not costs.power_w:
         raise ValueError("energy is power times time: expected power_w of every place")
@@ -92,7 +93,7 @@ def _space(model: StageCosts, goal: Goal) -> _Space:
     places = [model.costs.places[kind.places[0]].name for kind in model.kinds]
     power_w = np.array([size * model.costs.power_w[places[kind]] for kind, size in teams])
     joules = seconds.busy_s * power_w[:, None, None]
-    joules += TOLERANCE / model.groups * _least_left(joules)[0]  # of plans of equal energy, one of few stages
+    joules += TOLERANCE / model.groups * _least_left(joules)[0]  # among plans of equal energy, prefer few stages
     counts = tuple(len(kind.places) for kind in model.kinds)
     most = goal.most_stages or model.groups
     is_limited = most < min(sum(counts), model.groups)
@@ -109,7 +110,7 @@ def _space(model: StageCosts, goal: Goal) -> _Space:
 
 
 def _least_left(values: Floats) -> Floats:
-    """(positions,): the least sum of stages from there to the end, if places were not limited."""
+    """(positions,): the least sum of stages from there to the end, with unlimited places."""
     best = values.min(axis=0)
     left = np.zeros(len(best))
     for begin in range(len(best) - 2, -1, -1):
@@ -118,7 +119,7 @@ def _least_left(values: Floats) -> Floats:
 
 
 def _search(space: _Space, goal: Goal) -> tuple[_Label | None, int, bool]:
-    """The best way to the end, None if none was met; how many labels were set; and whether all were looked at."""
+    """The best label at the end, None if there is none; the number of labels set; and whether all were expanded."""
     end = len(space.joules_left) - 1
     most_s = goal.latency_s * (1 + TOLERANCE)
     waiting: list[list[_Label]] = [[] for _ in range(end + 1)]
@@ -140,7 +141,7 @@ def _search(space: _Space, goal: Goal) -> tuple[_Label | None, int, bool]:
 
 
 def _longer(space: _Space, label: _Label, most_s: float, most_joules: float) -> Iterable[_Label]:
-    """The label with one stage more, as far as that may come to be better than `most_joules`."""
+    """Yield the label with one stage more, if it may still end within `most_s` and `most_joules`."""
     at = label.position
     for team, need in enumerate(space.needs):
         used = tuple(before + more for before, more in zip(label.used, need, strict=True))
@@ -153,7 +154,7 @@ def _longer(space: _Space, label: _Label, most_s: float, most_joules: float) -> 
 
 
 def _undominated(labels: Iterable[_Label]) -> list[_Label]:
-    """Without those that another is as good as in joules, seconds and places."""
+    """Drop labels if another is as good in joules, seconds and places."""
     kept: list[_Label] = []
     for label in sorted(labels, key=lambda label: (label.joules, label.seconds, label.used)):
         as_quick = (other for other in kept if other.seconds <= label.seconds)
@@ -173,7 +174,7 @@ def _stages(label: _Label) -> list[tuple[int, int, int]]:
 
 
 def _with_copies(model: StageCosts, space: _Space, best: _Label, goal: Goal) -> Plan:
-    """The plan of a label. Places that are left serve as copies, of the slowest stage of their kind at a time."""
+    """The plan of a label. With `replicate`, places left over become copies, each of the slowest stage of its kind."""
     names = [place.name for place in model.costs.places]
     free = [[names[place] for place in reversed(kind.places)] for kind in model.kinds]
     stages = _stages(best)

@@ -1,7 +1,7 @@
 """A small linear program, solved by the simplex method on a dense table: tens of rows, hundreds of columns.
 
-Only programs whose origin is feasible, so no first phase is needed. Whoever wants something proven by the prices proves
-it again from them: they need not be exact for that.
+The origin has to be feasible, so no first phase is needed. Prices are not exact: a bound by prices has to be computed
+from the prices themselves.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _PIVOTS_A_ROW: Final = 50
 
 
 class Optimum(NamedTuple):
-    """`at` (columns,): where the most is; `prices` (rows,): what one more of each limit would bring, at least 0."""
+    """`at` (columns,): the x of the largest value; `prices` (rows,): gain for one more of each limit, at least 0."""
 
     value: float
     at: Floats
@@ -26,10 +26,10 @@ class Optimum(NamedTuple):
 
 
 def maximize(gain: Floats, use: Floats, limit: Floats) -> Optimum:
-    """The most of gain @ x over x >= 0 with use @ x <= limit, all limits at least 0; it must not be without end.
+    """Maximise gain @ x over x >= 0 with use @ x <= limit; all limits are at least 0.
 
     The column of the largest gain enters; after some pivots without progress the first one (Bland's rule, which ends).
-    Where that takes very many pivots, what is answered is feasible and perhaps not the most.
+    Past a limit of pivots, the answer is feasible but perhaps not the largest. Raises ValueError if it is unbounded.
     """
     rows, columns = use.shape
     table = np.zeros((rows + 1, columns + rows + 1))

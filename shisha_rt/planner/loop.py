@@ -1,8 +1,8 @@
 """The one loop that tunes: ask the tuner for a plan, have it measured, tell the tuner.
 
-Tuners propose, somebody else disposes. A tuner is a record with `init` and `step`; all that it learns is in a state
-that it hands out, so it can be paused, replayed, or moved to another process between any two steps. The evaluator
-may be a file of costs, a simulation, or a daemon that serves meanwhile: neither side knows the other.
+Tuners only propose plans. A tuner is a record with `init` and `step`; all that it learns is in a state that it returns,
+so it can be paused, replayed, or moved to another process between any two steps. The evaluator may be a file of costs,
+a simulation, or a daemon that serves meanwhile: neither side knows the other.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ S = TypeVar("S")
 
 
 class Tuner(Protocol[S]):
-    """Searches for a plan. Frozen: what changes is in the state `S`, a value too."""
+    """Searches for a plan. A tuner is immutable: all that changes is in the state `S`, an immutable value, too."""
 
     def init(self) -> tuple[S, Proposal]:
         """The first plan to measure."""
         ...
 
     def step(self, state: S, observation: Measurement) -> tuple[S, Proposal]:
-        """What to do next, now that the last proposal's plan has been measured."""
+        """The next proposal, after the last proposal's plan has been measured."""
         ...
 
 
@@ -46,10 +46,10 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """`solution` is the plan to keep, `measurement` its last one, `reason` why the search ended where it did.
+    """`solution`: the plan to keep. `measurement`: its last one. `reason`: why the search ended with it.
 
-    `outcome` is infeasible where no plan tried could run. Nothing is proven of what was measured: `lower_bound_s` is
-    what the final proposal says, by the costs that the tuner went by; None: it has none.
+    `outcome` is infeasible if no plan tried could run. Measurements prove nothing: `lower_bound_s` is that of the final
+    proposal, by the tuner's costs; None: it has none.
     """
 
     solution: Plan
@@ -66,12 +66,12 @@ class Result:
 
     @property
     def trials_to_best(self) -> int:
-        """Trials until the last gain, that one included: what Shisha's figures call convergence."""
+        """Trials up to and with the last gain: what Shisha's figures call convergence."""
         return 1 + max(trial.number for trial in self.trials if trial.is_best)
 
     @property
     def time_to_best_s(self) -> float:
-        """The (virtual) time of those."""
+        """The (virtual) time of the trials to the best plan."""
         return math.fsum(trial.measurement.took_s for trial in self.trials[: self.trials_to_best])
 
 
@@ -81,11 +81,11 @@ def run(
     on_trial: Callable[[Trial], None] | None = None,
     objective: Objective = "throughput",
 ) -> Result:
-    """Tune until the tuner makes its final proposal; `on_trial` is told of each trial as it is done.
+    """Tune until the tuner makes its final proposal; `on_trial` is called with each trial when it is done.
 
-    `objective`: what makes a trial better than those before it.
+    `objective`: by which a trial is better than those before it.
 
-    Raises what the evaluator raises: that is how a search is broken off from outside.
+    Raises what the evaluator raises: so a search can be stopped from outside.
     """
     trials: list[Trial] = []
     measured: dict[Plan, Measurement] = {}

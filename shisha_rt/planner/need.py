@@ -1,14 +1,14 @@
-"""How many places does it take to get to each position of the network, no stage slower than a bound?
+"""How many places a chain needs to reach each position of the network, with no stage slower than a bound.
 
-need(j, c) = min over stages (i, j) and shares s that keep the bound of need(i, c - s) + s_last: the places of the last
-kind that a chain up to position j needs, c (kinds,) counting those of all others that it may use. Of the shares that
-keep the bound from i to j, those are enough that do not with a place less.
+need(j, c) = min, over stages (i, j) and shares s that keep the bound, of need(i, c - s) + s_last: the places of the
+last kind that a chain up to position j needs if it may use c places of the other kinds. Of a stage's shares that keep
+the bound only the minimal ones count, which do not keep it with one place less.
 
-Where no longer stage takes less, what gets to a position gets to every one before it, as stages may end sooner. So of
-all stages on a share the one that begins first is enough. Links do not grant that: there may be less to send back
-from a later layer than from an earlier one. Then all begins count.
+If a longer stage never takes less time, a chain that reaches a position also reaches every earlier one, as its stages
+may end sooner. So of all stages on a share that end at a position, the one that begins first is enough. With links that
+does not hold, as a later layer may have less to send back than an earlier one: then all begins count.
 
-Where stages are limited, there is such a table for each number of them.
+If the number of stages is limited, there is a table for each number of stages.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from shisha_rt.planner.chains import TOLERANCE, Chains, SharedStage
 
 Numbers = npt.NDArray[np.int32]
 _NEVER: Final = 1 << 30
-"""More than there are places; twice that is still a number."""
+"""More than there can be places; int32 still holds its sum with a number of places."""
 
 
 class _Ending(NamedTuple):
-    """(stages,) each: the shares, ascending, and the begins of all that end at one position."""
+    """The stages that end at one position, (stages,) each: shares, ascending, and begins."""
 
     shares: Ints
     begins: Ints
@@ -40,9 +40,10 @@ class _Ending(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Need:
-    """`ending` (positions,): the stages that may be used, by where they end.
+    """`ending` (positions,): the stages that may be used, by their ends.
 
-    `tables`, for up to so many stages, or one for any number: (positions, places + 1 of each kind but the last).
+    `tables`: each (positions, places + 1 of each kind but the last), by the most stages used; a single one if stages
+    are not limited.
     """
 
     chains: Chains
@@ -51,17 +52,17 @@ class Need:
 
     @property
     def furthest(self) -> int:
-        """The last position that can be got to."""
+        """The last position that a chain reaches."""
         corner: tuple[Any, ...] = (slice(None), *self.chains.counts[:-1])
         return int(np.flatnonzero(self.tables[-1][corner] <= self.chains.counts[-1])[-1])
 
     @property
     def is_whole(self) -> bool:
-        """Whether that is the end of the network."""
+        """Whether the furthest position is the end of the network."""
         return self.furthest == self.chains.model.groups
 
     def trace(self) -> list[SharedStage]:
-        """Stages that get to the end of the network, in order."""
+        """Stages of a chain to the end of the network, in order."""
         shares = self.chains.shares
         layer, end, free = len(self.tables) - 1, self.chains.model.groups, np.array(self.chains.counts[:-1], np.int64)
         shared_stages: list[SharedStage] = []
@@ -85,7 +86,7 @@ def need_cells(chains: Chains) -> int:
 
 
 def need(chains: Chains, bound_s: float, should_stop: ShouldStop) -> Need | None:
-    """The recursion under a bound. None if `should_stop`, which is asked at each position, says so."""
+    """Compute the recursion for a bound. None if `should_stop`, which is asked at each position, says so."""
     shares, positions = chains.shares, chains.model.groups + 1
     fits = np.isfinite(chains.period_s) if math.isinf(bound_s) else chains.period_s <= bound_s * (1 + TOLERANCE)
     ending = _by_end(_firsts(chains, fits) if chains.grows else _leasts(chains, fits))
@@ -102,7 +103,7 @@ def need(chains: Chains, bound_s: float, should_stop: ShouldStop) -> Need | None
             if should_stop():
                 return None
             to, (rows, begins) = now[end, ...], ending[end]
-            # Shares are in ascending order, so those of the same head are neighbours.
+            # Shares are in ascending order, so those with the same head (all kinds but the last) are neighbours.
             parts = np.flatnonzero((heads[rows[1:]] != heads[rows[:-1]]).any(axis=1)) + 1
             for begun, past in pairwise([0, *parts.tolist(), len(rows)]) if rows.size else ():
                 source, beyond = windows[rows[begun]]
@@ -118,9 +119,9 @@ def need(chains: Chains, bound_s: float, should_stop: ShouldStop) -> Need | None
 
 
 def _firsts(chains: Chains, fits: Bools) -> Bools:
-    """(shares, ends, begins): of the stages that fit, on each share the one that begins first.
+    """(shares, ends, begins): of the stages that keep the bound, the one that begins first, for each share and end.
 
-    A share that begins no sooner than one with a place less is of no use.
+    Shares on which it begins no sooner than with one place less are left out.
     """
     positions = fits.shape[1]
     first = np.where(fits.any(axis=2), fits.argmax(axis=2), positions)
@@ -130,19 +131,19 @@ def _firsts(chains: Chains, fits: Bools) -> Bools:
 
 
 def _leasts(chains: Chains, fits: Bools) -> Bools:
-    """(shares, ends, begins): of the stages that fit, each on all shares that do not fit with a place less."""
+    """(shares, ends, begins): stages that keep the bound, and do not keep it with one place less."""
     padded = np.concatenate([fits, np.zeros_like(fits[:1])])
     return np.asarray(fits & ~padded[chains.before].any(axis=1))
 
 
 def _by_end(stages: Bools) -> list[_Ending]:
-    """(positions,), of (shares, ends, begins)."""
+    """(positions,): the stages of (shares, ends, begins), by their ends."""
     ends, shares, begins = np.nonzero(stages.transpose(1, 0, 2))
     bounds = np.searchsorted(ends, np.arange(stages.shape[1] + 1)).tolist()
     return [_Ending(shares[first:past], begins[first:past]) for first, past in pairwise(bounds)]
 
 
 def _windows(head: Sequence[int], counts: Sequence[int]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Where a share leads from, and where to: so many places more of each kind but the last."""
+    """Slices of the counts that adding a share leads from, and to; `head`: its places of each kind but the last."""
     source = tuple(slice(0, count + 1 - more) for count, more in zip(counts, head, strict=False))
     return source, (*(slice(more, None) for more in head), ...)

@@ -1,9 +1,8 @@
-"""Which plans could still turn out to be good: stage times as far below what is predicted as the doubt allows.
+"""Plans that could still turn out to be good, if stages are as far below their predicted times as the doubt allows.
 
-Stages are on different places, so what is not known of one is independent of the others; but of one place's layers it
-is not, and a stage's deviation is no sum over them. So costs of layers cannot say which plans those are. The searches
-of `exact` can, once stages are told apart: they do not ask what a stage's time is made of. What links take is known,
-and no doubt is cast on it.
+Errors of stages on different places are independent, but those of one place's layers are not: a stage's deviation is
+no sum over its layers. So costs of layers cannot express such times. The searches of `exact` still find these plans if
+given the times of whole stages, as they do not ask for those of layers. Transfer times of links count as known.
 """
 
 from __future__ import annotations
@@ -52,9 +51,10 @@ class Outlook:
     goal: Goal
 
     def at_best_s(self, doubt: float) -> StageSeconds:
-        """With what stages compute `doubt` deviations below the prediction, on a logarithmic scale.
+        """Stage times with computing `doubt` deviations below the prediction, on a logarithmic scale.
 
-        There no time becomes negative, and for small deviations it is the same. A longer stage computes no less.
+        On that scale no time becomes negative; for small deviations it makes no difference. A longer stage computes no
+        less.
         """
         ends = np.triu(np.ones(self.predicted_s.shape[1:], bool), 1)
         at_best_s = np.where(ends, self.predicted_s * np.exp(-doubt * self.deviation), 0.0)
@@ -80,9 +80,9 @@ class Outlook:
         return max(rate_of(plan, busy_s).bottleneck_s, max((load.seconds for load in loads), default=0.0))
 
     def plan_within(self, bound_s: float, seconds: StageSeconds) -> Plan | None:
-        """A plan of at most `bound_s` >= 0, if stages take `seconds`.
+        """Find a plan of at most `bound_s` >= 0, if stages take `seconds`.
 
-        None: there is none, or only ones found that are slower by what places share of a link.
+        None: there is none, or the one found is slower, as its places share a link.
         """
         space = self._space(seconds)
         if self.goal.objective == "latency":
@@ -97,7 +97,7 @@ class Outlook:
 
     def _space(self, seconds: StageSeconds) -> Chains:
         space = chains(self.model, self.goal, seconds=seconds)
-        assert space is not None  # `exact` has searched one of that size
+        assert space is not None  # `exact` has searched a space of that size
         return space
 
 

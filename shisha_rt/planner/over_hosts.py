@@ -1,7 +1,7 @@
-"""Places of hosts with equal links are alike, but those of one host share its link: so stages are spread over hosts.
+"""Spread stages over hosts: places of hosts with equal links are alike, but those of one host share its link.
 
-Which stages are on such places is settled; which of them is on which host is chosen here, so that the slowest link has
-least to carry: the stages that move most first, each to where the link stays quickest, then by exchange.
+The plan says which kind of place each stage is on. Here the host is chosen, so that the busiest link carries as little
+as possible: places that transfer most come first, each to the host whose link stays least busy; then pairs are swapped.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NOTHING: Final = np.zeros(2)
 
 
 def over_hosts(costs: Costs, plan: Plan) -> Plan:
-    """The plan, or the same on other places of the same kinds, where links have less to carry."""
+    """Return the plan, moved to other places of the same kinds if that lowers the load of the busiest link."""
     if not any(place in costs.link_of for place in plan.places):
         return plan
     predicted = team_costs(costs)
@@ -44,9 +44,8 @@ def over_hosts(costs: Costs, plan: Plan) -> Plan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Spread:
-    """`holds`: the place of the plan that each place stands for, "" none; `carried` (2,) by each host's link.
-
-    There and back: seconds of the link that a frame needs.
+    """`holds`: the place of the plan that each place stands for, "" none. `carried` (2,): seconds a frame that each
+    host's link is busy, there and back.
     """
 
     by_costs: TeamCosts
@@ -69,7 +68,7 @@ class _Spread:
 
 
 def _loads(predicted: TeamCosts, plan: Plan) -> dict[str, Floats]:
-    """(2,) of each place in use that has a link."""
+    """(2,): link seconds a frame, there and back, of each place in use that has a link."""
     loads: defaultdict[str, Floats] = defaultdict(lambda: _NOTHING)
     for place, there_s, back_s in predicted.place_loads(plan, predicted.team_s(plan)):
         loads[place] = loads[place] + (there_s, back_s)
@@ -77,7 +76,7 @@ def _loads(predicted: TeamCosts, plan: Plan) -> dict[str, Floats]:
 
 
 def _exchange(spread: _Spread, loads: dict[str, Floats]) -> None:
-    """What a place on the slowest link stands for, with a like one on another, while that makes the slower quicker."""
+    """Swap what a place on the busiest link and an alike place on another stand for, while the busier link gains."""
     holds = spread.holds
     for _ in range(_MOST_EXCHANGES):
         slowest = max(spread.carried, key=lambda host: float(spread.carried[host].max()))
@@ -98,11 +97,11 @@ def _exchange(spread: _Spread, loads: dict[str, Floats]) -> None:
 
 
 def with_parts_of_links(costs: Costs) -> Iterator[Costs]:
-    """With fewer and fewer places on each host, all of them, half, ..., one, each with an equal part of its link.
+    """Yield costs with fewer and fewer places on each host (all, half, ..., one), each with an equal part of its link.
 
-    A chain of such costs is no slower by what places share.
+    Chains found by such costs are no slower with the link shared.
     """
-    mixed = costs.mixed and len(kinds_of(costs)) <= 2  # without some places there may be fewer kinds
+    mixed = costs.mixed and len(kinds_of(costs)) <= 2  # decided for all places: those kept may be of fewer kinds
     seconds = {place.name: _seconds(costs, at) for at, place in enumerate(costs.places)}
     far = sorted(costs.link_of, key=seconds.__getitem__)
     most = max(Counter(costs.link_of[place].host for place in far).values(), default=0)
@@ -130,6 +129,6 @@ def with_parts_of_links(costs: Costs) -> Iterator[Costs]:
 
 
 def _seconds(costs: Costs, place: int) -> float:
-    """What all layers take; inf where it cannot run them all."""
+    """Seconds of all layers on a place; inf if it cannot run them all."""
     whole_s = float(costs.time_s[:, place].sum())
     return math.inf if math.isnan(whole_s) else whole_s

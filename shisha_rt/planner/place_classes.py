@@ -1,8 +1,8 @@
-"""Very many places in few classes, and what a stage takes of each class: of its places, and of its hosts' links.
+"""Very many places in few classes, and the seconds that a stage needs of each class's places and of their hosts' links.
 
-Places of a class take the same for every layer, have as much memory, and are on hosts that nothing tells apart: links
-alike, with as many places of each class. So hosts are in groups, and all of a group's links are one limit: no host's
-share of what its group carries need be more than another's, if places are taken evenly.
+Places of a class have the same times and memory, and are on hosts that nothing tells apart: with equal links, and as
+many places of each class. These hosts are a group, and their links count as one limit: if places are used evenly, each
+host carries an equal share.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from shisha_rt.planner.kinds import StageCosts, stage_costs
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AlikePlaces:
-    """`hosts`: the places (indices) of the class on each of its hosts; `group`: that of the hosts, None without links.
+    """`hosts`: the places (indices) of the class on each of its hosts; `group`: the hosts' group, None without links.
 
-    Places of the daemon's own host are one class a kind, and have no group.
+    Places of the daemon's own host are one class for each kind, without a group.
     """
 
     hosts: tuple[tuple[int, ...], ...]
@@ -38,11 +38,11 @@ class AlikePlaces:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Wide:
-    """`seconds` (classes, positions, positions): how long a place is busy with a stage for a frame, begin, then end;
-    inf where it cannot. Of a place behind a link the longest of the way there, computing and the way back.
+    """`seconds` (classes, positions, positions): seconds a frame that a place is busy with a stage, by begin and end;
+    inf if it cannot run it. Behind a link, the longest of transfer there, computing and transfer back.
 
-    `link_s` (2 x groups, positions, positions): for how long a stage for a frame keeps one link of a group busy, there
-    and back in turns. `links` (2 x groups,): how many there are.
+    `link_s` (2 x groups, positions, positions): seconds a frame that a stage keeps a link of the group busy; rows
+    alternate between there and back. `links` (2 x groups,): number of links.
     """
 
     model: StageCosts
@@ -57,7 +57,7 @@ class Wide:
 
 
 def wide_space(costs: Costs) -> Wide:
-    """All places of `costs`. Work grows with places, and otherwise with classes only."""
+    """Put all places of `costs` into classes: further work grows with classes only."""
     model = stage_costs(costs)
     links = {link.host: link for link in costs.links}
     kind_of = {place: kind for kind, places in enumerate(kinds_of(costs)) for place in places}

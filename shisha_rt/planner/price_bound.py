@@ -1,8 +1,8 @@
-"""What no plan is below: a bound by prices, for all planners and any order of the layers.
+"""A lower bound of any plan's bottleneck, by prices: for all planners and any order of the layers.
 
-If a second on each place has a price, a chain of bottleneck B buys at most B seconds of each place that it uses, and
-needs at least what every group costs where it is cheapest. A place's price is its speed. (Better prices than speeds
-take a linear program: `prices.py`.)
+Give a second on each place a price. A chain of bottleneck B uses at most B seconds of each of its places, and every
+group costs at least as much as on its cheapest kind. So B is at least the sum of these costs over the price of a second
+on all places. A place's price is its speed. (Better prices need a linear program: `prices.py`.)
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from shisha_rt.planner.chains import TOLERANCE
 
 
 def speeds(place_s: Floats) -> Floats:
-    """(kinds,): one over the mean time of the groups that a kind can run; 0 where that says nothing.
+    """(kinds,): one over the mean time of the groups that a kind can run; 0 if there are none, or they take no time.
 
-    `place_s` (groups, kinds): seconds of its places that a frame takes, inf where they cannot run the group.
+    `place_s` (groups, kinds): place-seconds a frame, inf where the kind cannot run the group.
     """
     able = np.isfinite(place_s)
     total_s = np.where(able, place_s, 0.0).sum(axis=0)
@@ -28,10 +28,10 @@ def speeds(place_s: Floats) -> Floats:
 
 
 def bottleneck_bound_s(place_s: Floats, counts: Sequence[int], most_stages: int | None = None) -> float:
-    """No chain over `counts` (kinds,) places has a smaller bottleneck; `place_s` as in `speeds`.
+    """A lower bound of the bottleneck of all chains over `counts` (kinds,) places; `place_s` as in `speeds`.
 
-    `most_stages`: up to so many, each on one place, so that some stage has the group that takes longest where it is
-    quickest; None: stages may have copies and teams, which `place_s` then has the best of.
+    `most_stages`: the most stages, each on one place, so that the bottleneck is also at least the time of any group on
+    its quickest kind. None: stages may have copies and teams; `place_s` is then for the best of these.
     """
     prices = speeds(place_s)
     able = np.isfinite(place_s)

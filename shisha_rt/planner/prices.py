@@ -1,11 +1,12 @@
-"""What no plan on very many places is faster than, by prices.
+"""An upper bound of the frames a second of any plan on very many places, by prices.
 
-Give a second of a place of each class a price, and a second of each group of links. Then a frame costs at
-least what the cheapest chain of stages for it costs, each stage on whatever class is cheapest (a shortest path over
-positions), and all that there is is worth its prices. So no plan, and no mix of plans with unlike cuts either, serves
-more frames a second than all is worth over what a frame costs, whatever the prices. Good prices are those of the
-program whose columns are the chains met so far: the cheapest chain joins them until it costs what it brings (column
-generation: Gilmore and Gomory, 1961). Whatever the simplex method rounds, the bound is worked out from its prices anew.
+Give each class a price for a second of one of its places, and each group of links a price for a second of one of its
+links. Then a frame costs at least as much as the cheapest chain of stages, each stage on its cheapest class (a shortest
+path over positions). Whatever the prices, no plan, nor any mix of plans with different cuts, serves more frames a
+second than the price of a second of all places and links, divided by the cost of a frame. Good prices are the dual
+prices of the linear program whose columns are the chains found so far: the cheapest chain is added, until it costs as
+much as it gains (column generation: Gilmore and Gomory, 1961). The bound is computed from the prices themselves, so the
+simplex method's rounding does not matter.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from shisha_rt.planner.linear import maximize
 from shisha_rt.planner.place_classes import Wide
 
 NEAR: Final = 1e-4
-"""Relative: how near the bound is brought to the program's value."""
+"""Relative gap between the bound and the program's value at which the search ends."""
 _MOST_COLUMNS: Final = 400
 
 Cuts = tuple[int, ...]
@@ -30,7 +31,7 @@ Cuts = tuple[int, ...]
 
 
 class Route(NamedTuple):
-    """A frame's way: cuts, and on which class each stage is."""
+    """A chain that a frame can take: cuts, and the class of each stage."""
 
     cuts: Cuts
     classes: tuple[int, ...]
@@ -38,21 +39,21 @@ class Route(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bounded:
-    """No plan serves more than `most_per_s` frames a second; `routes`: those that the bound was found by."""
+    """No plan serves more than `most_per_s` frames a second; `routes`: the chains that led to this bound."""
 
     most_per_s: float
     routes: tuple[Route, ...]
 
 
 def bound(wide: Wide, most_stages: int | None, should_stop: ShouldStop) -> Bounded | None:
-    """Bound the frames a second of all chains by pricing places; None if no chain has room for the network."""
+    """Bound the frames a second of all chains by pricing places; None if no chain can run the network."""
     limit = np.array([*(float(place_class.count) for place_class in wide.classes), *wide.links.tolist()])
     classes = len(wide.classes)
     routes: dict[Route, None] = {}
     finite = np.where(np.isfinite(wide.seconds), wide.seconds, 0.0)
     speeds = 1 / np.maximum(finite.sum(axis=(1, 2)), 1e-30)
     start = np.concatenate([speeds, np.zeros(len(limit) - classes)])
-    for chosen in range(classes):  # each class has a chain that would rather have it than others
+    for chosen in range(classes):  # begin with a chain for each class that prefers this class
         prices = start.copy()
         prices[:classes] *= 1e3
         prices[chosen] = start[chosen]
@@ -63,11 +64,11 @@ def bound(wide: Wide, most_stages: int | None, should_stop: ShouldStop) -> Bound
     most, best = np.inf, start
     while len(routes) < _MOST_COLUMNS and not should_stop():
         use = np.stack([_use(wide, route) for route in routes], axis=1)
-        scale = 1 / np.max(use / limit[:, None], axis=0)  # each column as much as one could have alone
+        scale = 1 / np.max(use / limit[:, None], axis=0)  # the frames a second of each route alone
         solved = maximize(scale, use / limit[:, None] * scale, np.ones(len(limit)))
         prices = solved.prices / limit
         added = False
-        # Between the best prices and the newest: those of a program with few columns lead astray.
+        # First halfway between the best prices and the newest, as those of a program with few columns mislead.
         for weight in (0.5, 1.0) if np.isfinite(most) else (1.0,):
             tried = weight * prices + (1 - weight) * best
             path = cheapest(wide, tried, most_stages)
@@ -85,7 +86,7 @@ def bound(wide: Wide, most_stages: int | None, should_stop: ShouldStop) -> Bound
 
 
 def cheapest(wide: Wide, prices: Floats, most_stages: int | None) -> tuple[float, Route] | None:
-    """What a frame costs at least at `prices` (classes + links,), and by which chain; None if there is none."""
+    """The least cost of a frame at `prices` (classes + links,), and its chain; None if there is no chain."""
     classes = len(wide.classes)
     cost = np.full((wide.positions, wide.positions), np.inf)
     chosen = np.zeros(cost.shape, np.int64)
@@ -127,7 +128,7 @@ def cheapest(wide: Wide, prices: Floats, most_stages: int | None) -> tuple[float
 
 
 def _use(wide: Wide, route: Route) -> Floats:
-    """(classes + links,) seconds a frame."""
+    """(classes + links,): seconds of places and links that a frame uses on a route."""
     used = np.zeros(len(wide.classes) + len(wide.links))
     for span, number in zip(pairwise(route.cuts), route.classes, strict=True):
         used[number] += wide.seconds[number][span]

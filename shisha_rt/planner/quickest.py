@@ -1,11 +1,11 @@
-"""The least latency of a chain whose slowest stage keeps a bound: the sum of what its stages' quickest teams take.
+"""The least latency of a chain whose slowest stage keeps a bound: the sum of its stages' times on their quickest teams.
 
-What a frame by itself takes counts for the one, and what teams are busy for the other (`StageSeconds`).
+Latency counts the time of a frame by itself (`alone_s`), the bound the time that teams are busy (`busy_s`).
 
-latency(j, c) = min over stages (i, j), their quickest teams q and shares s with one of them that keep the bound of
-latency(i, c - s) + q's time; c (kinds,) counts the places that may be used. If places were not limited, that would be
-a shortest path; so what a stage takes, and the shortest ways before and behind it, say at once which stages no plan of
-a latency that is already met can have. The others are few.
+latency(j, c) = min, over stages (i, j), their quickest teams q, and shares s that have such a team and keep the bound,
+of latency(i, c - s) + q's time; c (kinds,) counts the places that may be used. With unlimited places that is a shortest
+path. So a stage's time plus the shortest paths before and behind it show at once whether a chain of a given latency can
+have the stage. Few stages remain.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _Slices = tuple[slice, ...]
 
 @dataclass(frozen=True, slots=True)
 class Quickest:
-    """`stages` in pipeline order, each with its lead; none: no chain keeps the bound and the latency."""
+    """`stages`: in pipeline order, each with its lead; empty if no chain keeps the bound and the latency."""
 
     stages: tuple[SharedStage, ...]
     latency_s: float
@@ -35,7 +35,7 @@ class Quickest:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Option:
-    """A stage whose quickest team is `lead`: the least `shares` (indices) with one that keep the bound."""
+    """A stage whose quickest team is `lead`. `shares`: minimal ones (indices) with this team that keep the bound."""
 
     begin: int
     lead: int
@@ -50,7 +50,7 @@ def latency_cells(chains: Chains) -> int:
 
 
 def quickest(chains: Chains, bound_s: float, most_latency_s: float, should_stop: ShouldStop) -> Quickest | None:
-    """A chain of the least latency, which is at most `most_latency_s`. None if `should_stop` says so."""
+    """Find a chain of the least latency, at most `most_latency_s`. None if `should_stop` says so."""
     options = _options(chains, bound_s, most_latency_s)
     table = np.full((chains.model.groups + 1, *(count + 1 for count in chains.counts)), math.inf)
     table[0] = 0
@@ -76,13 +76,13 @@ def quickest(chains: Chains, bound_s: float, most_latency_s: float, should_stop:
 
 
 def _windows(share: Sequence[int], counts: Sequence[int]) -> tuple[_Slices, _Slices]:
-    """Where a share leads from, and where to: so many places more."""
+    """Slices of the counts that adding a share leads from, and to."""
     source = tuple(slice(0, count + 1 - more) for count, more in zip(counts, share, strict=True))
     return source, tuple(slice(more, None) for more in share)
 
 
 def _traced(chains: Chains, options: list[list[_Option]], tables: list[Floats]) -> list[SharedStage]:
-    """Sums are of the same terms, hence equal to the last bit."""
+    """Trace the chain back: the sums have the same terms, hence are equal to the last bit."""
     layer, end, free = len(tables) - 1, chains.model.groups, np.array(chains.counts)
     shared_stages: list[SharedStage] = []
     while end:
@@ -103,12 +103,12 @@ def _traced(chains: Chains, options: list[list[_Option]], tables: list[Floats]) 
 
 
 def tight_stages(chains: Chains, most_latency_s: float) -> Ints:
-    """(stages, 3): lead, begin and end of all that a chain of at most that latency may have."""
+    """(stages, 3): lead, begin and end of all stages that a chain of at most that latency may have."""
     return np.argwhere(_through_s(chains, 0.0, most_latency_s) <= most_latency_s * (1 + TOLERANCE))
 
 
 def periods_s(chains: Chains, stages: Ints) -> Floats:
-    """Ascending: what stages (stages, 3), as `tight_stages` has them, may take for a frame at saturation."""
+    """Periods that `stages`, as returned by `tight_stages`, may have; ascending."""
     of_lead = [stages[stages[:, 0] == lead, 1:].T for lead in range(len(chains.teams))]
     rates = [_rates_with(chains, lead)[:, :, *leads].ravel() for lead, leads in enumerate(of_lead) if leads.size]
     every = np.concatenate(rates) if rates else np.zeros(0)
@@ -117,7 +117,7 @@ def periods_s(chains: Chains, stages: Ints) -> Floats:
 
 
 def _options(chains: Chains, bound_s: float, most_latency_s: float) -> list[list[_Option]]:
-    """(positions,): by where stages end. Where shares are mixed and many, without those that are never better."""
+    """(positions,): options by the end of the stage. With mixed shares, those that are never better are left out."""
     rate = (1 - TOLERANCE) / bound_s if bound_s else math.inf
     able = _through_s(chains, rate, most_latency_s) <= most_latency_s * (1 + TOLERANCE)
     of_stage: dict[tuple[int, int], list[tuple[float, int, Ints]]] = {}
@@ -138,9 +138,9 @@ def _options(chains: Chains, bound_s: float, most_latency_s: float) -> list[list
 
 
 def _through_s(chains: Chains, rate: float, most_latency_s: float) -> Floats:
-    """(teams, positions, positions): the least latency through a stage, its quickest team being this one.
+    """(teams, positions, positions): the least latency of a chain with this stage, if this is its quickest team.
 
-    inf where it cannot keep up `rate`, in frames a second, with all the places that there are; or takes too long.
+    inf where the stage does not keep up `rate`, in frames a second, even on all places, or takes too long.
     """
     seconds = chains.seconds.alone_s
     served = np.stack([_most_with(chains, lead) for lead in range(len(chains.teams))])
@@ -158,7 +158,7 @@ def _through_s(chains: Chains, rate: float, most_latency_s: float) -> Floats:
 
 
 def _most_with(chains: Chains, lead: int) -> Floats:
-    """(positions, positions): frames a second of the largest share that has such a team; -1: there is none."""
+    """(positions, positions): frames a second of the largest share that has such a team; -1: too few places for it."""
     with np.errstate(divide="ignore", over="ignore"):
         rate = 1 / chains.seconds.busy_s[lead]
     team = chains.teams[lead]
@@ -173,9 +173,8 @@ def _most_with(chains: Chains, lead: int) -> Floats:
 
 
 def _rates_with(chains: Chains, lead: int) -> Floats:
-    """(others, further, positions, positions): frames a second of stages that have such a team for their quickest.
-
-    With 0, 1, ... `further` places of its kind, and `others` of the other one, where a stage may have both.
+    """(others, further, positions, positions): frames a second of stages that have such a team, and 0, 1, ... places
+    more: `further` of the team's kind, `others` of the other kind, if a stage may have both.
     """
     team = chains.teams[lead]
     with np.errstate(divide="ignore", over="ignore"):
@@ -189,7 +188,7 @@ def _rates_with(chains: Chains, lead: int) -> Floats:
 
 
 def _least_shares(chains: Chains, able: Bools, rate: float) -> Iterator[tuple[int, int, int, Ints]]:
-    """Lead, begin, end and, of the shares that keep up `rate` with such a team, all that have no place to spare."""
+    """Yield lead, begin, end and the minimal shares that have such a team and keep up `rate`."""
     number_of = {tuple(share): number for number, share in enumerate(chains.shares.tolist())}
     for lead, team in enumerate(chains.teams):
         begins, ends = np.nonzero(able[lead])
@@ -197,7 +196,7 @@ def _least_shares(chains: Chains, able: Bools, rate: float) -> Iterator[tuple[in
             continue
         enough = _rates_with(chains, lead)[:, :, begins, ends] >= rate
         further = np.where(enough.any(axis=1), enough.argmax(axis=1), _NONE)
-        # More places of the other kind are of use only where they spare some of its own.
+        # More places of the other kind are of use only if they save some of the team's kind.
         best = np.minimum.accumulate(further, axis=0)
         further[1:][further[1:] >= best[:-1]] = _NONE
         for column, begin, end in zip(further.T, begins.tolist(), ends.tolist(), strict=True):

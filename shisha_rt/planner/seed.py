@@ -43,8 +43,8 @@ def seed(
     """The plan of Algorithm 1: layers merged into `stage_count` stages (lines 3-8), then placed (lines 9-12).
 
     `weights` is (layers,), Eq. 1. Cut c lies between layers c and c+1; None: every cut is legal. Layers that no legal
-    cut parts are one from the start (ours).
-    `stage_count` is by default as many as there are places or groups, whichever is fewer.
+    cut parts are merged from the start (ours). `stage_count`: by default the number of places or of groups, whichever
+    is smaller.
 
     `assign` is the paper's choice C: "weight" is Rank_w, the heaviest stage on the fastest place; "layers" is
     Rank_l, the most layers on the slowest; "random" (H5, H6) needs `rng`. Ties: the stage further left

@@ -1,4 +1,4 @@
-"""What planners by costs return: a plan, and what is proven of it."""
+"""The result of planning by costs: a plan, and what is proven of it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ PLAIN_CHAINS: Final = "chains of stages, each on a place of its own"
 class PlanSolution(Solution[Plan]):
     """The answer is the `plan`.
 
-    `space`, in words: the plans among which this one was sought. None of them is below `lower_bound_s` in what was to
-    be small, be it bottleneck or latency. `latency_proven`: no plan of the space with this one's bottleneck, which is
-    then the smallest, has a lower latency (up to a relative error of 1e-12); where latency was to be small, none has a
-    lower one at all. `lower_bound_j`: where energy was to be small, no plan of the space takes fewer joules; the bound
-    in seconds says nothing then. `is_partial`: it was sought with some of the places or cuts only, as there are too
-    many. `statistics` depend on the space; kinds of places, cells of the recursion and probes (bounds tried) always.
+    `space`: in words, the plans that were searched. `lower_bound_s`: no plan of the space has a smaller bottleneck, or
+    latency if that was the objective. `latency_proven`: the bottleneck is the smallest, and no plan of the space with
+    that bottleneck has a lower latency (up to a relative error of 1e-12); if latency was the objective, no plan of the
+    space has a lower one. `lower_bound_j`: if energy was the objective, no plan of the space takes fewer joules; the
+    bound in seconds means nothing then. `is_partial`: only some of the places or cuts were searched, as there are too
+    many. `statistics` depend on the space.
     """
 
     latency_proven: bool = False

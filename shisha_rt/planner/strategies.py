@@ -1,4 +1,4 @@
-"""The strategies, by the names that users give them: a command's help names them all, and loads none."""
+"""The names of all strategies, as users give them: a command's help can list them without loading any."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ LIVE: Final[tuple[LiveName, ...]] = get_args(LiveName)
 
 SchemeName = Literal["baseline", "typeseq", "opseq", "partitiontuner", "forkjoin"]
 SCHEMES: Final[tuple[SchemeName, ...]] = get_args(SchemeName)
-"""They schedule partitions of a network over places, for the least latency (see `scheme_plans`)."""
+"""Strategies that schedule partitions of a network over places, for the least latency (see `scheme_plans`)."""
 
 StrategyName = Literal["seed", "exact", LiveName, RivalName, SchemeName]
 WITHOUT_COSTS: Final[tuple[StrategyName, ...]] = ("seed",)
-"""They go by weights and ranks alone; all others need the costs of layers."""
+"""Strategies that use weights and ranks alone; all others need the costs of layers."""
 LIMITED: Final[tuple[StrategyName, ...]] = ("exact", *RIVALS)
-"""They can be stopped by a time limit, of their own or of their trials."""
+"""Strategies that a time limit can stop, be it their own or that of their trials."""
 
 WITH_COPIES: Final[tuple[StrategyName, ...]] = ("exact", "guided")
-"""They know stages with copies, teams of places, and latency; all others plain chains and throughput."""
+"""Strategies for stages with copies, teams of places, and latency; all others: plain chains and throughput."""
 PARTITIONS: Final = "schedules of partitions"
-"""What schemes look at."""
+"""The space that schemes search."""
 
 Balance = Literal["nlfep", "nfep"]
 BALANCES: Final[tuple[Balance, ...]] = get_args(Balance)
@@ -47,7 +47,7 @@ DEFAULT_ALPHA: Final = 10
 SplitMethod = Literal["integer", "geometric", "greedy", "balanced", "proportional", "communication", "fused"]
 SplitVariable = Literal["C", "N", "H"]
 SplitObjective = Literal["latency", "energy"]
-"""How a layer is shared among devices, of which of its features they get shares, and what is to be small (GP)."""
+"""How a layer is split among devices, along which of its dimensions, and what is minimised (GP)."""
 Execution = Literal["sequence", "parallel"]
 """Whether the devices of a layer compute one after the other (GP, Eq. 7) or side by side. Energy is the same."""
 

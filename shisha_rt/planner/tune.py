@@ -1,12 +1,12 @@
 """Shisha (2022), Algorithm 2: walk from the seed by moving one layer at a time off the slowest stage.
 
-It trades reach for speed of convergence. Places stay with their stages as the seed set them, and only the slowest
-stage gives, so a few dozen of thousands of plans are tried; what needs another assignment is out of reach. The walk
-never steps back: it goes on from a worse plan, for alpha moves without gain, and the best plan is remembered apart.
+It trades reach for speed of convergence. Stages keep the places that the seed gave them, and only the slowest stage
+gives layers away, so a few dozen of thousands of plans are tried; plans that need other places are out of reach. The
+walk never steps back: it goes on from a worse plan, for alpha moves without gain, and remembers the best plan apart.
 
-The next move depends on nothing but the plan and its measurement. So a walk that meets a plan again only repeats
-itself from there on; each repetition would count as a move without gain (gamma), until alpha is reached. Here it
-ends at once: the same trials in the same order, for any alpha.
+The next move depends only on the plan and its measurement. So a walk that meets a plan again repeats itself from there
+on, each move counting as one without gain (gamma), until alpha is reached. Here the walk ends at once instead: the same
+trials in the same order, for any alpha.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ Bounds = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """How far the walk has come. `at` is being measured; `best` was measured as `best_measured`, and is None before.
+    """State of the walk. `at` is being measured; `best_measured`: the measurement of `best`, None before the first.
 
-    `gamma` counts moves since the last gain. `seen` are all plans proposed, `at` included.
+    `gamma` counts moves since the last gain. `seen`: all plans proposed, `at` included.
     """
 
     at: Bounds
@@ -69,9 +69,9 @@ class ShishaTuner:
     """Algorithm 2 as a `Tuner`; made by `of`.
 
     A plan lists no empty stages, but a stage that the walk has emptied keeps its position, takes no time, and may be
-    given layers again. So the walk counts positions, each with its place for good (`order`). It counts groups of
-    layers that no illegal cut joins (ours), so that every move of one group is legal: group g starts at layer
-    `starts[g]`, and `starts` ends with the number of layers.
+    given layers again. So the walk counts positions, each with a fixed place (`order`). It moves groups of layers that
+    no legal cut parts, instead of layers (ours), so every move is legal: group g starts at layer `starts[g]`, and
+    `starts` ends with the number of layers.
     """
 
     order: tuple[str, ...]
@@ -92,13 +92,12 @@ class ShishaTuner:
         legal_cuts: Collection[int] | None = None,
         order: Sequence[str] | None = None,
     ) -> Self:
-        """The walk of Algorithm 2 from `start`, a plan that `verify.py` passes: the seed, or the plan that is live.
+        """Make the walk of Algorithm 2 from `start`, a plan that passes `verify.py`: the seed or the live plan.
 
         `places` are the machine's, with their ranks. Cut c lies between layers c and c+1; None: every cut is legal.
-        `order` names the place of each position where a walk has emptied some; by default the places that `start`
-        lists.
+        `order`: the place of each position, for a walk that has emptied some; by default the places of `start`.
 
-        Raises BadInput for an alpha below 1, and ValueError for a plan that is not plain: moves are of layers alone.
+        Raises BadInput for an alpha below 1, and ValueError for a plan that is not plain, as moves only move layers.
         """
         if not start.is_plain:
             raise ValueError(f"{start}: expected a chain, each stage on a place of its own")
@@ -143,7 +142,7 @@ class ShishaTuner:
         return f"no gain in {walk.gamma} moves" if walk.gamma >= self.alpha else None
 
     def target(self, source: int, times_s: Sequence[float]) -> int | None:
-        """Line 6: who takes the layer. FEP is the fastest class; with no other stage on one, all others (ours)."""
+        """Line 6: the position that takes the layer: one on the fastest class (FEP); if there is none, any (ours)."""
         others = [position for position in range(len(self.order)) if position != source]
         candidates = [position for position in others if position in self.fast] or others
 
@@ -173,7 +172,7 @@ class ShishaTuner:
         return Proposal(self._plan(walk.best), f"best of {len(walk.seen)} plans; {why}", final=True)
 
     def _reason(self, bounds: Bounds, source: int, target: int) -> str:
-        """Positions are the stages of the seed; a layer for a stage further off makes those in between pass one on."""
+        """Say which layers move where. If stages are in between, each of them passes a group on."""
         group = bounds[source] if target < source else bounds[source + 1] - 1
         first, last = self.starts[group], self.starts[group + 1] - 1
         layers = f"layer {first}" if first == last else f"layers {first}-{last}"
@@ -185,7 +184,7 @@ shisha: Final = ShishaTuner.of
 
 
 def _bounds(plan: Plan, order: Sequence[str], starts: Sequence[int]) -> Bounds:
-    """An empty position lies where the stage before it ends."""
+    """Bounds of a plan. An empty position lies where the stage before it ends."""
     group_at = {layer: group for group, layer in enumerate(starts)}
     end_of = {stage.place: group_at[stage.last + 1] for stage in plan.stages}
     bounds = [0]
@@ -195,7 +194,7 @@ def _bounds(plan: Plan, order: Sequence[str], starts: Sequence[int]) -> Bounds:
 
 
 def _judged(walk: Walk, observation: Measurement) -> Walk:
-    """Lines 9-14. The seed's own measurement (line 2) is no move, so it counts in nothing."""
+    """Lines 9-14. The seed's own measurement (line 2) is no move, so it does not count in gamma."""
     if walk.best_measured is None:
         return replace(walk, best_measured=observation)
     if observation.is_better_than(walk.best_measured):

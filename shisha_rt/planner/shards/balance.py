@@ -1,7 +1,7 @@
-"""Where the stages of a chain over pieces begin and end, exactly, if who computes what behind whom is settled.
+"""The exact best begins and ends of stages in a chain over pieces, for a given order of teams.
 
-Here a stage takes what its shards and whole layers take as stages of the plan, each as a part of its own. Of the
-positions that make the slowest least those are kept that part the fewest layers.
+A stage's time here is the sum of the times of its shards and whole layers, each a stage of the plan and a part of its
+own. Among the positions of the least bottleneck, those that part the fewest layers are chosen.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shisha_rt.planner.shards.pieces import Piece, is_inside, shared
 _AS_GOOD: Final = 1 + 1e-12
 
 Teams: TypeAlias = tuple[Team, ...]
-"""All of a stage's: alike."""
+"""All teams of a stage: alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Balanced:
 
 
 def balanced(costs: Costs, pieces: Sequence[Piece], order: Sequence[Teams]) -> Balanced:
-    """With the stages on these teams, in this order; those that help nothing are left out."""
+    """Find the best chain with stages on these teams, in this order; teams that are of no use are left out."""
     predicted = team_costs(costs)
     kinds = [(predicted.kind_of[teams[0][0]], len(teams[0]), len(teams)) for teams in order]
     room = _Room.of(costs, pieces)
@@ -47,7 +47,7 @@ def balanced(costs: Costs, pieces: Sequence[Piece], order: Sequence[Teams]) -> B
     least_s = float(_forward(periods_s, lambda before, next_s: np.maximum(before[:, None], next_s))[-1][-1])
     if math.isinf(least_s):
         return Balanced(least_s, None)
-    # A part more is worse than all the seconds that there are.
+    # One more parted layer outweighs all seconds.
     part_s = 2 * (least_s or 1.0) * len(order) * room.inside[:, None]
     costing = [np.where(of_team <= least_s * _AS_GOOD, of_team + part_s, np.inf) for of_team in periods_s]
     to = _forward(costing, lambda before, next_s: before[:, None] + next_s)
@@ -62,7 +62,7 @@ def balanced(costs: Costs, pieces: Sequence[Piece], order: Sequence[Teams]) -> B
 
 
 def _forward(stages_s: Sequence[Floats], together: Callable[[Floats, Floats], Floats]) -> list[Floats]:
-    """(teams + 1,) of (positions,): the least value up to each position with the first so many teams."""
+    """(teams + 1,) of (positions,): entry n has the least value up to each position with the first n teams."""
     to = [np.full(len(stages_s[0]), np.inf)]
     to[0][0] = 0.0
     for of_stage in stages_s:
@@ -72,9 +72,9 @@ def _forward(stages_s: Sequence[Floats], together: Callable[[Floats, Floats], Fl
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Room:
-    """Of positions before pieces, and behind the last: whether each is `inside` what is split.
+    """(positions,) each. `inside`: whether the position parts split layers.
 
-    `behind` and `before`: the nearest position that is not, from there on and up to there.
+    `behind` and `before`: the nearest position that does not, from there on and up to there.
     """
 
     pieces: Sequence[Piece]
@@ -90,7 +90,7 @@ class _Room:
         return cls(pieces, inside, behind, np.maximum.accumulate(np.where(inside, 0, positions)))
 
     def stages_s(self, costs: Costs, layers_s: Floats | None, lead: str) -> Floats:
-        """(positions, positions): of the stages from one to the other, layers taking `layers_s`; inf: there is none."""
+        """(positions, positions): seconds of the stage between two positions, from layers' `layers_s`; inf: none."""
         positions = len(self.inside)
         if layers_s is None:
             return np.full((positions, positions), np.inf)
@@ -114,7 +114,7 @@ class _Room:
         return np.where(able, totals, np.inf)
 
     def _bytes(self, costs: Costs) -> Floats:
-        """(positions, positions): bytes that a stage holds; shards of rows have all of their layers' weights."""
+        """(positions, positions): bytes that a stage holds; shards of rows hold all weights of their layers."""
         whole = np.array([*(costs.weight_bytes(piece.first, piece.last) for piece in self.pieces), 0.0])
         rows = np.array([*(piece.way is not None and piece.way.axis == "rows" for piece in self.pieces), False])
         sums = _sums(whole[:-1] * [piece.share for piece in self.pieces])
@@ -133,9 +133,9 @@ class _Room:
         return held
 
     def _add_up(self, *, head: Floats, tail: Floats, between: Floats, entry: Floats, sums: Floats) -> Floats:
-        """(positions, positions): of a shard from a begin, whole layers that are entered, a shard up to an end.
+        """(positions, positions): the sum of a shard at the begin, whole layers with their entry, a shard at the end.
 
-        Or of what is `between` two positions in the same layers.
+        Or `between`, if both positions part the same layers.
         """
         first, last = self.behind[:, None], self.before
         middle = np.where(first < last, entry[first] + sums[last] - sums[first], 0.0)
@@ -144,16 +144,16 @@ class _Room:
 
 
 def _sums(terms: Floats) -> Floats:
-    """(positions,): of those before each."""
+    """(positions,): the sum of the terms before each position."""
     return np.concatenate([[0.0], np.cumsum(terms)])
 
 
 def _whole_bytes(shares: Floats) -> Floats:
-    """Rounded up, but for what is a rounding itself."""
+    """Round up, but ignore rounding errors."""
     return np.asarray(np.ceil(shares - 1e-6))
 
 
 def _entry_s(costs: Costs, piece: Piece) -> float:
-    """Infinite where nothing can be cut."""
+    """Entry cost of a piece; inf where no cut is legal."""
     entry_s = float(costs.entry_s[piece.first])
     return math.inf if math.isnan(entry_s) else entry_s

@@ -1,9 +1,9 @@
 """The exact best split of one layer in whole blocks, over any number of devices: one after the other, or side by side.
 
-Dynamic programming over devices: the least for the first d of them with n blocks is the least over j of that for the
-first d - 1 with n - j and the d-th with j, the two added or the larger taken. Devices times blocks squared, and nothing
-is asked of the costs: they need not grow with a share, let alone be posynomials. What is left over of a layer that is
-no multiple of its block goes to any one device, beside its blocks.
+Dynamic programming over devices: the least cost of n blocks on the first d devices is the minimum over j of the least
+cost of n - j blocks on the first d - 1 devices together with j blocks on the d-th: their sum, or the larger of both
+side by side. The work is devices times blocks squared. Costs may be any: they need not grow with a share, let alone be
+posynomials. If a layer is no multiple of its block, one device gets the remainder beside its blocks.
 """
 
 from __future__ import annotations
@@ -19,16 +19,15 @@ from shisha_rt.arrays import Floats
 from shisha_rt.planner.strategies import Execution
 
 _SAME: Final = 1 + 1e-9
-"""Costs that differ by less are the same, added up in another order."""
+"""Costs whose ratio is smaller count as equal: the same terms, added up in another order."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlockShares:
-    """`blocks`: (devices,), 0 is no part in it; `odd`: who has what is left over, too, None if nothing is.
+    """`blocks` (devices,): each device's share. `odd`: the device that has the remainder, too; None if there is none.
 
-    `value`: what that costs. `alone`: the device that is best for the whole layer by itself, None if none has room,
-    and `alone_value` what it costs there, inf if none. A split that is no better than that is refused: it is then
-    all on that device.
+    `value`: the cost of these shares. `alone`: the device that is best for the whole layer, None if none has the
+    memory; `alone_value`: its cost there, else inf. If no split is better, the whole layer is on that device.
     """
 
     blocks: tuple[int, ...]
@@ -42,7 +41,7 @@ class BlockShares:
         return sum(n > 0 or d == self.odd for d, n in enumerate(self.blocks)) > 1
 
     def units(self, block: int, units: int) -> tuple[int, ...]:
-        """(devices,): of a layer with so many."""
+        """(devices,): units of each device, of a layer with so many `units`."""
         return tuple(block * n + (units % block if d == self.odd else 0) for d, n in enumerate(self.blocks))
 
 
@@ -51,10 +50,10 @@ def best_blocks(
     execution: Execution,
     odd: Sequence[Sequence[float]] | Floats | None = None,
 ) -> BlockShares | None:
-    """`tables`: (devices, blocks + 1), what so many blocks cost on each device, inf where it has no room for them.
+    """Find the best shares; None: no shares fit.
 
-    `odd`: the same with what is left over beside them. Side by side, the least total is chosen among splits that end as
-    early. None: no shares fit.
+    `tables` (devices, blocks + 1): cost of so many blocks on each device, inf without the memory for them. `odd`: the
+    same with the remainder beside them. Side by side, the least total is chosen among splits that end as early.
     """
     whole = np.asarray(tables, dtype=float)
     lanes: tuple[Floats, ...] = (whole,) if odd is None else (whole, np.asarray(odd, dtype=float))
@@ -78,9 +77,9 @@ def best_blocks(
 
 
 def _most(lanes: Sequence[Floats]) -> float:
-    """Side by side, some split takes no longer: what is left over given to anyone, and no gaps in a device's shares.
+    """An upper bound of the best split side by side: as if each device had the remainder, and costs grew with shares.
 
-    It is the least where costs grow with a share and nothing is left over.
+    It is the least if costs do grow with a share, and there is no remainder.
     """
     blocks = lanes[0].shape[1] - 1
     rising = np.maximum.accumulate(np.maximum.reduce(lanes), axis=1)
@@ -94,14 +93,13 @@ def _most(lanes: Sequence[Floats]) -> float:
 
 
 def _within(lanes: Sequence[Floats], most: float) -> tuple[Floats, ...]:
-    """Without shares that cost more."""
+    """The tables with inf for shares that cost more than `most`."""
     return tuple(np.where(table <= most * _SAME, table, np.inf) for table in lanes)
 
 
 def least_by_blocks(lanes: Sequence[Floats], execution: Execution) -> list[Floats]:
-    """(blocks + 1,): what each number of blocks costs at least on devices with these tables (devices, blocks + 1).
-
-    In the second lane with what is left over, where the tables have one; no devices can have no more than nothing.
+    """(lanes,) of (blocks + 1,): the least cost of each number of blocks on devices with these tables (devices, blocks
+    + 1). The second lane, if there is one, includes the remainder.
     """
     return _least(lanes, together_of(execution))[-1]
 
@@ -110,12 +108,12 @@ Together = Callable[[Floats, Floats], Floats]
 
 
 def together_of(execution: Execution) -> Together:
-    """What devices take in all."""
+    """How the costs of devices are combined."""
     return np.maximum if execution == "parallel" else np.add
 
 
 def _least(lanes: Sequence[Floats], together: Together) -> list[list[Floats]]:
-    """Of the first d devices, d = 0 on: what n blocks cost at least; in the second lane with what is left over."""
+    """(devices + 1,): entry d is `least_by_blocks` of the first d devices; 0 devices can have no blocks."""
     none = np.full(lanes[0].shape[1], np.inf)
     nothing = none.copy()
     nothing[0] = 0.0
@@ -143,7 +141,7 @@ def _convolved(before: Floats, table: Floats, together: Together) -> Floats:
 
 
 def _chosen(lanes: Sequence[Floats]) -> tuple[tuple[int, ...], int | None] | None:
-    """The blocks of each device with the least sum, and who has what is left over; None if nothing fits."""
+    """The blocks of each device with the least sum, and the device with the remainder; None if nothing fits."""
     least = _least(lanes, np.add)
     lane, left = len(lanes) - 1, lanes[0].shape[1] - 1
     if not math.isfinite(least[-1][lane][left]):

@@ -1,9 +1,10 @@
 """Layers cut into pieces, so that a chain over pieces is a plan with splits: a cut inside a layer makes shards of it.
 
-A place with some pieces of a layer behind its earlier layers has two stages, these and its shard; the one that has the
-layer's last pieces and what follows has its shard and then the rest. Stages on one place are a pool, whose times add
-up as the pieces' do. What a further shard costs is charged where it is entered; what the one before it costs as a part
-of its own is left out, so a chain over pieces never takes more by its costs than the plan that it stands for.
+A place that has layers and then some pieces of the next one has two stages: these layers, and its shard. The place with
+the layer's last pieces and the layers behind it has two as well: its shard, and the rest. Stages on one place are a
+pool, whose times add up as the pieces' do. The overhead of each further shard is charged at its entry; that of the
+first one as a part of its own is left out. So by its costs a chain over pieces never takes longer than the plan that
+it stands for.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from shisha_rt.plan.plan import Plan, Stage, Team
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A layer; or of the layers of `way`, the units from `begin` up to and without `end`."""
+    """A whole layer; or of the layers of `way`, the units from `begin` up to and without `end`."""
 
     first: int
     last: int
@@ -49,7 +50,7 @@ class WholeRun:
 
 @dataclass(frozen=True, slots=True)
 class Shards:
-    """Layers side by side, as (units, teams). `joiners`: who joins them where nobody goes on; none: the last."""
+    """Shards of layers, as (units, teams). `joiners`: teams of the join if no run follows; empty: those of the last."""
 
     way: Splittable
     parts: tuple[tuple[int, tuple[Team, ...]], ...]
@@ -60,7 +61,7 @@ Item: TypeAlias = WholeRun | Shards
 
 
 def pieces_of(layer_count: int, counts: Mapping[Splittable, int]) -> tuple[Piece, ...]:
-    """All layers, those of each way (none overlap) in so many pieces or, if they have fewer blocks, in these."""
+    """All layers, those of each way (none overlap) in as many pieces as `counts` says, at most one for each block."""
     ways = {way.first: way for way in counts}
     pieces: list[Piece] = []
     layer = 0
@@ -79,12 +80,12 @@ def pieces_of(layer_count: int, counts: Mapping[Splittable, int]) -> tuple[Piece
 
 
 def is_inside(pieces: Sequence[Piece], position: int) -> bool:
-    """Whether the position before a piece (its index) is within what is split."""
+    """Whether the position before a piece (its index) parts split layers."""
     return 0 < position < len(pieces) and pieces[position].begin > 0
 
 
 def refined(costs: Costs, pieces: Sequence[Piece]) -> Costs:
-    """The costs of a chain over pieces, of which none can be split. Rows are told to share the weights, too."""
+    """Costs of chains over pieces, which cannot be split further. Pieces of rows have a share of the weights, too."""
     splits = costs.splits
 
     def cut_s(piece: Piece) -> float:
@@ -97,14 +98,14 @@ def refined(costs: Costs, pieces: Sequence[Piece]) -> Costs:
         time_s=np.stack([shared(pieces, place_s) for place_s in costs.time_s.T], axis=1),
         transfer_s=np.array([cut_s(piece) for piece in pieces[1:]]),
         teams=tuple(CostTeam(team.places, shared(pieces, team.time_s)) for team in costs.teams),
-        mixed=False,  # stages that share teams need alike ones
+        mixed=False,  # stages that share teams need alike teams
         splits=SplitCosts(),
         batches=(),
     )
 
 
 def shared(pieces: Sequence[Piece], layers: Floats) -> Floats:
-    """(pieces,): what each has of the sums over its layers (layers,)."""
+    """(pieces,): each piece's share of the sum of `layers` (layers,) over its layers."""
     firsts = [piece.first for piece in pieces]
     starts = sorted(set(firsts))
     of = np.searchsorted(starts, firsts)
@@ -114,7 +115,7 @@ def shared(pieces: Sequence[Piece], layers: Floats) -> Floats:
 def _layer(costs: Costs, piece: Piece) -> CostLayer:
     layers = costs.layers[piece.first : piece.last + 1]
     weight_bytes = costs.weight_bytes(piece.first, piece.last)
-    if piece.way is not None:  # so that several pieces together have what is theirs to the byte
+    if piece.way is not None:  # rounded so that the bytes of several pieces add up exactly
         weight_bytes = weight_bytes * piece.end // piece.way.units - weight_bytes * piece.begin // piece.way.units
     return CostLayer(
         layers[0].name,
@@ -131,7 +132,7 @@ def unrefined(pieces: Sequence[Piece], chain: Plan) -> Plan:
 
 
 def _items(pieces: Sequence[Piece], teams: tuple[Team, ...]) -> Iterator[Item]:
-    """What a stage over pieces has: shards at its ends, perhaps, and whole layers between."""
+    """Yield what a stage over pieces has: perhaps shards at its ends, and whole layers between."""
     run: WholeRun | None = None
     for (first, last, way), members in groupby(pieces, key=lambda piece: (piece.first, piece.last, piece.way)):
         units = sum(piece.end - piece.begin for piece in members)
@@ -147,7 +148,7 @@ def _items(pieces: Sequence[Piece], teams: tuple[Team, ...]) -> Iterator[Item]:
 
 
 def _joined(items: Iterable[Item]) -> list[Item]:
-    """Shards of the same layers together."""
+    """Merge neighbouring shards of the same layers."""
     assembled_items: list[Item] = []
     for item in items:
         before = assembled_items[-1] if assembled_items else None
@@ -161,7 +162,7 @@ def _joined(items: Iterable[Item]) -> list[Item]:
 def assembled(items: Iterable[Item]) -> Plan:
     """The plan of runs and splits one behind the other.
 
-    A join begins the run that follows; where there is none, it is by itself, behind the last shard.
+    A join begins the run that follows; if none follows, the join is a stage of its own.
     """
     stages: list[Stage] = []
     behind: tuple[int, ...] = ()

@@ -1,6 +1,6 @@
-"""Layers split over places so that a frame by itself is done sooner: side by side in the shares of the least maximum.
+"""Layers split over places for a lower latency: shards run side by side, in the shares of the least maximum.
 
-Further hand-overs and transfers are counted, so that a split whose gain they eat is refused.
+The split's own hand-overs and transfers count, so a split that does not gain more than these cost is refused.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from shisha_rt.planner.shards.integer import best_blocks
 from shisha_rt.planner.shards.pieces import Item, Shards, WholeRun, assembled
 
 _MOST_TRIED: Final = 64
-"""Ways to split layers. Shares take up to 10 ms to find."""
+"""Ways to split layers that are tried. Finding the shares of one takes up to 10 ms."""
 _MOST_BLOCKS: Final = 256
-"""Of a layer; of more, several are shared out as one."""
+"""Blocks of a layer; if it has more, several are dealt as one."""
 
 
 class _Way(NamedTuple):
-    """Seconds so far, and by what stages."""
+    """A path through the first layers: its seconds and its stages."""
 
     seconds: float
     items: tuple[Item, ...]
@@ -33,10 +33,10 @@ _NO_WAY: Final = _Way(math.inf, ())
 
 
 def quickest_split(team_costs: TeamCosts, start: Plan, handover_s: float) -> Plan:
-    """`start`, a chain whose stages are on single places, with layers split where that gains; itself if nowhere.
+    """Split layers of `start`, a chain whose stages are on single places, where that gains; `start` itself if nowhere.
 
-    `handover_s`: from one stage to the next, beyond what stages take. The shortest way through the layers, the places
-    of those that are whole being as they are; where it does not fit in the places' memories, all stays whole.
+    `handover_s`: from one stage to the next, beyond the stages' times. The split is a shortest path through the layers;
+    whole layers keep their places. If it does not fit the places' memories, all layers stay whole.
     """
     splits: dict[int, list[tuple[float, Shards]]] = {}
     for way in _worth_a_look(team_costs, start):
@@ -71,7 +71,7 @@ def quickest_split(team_costs: TeamCosts, start: Plan, handover_s: float) -> Pla
 
 
 def _worth_a_look(team_costs: TeamCosts, start: Plan) -> list[Splittable]:
-    """Those of the layers that take longest, and longer than it is to have two shards."""
+    """The ways whose layers take longest, and longer than the overhead of two shards."""
     whole_s = {
         layer: team_costs.span_s(stage.teams[0], layer, layer) for stage in start.stages for layer in stage.layers
     }
@@ -91,31 +91,31 @@ def _with(way: _Way, item: Item) -> _Way:
 
 
 def _joined(way: _Way, handover_s: float) -> _Way:
-    """With what is left to join, if it ends with that, as a stage of its own: no whole layer follows."""
+    """The path with a hand-over to the join of its last shards, a stage of its own, as no whole layer follows."""
     last = way.items[-1] if way.items else None
     is_left = isinstance(last, Shards) and (last.way.joined or last.way.summed)
     return _Way(way.seconds + handover_s, way.items) if is_left else way
 
 
 def _longer(way: _Way, layer: int, took_s: float) -> _Way:
-    """With a layer more in its last run."""
+    """The path with one layer more in its last run."""
     if not way.items:
         return _NO_WAY
     *others, run = way.items
-    assert isinstance(run, WholeRun)  # it is a way that ends with one
+    assert isinstance(run, WholeRun)  # paths in `runs` end with one
     return _Way(way.seconds + took_s, (*others, WholeRun(run.first, layer, run.teams)))
 
 
 def alone_s(team_costs: TeamCosts, plan: Plan, handover_s: float) -> float:
-    """A frame by itself, hand-overs between stages included."""
+    """Latency of a frame, hand-overs between stages included."""
     stages_s = team_costs.alone_s(plan)
     return latency_s(plan, [[seconds + handover_s for seconds in stage_s] for stage_s in stages_s]) - handover_s
 
 
 def _least(team_costs: TeamCosts, way: Splittable) -> tuple[float, Shards] | None:
-    """Least seconds of the slowest shard over all places of this host, or over as many as partial sums have room for.
+    """The shards of least latency on places of this host, and their seconds with the join.
 
-    None: the layers are better whole.
+    Partial sums can have at most `MOST_SUMMED` shards: then the quickest places. None: the layers are better whole.
     """
     places = [place.name for place in team_costs.costs.places if not place.host]
     if way.summed:
@@ -130,7 +130,7 @@ def _least(team_costs: TeamCosts, way: Splittable) -> tuple[float, Shards] | Non
     if blocks is None or not blocks.is_split:
         return None
     shares = [share for share in zip(places, blocks.units(block, way.units), strict=True) if share[1]]
-    shares.sort(key=lambda share: share[1] % block)  # what is left over comes last
+    shares.sort(key=lambda share: share[1] % block)  # the remainder comes last
     span = way.first, way.last
     join_s = {
         place: team_costs.costs.splits.join_s(span, way.axis, team_costs.span_s((place,), *span), place)
@@ -144,9 +144,9 @@ def _least(team_costs: TeamCosts, way: Splittable) -> tuple[float, Shards] | Non
 
 
 def _tables(team_costs: TeamCosts, way: Splittable, places: Sequence[str], units: Sequence[int]) -> list[list[float]]:
-    """(places, units) seconds of so many units on each place; all of them are the layers whole, and none take nothing.
+    """(places, units): seconds of so many units on each place; all units are the whole layers, and 0 units take 0 s.
 
-    Places of a kind take the same, unless shards are told by place.
+    Places of a kind take the same, unless shard times are known for each place.
     """
     span = way.first, way.last
 

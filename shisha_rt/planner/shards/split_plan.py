@@ -1,15 +1,15 @@
-"""The best plan with layers split: the planners' best chain over pieces of layers, its shares then chosen exactly.
+"""The best plan with layers split: the best chain over pieces of layers, its shares then chosen exactly.
 
 Layers that take long, or that no place has the memory for, are cut into pieces, and `exact_plan` finds the best chain
-over these. It says who computes what behind whom; `balanced` then finds the shares in single blocks, and for few places
-for all their orders. For the latency of a frame by itself see `quickest_split`.
+over these. That gives the order of teams; `balanced` then finds the shares in single blocks. With few places, it tries
+all orders. For latency see `quickest_split`.
 
-What is proven holds for chains with the layers named in any shares: pieces are coarser than shares, and as a boundary
-moved to the next piece makes no stage longer than by a piece, the bound of chains over pieces less the longest piece
-is one of theirs. Splits whose gain is nothing are not made.
+The lower bound holds for chains with the named layers split in any shares. Pieces are coarser than shares, but moving a
+boundary to the next piece makes a stage longer by at most a piece: so the bound of chains over pieces, less the longest
+piece, is a bound for any shares. Splits without gain are not made.
 
-Places of other hosts have no shards: layers are split over the places of this one, where that is better than all of
-them without splits. What is proven then holds for this host alone, and is not said.
+Places of other hosts have no shards: layers are split over this host's places, if that is better than all hosts' places
+without splits. A bound would then hold for this host alone, so none is returned.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from shisha_rt.planner.shards.spread import spread
 from shisha_rt.planner.solution import PlanSolution
 
 _MOST_PIECES: Final = 16
-"""Of a layer."""
+"""For each layer."""
 _MOST_POSITIONS: Final = 180
-"""Layers and pieces in all: what planners go through at every one of the cuts."""
+"""Whole layers and pieces in all: the work of planners grows with their number."""
 _MOST_FINE: Final = 640
 _MOST_SHARES: Final = 256
 _LEAST_SHARE: Final = 1 / 64
-"""Of the slowest stage's time, that a layer takes which is worth splitting."""
+"""A layer is worth splitting only if it takes at least this share of the slowest stage's time."""
 _MOST_ORDERS: Final = 24
 _GAIN: Final = 1e-9
 """Relative: less is rounding."""
@@ -55,16 +55,16 @@ def split_plan(
     *,
     handover_s: float = HANDOVER_S,
 ) -> PlanSolution:
-    """Among plans with layers split in the ways that `costs` know of, too: `whole`, what `exact_plan` says, or better.
+    """Return a better plan with layers split in the ways that `costs` know, or else `whole`, the one of `exact_plan`.
 
-    `most_stages` of `goal`: as many places, or teams of them, as it takes to serve a frame: what a place has of a layer
-    and what it has besides count as one. `handover_s`: from one stage to the next, which a split for latency has to
-    make good.
-    Where latency is the objective and no plan without splits can run, the answer is the one of the best throughput.
+    `most_stages` of `goal`: limits the places (or teams) that serve a frame, as a place's shards and its other layers
+    count as one. `handover_s`: from one stage to the next; a split for latency has to gain more than its hand-overs.
+
+    If latency is the objective and no plan without splits can run, the answer is the one of the best throughput.
     """
-    if not costs.splits.ways or goal.objective == "energy":  # to have a layer computed in parts spares no energy
+    if not costs.splits.ways or goal.objective == "energy":  # a split saves no energy
         return whole
-    # Rows of several layers are partly computed twice, and how much of them costs do not know.
+    # Some rows of several layers would be computed twice, and costs do not know how many.
     ways = tuple(way for way in costs.splits.ways if way.axis != "rows" or _is_group(costs, way))
     costs = replace(costs, splits=replace(costs.splits, ways=ways))
     if len(costs.far) == len(costs.places):
@@ -75,7 +75,7 @@ def split_plan(
             return fastest
         if costs.far and fastest.plan is whole.plan:
             return whole
-        # What is proven holds for this host's places alone, and for throughput.
+        # The bound holds for throughput, and for this host's places alone.
         proven = goal.objective == "throughput" and not costs.far
         return fastest if proven else replace(fastest, outcome=Outcome.FEASIBLE, lower_bound_s=None)
     return _of_least_latency(costs, whole, whole.plan, goal, handover_s)
@@ -88,10 +88,10 @@ def _of_least_latency(
     starts = list(_on_single_places(predicted, whole_plan))
     plans = [quickest_split(predicted, start, handover_s) for start in starts]
     split = [plan for plan in plans if plan.splits and len(plan.places) <= (goal.most_stages or len(costs.places))]
-    # Chains of one latency may have stages to spare, whose hand-overs are no reason to split.
+    # Chains of equal latency may have needless stages, whose hand-overs are no reason to split.
     without_s = min(alone_s(predicted, plan, handover_s) for plan in (whole_plan, *starts))
     best = min(split, key=lambda plan: alone_s(predicted, plan, handover_s), default=whole_plan)
-    # What is proven of plans without splits is not proven of others.
+    # A bound for plans without splits does not hold for plans with splits.
     return replace(
         whole,
         answer=best if alone_s(predicted, best, handover_s) < without_s else whole_plan,
@@ -103,20 +103,19 @@ def _of_least_latency(
 
 
 def plan_that_fits(costs: Costs, goal: Goal) -> PlanSolution:
-    """The best plan without splits; with them, where no other can run."""
+    """The best plan without splits; if none can run, the best with splits."""
     whole = exact_plan(costs, goal)
     return split_plan(costs, whole, goal) if whole.outcome is Outcome.INFEASIBLE else whole
 
 
 def _is_group(costs: Costs, way: Splittable) -> bool:
-    """Whether no cut parts its layers."""
+    """Whether no legal cut parts the layers of a way."""
     return bool(np.isnan(costs.transfer_s[way.first : way.last]).all())
 
 
 def _on_single_places(predicted: TeamCosts, chain: Plan) -> Iterator[Plan]:
-    """Yield plans that shards can be put beside.
-
-    All layers on one place; the chain without copies, if it needs no teams.
+    """Yield plans that `quickest_split` can start from: all layers on the quickest place; and the chain without copies,
+    if the quickest team of each stage is a single place.
     """
     last = len(predicted.costs.layers) - 1
     plans = [Plan.of([(0, last, place.name)]) for place in predicted.costs.places]
@@ -165,7 +164,7 @@ def _fastest(costs: Costs, whole: PlanSolution, goal: Goal) -> PlanSolution:
 
 
 def _answered(chain: PlanSolution, plan: Plan, plan_s: float, bound_s: float | None, space: str) -> PlanSolution:
-    """The chain's solution with a plan in its place, which is the best in the space if the bound is as high."""
+    """The chain's solution with `plan` as its answer, which is optimal in the space if the bound is as high."""
     proven = bound_s is not None and bound_s >= plan_s * (1 - _GAIN)
     return replace(
         chain,
@@ -179,7 +178,7 @@ def _answered(chain: PlanSolution, plan: Plan, plan_s: float, bound_s: float | N
 def _balanced_plans(
     costs: Costs, pieces: Sequence[Piece], chain: Plan, more_orders: Iterable[tuple[Teams, ...]]
 ) -> Iterator[Plan]:
-    """Yield the best with the teams in the chain's order or in one of the others: in pieces, and in single blocks."""
+    """Yield the best plan with the teams in the chain's order or one of `more_orders`: in pieces, then in blocks."""
     orders = [tuple(stage.teams for stage in chain.stages), *more_orders]
     alike = [order for order in orders if all(len({len(team) for team in teams}) == 1 for teams in order)]
     best = min(((balanced(costs, pieces, order), order) for order in alike), key=_seconds, default=None)
@@ -190,7 +189,7 @@ def _balanced_plans(
 
 
 def _has_room(costs: Costs, way: Splittable) -> bool:
-    """Whether some place has the memory for its layers, whole."""
+    """Whether some place has the memory for all layers of a way, whole."""
     needed = stage_bytes(costs, way.first, way.last)
     return any(needed <= place.room_bytes for place in costs.places)
 
@@ -204,7 +203,7 @@ def _period_s(costs: Costs, plan: Plan | None) -> float:
 
 
 def _counts(costs: Costs, whole_s: float) -> dict[Splittable, int]:
-    """How many pieces each layer is cut into: those that take longest first, as long as there are few positions."""
+    """How many pieces the layers of each way are cut into: the longest first, up to `_MOST_POSITIONS`."""
     seconds = _least_seconds(costs)
     ways = _ways(costs, seconds)
     counts: dict[Splittable, int] = {}
@@ -219,7 +218,7 @@ def _counts(costs: Costs, whole_s: float) -> dict[Splittable, int]:
 
 
 def _ways(costs: Costs, seconds: Sequence[float]) -> list[Splittable]:
-    """One for each run of layers, none of which overlap: short runs first, and axes that leave the least to join."""
+    """Choose ways that do not overlap: short runs of layers first, then axes that leave the least to join."""
     axes = ("channels", "columns", "groups", "rows", "inputs")
     most_bytes = max(place.room_bytes for place in costs.places)
 
@@ -236,7 +235,7 @@ def _ways(costs: Costs, seconds: Sequence[float]) -> list[Splittable]:
 
 
 def _least_seconds(costs: Costs) -> list[float]:
-    """(layers,): on the place where each is quickest; inf: on none."""
+    """(layers,): seconds on the quickest place; inf: no place can run the layer."""
     return np.where(np.isnan(costs.time_s), np.inf, costs.time_s).min(axis=1).tolist()  # type: ignore[no-any-return]
 
 
@@ -245,7 +244,7 @@ def _of(seconds: Sequence[float], way: Splittable) -> float:
 
 
 def _orders(costs: Costs) -> Iterator[tuple[Teams, ...]]:
-    """All that differ, of all places; none if there are too many."""
+    """Yield all orders of all places that differ by kind; none if there are more than `_MOST_ORDERS`."""
     kinds = kinds_of(costs)
     different = math.factorial(len(costs.places)) // math.prod(math.factorial(len(kind)) for kind in kinds)
     if different > _MOST_ORDERS:
@@ -256,7 +255,7 @@ def _orders(costs: Costs) -> Iterator[tuple[Teams, ...]]:
 
 
 def _different(counts: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Orders of so many of each kind."""
+    """Yield the different orders of kinds with so many places each."""
     if not any(counts):
         yield ()
     for kind, count in enumerate(counts):
@@ -266,7 +265,7 @@ def _different(counts: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 
 def _finely(costs: Costs, plan: Plan, order: Sequence[Teams]) -> Iterator[Plan]:
-    """The same layers split, in as many shares as there are blocks."""
+    """Yield the plan with the same layers split, in pieces of single blocks, or as fine as the limits allow."""
     chosen = {stage.split.whole[:2] for stage in plan.stages if stage.split is not None}
     ways = [way for way in costs.splits.ways if ((way.first, way.last), way.axis) in chosen]
     if not ways:
@@ -289,7 +288,7 @@ def _can_be_summed(costs: Costs) -> Callable[[Plan], bool]:
 
 
 def _longest_s(fine: Costs, pieces: Sequence[Piece], counts: dict[Splittable, int]) -> float:
-    """Longest seconds of a piece that could be finer, wherever it can run."""
+    """The longest time, on any place, of a piece that could be cut finer."""
     coarse = [piece.way is not None and counts[piece.way] < -(-piece.way.units // piece.way.block) for piece in pieces]
     if not any(coarse):
         return 0.0

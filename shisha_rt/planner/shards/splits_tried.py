@@ -1,4 +1,4 @@
-"""What trials have told of splits: how much longer shards take than costs say, and which splits are not worth it."""
+"""What trials show of splits: how much longer shards take than predicted, and which splits gain nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shisha_rt.plan.rate import Objective, stage_seconds
 
 
 def with_splits_tried(costs: Costs, done: Sequence[tuple[Plan, Measurement]], objective: Objective) -> Costs:
-    """Shards take as much longer as in the last plan that had some; what was split to no gain is to stay whole."""
+    """Correct shard times by the last plan that had shards. Layers that were split without gain are to stay whole."""
     given_up = _given_up(done, objective)
     ways = tuple(way for way in costs.splits.ways if (way.first, way.last) not in given_up)
     costs = replace(costs, splits=replace(costs.splits, ways=ways))
@@ -37,11 +37,9 @@ def with_splits_tried(costs: Costs, done: Sequence[tuple[Plan, Measurement]], ob
 
 
 def with_longest_alone(costs: Costs, plan: Plan | None, done: Sequence[tuple[Plan, Measurement]]) -> Costs | None:
-    """Return costs that allow only the longest of the layers that a plan would split for the first time.
+    """Of the layers that a plan would split for the first time, allow to split only the longest.
 
-    None: the plan splits no more than one such layer.
-
-    What the shards of that layer take corrects the predictions for all others.
+    The times of its shards then correct the predictions for all others. None: the plan splits at most one such layer.
     """
     tried = {span for tried_plan, _ in done for span in _spans(tried_plan)}
     first = set() if plan is None else _spans(plan) - tried
@@ -58,7 +56,7 @@ def _spans(plan: Plan) -> set[Span]:
 
 
 def _given_up(done: Sequence[tuple[Plan, Measurement]], objective: Objective) -> set[Span]:
-    """Layers that no plan better than all before it had split, but another one had."""
+    """Layers that were split in some plan, but in no plan that was better than all before it."""
     best: Measurement | None = None
     paid: set[Span] = set()
     tried: set[Span] = set()

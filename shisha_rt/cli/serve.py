@@ -187,7 +187,7 @@ def _serve_several(options: Mapping[str, Any], manager: ServiceManager, log: tup
     from shisha_rt.repository.entries import entries_of
     from shisha_rt.repository.host import ModelHost
 
-    settings, entries = entries_of(options["source"], _given(options))
+    settings, entries = entries_of(options["source"], keys_given(options))
     share = share_of(settings)
     for entry in entries:
         engine_of(entry.settings, share.machine)  # raises for one that cannot be had
@@ -208,13 +208,13 @@ def settings_of(options: Mapping[str, Any]) -> Settings:
 
     (source,) = options["source"]
     settings = read_settings(Path(source)) if source.endswith(".toml") else Settings(source)
-    given = _given(options)
+    given = keys_given(options)
     settings = replace(settings, **given | {"dims": {**settings.dims, **given.get("dims", {})}})
     check_built(settings, source)
     return settings
 
 
-def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+def keys_given(options: Mapping[str, Any]) -> dict[str, Any]:
     """The keys of a daemon file that options have set."""
     given = {"groups" if name == "group" else name: _plain(value) for name, value in options.items()}
     given["dims"] = parse_dims(options["dim"]) or None

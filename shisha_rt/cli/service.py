@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from shisha_rt.cli.completion import offer_models
-from shisha_rt.cli.serve import serve, settings_of
+from shisha_rt.cli.serve import keys_given, serve, settings_of
 from shisha_rt.daemon.settings import engine_of
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.show.systemd_unit import Unit
@@ -35,7 +35,7 @@ def service(
     arguments: Annotated[
         list[str],
         typer.Argument(
-            metavar="CONFIG|MODEL [SERVE'S OPTIONS]",
+            metavar="CONFIG|MODEL... [SERVE'S OPTIONS]",
             help="As for serve, word for word.",
             autocompletion=offer_models,
         ),
@@ -45,7 +45,7 @@ def service(
     ),
     user: Annotated[bool, typer.Option("--user", help="For your own systemd, instead of the host's.")] = False,
 ) -> None:
-    """Print a systemd unit that serves a model.
+    """Print a systemd unit that serves a model, or several.
 
     It is started at boot, watched, and closed to all that it does not need. Nothing is started or installed now. What
     is named is checked as serve does it, and relative paths become absolute, so that the unit holds wherever it is
@@ -64,22 +64,23 @@ def service(
     if not _NAME.fullmatch(name):
         raise BadInput(f"--name {name}: expected letters, digits, and between them _ . -", Error.WRONG_OPTION)
     words, options = _as_serve_reads(arguments)
-    settings = settings_of(options)
+    settings, served = _settings_of(options)
     addresses_of(settings)
     machine = load_machine(settings.machine)
-    if not settings.model.startswith("zoo:") and not Path(settings.model).is_file():
-        raise BadInput(
-            f"{settings.model}: there is no such file; expected an ONNX file, or zoo:NAME", Error.MODEL_UNREADABLE
-        )
+    for each in served:
+        if not each.model.startswith("zoo:") and not Path(each.model).is_file():
+            raise BadInput(
+                f"{each.model}: there is no such file; expected an ONNX file, or zoo:NAME", Error.MODEL_UNREADABLE
+            )
     unit = Unit(
         name,
-        Path(settings.model).stem if "/" in settings.model else settings.model,
+        ", ".join(Path(each.model).stem if "/" in each.model else each.model for each in served),
         [sys.executable, "-P", "-m", "shisha_rt", "serve", *words],
         shlex.join(["shisha-rt", "service", *(["--user"] if user else []), "--name", name, *arguments]),
         user=_runs_as(),
         sockets=list(_sockets(settings)),
         reads_again=settings.access is not None,
-        generates_code=_generates_code(settings, machine),
+        generates_code=any(_generates_code(each, machine) for each in served),
         for_user=user,
         leases=None if settings.leases is None else Path(settings.leases),
     )
@@ -99,6 +100,17 @@ def _as_serve_reads(arguments: Sequence[str]) -> tuple[list[str], Mapping[str, A
         if str(context.get_parameter_source(name)).endswith("COMMANDLINE"):
             words += _words(parameter.opts, parameter.secondary_opts, options[name])
     return words, options
+
+
+def _settings_of(options: Mapping[str, Any]) -> tuple[Settings, list[Settings]]:
+    """Settings of the process that is started, and of each model that it serves. Raises BadInput."""
+    from shisha_rt.repository.entries import entries_of, names_several
+
+    if not names_several(options["source"]):
+        settings = settings_of(options)
+        return settings, [settings]
+    host, entries = entries_of(options["source"], keys_given(options))
+    return host, [entry.settings for entry in entries]
 
 
 def _words(names: Sequence[str], opposites: Sequence[str], value: object) -> Iterator[str]:

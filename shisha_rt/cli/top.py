@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from shisha_rt.cli.options import DaemonOptions, takes
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.show.screen import Screen
 
 if TYPE_CHECKING:
@@ -66,6 +67,9 @@ class _View:
     def look(self, client: Client) -> Screen:
         """Ask the daemon, and show it."""
         status = client.status()
+        if "models" in status:
+            names = ", ".join(model["name"] for model in status["models"])
+            raise BadInput(f"several models are served; expected --model with one of {names}", Error.UNKNOWN_MODEL)
         if status["instance"] != self._instance:  # another daemon has taken its address
             self._instance, self._next, self._screen = status["instance"], 0, Screen()
         self._screen.update(status, list(self._news(client)))

@@ -8,19 +8,29 @@ from typing import Final
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
-from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 _PATIENCE_S: Final = 2.0
+_OPEN_METRICS: Final = "application/openmetrics-text; version=1.0.0"
 
 
 class ModelsCollector(Collector):
-    """`pages`: where each daemon has its page; `places`: how many a model has. Both are called by the page's thread."""
+    """`pages`: where each daemon has its page; `places`: how many a model has. Both are called by the page's thread.
 
-    def __init__(self, pages: Callable[[], Mapping[str, str]], places: Callable[[], Mapping[str, int]]) -> None:
+    `own`: counters of the host process, in no registry, as daemons have counters of the same names.
+    """
+
+    def __init__(
+        self,
+        pages: Callable[[], Mapping[str, str]],
+        places: Callable[[], Mapping[str, int]],
+        own: Iterable[Collector] = (),
+    ) -> None:
         self._pages = pages
         self._places = places
+        self._own = tuple(own)
 
     def describe(self) -> Iterable[Metric]:
         """None are known before the daemons serve."""
@@ -31,7 +41,7 @@ class ModelsCollector(Collector):
         for model, count in self._places().items():
             dealt.add_metric([model], count)
         yield dealt
-        merged: dict[str, Metric] = {}
+        merged = {metric.name: metric for counter in self._own for metric in counter.collect()}
         for model, page in self._pages().items():
             for family in _families(page):
                 metric = merged.setdefault(family.name, Metric(family.name, family.documentation, family.type))
@@ -41,9 +51,10 @@ class ModelsCollector(Collector):
 
 def _families(page: str) -> Iterable[Metric]:
     """None of a daemon that has just ended, or does not answer; the process's own are told by the host process."""
+    asked = urllib.request.Request(page, headers={"Accept": _OPEN_METRICS})  # which has one family for each name
     try:
-        with urllib.request.urlopen(page, timeout=_PATIENCE_S) as answer:
-            families = list(text_string_to_metric_families(answer.read().decode()))
+        with urllib.request.urlopen(asked, timeout=_PATIENCE_S) as answer:
+            families = list(text_string_to_metric_families(answer.read().decode()))  # type: ignore[no-untyped-call]
     except (OSError, ValueError):
         return ()
     return [family for family in families if family.name.startswith("shisha_")]

@@ -14,7 +14,7 @@ from msgspec.structs import replace as with_settings_of
 from shisha_rt.checked import Count, NoneOrMore, convert
 from shisha_rt.core.dealer import Terms
 from shisha_rt.daemon.settings import Settings, check_built, read_daemon_file, settings_in
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 
 FIRST_VERSION: Final = "1"
 OF_THE_HOST: Final = (
@@ -76,8 +76,13 @@ def entries_of(sources: Sequence[str], given: Mapping[str, Any]) -> tuple[Settin
             host, entries = _in_file(Path(source))
         elif Path(source).is_dir():
             entries += _in_folder(Path(source))
-        else:
+        elif source.startswith("zoo:") or Path(source).is_file():
             entries.append(_entry(source))
+        else:
+            raise BadInput(
+                f"{source}: there is no such file; expected an ONNX file, a folder of them, or zoo:NAME",
+                Error.MODEL_UNREADABLE,
+            )
     for entry in entries:
         check_built(with_settings_of(entry.settings, **_of_model(given)), entry.name)
     entries = [

@@ -146,9 +146,9 @@ class ModelHost:
             addresses = addresses_of(settings)
             page = MetricsPage()
             closing.callback(page.close)
-            page.registry.register(ModelsCollector(self._pages, self._places_dealt))
-            counters = {n: Counter(n, text, labels, registry=page.registry) for n, text, labels in COUNTERS if labels
+            counters = {n: Counter(n, text, labels, registry=None) for n, text, labels in COUNTERS if labels
                         and n in ("shisha_http_requests", "shisha_grpc_requests", "shisha_access_refused")}  # fmt: skip
+            page.registry.register(ModelsCollector(self._pages, self._places_dealt, counters.values()))
             self._admission = AccessControl(
                 addresses, lambda reason: counters["shisha_access_refused"].labels(reason).inc()
             )

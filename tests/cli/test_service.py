@@ -74,6 +74,24 @@ def test_names_stay_names(run: Run, here: Path) -> None:
     assert "ReadWritePaths" not in ran.out
 
 
+def test_several_models_are_one_service(run: Run, here: Path) -> None:
+    """As arguments, as tables of a daemon file, or in a folder."""
+    ran = run("service", "zoo:squeezenet", "m.onnx", "--http", "8000", "--engine", "onnxruntime")
+    words = [*START, "zoo:squeezenet", f'"{here}/m.onnx"', "--engine", "onnxruntime", "--http", "8000"]
+    assert value(ran, "ExecStart") == " ".join(words)
+    assert value(ran, "Description") == "shisha-rt: zoo:squeezenet, m"
+    assert has(ran, "MemoryDenyWriteExecute=yes")
+    Path("d.toml").write_text(
+        'endpoint = "ipc:///srv/cam/socket"\n[[model]]\nmodel = "m.onnx"\n[[model]]\nmodel = "zoo:squeezenet"\n'
+    )
+    ran = run("service", "d.toml")
+    assert value(ran, "Description") == "shisha-rt: m, zoo:squeezenet"
+    Path("models").mkdir()
+    Path("m.onnx").rename("models/m.onnx")
+    ran = run("service", "models")
+    assert value(ran, "ExecStart") == " ".join([*START, f'"{here}/models"'])
+
+
 def test_a_daemon_file_says_where_its_sockets_are(run: Run, here: Path) -> None:
     Path("d.toml").write_text('model = "m.onnx"\nendpoint = "ipc:///srv/cam/socket"\nhttp = ["unix:/tmp/h.sock"]\n')
     ran = run("service", "d.toml")
@@ -127,6 +145,7 @@ def test_an_engine_that_generates_code_may(run: Run, here: Path) -> None:
     [
         ((), "shisha-rt service: missing argument"),
         (("no.onnx",), "no.onnx: there is no"),
+        (("m.onnx", "no.onnx"), "no.onnx: there is no"),
         (("m.onnx", "--bogus"), "shisha-rt serve: no such option: --bogus"),
         (("m.onnx", "--strategy", "x"), 'strategy = "x": expected'),
         (("m.onnx", "--machine", "no-such"), "no-such"),

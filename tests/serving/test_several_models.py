@@ -24,6 +24,7 @@ import psutil
 import pytest
 import zmq
 from onnx import TensorProto, helper, numpy_helper
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from shisha_rt.client import Client, FailedPrecondition, NotFound, ShishaError, Unavailable, Unimplemented
 from shisha_rt.errors import Error
@@ -161,6 +162,13 @@ def test_what_is_asked_of_all(host: HostProcess) -> None:
     assert sum(len(place["models"]) for place in host.control.status()["places"]) >= 2
     with raised(Unimplemented, Error.UNKNOWN_OPERATION):
         host.control.call("nothing_of_the_kind")
+    with urllib.request.urlopen(host.metrics) as answer:
+        heads = [line.split()[:3] for line in answer.read().decode().splitlines() if line.startswith("# ")]
+    assert len(heads) == len(set(map(tuple, heads))), "each name has one head, whoever counts by it"
+    asked = urllib.request.Request(host.metrics, headers={"Accept": "application/openmetrics-text; version=1.0.0"})
+    with urllib.request.urlopen(asked) as answer:
+        families = text_string_to_metric_families(answer.read().decode())  # type: ignore[no-untyped-call]
+    assert "shisha_frames" in {family.name for family in families}
     models = {sample.labels["model"] for sample in scrape(host.metrics) if sample.name == "shisha_frames_in_flight"}
     assert models == names
 

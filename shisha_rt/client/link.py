@@ -64,7 +64,8 @@ _EVENTS: Final = int(zmq.EVENTS)
 _POLLIN: Final = int(zmq.POLLIN)
 _POLLOUT: Final = int(zmq.POLLOUT)
 _WATCHED: Final = (
-    zmq.EVENT_HANDSHAKE_SUCCEEDED
+    zmq.EVENT_CONNECTED
+    | zmq.EVENT_HANDSHAKE_SUCCEEDED
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
@@ -134,7 +135,7 @@ class Link:
     def _connect(self, endpoint: str) -> None:
         """Make sockets, and connect them; raises InvalidArgument for what is no address."""
         self.at = endpoint
-        self.connected = False
+        self.connected = self._is_accepted = False
         self._again_s = math.inf  # when there is to be another socket, as this one has nobody there
         self.socket: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
         self.socket.linger = 0
@@ -279,6 +280,7 @@ class Link:
         while can_be_read(self.watch):
             monitor_message = parse_monitor_message(self.watch.recv_multipart(zmq.DONTWAIT))
             event, was_connected = monitor_message["event"], self.connected
+            self._is_accepted = event not in _NOT_THERE
             self.connected = event == zmq.EVENT_HANDSHAKE_SUCCEEDED
             self._barred.hear(event, int(monitor_message["value"]))
             if event == zmq.EVENT_DISCONNECTED:
@@ -345,6 +347,9 @@ class Link:
         within = f"within {patience.timeout_s:g} s"
         if self.connected:
             return Timeout(f"the daemon at {self.endpoint} took no request {within}", kind=Error.NO_ANSWER)
+        if self._is_accepted:
+            silent = f"who listens at {self.endpoint} said nothing {within}: it may be stopped, or busy"
+            return Timeout(silent, kind=Error.NO_ANSWER)
         return error_for(
             Error.NO_DAEMON, f"no daemon at {self.endpoint} {within}; start one there with: shisha-rt serve MODEL.onnx"
         )

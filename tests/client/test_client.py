@@ -210,6 +210,14 @@ def test_nobody_there_is_unavailable_and_says_what_to_start(client_of: Connect) 
         client.infer(frame_of(1))
 
 
+def test_who_listens_and_says_nothing_is_not_absent(client_of: Connect) -> None:
+    """As a daemon that has been stopped."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        endpoint = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+        with client_of(endpoint, timeout_s=SHORT_S) as client, raised(Timeout, Error.NO_ANSWER, match=endpoint):
+            client.live()
+
+
 def test_a_daemon_that_vanishes_makes_all_in_flight_unavailable_and_the_next_one_serves(client_of: Connect) -> None:
     with client_of("tcp://127.0.0.1:1"):  # another client in the same process changes nothing
         with Gateway(vanish) as gateway:

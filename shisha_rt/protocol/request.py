@@ -29,7 +29,7 @@ from shisha_rt.protocol.header import (
     TensorHeader,
 )
 from shisha_rt.protocol.limits import MAX_NAME_LENGTH, REFUSED_BYTES, Limits
-from shisha_rt.protocol.operations import INFER, OPERATIONS, Arguments, OfModel
+from shisha_rt.protocol.operations import INFER, OPERATIONS, Arguments
 
 _Part = TypeVar("_Part", bytes, bytearray, memoryview, Buffer)
 _Header = TypeVar("_Header")
@@ -271,8 +271,8 @@ def parse(parts: Sequence[Buffer], signature: Signature, limits: Limits) -> Infe
         if op == INFER:
             return _read_infer(_convert(header, InferHeader), parts[1:], signature)
         request = _read_operation(op, request_id, header, parts)
-        named = request.arguments.model_name if isinstance(request.arguments, OfModel) else None
-        if named is not None and named != signature.model_name:
+        named = header.get("model_name")  # whatever the operation is: who names another model means another daemon
+        if isinstance(named, str) and named != signature.model_name:
             _refuse_model(named, signature)
         return request
     except ShishaError as error:

@@ -338,7 +338,8 @@ def test_bad_arguments_are_refused_by_name(op: str, fields: dict[str, object], c
 
 
 def test_another_model_is_not_found() -> None:
-    assert refusal(lambda: arguments_of("model_ready", model_name="another")).kind == Error.UNKNOWN_MODEL
+    for op in "model_ready", "status", "plan_get", "tuner_get":
+        assert refusal(lambda: arguments_of(op, model_name="another")).kind == Error.UNKNOWN_MODEL  # noqa: B023 (at once)
 
 
 def test_control_operations_are_operations() -> None:

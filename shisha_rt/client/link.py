@@ -304,7 +304,7 @@ class Link:
 
     @property
     def again_in_s(self) -> float:
-        """Seconds until `drain` next tries to reach a daemon; inf while one is connected, or connecting goes on."""
+        """Seconds until `drain` next tries to reach a daemon; inf while one is connected or being tried."""
         return max(0.0, self._again_s - time.monotonic())
 
     def _try_again(self) -> None:

@@ -49,7 +49,7 @@ class Sessions:
         return session_id
 
     def caller(self, session_id: str | None, users: AccessList | None) -> Caller | None:
-        """The session's caller; None if it has none, has ended, or the allow-list no longer has its user and token."""
+        """A session's caller; None if it is unknown or has ended, or its user and token are no longer allowed."""
         session = None if session_id is None else self._sessions.get(_digest(session_id))
         if session is None or session.ends_s <= self._clock():
             return None

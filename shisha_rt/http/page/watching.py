@@ -1,7 +1,7 @@
 """The daemon as watched for all feeds: its counters each second, its status and events while a feed is open.
 
 While a daemon answers this, its loop answers nobody else. So a status, which is long if there are many stages, is asked
-for only while a feed is open, and so rarely, up to every 4 s, that it takes under a hundredth of the daemon's time.
+for only while a feed is open, and as rarely as keeps it under a hundredth of the daemon's time, but at least every 4 s.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@
                 print(answer.output.argmax(), answer.compute_s)
         client.set_plan(Plan.chain([(0, 9, [["core0"], ["core1"]]), (10, 25, [["core2", "core3"]])]))
 
-The law of both: a call returns a result or raises one `ShishaError`, and nothing is ever sent a second time. When the
-daemon goes, everything in flight raises `Unavailable`, and whether to send it again is the caller's to decide. A
-client belongs to one thread (or one event loop); have as many clients as you like.
+Both guarantee: a call returns a result or raises one `ShishaError`, and no request is ever sent twice. If the daemon is
+lost, all requests in flight raise `Unavailable`; the caller decides whether to send them again. A client belongs to one
+thread (or one event loop); a program may have several clients.
 
 Shell.
 """

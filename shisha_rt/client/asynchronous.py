@@ -1,8 +1,7 @@
-"""The client for asyncio. Programs import it from `shisha_rt.client`; this is its own file for its length only.
+"""The client for asyncio. Programs import it from `shisha_rt.client`; it has its own file only because of its length.
 
-It waits on the descriptors of the same `Link` that the blocking client polls, and not on pyzmq's asyncio sockets:
-those put a queue of their own between a request and the moment it is in flight, and that moment decides whether a
-lost connection has cost the request or not.
+It waits on the descriptors of a `Link`, as the blocking client does, instead of using pyzmq's asyncio sockets. Those
+queue requests themselves, so the client would not know whether a request was in flight when a connection was lost.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from shisha_rt.protocol.keys import SecretKey, ServerKey
 from shisha_rt.protocol.request import Signature
 
 _LOOK_S: Final = 0.001
-"""How often it is looked whether a region has come. A daemon takes less to make one."""
+"""How often to check whether a region of shared memory has come. A daemon makes one in less time."""
 
 
 class AsyncClient:
     """The client of one daemon for asyncio: as `Client`, with calls that are awaited and may overlap.
 
-    It belongs to the event loop of its first call. Arrays must stay as they are until their call has returned.
+    The client belongs to the event loop of its first call. Arrays must not change until their call has returned.
     """
 
     def __init__(
@@ -52,7 +51,7 @@ class AsyncClient:
         self._stirred = asyncio.Event()
         self._introducing = asyncio.Lock()
         self._prober: asyncio.TimerHandle | None = None
-        self._watched: tuple[int, list[int]] = -1, []  # the link's turn, and its descriptors
+        self._watched: tuple[int, list[int]] = -1, []  # `Link.turns` at registration, and the descriptors
 
     async def __aenter__(self) -> Self:
         return self
@@ -63,7 +62,7 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Disconnect. What is still in flight raises `Unavailable` where it is awaited."""
+        """Disconnect. Calls in flight raise `Unavailable`."""
         if self._link.closed:
             return
         if self._prober is not None:
@@ -91,10 +90,10 @@ class AsyncClient:
         """Run one frame. Arrays must have exactly the model's dtypes and shapes; they are never converted.
 
         The daemon gives up after `deadline_s` (`DeadlineExceeded`), this client after `timeout_s` (`Timeout`).
-        `priority` 1 is the most urgent, 9 the least, 0 the usual (5): it orders streams, not frames within one.
-        `outputs` names those that are wanted; all, if none. `request_id` is what `cancel` takes. `traceparent` (W3C)
-        says which trace the frame is part of. `caller`: of a program that passes on frames of others, whose it is: they
-        take turns, and share the room that there is, as if each had a connection.
+        `priority`: 1 is the most urgent, 9 the least, 0 the default (5); it orders streams, not frames within one.
+        `outputs`: names of the outputs to return; empty for all. `request_id`: an id for `cancel`. `traceparent` (W3C):
+        the trace that the frame is part of. `caller`: for proxies, on whose behalf the frame is sent: callers take
+        turns and share the daemon's capacity as if each had a connection of its own.
         """
         patience = self._patience(timeout_s)
         await self._introduce(patience)
@@ -122,7 +121,7 @@ class AsyncClient:
         if not self._link.might_lend(shape, dtype):
             return np.empty(shape, dtype)
         patience = self._patience(None)
-        with suppress(ShishaError):  # nobody is there: that is told when it is sent
+        with suppress(ShishaError):  # no daemon is there: sending will raise
             if self._link.conversation.signature is None:
                 await self._introduce(patience)
         array = self._link.empty(shape, dtype)
@@ -141,11 +140,11 @@ class AsyncClient:
         timeout_s: float | None = None,
         priority: int = 0,
     ) -> AsyncStream:
-        """An ordered series of frames, up to `in_flight` of them with the daemon at once. The times are per frame."""
+        """Open an ordered series of frames, up to `in_flight` of them at once. Times are per frame."""
         return AsyncStream(self, name, in_flight, deadline_s, timeout_s, priority)
 
     async def call(self, op: str, *, timeout_s: float | None = None, **arguments: object) -> Fields:
-        """Any other operation, as the wire has it: the fields of its answer."""
+        """Run any other operation of the wire protocol; return the fields of its answer."""
         return await self._ask(op, arguments, self._patience(timeout_s))
 
     async def live(self) -> bool:
@@ -155,40 +154,40 @@ class AsyncClient:
         return bool((await self.call("server_ready"))["ready"])
 
     async def metadata(self) -> Fields:
-        """`{"server": ..., "model": ...}`: what the daemon and its model say of themselves."""
+        """`{"server": ..., "model": ...}`: the metadata of the daemon and of its model."""
         return {"server": await self.call("server_metadata"), "model": await self.call("model_metadata")}
 
     async def status(self) -> Fields:
         return cast("Fields", (await self.call("status"))["status"])
 
     async def signature(self, *, timeout_s: float | None = None) -> Signature:
-        """The model's inputs and outputs, as the daemon has told them on this connection."""
+        """The model's inputs and outputs, as the daemon has reported them on this connection."""
         await self._introduce(self._patience(timeout_s))
         signature = self._link.conversation.signature
         assert signature is not None
         return signature
 
     async def plan(self) -> Fields:
-        """`{"epoch", "stages"}`: the plan that new frames take; `plan_of(stages)` is it as a `Plan`."""
+        """`{"epoch", "stages"}`: the plan for new frames; `plan_of(stages)` makes a `Plan` of it."""
         return await self.call("plan_get")
 
     async def set_plan(self, plan: Stages, *, timeout_s: float | None = None) -> Fields:
-        """Ask for a plan, and wait until it is live, refused or dropped: `{"epoch", "outcome", "reason"}`."""
+        """Propose a plan and wait until it is live, refused or dropped: `{"epoch", "outcome", "reason"}`."""
         return await self.call("plan_set", timeout_s=timeout_s, stages=stages_of(plan))
 
     async def events(self, since: int = 0, limit: int = 1000) -> Fields:
-        """`{"events", "next"}`: some events from number `since` on; ask again with `next` until there are none."""
+        """`{"events", "next"}`: up to `limit` events from number `since` on; repeat with `next` until none come."""
         return await self.call("events", since=since, limit=limit)
 
     async def cancel(self, request_id: str) -> bool:
-        """Whether the request was still waiting."""
+        """Cancel a request; return whether it was still waiting."""
         return bool((await self.call("cancel", target=request_id))["cancelled"])
 
     def _patience(self, timeout_s: float | None) -> Patience:
         return Patience(self._timeout_s if timeout_s is None else timeout_s)
 
     async def _introduce(self, patience: Patience) -> None:
-        """Learn who the daemon is and what its model takes, once for each connection, and have memory to share."""
+        """Once per connection, get the daemon's identity and its model's signature; get shared memory if wanted."""
         self._settle(self._link.look())
         if self._link.is_to_leave:
             await self._leave(patience)
@@ -198,7 +197,7 @@ class AsyncClient:
         if self._link.conversation.signature is not None and (memory is None or not memory.wants):
             return
         try:
-            # Not wait_for: in Python 3.11 it swallows a cancellation that comes as the lock is taken.
+            # Not wait_for: in Python 3.11 it swallows a cancellation that comes just as the lock is acquired.
             async with asyncio.timeout(patience.left_s):
                 await self._introducing.acquire()
         except TimeoutError:
@@ -220,7 +219,7 @@ class AsyncClient:
             self._introducing.release()
 
     async def _leave(self, patience: Patience) -> None:
-        """What is in flight is answered where it is; then the public address is asked again."""
+        """Wait until the old daemon has answered what is in flight, then connect to the public address again."""
         while self._link.is_to_leave and patience.left_s:
             if not self._link.conversation.in_flight:
                 self._link.leave()
@@ -249,7 +248,7 @@ class AsyncClient:
             self._prober = loop.call_later(PROBE_S, self._probe)
 
     async def _stir(self, timeout_s: float) -> None:
-        """Wait until something may have changed."""
+        """Wait until sending may succeed, or for `timeout_s`."""
         self._collect()
         if not self._link.stirring:
             self._stirred.clear()
@@ -270,16 +269,16 @@ class AsyncClient:
             return await future
         finally:
             expiry.cancel()
-            self._abandon(request_id)  # tells the daemon nothing if the outcome is there
+            self._abandon(request_id)  # sends nothing if the outcome is there
 
     def _expire(self, request_id: str, patience: Patience) -> None:
-        self._collect()  # what has come by now counts
+        self._collect()  # an answer that has come by now still counts
         future = self._waiting[request_id]
         if not future.done():
             future.set_result(self._link.silence(request_id, patience))
 
     def _probe(self) -> None:
-        """Once a second, while anything is waited for."""
+        """Probe the daemon once a second while any request waits for its outcome."""
         self._prober = None
         if self._waiting and self._loop is not None:
             self._link.probe()
@@ -296,7 +295,7 @@ class AsyncClient:
         return loop
 
     def _watch(self) -> None:
-        """Have the event loop tell of the link's sockets, which are others after each of its turns."""
+        """Register the link's sockets with the event loop, and the new ones after each of the link's turns."""
         turn, fds = self._watched
         if self._loop is None or self._link.closed or turn == self._link.turns:
             return
@@ -315,7 +314,7 @@ class AsyncClient:
             if future is not None and not future.done():
                 future.set_result(outcome)
         self._watch()
-        self._stirred.set()  # whatever was looked for, a request may be taken now
+        self._stirred.set()  # a request may be sendable now
 
     def _abandon(self, request_id: str) -> None:
         self._waiting.pop(request_id, None)
@@ -324,7 +323,7 @@ class AsyncClient:
 
 
 _Entry: TypeAlias = tuple[str, Patience] | ShishaError | None
-"""A frame in flight, or why one could not be sent, or the end."""
+"""A frame in flight (its id), the error of one that could not be sent, or None at the end of the inputs."""
 
 
 class AsyncStream:
@@ -383,8 +382,8 @@ class AsyncStream:
         """Send each of `inputs` and yield its answer, in order.
 
         A frame's error is raised at its turn, which ends the stream; with `errors="return"` it is yielded instead.
-        An array that was taken from `inputs` may be overwritten by its owner at once; but one of
-        `AsyncClient.empty` is lent, and read-only, until its answer has come.
+        An array may be overwritten once the next one is taken from `inputs`, except one of `AsyncClient.empty`: that is
+        lent, and read-only, until its answer has come.
         """
         if self._feeder is not None:
             raise error_for(Error.CLIENT_MISUSED, "the stream is running already; open another")

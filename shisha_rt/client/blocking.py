@@ -1,4 +1,4 @@
-"""The blocking client: each call is begun on a `Link`, and waited for."""
+"""The blocking client: each call is sent on a `Link` and waits for its outcome."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from shisha_rt.protocol.keys import SecretKey, ServerKey
 class Client:
     """The blocking client of one daemon.
 
-    `timeout_s` is how long a call waits unless it is told otherwise. Making a client waits for nothing; the first
-    call waits for the daemon to be there. `model`: which one is meant, where an address serves several. With `share`
-    large tensors travel through memory that client and daemon share, where both are on one host. `context` is a pyzmq
-    context to use in place of the shared one. A daemon that other hosts can reach asks for keys: `secret_key` is the
-    file of one's own (NAME.key_secret), `server_key` the daemon's public key, or its file.
+    `timeout_s`: the default timeout of a call. The constructor does not wait; the first call waits for the daemon to be
+    there. `model`: its name, if the address serves several. `share`: send large tensors through shared memory, if the
+    daemon is on this host. `context`: a pyzmq context to use instead of `zmq.Context.instance()`. A daemon that other
+    hosts can reach asks for keys: `secret_key` is the client's secret file (NAME.key_secret) or `KeyPair`, `server_key`
+    the daemon's public key or its file.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Disconnect. What is still in flight is lost to this client; arrays stay as they are."""
+        """Disconnect. Requests in flight end `Unavailable`; arrays of `empty` stay valid."""
         self._link.close()
         self._settle(self._link.drain())
 
@@ -76,9 +76,9 @@ class Client:
         """Run one frame. Arrays must have exactly the model's dtypes and shapes; they are never converted.
 
         The daemon gives up after `deadline_s` (`DeadlineExceeded`), this client after `timeout_s` (`Timeout`).
-        `priority` 1 is the most urgent, 9 the least, 0 the usual (5): it orders streams, not frames within one.
-        `outputs` names those that are wanted; all, if none. `request_id` is what `cancel` takes. `traceparent` (W3C)
-        says which trace the frame is part of.
+        `priority`: 1 is the most urgent, 9 the least, 0 the default (5); it orders streams, not frames within one.
+        `outputs`: names of the outputs to return; empty for all. `request_id`: an id for `cancel`. `traceparent` (W3C):
+        the trace that the frame is part of.
         """
         patience = self._patience(timeout_s)
         self._introduce(patience)
@@ -92,30 +92,30 @@ class Client:
             request_id=request_id,
             traceparent=traceparent,
         )
-        # No copy: the caller's arrays stay as they are while this call holds the caller.
+        # No copy: the caller waits in this call, so its arrays do not change meanwhile.
         self._send(outgoing, patience, copy=False)
         return cast("Answer", self._result(outgoing.id, patience))
 
     @property
     def sharing(self) -> bool:
-        """Whether memory is shared with the daemon: large tensors then travel through it, and otherwise as bytes.
+        """Whether memory is shared with the daemon; if not, large tensors are sent as bytes.
 
-        Small models have no use for any; nor is there any before the first call, or with a daemon on another host.
+        False before the first call, with a daemon on another host, and for a model without large tensors.
         """
         return self._link.sharing
 
     def empty(self, shape: Shape, dtype: DTypeLike) -> Array:
-        """An array to fill with an input, in memory that the daemon shares where there is any: it is not copied.
+        """Return an array to fill with an input, in memory shared with the daemon if there is any: it is sent uncopied.
 
-        Nor are its views, if their elements lie in a row. **It is lent until its frame is answered**, and read-only
-        for so long; what is written meanwhile all the same, through another view, may spoil that frame. So take one for
-        each frame, which costs no more than `numpy.empty`: the memory of those that are forgotten is used again. It is
-        an array like any other, and stays so when the client is closed.
+        So are its contiguous views. **The array is lent until its frame is answered**, and read-only until then;
+        writing to it meanwhile through another view may spoil that frame. So take a new array for each frame: that
+        costs no more than `numpy.empty`, as the memory of arrays that are no longer referenced is reused. The array
+        stays valid after the client is closed.
         """
         if not self._link.might_lend(shape, dtype):
             return np.empty(shape, dtype)
         patience = self._patience(None)
-        with suppress(ShishaError):  # nobody is there: that is told when it is sent
+        with suppress(ShishaError):  # no daemon is there: sending will raise
             if self._link.conversation.signature is None:
                 self._introduce(patience)
         array = self._link.empty(shape, dtype)
@@ -133,11 +133,11 @@ class Client:
         timeout_s: float | None = None,
         priority: int = 0,
     ) -> Stream:
-        """An ordered series of frames, up to `in_flight` of them with the daemon at once. The times are per frame."""
+        """Open an ordered series of frames, up to `in_flight` of them at once. Times are per frame."""
         return Stream(self, name, in_flight, deadline_s, timeout_s, priority)
 
     def call(self, op: str, *, timeout_s: float | None = None, **arguments: object) -> Fields:
-        """Any other operation, as the wire has it: the fields of its answer."""
+        """Run any other operation of the wire protocol; return the fields of its answer."""
         return self._ask(op, arguments, self._patience(timeout_s))
 
     def live(self) -> bool:
@@ -147,33 +147,33 @@ class Client:
         return bool(self.call("server_ready")["ready"])
 
     def metadata(self) -> Fields:
-        """`{"server": ..., "model": ...}`: what the daemon and its model say of themselves."""
+        """`{"server": ..., "model": ...}`: the metadata of the daemon and of its model."""
         return {"server": self.call("server_metadata"), "model": self.call("model_metadata")}
 
     def status(self) -> Fields:
         return cast("Fields", self.call("status")["status"])
 
     def plan(self) -> Fields:
-        """`{"epoch", "stages"}`: the plan that new frames take; `plan_of(stages)` is it as a `Plan`."""
+        """`{"epoch", "stages"}`: the plan for new frames; `plan_of(stages)` makes a `Plan` of it."""
         return self.call("plan_get")
 
     def set_plan(self, plan: Stages, *, timeout_s: float | None = None) -> Fields:
-        """Ask for a plan, and wait until it is live, refused or dropped: `{"epoch", "outcome", "reason"}`."""
+        """Propose a plan and wait until it is live, refused or dropped: `{"epoch", "outcome", "reason"}`."""
         return self.call("plan_set", timeout_s=timeout_s, stages=stages_of(plan))
 
     def events(self, since: int = 0, limit: int = 1000) -> Fields:
-        """`{"events", "next"}`: some events from number `since` on; ask again with `next` until there are none."""
+        """`{"events", "next"}`: up to `limit` events from number `since` on; repeat with `next` until none come."""
         return self.call("events", since=since, limit=limit)
 
     def cancel(self, request_id: str) -> bool:
-        """Whether the request was still waiting."""
+        """Cancel a request; return whether it was still waiting."""
         return bool(self.call("cancel", target=request_id)["cancelled"])
 
     def _patience(self, timeout_s: float | None) -> Patience:
         return Patience(self._timeout_s if timeout_s is None else timeout_s)
 
     def _introduce(self, patience: Patience) -> None:
-        """Learn who the daemon is and what its model takes, once for each connection, and have memory to share."""
+        """Once per connection, get the daemon's identity and its model's signature; get shared memory if wanted."""
         self._settle(self._link.look())
         while True:
             if self._link.is_to_leave:
@@ -187,7 +187,7 @@ class Client:
         self._share(patience)
 
     def _leave(self, patience: Patience) -> None:
-        """What is in flight is answered where it is; then the public address is asked again."""
+        """Wait until the old daemon has answered what is in flight, then connect to the public address again."""
         while self._link.is_to_leave and patience.left_s:
             if not self._link.conversation.in_flight:
                 self._link.leave()
@@ -227,7 +227,7 @@ class Client:
                 left_s = patience.left_s
                 overdue = not left_s
                 if overdue:
-                    self._settle(self._link.drain())  # what has come by now counts
+                    self._settle(self._link.drain())  # an answer that has come by now still counts
                 elif (settled := self._link.wait(min(left_s, PROBE_S))) is None:
                     self._link.probe()
                 else:
@@ -295,7 +295,7 @@ class Stream:
         """Send each of `inputs` and yield its answer, in order.
 
         A frame's error is raised at its turn, which ends the stream; with `errors="return"` it is yielded instead.
-        An array that was taken from `inputs` may be overwritten by its owner at once; but one of `Client.empty` is
+        An array may be overwritten as soon as it has been taken from `inputs`, except one of `Client.empty`: that is
         lent, and read-only, until its answer has come.
         """
         if self._pending:

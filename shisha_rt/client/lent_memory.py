@@ -1,8 +1,8 @@
-"""Memory that a client shares with its daemon, so that of a large tensor only its place has to be sent.
+"""Memory that a client shares with its daemon, so that only the location of a large tensor has to be sent.
 
-A region is one connection to the daemon's socket and the memory that came by it. Arrays are cut out of regions; the
-memory of one is used again when nothing looks into it any more: no array of the caller's, and no frame in flight. When
-the connection is lost no region is used again, and the arrays that lie there stay what they are to their owners.
+A region is one connection to the daemon's socket and the memory received through it. Arrays are pieces of regions. A
+piece is reused when no array of the caller and no frame in flight refers to it any more. After the connection to the
+daemon is lost no region is reused, and existing arrays stay valid.
 Shell.
 """
 
@@ -35,11 +35,13 @@ from shisha_rt.protocol.header import ErrorBody, TensorData
 
 _PATIENCE_S: Final = 1.0
 _AGAIN_S: Final = 1.0
-"""After so long a daemon that had no room is asked again."""
+"""Pause before a daemon that had no memory left is asked again."""
 _ARRAYS: Final = 4
-"""What the first region has room for, of the largest array or all of a frame's; each further one doubles the whole."""
+"""The first region holds so many times what is wanted (all large tensors of a frame, or one array); each further one
+at least doubles the total.
+"""
 _LARGEST_BYTES: Final = 64 << 20
-"""Of a region for more than one array."""
+"""The largest region, unless more than this is wanted at once."""
 _SMALLEST_BYTES: Final = 4096
 _MESSAGE_BYTES: Final = 4096
 _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
@@ -56,7 +58,7 @@ _ANSWER_DECODER: Final = msgspec.json.Decoder(_RegionAnswer)
 
 
 class _Region:
-    """`begun_bytes`: what has been cut into pieces; `used`: pieces that something looks into. Ends with `close`."""
+    """`begun_bytes`: how much has been cut into pieces. `used`: the number of pieces in use. Ends with `close`."""
 
     __slots__ = ("_connection", "begun_bytes", "memory", "size_bytes", "start", "token", "used")
 
@@ -74,14 +76,14 @@ class _Region:
         return self._connection is None
 
     def close(self) -> None:
-        """The daemon forgets it. The mapping goes with the last array in it."""
+        """Have the daemon release the region. The mapping lives as long as an array in it."""
         if self._connection is not None:
             _close(self._connection)
             self._connection = None
 
 
 class _Piece:
-    """Room for an array, which is used again and again."""
+    """Memory for one array at a time, reused again and again."""
 
     __slots__ = ("buffer", "offset", "region", "room_bytes")
 
@@ -96,7 +98,7 @@ class _Piece:
 
 
 class _Lent(NamedTuple):
-    """What somebody looks into, and where it returns to, in whatever thread that is."""
+    """A piece in use, and the queue to which it is returned, from any thread."""
 
     piece: _Piece
     place: TensorData
@@ -104,7 +106,7 @@ class _Lent(NamedTuple):
 
 
 class _Copy(_Lent):
-    """Nobody's array: only its place is known."""
+    """A copy of an array. No numpy array refers to it; the piece is returned when this object is collected."""
 
     __slots__ = ()
 
@@ -114,7 +116,7 @@ class _Copy(_Lent):
 
 @cache
 def _exporter_type(room_bytes: int) -> Any:
-    """Return a ctypes type of `room_bytes` bytes that frees its block of lent memory when collected."""
+    """Return a ctypes type of `room_bytes` bytes, whose instances return their piece when collected."""
 
     def returns(exporter: Any) -> None:
         exporter.lent.returned.append(exporter.lent.piece)
@@ -123,10 +125,10 @@ def _exporter_type(room_bytes: int) -> Any:
 
 
 class LentMemory:
-    """The regions of one client, none until the daemon has said where its socket is (`meet`).
+    """The regions of one client; there are none before `meet` has given the daemon's socket.
 
-    Arrays may be collected in any thread; everything else belongs to the client's. `patience_s`: how long a daemon has
-    to give a region; one that takes longer is not asked again.
+    Arrays may be collected in any thread; everything else is for the client's thread only. `patience_s`: how long a
+    daemon may take to provide a region; one that takes longer is not asked again.
     """
 
     def __init__(self, patience_s: float = _PATIENCE_S) -> None:
@@ -147,12 +149,12 @@ class LentMemory:
         return bool(self._regions)
 
     def meet(self, path: str | None, instance: str | None) -> None:
-        """The daemon is this one, with a socket at `path`, if it has any."""
+        """Begin with a new daemon, `instance`, whose socket for regions is at `path`; None: it has none."""
         self.forget()
         self._path, self._instance = path, instance
 
     def forget(self) -> None:
-        """The connection was lost, or is closed: no region is used again."""
+        """Give up all regions, as the connection was lost or closed."""
         self._give_up()
         self._instance = None
         self._again_s = 0.0
@@ -165,27 +167,27 @@ class LentMemory:
     # --- arrays -----------------------------------------------------------------------------------------------
 
     def want(self, size_bytes: int) -> None:
-        """Arrays of so many bytes are going to be needed at once."""
+        """Note that arrays of `size_bytes` in all will be needed at once."""
         if not self._wanted_bytes and self._path is not None:
             self._wanted_bytes = size_bytes
 
     def empty(self, shape: Shape, dtype: DTypeLike) -> Array | None:
-        """An array in a region, None where there is no room; then, or with its last room, a further one is wanted."""
+        """Return an array in a region; None if no piece is free. This, or taking the last piece, makes `wants` true."""
         sizes = (shape,) if isinstance(shape, int) else shape
         size_bytes = math.prod(sizes) * np.dtype(dtype).itemsize
         piece = self._piece(_room_bytes(size_bytes))
         if piece is None:
             return None
-        # Whatever looks into the piece has this object below all its arrays: numpy makes the views of a view those of
-        # the array that it is a view of, but never looks further than for arrays.
+        # All arrays on the piece keep this object alive: numpy replaces the base of a view of a view by the first
+        # array, but never by that array's own base, which is this object.
         exporter = _exporter_type(piece.room_bytes).from_buffer(piece.region.memory, piece.offset)
         exporter.lent = _Lent(piece, piece.place(size_bytes), self._returned)
         return np.ndarray(shape, dtype, exporter)
 
     def copy(self, array: Array) -> tuple[TensorData, object] | None:
-        """Copy an array; return where the copy lies, for as long as the object beside it is kept.
+        """Copy an array; return the copy's location, valid as long as the object returned with it is kept.
 
-        None where there is no room.
+        None if no piece is free.
         """
         piece = self._piece(_room_bytes(array.nbytes))
         if piece is None:
@@ -195,14 +197,14 @@ class LentMemory:
         return place, _Copy(piece, place, self._returned)
 
     def find(self, array: Array) -> TensorData | None:
-        """Return where a contiguous array lies in a region; None if it lies in none."""
+        """Return a contiguous array's location in its region; None if it is in none."""
         if not self._regions or not array.flags.c_contiguous:
             return None
         base: Any = array.base
         while isinstance(base, np.ndarray):
             base = base.base
         lent = getattr(base, "lent", None)
-        if isinstance(lent, _Lent) and lent.place.shared_memory_byte_size == array.nbytes:  # all of it
+        if isinstance(lent, _Lent) and lent.place.shared_memory_byte_size == array.nbytes:  # the whole array
             return lent.place if lent.piece.region in self._regions else None
         address = array.__array_interface__["data"][0]
         region = self._regions[bisect_right(self._regions, address, key=_START) - 1]
@@ -212,7 +214,7 @@ class LentMemory:
         return TensorData(None, region.token, array.nbytes, offset)
 
     def _piece(self, room_bytes: int) -> _Piece | None:
-        """One that nothing looks into. With the last one of its size, or none, a further region is wanted."""
+        """Return an unused piece. If it was the last of its size, or there is none, a new region is wanted."""
         while self._returned:
             piece = self._returned.popleft()
             piece.region.used -= 1
@@ -237,7 +239,7 @@ class LentMemory:
         return next((region for region in self._regions if region.size_bytes - region.begun_bytes >= room_bytes), None)
 
     def _emptied(self, room_bytes: int) -> _Region | None:
-        """A region that nothing looks into, to be cut anew into pieces of another size."""
+        """Return a region with no piece in use, to be cut into pieces of a different size."""
         unused = (kept for kept in self._regions if not kept.used and kept.size_bytes >= room_bytes)
         region = next(unused, None)
         if region is not None:
@@ -255,7 +257,7 @@ class LentMemory:
         return self._wanted_bytes > 0 and time.monotonic() >= self._again_s
 
     def advance(self, wait_s: float = 0.0) -> None:
-        """Ask for a region, if that has not been done, and wait so long for the answer."""
+        """Ask for a region, unless one has been asked for, and wait up to `wait_s` for the answer."""
         if self._asked is None:
             self._ask()
         if self._asked is not None:
@@ -282,7 +284,7 @@ class LentMemory:
             self._give_up()
 
     def _take_region(self, connection: socket.socket) -> None:
-        """A daemon that has no room is asked for less, and again later."""
+        """Add the region of the daemon's answer. A daemon without enough memory is asked for less, and later again."""
         fds: list[int] = []
         try:
             message, fds, _, _ = socket.recv_fds(connection, _MESSAGE_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
@@ -303,7 +305,7 @@ class LentMemory:
         self._regions.sort(key=_START)
 
     def _give_up(self) -> None:
-        """Ask this daemon no more; what is there is used on."""
+        """Stop asking this daemon for regions; existing ones stay in use."""
         if self._asked is not None:
             _close(self._asked)
             self._asked = None
@@ -311,7 +313,7 @@ class LentMemory:
         self._asked_bytes = self._wanted_bytes = 0
 
     def _region(self, connection: socket.socket, answer: _RegionAnswer, fds: Sequence[int]) -> _Region:
-        """Raises ValueError for none, and for memory that could be taken away while arrays lie in it."""
+        """Map the region. Raises ValueError if the answer has none, or its memory could shrink under arrays."""
         if answer.error is not None or answer.instance != self._instance or len(fds) != 1:
             raise ValueError("none, or another daemon's")
         if answer.size_bytes < self._asked_bytes:
@@ -341,7 +343,7 @@ def _room_bytes(size_bytes: int) -> int:
 
 
 def _close(connection: socket.socket) -> None:
-    """Shut the connection down for every process that holds it: a forked child would keep a region alive otherwise."""
+    """Shut the connection down for all processes that hold it; otherwise a forked child would keep the region alive."""
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
     connection.close()

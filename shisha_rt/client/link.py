@@ -1,19 +1,20 @@
-"""The client's socket: one DEALER, a watch on its connection, and the `Conversation` over both. It never waits.
+"""The client's socket: one DEALER, its monitor (the watch), and the `Conversation` over both. Only `wait` blocks.
 
-Both faces of the client use this one class and differ only in how they wait for its file descriptors, so what is
-delicate about ZeroMQ stands here once:
-- A connection is a socket, and libzmq makes no second one by itself: a request is only sent while a daemon is
-  connected, and what was queued for a connection that broke is dropped with its socket. So nothing reaches a restarted
-  daemon behind the caller's back. (ZMQ_IMMEDIATE does as much, but also drops answers that nobody has read yet.)
-- The sockets' descriptors signal changes, not states: after each signal and each send, read until nothing is left.
-- Descriptors are polled, or EVENTS asked for, before reading: that nothing is there costs an exception otherwise, which
-  takes longer than all the rest.
-- Messages are read before the watch, so that answers which came before the connection broke still count.
-- No heartbeats of ZeroMQ's, but the kernel's: theirs wait behind requests that a busy daemon has not read, so that it
-  counts as lost; and when their sender is lost then, libzmq (4.3.5) aborts the daemon's process as it answers them.
-- Where several models are served the public address leads to the own daemon of each (`follow`), and whoever has lost
-  that, or is sent away by it, asks the public address again: both by new sockets.
-- A handshake that is refused is tried again with each call that comes later.
+The blocking and the asyncio client both use this class, and differ only in how they wait for its file descriptors. The
+subtleties of ZeroMQ are handled here:
+- Each connection has a socket of its own, and libzmq does not reconnect it: a request is only sent while a daemon is
+  connected, and messages queued for a broken connection are dropped with its socket. So no request reaches a restarted
+  daemon without the caller's knowledge. (ZMQ_IMMEDIATE does the same, but also drops answers not read yet.)
+- The sockets' descriptors are edge-triggered: after each signal and each send, read until nothing is left.
+- Before reading, descriptors are polled or EVENTS is queried: reading from an empty socket raises an exception, which
+  takes longer than everything else.
+- Messages are read before the watch, so that answers that came before the connection broke still count.
+- The kernel's TCP keep-alive is used, not ZeroMQ's heartbeats. Heartbeats queue behind requests that a busy daemon has
+  not read, so the daemon would count as lost; and if the client has gone by then, libzmq (4.3.5) aborts the daemon's
+  process as it answers them.
+- If an address serves several models, it refers clients to each model's own daemon (`follow`). A client that loses
+  that daemon, or is sent away by it, connects to the public address again. Either way it gets new sockets.
+- A refused handshake is tried again by later calls.
 Shell.
 """
 
@@ -48,7 +49,7 @@ Context: TypeAlias = zmq.Context[Any]
 
 TIMEOUT_S: Final = 30.0
 PROBE_S: Final = 1.0
-"""After so long a silence a waiting client asks whether the daemon is still the same."""
+"""After so long without an answer, a waiting client probes whether the daemon is still the same."""
 _KEEPALIVE: Final = {
     zmq.TCP_KEEPALIVE: 1,
     zmq.TCP_KEEPALIVE_IDLE: 1,
@@ -58,8 +59,8 @@ _KEEPALIVE: Final = {
 _RECONNECT_S: Final = 0.1
 _NEVER_MS: Final = 24 * 3600 * 1000
 _LOOKED_S: Final = 1e-3
-"""For so long nobody looks again whether the connection is still the same."""
-# As plain numbers: combining members of an enumeration takes longer than the call.
+"""Within this time `look` does not check the connection again."""
+# Plain numbers, as combining enum members takes longer than the call.
 _EVENTS: Final = int(zmq.EVENTS)
 _POLLIN: Final = int(zmq.POLLIN)
 _POLLOUT: Final = int(zmq.POLLOUT)
@@ -74,17 +75,19 @@ _WATCHED: Final = (
 )
 _NOT_THERE: Final = frozenset({zmq.EVENT_DISCONNECTED, zmq.EVENT_CONNECT_RETRIED})
 _BROKEN_OFF: Final = 3
-"""So many handshakes in a row that end without a word are no accident, such as a daemon that has just been killed."""
+"""After so many handshakes in a row that end without a reason, the daemon counts as refusing us; fewer may have another
+cause, such as a daemon that has just been killed.
+"""
 
 
 _SILENT_S: Final = 5.0
-"""So long a client waits for a daemon without a word: as long as commands wait for one at all."""
+"""A client that has waited so long for a daemon logs that none is there. Commands wait no longer than this at all."""
 
 log = logging.getLogger(__name__)
 
 
 class Patience:
-    """How long a call may take, all that it has to do included."""
+    """The timeout of a call, over all its steps."""
 
     def __init__(self, timeout_s: float) -> None:
         self.timeout_s = timeout_s
@@ -102,9 +105,8 @@ class Patience:
 class Link:
     """`socket` and `watch` are for waiting on; only this class reads and writes them. `memory` None: none is shared.
 
-    `endpoint` is the address that the client was given, `at` the one it is connected to: where several models are
-    served that is the own daemon of `model`, if it can be reached. `turns` counts connections to other addresses, each
-    with sockets of its own.
+    `endpoint`: the address that the client was given. `at`: the one it is connected to; if `endpoint` serves several
+    models, that of the daemon of `model`, if that is reachable. `turns`: how often the sockets have been replaced.
     """
 
     def __init__(
@@ -133,10 +135,10 @@ class Link:
         self._connect(endpoint)
 
     def _connect(self, endpoint: str) -> None:
-        """Make sockets, and connect them; raises InvalidArgument for what is no address."""
+        """Make the sockets and connect them; raises InvalidArgument for an invalid address."""
         self.at = endpoint
         self.connected = self._is_accepted = False
-        self._again_s = math.inf  # when there is to be another socket, as this one has nobody there
+        self._again_s = math.inf  # when to replace the socket, as no daemon is connected
         self.socket: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
         self.socket.linger = 0
         self.socket.set(zmq.IPV6, int("[" in endpoint))
@@ -147,7 +149,7 @@ class Link:
             self.socket.set(zmq.CURVE_PUBLICKEY, self._keys.own.public.encode())
             self.socket.set(zmq.CURVE_SECRETKEY, self._keys.own.secret.encode())
             self.socket.set(zmq.CURVE_SERVERKEY, self._keys.server.encode())
-        # pyzmq's own name for the watch is made of a descriptor, which may be in use again before the name is free.
+        # pyzmq would name the watch after a descriptor, which may be in use again before the name is free.
         self.watch: zmq.Socket[bytes] = self.socket.get_monitor_socket(_WATCHED, f"inproc://watch-{uuid.uuid4().hex}")
         self.watch.linger = 0
         self._readable = [(self.socket, _POLLIN), (self.watch, _POLLIN)]
@@ -161,7 +163,7 @@ class Link:
             ) from None
 
     def follow(self) -> bool:
-        """Turn to the model's own daemon, if the address leads there and it can be reached from here."""
+        """Connect to the model's own daemon if the address refers to one that is reachable; return whether it did."""
         if self.at is not self.endpoint or not self.conversation.leads or self.conversation.in_flight:
             return False
         lead = self.conversation.leads_to
@@ -173,11 +175,11 @@ class Link:
 
     @property
     def is_to_leave(self) -> bool:
-        """Whether another daemon takes over from the one that this was led to."""
+        """Whether another daemon takes over from the one that `follow` has connected to."""
         return self.conversation.moved and self.at is not self.endpoint
 
     def leave(self) -> None:
-        """Ask the public address again. Nothing may be in flight."""
+        """Connect to the public address again. Nothing may be in flight."""
         self._turn_to(self.endpoint)
 
     def _turn_to(self, endpoint: str) -> None:
@@ -208,18 +210,18 @@ class Link:
         return self.memory is not None and self.memory.shared
 
     def might_lend(self, shape: Shape, dtype: DTypeLike) -> bool:
-        """Whether there is a point in asking for such an array in shared memory."""
+        """Whether it makes sense to ask for an array of this shape and dtype in shared memory."""
         return self.memory is not None and not self.closed and is_large(shape, dtype)
 
     def empty(self, shape: Shape, dtype: DTypeLike) -> Array | None:
-        """Return an array in shared memory; None where there is no room, unless `memory` gets more."""
+        """Return an array in shared memory; None if none is free, until `memory` gets more."""
         return None if self.memory is None else self.memory.empty(shape, dtype)
 
     def try_send(self, outgoing: Outgoing, *, copy: bool = True) -> bool:
-        """Put a request in flight, unless no daemon takes it now. Without `copy` its arrays must stay as they are.
+        """Put a request in flight; False if no daemon takes it now. Without `copy` its arrays must not change.
 
-        Raises `Unavailable` for one that was made for a daemon that has been lost since, if that has been lent memory;
-        and `PermissionDenied` or `Unavailable` while the daemon there refuses us.
+        Raises `Unavailable` if the request uses memory that was lent on a connection lost since, and
+        `PermissionDenied` or `Unavailable` while the daemon refuses us.
         """
         if self.closed:
             raise error_for(Error.CLIENT_MISUSED, "the client is closed")
@@ -241,7 +243,7 @@ class Link:
             self.try_send(outgoing)
 
     def abandon(self, request_id: str) -> bool:
-        """Stop waiting for a request, and tell the daemon if that can be done at once; whether it was told."""
+        """Stop waiting for a request; return whether a cancellation could be sent to the daemon at once."""
         cancel = self.conversation.abandon(request_id)
         if cancel is None or self.closed or not self.connected:
             return False
@@ -252,9 +254,10 @@ class Link:
         return True
 
     def wait(self, timeout_s: float, *, to_send: bool = False) -> list[RequestOutcome] | None:
-        """Wait for something to come, or with `to_send` until a request may be taken; None if it has not come to that.
+        """Wait for a message or a change of the connection, with `to_send` also until a request can be sent; None if
+        neither came.
 
-        Of what has come one message is read: there is no cheaper way to know of the next one than to wait for it.
+        Reads only one message, as checking for another takes as long as waiting for it.
         """
         if self.closed:
             return self.drain()
@@ -268,11 +271,11 @@ class Link:
         return self._read() if events[0][1] & _POLLIN else []
 
     def look(self) -> list[RequestOutcome]:
-        """What has come, and above all whether the connection is the same; unless that has just been looked at."""
+        """`drain`, mainly to notice a lost connection; nothing if that was done within `_LOOKED_S`."""
         return [] if time.monotonic() < self._looked_s + _LOOKED_S else self.drain()
 
     def drain(self) -> list[RequestOutcome]:
-        """Read all that has come, and say what it settled."""
+        """Read all messages and connection events; return the outcomes that they settle. Replace the socket if due."""
         if self.closed:
             return self.conversation.lose("the client was closed")
         settled = self._read_all()
@@ -284,7 +287,7 @@ class Link:
             self.connected = event == zmq.EVENT_HANDSHAKE_SUCCEEDED
             self._barred.hear(event, int(monitor_message["value"]))
             if event == zmq.EVENT_DISCONNECTED:
-                settled += self._read_all()  # what came between the first look and the end
+                settled += self._read_all()  # messages that came after the first reading
                 settled += self.conversation.lose(
                     f"the connection to {self.at} was lost with the request under way; it may have been run"
                 )
@@ -303,11 +306,11 @@ class Link:
 
     @property
     def again_in_s(self) -> float:
-        """How long until `drain` tries once more to reach a daemon; inf while one is connected, or might be."""
+        """Seconds until `drain` next tries to reach a daemon; inf while one is connected or being tried."""
         return max(0.0, self._again_s - time.monotonic())
 
     def _try_again(self) -> None:
-        """Raises why we are barred, unless that was some time ago: then it may be otherwise now."""
+        """Raise the daemon's refusal if it is recent; otherwise clear it and try again, as it may no longer hold."""
         barred = self._barred
         assert barred.why is not None
         if time.monotonic() < barred.until_s:
@@ -317,14 +320,14 @@ class Link:
             self._turn_to(self.at)
 
     def _read(self) -> list[RequestOutcome]:
-        """The message that is there."""
+        """Read the message that has come; return the outcomes that it settles."""
         settled = self.conversation.receive([frame.buffer for frame in receive_parts(self.socket)])
         if self.conversation.in_doubt:
             self.probe()
         return settled
 
     def wait_s(self, patience: Patience) -> float:
-        """How long to wait until a request may be taken, at most; says once that no daemon is there yet."""
+        """The longest to wait before the next attempt to send; logs once that no daemon is there yet."""
         if self.connected or self._has_said:
             return patience.left_s
         if patience.waited_s < _SILENT_S:
@@ -336,14 +339,14 @@ class Link:
 
     @property
     def stirring(self) -> bool:
-        """Whether `try_send` or `drain` has something to do. If not, the next change shows on a descriptor."""
+        """Whether `try_send` or `drain` has work now. If not, a descriptor will signal the next change."""
         if self.closed:
             return False
         awaited = _POLLIN | _POLLOUT if self.connected else _POLLIN
         return bool(cast("int", self.socket.get(_EVENTS)) & awaited)
 
     def refused(self, patience: Patience) -> ShishaError:
-        """Why a request could not be sent."""
+        """The error for a request that could not be sent in time."""
         within = f"within {patience.timeout_s:g} s"
         if self.connected:
             return Timeout(f"the daemon at {self.endpoint} took no request {within}", kind=Error.NO_ANSWER)
@@ -355,7 +358,7 @@ class Link:
         )
 
     def silence(self, request_id: str, patience: Patience) -> Timeout:
-        """Why the caller stops waiting."""
+        """The error for a request that was not answered in time."""
         return Timeout(
             f"no answer from the daemon at {self.endpoint} within {patience.timeout_s:g} s", request_id, Error.NO_ANSWER
         )
@@ -366,7 +369,7 @@ _OTHER_KEY: Final = "expected one whose public key is server_key (--server-key)"
 
 
 class _Barred:
-    """Whether the daemon refuses us, and `why`; `is_over`: for certain, and it is tried again by later calls alone."""
+    """Whether the daemon refuses us, and `why`. `is_over`: the refusal is definite; only later calls try again."""
 
     def __init__(self, endpoint: str, keys: ClientKeys | None) -> None:
         self._endpoint = endpoint
@@ -377,7 +380,7 @@ class _Barred:
         self.is_over = False
 
     def hear(self, event: int, value: int) -> None:
-        """What the watch tells."""
+        """Note an event of the watch."""
         where, keys = f"the daemon at {self._endpoint}", self._keys
         if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
             self.why, self._broken_off = None, 0
@@ -412,6 +415,6 @@ class _Barred:
 
 
 def _is_near(endpoint: str) -> bool:
-    """Whether a daemon listens there that this process may connect to."""
+    """Whether `endpoint` is an IPC address at which a daemon listens and this process may connect."""
     with socket.socket(socket.AF_UNIX) as asking:
         return endpoint.startswith("ipc://") and asking.connect_ex(endpoint.removeprefix("ipc://")) == 0

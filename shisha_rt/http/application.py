@@ -1,4 +1,4 @@
-"""All routes of one listener: those that every frame comes by, past the web framework, and the rest."""
+"""All routes of one listener: inference, which bypasses the web framework, and the rest."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _INFER: Final = re.compile(rb"/v2/models/([^/]+)(?:/versions/([^/]+))?/infer")
 
 
 class HttpFront:
-    """Answers each request at `listener`. Frames are many, and their CPU time is taken from the engines."""
+    """Answers each request at `listener`. Inference bypasses the framework, to leave more CPU time to the engines."""
 
     def __init__(self, app_state: AppState, served: Served, listener: Listener) -> None:
         self._guard = Guard(application(app_state, served), app_state, listener)
@@ -52,7 +52,7 @@ def _infer_path(exchange: Exchange) -> Mapping[str, str] | None:
 
 
 def application(app_state: AppState, served: Served) -> ASGIApp:
-    """Build what the web framework answers; routes find their shared state as `request.app.state.app_state`."""
+    """Build the web framework's application; routes find their shared state as `request.app.state.app_state`."""
     app = Starlette(
         routes=[*inference_routes(served), *page_routes(app_state)],
         exception_handlers={404: _no_route, 405: _no_method, HttpFault: _fault, ShishaError: _fault},

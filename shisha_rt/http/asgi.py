@@ -1,4 +1,4 @@
-"""A request as ASGI has it, for the web framework: all routes but those that every frame comes by."""
+"""Requests in ASGI's form, for the web framework: for all routes except inference."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from starlette.types import ASGIApp, Message, Scope
 from shisha_rt.http.connection import Exchange
 
 EXCHANGE: Final = "shisha.exchange"
-"""The extension in a scope that is the `Exchange` itself."""
+"""Key of the scope's extension that is the `Exchange` itself."""
 PEER_UID: Final = "shisha.peer_uid"
-"""The one that has the user at the other end of a UNIX socket."""
+"""Key of the extension with the user at the other end of a UNIX socket."""
 ABORT: Final = "shisha.abort"
-"""The one that cuts the connection off, and drops what its reader has not read."""
+"""Key of the extension whose `call` cuts the connection off, and drops what the caller has not read."""
 
 
 async def answer_by(app: ASGIApp, exchange: Exchange) -> None:

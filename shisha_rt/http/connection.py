@@ -1,10 +1,10 @@
-"""A connection over HTTP/1.1, by httptools' parser and asyncio's buffered protocol; one request on it is an `Exchange`.
+"""HTTP/1.1 connections, by httptools' parser and asyncio's buffered protocol; one request on them is an `Exchange`.
 
-Nothing of a request is kept that nobody asks for. The time and room of its head are bounded, and a body goes from the
-socket to where it is wanted: in that there is nothing to be parsed, so the parser has not seen the end of its message,
-and the next one is for another. Requests that come before the last one is answered wait, and no more is read meanwhile.
+Buffering is bounded: time and size of a request's head are limited, and a large body is read from the socket straight
+into its destination. That bypasses the parser, which then has not seen the end of the message, so that the next message
+gets a new parser. Requests that come before the previous one is answered wait, and no more is read meanwhile.
 
-A request that would go on in another protocol (`Upgrade`) goes on in this one, as the standard lets a server do.
+A request to change the protocol (`Upgrade`) is answered in HTTP/1.1, as the standard allows.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _PATIENCE_S: Final = 10.0
 _UNREAD_S: Final = 30.0
 _HEAD_BYTES: Final = 64 << 10
 _BUFFER: Final = memoryview(bytearray(256 << 10))
-"""One for all connections: what is read into it is taken from it at once."""
-_HEADS: Final = _BUFFER[: 8 << 10]  # of a body hardly anything comes with its head: its place is not known yet
+"""Shared by all connections, as what is read into it is consumed at once."""
+_HEADS: Final = _BUFFER[: 8 << 10]  # small, as a body's destination is not known while its head is read
 _STRAIGHT_BYTES: Final = 16 << 10
-"""Less is not worth a parser of its own for what comes behind it."""
+"""The least of a body to read straight: less is not worth the new parser that is needed after it."""
 _MOST_KEPT_BYTES: Final = 64 << 10
 _MOST_PIPELINED: Final = 256
 _ONE_PIECE_BYTES: Final = 64 << 10
@@ -56,9 +56,10 @@ Answering: TypeAlias = Callable[["Exchange"], Awaitable[None]]
 
 
 class HttpConnections:
-    """Those at one listening socket. `answer` is given each request; `most` may be open, the next are turned away.
+    """The connections at one listening socket. `answer` is called with each request.
 
-    Whoever reads nothing of an answer for `unread_s` is cut off.
+    While more than `most` connections are open, every request is refused. A caller that reads nothing of an answer for
+    `unread_s` is cut off.
     """
 
     def __init__(self, answer: Answering, most: int, *, secure: bool = False, unread_s: float = _UNREAD_S) -> None:
@@ -70,11 +71,11 @@ class HttpConnections:
         self.tasks: set[asyncio.Task[None]] = set()
 
     def __call__(self) -> HttpConnection:
-        """For a server that has accepted another."""
+        """Make the protocol of a connection that was accepted."""
         return HttpConnection(self)
 
     def start(self, exchange: Exchange) -> None:
-        """Have a request answered."""
+        """Start to answer a request."""
         task = asyncio.get_running_loop().create_task(self._answer(exchange))
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
@@ -86,17 +87,17 @@ class HttpConnections:
             else:
                 await self.answer(exchange)
         except Exception:
-            if exchange.gone:  # amid its request: that is no fault of ours, and strangers would write our log
+            if exchange.gone:  # in mid-request: not our fault, and untrusted callers could flood our log
                 return
             log.exception("a request has failed")
             if not exchange.begun:
                 await exchange.refuse(500, "a fault of the daemon's HTTP process")
         finally:
-            if not (exchange.answered or exchange.gone):  # nobody knows what was sent
+            if not (exchange.answered or exchange.gone):  # an answer may have been sent in part
                 exchange.abort()
 
     def end(self) -> None:
-        """What is idle is closed now, the rest once it has been answered."""
+        """Close idle connections now, the others after the answer under way."""
         for connection in list(self.open):
             connection.end()
 
@@ -104,7 +105,7 @@ class HttpConnections:
 class Exchange:
     """A request and its answer. `caller_uid`: the user at the other end of a UNIX socket.
 
-    The answer is `start`, pieces, `finish`, or `answer`, which is all of them.
+    Answer by `start`, `send` for each piece and `finish`; or by `answer`, which does all of it.
     """
 
     __slots__ = (
@@ -151,7 +152,7 @@ class Exchange:
 
     @property
     def connection_name(self) -> str:
-        """Another for each connection."""
+        """Unique for each connection."""
         return self._connection.name
 
     @property
@@ -161,7 +162,7 @@ class Exchange:
     # --- the request ------------------------------------------------------------------------------------------
 
     async def fill(self, room: memoryview) -> int:
-        """Fill `room` with what comes next of the body; how many bytes it was, fewer where the body has ended.
+        """Fill `room` with the next bytes of the body; return their number, which is less only if the body has ended.
 
         Raises ConnectionError if the connection is lost before.
         """
@@ -174,7 +175,7 @@ class Exchange:
         return await self._connection.fill(room, len(kept))
 
     async def read(self) -> bytes:
-        """What has come of the body, at least something; b"": it has ended. Raises ConnectionError."""
+        """The next bytes of the body, as many as have come; b"" if it has ended. Raises ConnectionError."""
         while not self.body and self.more:
             self._check_there()
             await self._wait()
@@ -183,19 +184,19 @@ class Exchange:
         return piece
 
     async def lost(self) -> None:
-        """Wait until the caller has gone, or has been answered."""
+        """Wait until the caller has disconnected, or has been answered."""
         while not (self.gone or self.answered):
             await self._wait()
 
     def watch(self, when_lost: Callable[[], object] | None) -> None:
-        """What to call if the caller goes from here on; None: nothing any more. The body has been read."""
+        """Call `when_lost` once the caller disconnects; None: no longer. The body must have been read before."""
         self._when_lost = when_lost
-        self._connection.resume_reading()  # a socket that is not read tells nothing
+        self._connection.resume_reading()  # a disconnection is noticed only while reading
         if when_lost is not None and self.gone:
             when_lost()
 
     def abort(self) -> None:
-        """Cut the connection off, and drop what its reader has not read."""
+        """Cut the connection off, and drop what the caller has not read."""
         self._connection.transport.abort()
 
     def _check_there(self) -> None:
@@ -214,12 +215,12 @@ class Exchange:
             self.news = None
 
     def tell(self) -> None:
-        """Something has come, or has ended."""
+        """Wake who waits for news of this exchange."""
         if self.news is not None and not self.news.done():
             self.news.set_result(None)
 
     def lose(self) -> None:
-        """The connection is lost."""
+        """Note that the connection is lost."""
         self.gone = not self.answered
         self.tell()
         if self._when_lost is not None:
@@ -228,7 +229,7 @@ class Exchange:
     # --- the answer -------------------------------------------------------------------------------------------
 
     async def answer(self, status: int, headers: Iterable[Header], pieces: Sequence[Piece]) -> None:
-        """All of it: a little is sent in one go, and who reads slowly is waited for between the pieces of much."""
+        """Send a whole answer: a small one in one write, a large one by pieces, waiting for a slow reader between."""
         size_bytes = sum(map(len, pieces))
         head = self._head(status, [*headers, (b"content-length", b"%d" % size_bytes)])
         if size_bytes <= _ONE_PIECE_BYTES:
@@ -240,12 +241,12 @@ class Exchange:
         self._finish()
 
     async def refuse(self, status: int, message: str) -> None:
-        """An error of the connection's, in the form of all others; it is the last answer."""
+        """Answer with an error of the connection's, as JSON with `error` only, and close the connection."""
         self.keeps_alive = False
         await self.answer(status, [_JSON], [b'{"error":"%b"}' % message.encode("ascii")])
 
     async def start(self, status: int, headers: Iterable[Header]) -> None:
-        """Raises ValueError for a header with what could begin another."""
+        """Send the status and headers. Raises ValueError for a header with a character that could begin another one."""
         await self._write(self._head(status, headers))
 
     async def send(self, piece: Piece) -> None:
@@ -300,7 +301,7 @@ class Exchange:
 
 
 class _Filling:
-    """Room that a body is written to as it comes."""
+    """Memory that a body is written to as it comes."""
 
     __slots__ = ("done", "filled_bytes", "room")
 
@@ -314,7 +315,7 @@ class _Filling:
         return len(self.room) - self.filled_bytes
 
     def take(self, body: bytes) -> int:
-        """Take as much of `body` as there is room for; return how many bytes that is."""
+        """Take as much of `body` as fits; return how many bytes that is."""
         taken = min(len(body), self.left_bytes)
         end = self.filled_bytes + taken
         self.room[self.filled_bytes : end] = body if taken == len(body) else memoryview(body)[:taken]
@@ -323,8 +324,8 @@ class _Filling:
 
 
 class HttpConnection(asyncio.BufferedProtocol):
-    """Cuts off whoever takes longer than `_PATIENCE_S` for a request's head, or makes it longer than `_HEAD_BYTES`; and
-    whoever reads nothing of an answer for `unread_s`, who would keep it, and a place among the connections, for ever.
+    """Cuts off callers whose request's head takes longer than `_PATIENCE_S` or is longer than `_HEAD_BYTES`; and those
+    that read nothing of an answer for `unread_s`, as they would occupy memory and a connection forever.
     """
 
     transport: asyncio.Transport
@@ -346,21 +347,21 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._unread: asyncio.TimerHandle | None = None
         self._reads = True
         self._room_to_write: asyncio.Future[None] | None = None
-        self._exchange: Exchange | None = None  # that is answered now, or was last
-        self._coming: Exchange | None = None  # whose body comes now
+        self._exchange: Exchange | None = None  # being answered, or answered last
+        self._coming: Exchange | None = None  # whose body is being received
         self._next: deque[Exchange] = deque()
-        self._left_bytes = 0  # of the body that comes, where that is known
+        self._left_bytes = 0  # of the body being received, if known
         self._filling: _Filling | None = None
         self._straight = False
         self._ending = False
-        self._refusal: str | None = None  # once what came before is answered
+        self._refusal: str | None = None  # sent once earlier requests are answered
 
     def _new_parser(self) -> Any:
         parser = httptools.HttpRequestParser(self)
         parser.set_dangerous_leniencies(lenient_data_after_close=True)
         return parser
 
-    # --- what asyncio tells -----------------------------------------------------------------------------------
+    # --- asyncio's callbacks ----------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -368,7 +369,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self.connections.open.add(self)
         end = transport.get_extra_info("socket")
         if end.family == socket.AF_UNIX:
-            with contextlib.suppress(OSError, struct.error):  # a kernel that does not say
+            with contextlib.suppress(OSError, struct.error):  # the kernel does not tell
                 credentials = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
                 self.uid = _CREDENTIALS.unpack(credentials)[1]
         self._begin_patience()
@@ -397,7 +398,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._came(_BUFFER[:nbytes])
 
     def eof_received(self) -> None:
-        """Whoever shuts his sending side down has hung up."""
+        """A caller that shuts down its sending side counts as disconnected: the connection is closed."""
 
     def pause_writing(self) -> None:
         self._room_to_write = self.loop.create_future()
@@ -409,7 +410,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             room.set_result(None)
 
     async def drained(self) -> None:
-        """Wait until there is room for more of an answer."""
+        """Wait until the transport's buffer can take more of an answer."""
         if self._room_to_write is not None:
             await asyncio.shield(self._room_to_write)
 
@@ -423,7 +424,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._reads = False
             self.transport.pause_reading()
 
-    # --- what comes -------------------------------------------------------------------------------------------
+    # --- receiving --------------------------------------------------------------------------------------------
 
     def _came(self, data: memoryview) -> None:
         if self._idle is not None:
@@ -446,7 +447,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._refuse("Invalid HTTP request received.")
 
     def _go_on_in_this(self, data: memoryview | bytes) -> None:
-        """The same request without what it says of another protocol: the parser has dropped its body."""
+        """Parse the request again without its upgrade headers, in a new parser: the old one does not parse the body."""
         method = self._parser.get_method()
         self._parser, url, headers = self._new_parser(), self._url, self._headers
         if method == b"CONNECT":
@@ -486,7 +487,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         elif len(self._next) < _MOST_PIPELINED:
             self._next.append(exchange)
             self._pause_reading()
-        else:  # they came in one piece: no more of them was read
+        else:  # all came in one read, as reading pauses with the first that waits
             self.transport.abort()
 
     def on_body(self, body: bytes) -> None:
@@ -520,10 +521,10 @@ class HttpConnection(asyncio.BufferedProtocol):
             if exchange.answered:
                 self._rest()
 
-    # --- bodies that go to where they are wanted --------------------------------------------------------------
+    # --- bodies read straight into their destination ----------------------------------------------------------
 
     async def fill(self, room: memoryview, filled_bytes: int) -> int:
-        """Fill the rest of `room` with what comes of the body; return how much of it is filled then."""
+        """Fill the rest of `room` with the next bytes of the body; return how much of it is filled then."""
         filling = self._filling = _Filling(room, filled_bytes, self.loop.create_future())
         if not self._straight and _STRAIGHT_BYTES <= filling.left_bytes <= self._left_bytes:
             self._straight = True
@@ -533,12 +534,12 @@ class HttpConnection(asyncio.BufferedProtocol):
         finally:
             self._filling = None
             if self._straight:
-                self._pause_reading()  # there is no place for more
+                self._pause_reading()  # there is no destination for more
         return filling.filled_bytes
 
     def _came_straight(self, size_bytes: int) -> None:
         filling = self._filling
-        if filling is None:  # somebody reads on whom nothing was promised
+        if filling is None:  # reading was resumed without a destination
             self.transport.abort()
             return
         filling.filled_bytes += size_bytes
@@ -573,24 +574,24 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._refuse(self._refusal)
         elif exchange.more:
             self.resume_reading()
-            if self._patience is None:  # who was answered before all of it had come may send the rest, for a while
+            if self._patience is None:  # answered before the body's end: its rest may come, for a while
                 self._begin_patience()
         else:
             self._rest()
 
     def _rest(self) -> None:
-        """Nothing is under way."""
+        """Begin to idle: read on, and close the connection after `KEEP_ALIVE_S`."""
         self.resume_reading()
         if self._idle is None and not self.transport.is_closing():
             self._idle = self.loop.call_later(KEEP_ALIVE_S, self._close)
 
     @property
     def can_go_on(self) -> bool:
-        """Whether another request may follow: not if nobody takes the rest of this one's body."""
+        """Whether another request may follow: not while ending, nor if the rest of this one's body is left unread."""
         return not (self._ending or self._straight)
 
     def end(self) -> None:
-        """Close once there is nothing to be answered any more."""
+        """Close after the answer under way, or at once if there is none."""
         self._ending = True
         if self._exchange is None or self._exchange.answered:
             self._close()
@@ -598,10 +599,10 @@ class HttpConnection(asyncio.BufferedProtocol):
     def _close(self) -> None:
         if not self.transport.is_closing():
             self.transport.close()
-            self._look_at_unread()  # it is closed when all has been read
+            self._look_at_unread()  # it closes only when all has been sent
 
     def _refuse(self, message: str) -> None:
-        """What is no request at all is refused in the form of all others, behind what is still to be answered."""
+        """Answer an invalid request with status 400, after answers that are still due, and close the connection."""
         if self.transport.is_closing():
             return
         exchange = self._exchange
@@ -628,11 +629,11 @@ class HttpConnection(asyncio.BufferedProtocol):
             self.transport.abort()
 
     def _look_at_unread(self, before_bytes: int | None = None) -> None:
-        """Whether any of it has been read since the last look."""
+        """Cut the caller off if it has read nothing of the answer since the last look; else look again later."""
         if before_bytes is None and self._unread is not None:
             return
         self._unread = None
-        if not self.transport.get_write_buffer_size():  # where it is closed, too
+        if not self.transport.get_write_buffer_size():  # also if it is closed
             return
         left_bytes = self.transport.get_write_buffer_size() + _in_kernel_bytes(self.transport)
         if left_bytes == before_bytes:
@@ -656,7 +657,7 @@ def _without_upgrades(connection: bytes) -> bytes:
 
 
 def _in_kernel_bytes(transport: asyncio.Transport) -> int:
-    """Sent, and not taken by the other end; 0 where the kernel does not say."""
+    """Bytes that the kernel holds until the peer acknowledges them; 0 if the kernel does not tell."""
     unread = array.array("i", [0])
     with contextlib.suppress(OSError):
         fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, unread)

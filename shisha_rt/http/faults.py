@@ -1,4 +1,4 @@
-"""What can go wrong, as HTTP says it: a status, and `{"error": "...", "kind": "..."}`, a line and its kind."""
+"""Errors in HTTP's form: a status, and `{"error": "...", "kind": "..."}`, a line of text and the error's kind."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _KIND_OF: Final[Mapping[int, Error]] = {
     501: Error.NOT_OFFERED,
     503: Error.CONNECTION_LOST,
 }
-"""What a status means where nothing more is known."""
+"""The kind of an error of which only the status is known."""
 _WAIT_S: Final = {429: b"1", 503: b"1"}
 
 

@@ -1,10 +1,10 @@
-"""Who calls, and whether from where a caller may: before every route.
+"""Access control before every route: who calls, and from where.
 
-- `Host` is a name of this machine's own loopback, where only that can be reached. Else any web site could have its name
-  point here (DNS rebinding) and read what it likes with its visitor's browser.
-- `Origin`, which browsers send along, is our own: no other site's page may send frames or steer the daemon.
-- Where there is an allow-list: a token (`Authorization: Bearer`), a session of the page, or the kernel's word for who
-  is at the other end of a UNIX socket.
+- `Host` must name this machine's loopback, if the listener is reachable only there. Otherwise any web site could have
+  its name point here (DNS rebinding) and read anything through its visitor's browser.
+- `Origin`, which browsers send, must be our own: no other site's page may send frames or steer the daemon.
+- With an allow-list, callers are identified by a token (`Authorization: Bearer`) or a session of the page. At a UNIX
+  socket the kernel identifies them, with or without an allow-list.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LEFT: Final = HttpFault(503, "the daemon has ended with the request under way; i
 class Guard:
     """Access control in front of `app` for one listener; puts the caller and the headers by name into the scope.
 
-    The caller is None for a stranger who asks for what anybody may have: the page without its figures.
+    The caller is None if it is unknown and asks for what is open to anybody: the page without the daemon's data.
     """
 
     def __init__(self, app: ASGIApp, app_state: AppState, listener: Listener) -> None:
@@ -65,7 +65,7 @@ class Guard:
         scope["headers_by_name"] = headers
         try:
             await self._app(scope, receive, counted)
-        except asyncio.CancelledError:  # what has not ended by itself
+        except asyncio.CancelledError:  # by `serve_connections`, if the daemon ends
             if begun or not self._app_state.ending.is_set():
                 raise
             await fault_answer(LEFT)(scope, receive, counted)
@@ -73,7 +73,7 @@ class Guard:
     def admit(
         self, scheme: str, method: str, path: str, headers: Mapping[bytes, bytes], uid: int | None
     ) -> Caller | None:
-        """Raises HttpFault for who may not call. `headers`: by name, in small letters; `uid`: at a UNIX socket."""
+        """The caller. Raises HttpFault if access is denied. `headers`: by lower-case name; `uid`: at a UNIX socket."""
         self._check_origin(scheme, method, headers)
         return self._caller(method, path, headers, uid)
 
@@ -109,7 +109,7 @@ class Guard:
         return caller
 
     def _at_socket(self, uid: int | None) -> Caller:
-        """The daemon's own user and root may do everything; others what the allow-list says of them."""
+        """The daemon's own user and root may do everything; other users may do what the allow-list says."""
         if uid in (os.getuid(), 0):
             return Caller("", Permission.OPERATOR, uid)
         users = self._app_state.users
@@ -124,14 +124,14 @@ class Guard:
 
 
 def token_in(authorization: bytes) -> str | None:
-    """The token in the value of a header Authorization; None: it has none."""
+    """The token in the value of an Authorization header; None if it has none."""
     if authorization[: len(_BEARER)].lower() != _BEARER:
         return None
     return authorization[len(_BEARER) :].strip().decode("latin-1")
 
 
 def caller_of(token: str, users: AccessList, way: str = "http") -> Caller | None:
-    """Whose token it is; None: nobody's."""
+    """The caller whose token it is; None if it is nobody's."""
     user = users.of_token(token)
     return None if user is None else Caller(user.name, user.permission, _uid(user.unix_user), way)
 

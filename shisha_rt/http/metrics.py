@@ -1,4 +1,4 @@
-"""The metrics page where other hosts can reach it. The daemon writes the text; this process asks it, and answers."""
+"""The metrics page for other hosts. The daemon writes the text; this process fetches it and answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WITHIN_S: Final = 10.0
 
 
 def metrics_application(socket_name: str) -> ASGIApp:
-    """`GET /metrics` for whoever the `Guard` knows, of any permission. One request at a time reaches the daemon."""
+    """`GET /metrics` for callers that the `Guard` knows, of any permission. The daemon gets one request at a time."""
     one_at_a_time = asyncio.Lock()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -48,7 +48,7 @@ async def _text(socket_name: str, headers: Mapping[bytes, bytes]) -> Response:
                 content_type, _, text = (await reader.read()).partition(b"\n")
             finally:
                 writer.close()
-    except OSError:  # also what a timeout raises
+    except OSError:  # TimeoutError, too
         raise HttpFault(503, "the daemon does not give its figures") from None
     if not text:
         raise HttpFault(503, "the daemon does not give its figures")

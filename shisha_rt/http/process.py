@@ -1,5 +1,5 @@
 """`python -m shisha_rt.http.process CHANNEL PARENT`: serves HTTP on sockets that the daemon has bound, and gRPC
-where it says, until it is told that the daemon has given its last answers.
+at the addresses that it names, until the daemon reports that it has given its last answers.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _COUNT_EVERY_S: Final = 1.0
 
 
 class _Process:
-    """What the daemon says, and the servers that go by it."""
+    """Reads the daemon's messages, and runs the servers accordingly."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -55,7 +55,7 @@ class _Process:
         metrics = metrics_application(settings.metrics)
         besides = [asyncio.create_task(self._count(app_state)), asyncio.create_task(app_state.watch())]
         for task in besides:
-            task.add_done_callback(lambda _: self._take(EndHttp()))  # it has failed: the daemon starts another process
+            task.add_done_callback(lambda _: self._take(EndHttp()))  # on failure: the daemon starts another process
         try:
             await asyncio.gather(
                 *(
@@ -79,8 +79,8 @@ class _Process:
             await app_state.close()
 
     async def _grpc(self, settings: ServeHttp, app_state: AppState, served: Served) -> None:
-        os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it warns of what strangers do: they would write our log
-        from shisha_rt.http.grpc.service import serve_grpc  # an extra
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its warnings would let untrusted callers flood our log
+        from shisha_rt.http.grpc.service import serve_grpc  # an optional dependency
 
         await serve_grpc(settings, app_state, served, lambda: self._tell(GrpcListens()))
 

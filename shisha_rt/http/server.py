@@ -1,4 +1,4 @@
-"""HttpConnections at a socket that listens, until the daemon has given its last answers."""
+"""Serving HTTP at a listening socket, until the daemon has given its last answers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def serve_connections(
     *,
     last_answers_s: float = _LAST_ANSWERS_S,
 ) -> None:
-    """Serve until `ending`; who has not been answered `last_answers_s` after that is given up."""
+    """Serve until `ending` is set; requests that are not answered `last_answers_s` after that are cancelled."""
     connections = HttpConnections(answer, _MOST_CONNECTIONS, secure=secure is not None)
     loop = asyncio.get_running_loop()
     server = await loop.create_server(connections, sock=listening, ssl=secure, backlog=_MOST_CONNECTIONS)
@@ -40,5 +40,5 @@ async def serve_connections(
         for connection in list(connections.open):
             connection.transport.close()
         unsent = [connection.lost for connection in connections.open if connection.transport.get_write_buffer_size()]
-        if unsent:  # an answer that its reader takes slowly
+        if unsent:  # answers that are read slowly
             await asyncio.wait(unsent, timeout=max(0.0, last_s - loop.time()))

@@ -1,1 +1,1 @@
-"""What strangers send and receive: headers, codes, limits. Shared by gateway and client. Pure."""
+"""What untrusted clients send and receive: headers, codes, limits. Shared by gateway and client. Pure."""

@@ -1,4 +1,4 @@
-"""Who may come to a daemon, and what each may do. Pure."""
+"""Who may connect to a daemon, and what each may do. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
 class Permission(StrEnum):
-    """A client sends frames and asks; an operator may change how they are served, too."""
+    """A client may send frames and query state; an operator may also use the operations of `CONTROL_OPS`."""
 
     CLIENT = "client"
     OPERATOR = "operator"
@@ -42,7 +42,7 @@ class User(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AccessList:
-    """All users. Names, keys and tokens are each one user's only."""
+    """All users. No two share a name, key, token or Unix user."""
 
     def __init__(self, users: Sequence[User]) -> None:
         self.users = tuple(users)
@@ -52,7 +52,7 @@ class AccessList:
         return self._of_key.get(public_key)
 
     def of_token(self, token: str) -> User | None:
-        """Every hash is compared, in constant time: how long it takes says nothing of what is in the list."""
+        """Compare every hash, in constant time, so that the duration reveals nothing about the list."""
         digest = token_hash(token)
         user_read = None
         for user in self.users:
@@ -62,7 +62,7 @@ class AccessList:
 
 
 def token_hash(token: str) -> str:
-    """What the list has of a token. It is 256 bits drawn at random, so a plain hash is not to be guessed back."""
+    """The hash of a token that the list stores. Plain is enough, as a token is 256 random bits, not to be guessed."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
@@ -75,7 +75,7 @@ class _Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def access_list(raw: object, source: str) -> AccessList:
-    """What an allow-list says, decoded from TOML. Raises BadInput, which names the `source`."""
+    """Check an allow-list that was decoded from TOML. Raises BadInput that names the `source`."""
     users = convert(raw, _Written, source).user
     if len(users) > _MOST_USERS:
         raise BadInput(f"{source}: {len(users)} users, expected at most {_MOST_USERS}", Error.WRONG_VALUE)
@@ -105,7 +105,7 @@ def _check(user: User, where: str) -> None:
 
 
 def _check_unlike(users: Sequence[User], source: str) -> None:
-    """Else it would be chance as whom somebody comes."""
+    """Refuse users that share an identifier: it would be ambiguous which of them a caller is."""
     fields: dict[str, Callable[[User], str | None]] = {
         "name": lambda user: user.name,
         "public_key": lambda user: user.public_key,

@@ -1,8 +1,8 @@
 """The client's side of the protocol without a socket: what to send, and what a reply means.
 
-The law: every request put in flight has exactly one outcome (a result, the fields of an answer, or an error), or is
-abandoned and has none. A reply that matches nothing in flight is ignored; nothing is ever sent twice. Both faces of
-the client, blocking and asyncio, drive this one class.
+Every request put in flight has exactly one outcome (a result, the fields of an answer, or an error), or is abandoned
+and has none. A reply that matches nothing in flight is ignored; no request is ever sent twice. Both clients, blocking
+and asyncio, use this class.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Stages: TypeAlias = Plan | Sequence[Mapping[str, Any]]
 
 
 def stages_of(plan: Stages) -> list[Mapping[str, Any]]:
-    """What `plan_set` takes."""
+    """The `stages` argument of `plan_set`."""
     if isinstance(plan, Plan):
         return list(written(plan))
     return list(plan)
@@ -110,22 +110,22 @@ class _Served(Struct, frozen=True):
 _SERVER_METADATA: Final = "server_metadata"
 _MODEL_METADATA: Final = "model_metadata"
 _PROBE: Final = "probe"
-"""Not an operation but our mark on a `server_metadata` whose outcome is nobody's."""
+"""Not an operation: marks a `server_metadata` request for whose outcome no caller waits."""
 
 
 class Conversation:
     """Requests in flight on one connection to one daemon, by id.
 
-    `instance` (of the daemon) and `signature` (of its model) are None until `server_metadata` and `model_metadata`
-    were answered, and again after a loss: whoever answers next may be another daemon with another model.
+    `instance` (of the daemon) and `signature` (of its model) are None until `server_metadata` and `model_metadata` are
+    answered, and again after a loss, as the next daemon may be a different one with a different model.
 
-    `model`: the one that requests name, where an address serves several. `leads`: its daemon may be asked at
-    an address of its own. `moved`: another daemon takes over; this one still answers what it has been sent.
+    `model`: the model that requests name, if an address serves several. `leads`: its daemon may have an address of its
+    own. `moved`: another daemon takes over; this one still answers what it has been sent.
 
-    `in_doubt`: what is lent may be unknown to the daemon, as if it were another one; a probe shows it.
+    `in_doubt`: the daemon may not know the lent memory, because it has been replaced; a probe tells.
 
-    Memory is shared through `lender`, if at all. What is lent for a frame is used for nothing else before its answer
-    has come, be it abandoned or not; and the caller's own arrays in it are read-only for so long as it waits.
+    `lender`: shares memory with the daemon; None: none is shared. Memory lent for a frame is not reused before its
+    answer has come, even if the frame is abandoned. The caller's own arrays in it are read-only while the call waits.
     """
 
     def __init__(self, lender: Lender | None = None, model: str | None = None) -> None:
@@ -139,13 +139,13 @@ class Conversation:
         self._losses = 0
         self._in_flight: dict[str, _Waiting] = {}
         self._abandoned: dict[str, LentTensors] = {}
-        self._frozen: dict[int, int] = {}  # how often an array is lent that else can be written to, by its identity
+        self._frozen: dict[int, int] = {}  # by id of an array made read-only here: how often it is lent
         self._numbers = itertools.count(1)
         self._stream_numbers = itertools.count(1)
 
     @property
     def in_flight(self) -> int:
-        """Requests without an outcome, a probe left out."""
+        """The number of requests without an outcome, not counting a probe."""
         return sum(waiting.op != _PROBE for waiting in self._in_flight.values())
 
     @property
@@ -159,12 +159,12 @@ class Conversation:
 
     @property
     def leads_to(self) -> str | None:
-        """The endpoint of the model's own daemon, as a public address of several models tells it."""
+        """The endpoint of the model's own daemon, as reported by an address that serves several models."""
         served = [served for served in self._served if self._model in (None, served.name)]
         return served[0].endpoint if len(served) == 1 else None
 
     def ask(self, op: str, arguments: Mapping[str, object] | None = None) -> Outgoing:
-        """Any request but `infer`."""
+        """Make a request other than `infer`."""
         request_id = self._new_id()
         if self._model is not None and op != _SERVER_METADATA:
             arguments = {"model_name": self._model, **(arguments or {})}
@@ -183,7 +183,7 @@ class Conversation:
         traceparent: str | None = None,
         caller: str | None = None,
     ) -> Outgoing:
-        """A frame. `signature` must be known. Raises `InvalidArgument` for inputs that the model does not take."""
+        """Make an `infer` request; needs `signature`. Raises `InvalidArgument` for inputs that do not fit the model."""
         if self._frames is None:
             raise RuntimeError("the model's signature is not known yet")
         if request_id is None:
@@ -206,9 +206,9 @@ class Conversation:
         return Outgoing(request_id, INFER, parts, lent, self._losses)
 
     def probe(self) -> Outgoing | None:
-        """A question whose answer shows whether the daemon is still the same one, unless one is under way.
+        """Make a request that shows whether the daemon is still the same one; None if one is in flight.
 
-        Its outcome is nobody's. A daemon behind a proxy can be replaced without any connection being lost.
+        No caller waits for its outcome. A daemon behind a proxy can be replaced without a connection being lost.
         """
         self.in_doubt = False
         if any(waiting.op == _PROBE for waiting in self._in_flight.values()):
@@ -217,8 +217,8 @@ class Conversation:
         return Outgoing(request_id, _PROBE, [encode_operation(_SERVER_METADATA, request_id)])
 
     def check(self, outgoing: Outgoing) -> None:
-        """Before it is sent. Raises `InvalidArgument` for what no daemon would read, and `Unavailable` if what it names
-        was lent to a daemon that has been lost since.
+        """Check a request to be sent. Raises `InvalidArgument` if its header is too large, and `Unavailable` if it uses
+        memory that was lent on a connection lost since.
         """
         if (header_bytes := len(outgoing.parts[0])) > MAX_HEADER_BYTES:
             too_large = f"header: {header_bytes} bytes; expected at most {MAX_HEADER_BYTES}"
@@ -236,7 +236,7 @@ class Conversation:
             self._freeze(array)
 
     def abandon(self, request_id: str) -> Outgoing | None:
-        """Nobody waits for it any more. Gives the request that tells the daemon so, where there is a point."""
+        """Stop waiting for a request. Return a request that cancels it, or None if there is nothing to cancel."""
         waiting = self._in_flight.pop(request_id, None)
         if waiting is None or waiting.op != INFER:
             return None
@@ -246,12 +246,12 @@ class Conversation:
         return self.ask("cancel", {"target": request_id})
 
     def receive(self, parts: Sequence[Buffer]) -> list[RequestOutcome]:
-        """What one message settles: nothing, its request, or with a changed instance all that was in flight."""
+        """Return the outcomes that a message settles: none, its request's, or, with a new instance, all in flight."""
         result: InferAnswerHeader | None = None
         head: AnswerHead | InferAnswerHeader
         try:
             try:
-                head = result = decode_infer_answer(parts[0])  # which is what most messages are
+                head = result = decode_infer_answer(parts[0])  # most messages are results
             except msgspec.ValidationError:
                 head = decode_head(parts[0])
         except (IndexError, msgspec.MsgspecError, ValueError, RecursionError):
@@ -292,7 +292,7 @@ class Conversation:
         return lost if op == _PROBE else [*lost, (head.id, outcome)]
 
     def lose(self, reason: str) -> list[RequestOutcome]:
-        """The daemon that had the requests in flight is gone: each ends `Unavailable`."""
+        """End all requests in flight as `Unavailable`, and forget the daemon, which is gone."""
         lost: list[RequestOutcome] = [
             (request_id, error_for(Error.CONNECTION_LOST, reason, request_id))
             for request_id, waiting in self._in_flight.items()
@@ -311,7 +311,7 @@ class Conversation:
         return lost
 
     def _freeze(self, array: Array) -> None:
-        """Whoever writes to it now is told by numpy. Views that its owner has are not ours to know."""
+        """Make an array read-only, so that numpy refuses writes. The owner's existing views stay writeable."""
         if array.flags.writeable:
             array.flags.writeable = False
             self._frozen[id(array)] = 1
@@ -348,7 +348,7 @@ class Conversation:
         return lost
 
     def new_stream(self) -> str:
-        """A name that no other stream of this connection has got here."""
+        """Return a new stream name each time."""
         return f"stream-{next(self._stream_numbers)}"
 
     def _new_id(self) -> str:

@@ -1,7 +1,8 @@
-"""A request that brings no result: one exception for each gRPC code, and `Timeout`; made by `error_for` alone.
+"""Exceptions of requests without a result: one for each gRPC code, and `Timeout`; made by `error_for` and `error_of`.
 
-All are `ShishaError`, so one `except` catches whatever the daemon or the way to it did, and nothing else. The daemon
-raises them for requests that it refuses, and a client's call raises what their answers carry.
+All are `ShishaError`, so one `except` catches every failure of the daemon or the connection, and nothing else. The
+daemon raises them for requests that it refuses; a client's call raises the one that an error answer describes. Clients
+make `Timeout` themselves.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from shisha_rt.errors import Code, Error
 class ShishaError(Exception):
     """A request that brought no result.
 
-    `kind`: a name of `shisha_rt.errors.Error`, or one of a newer daemon's; empty from a daemon that has none.
-    `request_id` is None where it failed before it was sent, or its id could not be read.
+    `kind`: a name in `shisha_rt.errors.Error`, or one that only a newer daemon has; empty if the daemon sent none.
+    `request_id`: None if the request got no id, or its id could not be read.
     """
 
     code: ClassVar[Code] = Code.INTERNAL
@@ -36,13 +37,13 @@ class NotFound(ShishaError):
 
 
 class ResourceExhausted(ShishaError):
-    """The daemon has as much in flight as it takes. Send less at once, or later."""
+    """The daemon is at a limit, such as of frames in flight. Send less at once, or later."""
 
     code = Code.RESOURCE_EXHAUSTED
 
 
 class DeadlineExceeded(ShishaError):
-    """The daemon says that the frame's own deadline passed."""
+    """The frame's own deadline passed, as the daemon reports."""
 
     code = Code.DEADLINE_EXCEEDED
 
@@ -64,7 +65,7 @@ class Unimplemented(ShishaError):
 
 
 class Unavailable(ShishaError):
-    """The daemon is not there, is going, or went while the request was with it. The request may have been run."""
+    """No daemon is there, it is shutting down, or it was lost with the request in flight, which may have been run."""
 
     code = Code.UNAVAILABLE
 
@@ -74,7 +75,7 @@ class Internal(ShishaError):
 
 
 class Timeout(ShishaError, TimeoutError):
-    """The client stopped waiting. The daemon was there; if it had a frame, it was asked to cancel it."""
+    """The client stopped waiting for a daemon that is there. A frame that was in flight is cancelled, if possible."""
 
     code = Code.DEADLINE_EXCEEDED
 
@@ -101,6 +102,6 @@ def error_for(kind: Error, message: str, request_id: str | None = None) -> Shish
 
 
 def error_of(code: str, message: str, request_id: str, kind: str = "") -> ShishaError:
-    """The exception for an error answer. A code of a newer daemon becomes `Internal` that names it."""
+    """The exception for an error answer. An unknown code, of a newer daemon, becomes an `Internal` that names it."""
     made = _OF_CODE.get(code)
     return made(message, request_id, kind) if made else Internal(f"{code}: {message}", request_id, kind)

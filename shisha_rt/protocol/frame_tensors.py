@@ -1,8 +1,8 @@
-"""A frame's arrays, and what of them goes over the wire: raw parts, or places in memory that the client lends.
+"""A frame's arrays, and how they are sent: as raw parts, or as locations in memory that the client lends.
 
-Small tensors go as raw parts in any case. An array that lies in lent memory is sent by its place alone, any other one
-is copied there first; where there is no room left it goes as bytes. Large outputs come back the same way, if their
-shape is known beforehand.
+Small tensors always go as raw parts. Of a large array in lent memory only the location is sent; any other is copied
+there first, or sent as bytes if no lent memory is free. Large outputs come back the same way, if their shape is known
+beforehand.
 """
 
 from __future__ import annotations
@@ -34,43 +34,40 @@ from shisha_rt.tensors import NAME_OF, NUMPY_OF
 
 Array: TypeAlias = NDArray[Any]
 Inputs: TypeAlias = Array | Mapping[str, Array]
-"""The input of a frame: one array where the model has one input, else an array for each name."""
+"""The input of a frame: one array if the model has one input, else an array for each name."""
 
 Shape: TypeAlias = int | tuple[int, ...]
 
 LEAST_LENT_BYTES: Final = 64 << 10
-"""A smaller tensor is sent sooner than a place of it is found, looked up and copied by the daemon."""
+"""Sending a smaller tensor's bytes is faster than finding its location and having the daemon look it up and copy it."""
 
 
 class Lender(Protocol):
     """Memory that client and daemon share."""
 
     def empty(self, shape: Shape, dtype: DTypeLike) -> Array | None:
-        """A new array there; None if there is no room. Its memory is used again when nothing looks into it any more."""
+        """Return a new array there; None if no memory is free. Its memory is reused once nothing refers to it."""
 
     def copy(self, array: Array) -> tuple[TensorData, object] | None:
-        """Copy an array; return where the copy is, for as long as the object is kept, or None if there is no room."""
+        """Copy an array; return the copy's location, valid while the object is kept; None if no memory is free."""
 
     def find(self, array: Array) -> TensorData | None:
-        """Return where an array lies in lent memory.
-
-        None if it lies elsewhere, or not with all its elements in a row.
-        """
+        """Return an array's location in lent memory; None if it is elsewhere, or not contiguous."""
 
     def want(self, size_bytes: int) -> None:
-        """Announce that so many bytes are going to be needed at once."""
+        """Announce that `size_bytes` will be needed at once."""
 
     def meet(self, path: str | None, instance: str | None) -> None:
-        """Another daemon than before: this one, with a socket to ask for memory at `path`, if it has one."""
+        """Begin with a new daemon, `instance`, whose socket to ask for memory is at `path`; None: it has none."""
 
     def forget(self) -> None:
-        """The daemon is gone, and with it all that was shared."""
+        """Give up all that was shared, as the daemon is gone."""
 
 
 class Answer(Struct, frozen=True, eq=False):
-    """One frame's result: read-only arrays, each in the shape that it came in.
+    """A request's result: read-only arrays, in the shapes that the daemon sent.
 
-    `epoch` is the plan that made it, `frame` the daemon's own number, `sequence` what the request gave.
+    `epoch`: the plan that computed it. `frame`: the daemon's own number. `sequence`: as given in the request.
     """
 
     request_id: str
@@ -83,16 +80,17 @@ class Answer(Struct, frozen=True, eq=False):
 
     @property
     def output(self) -> Array:
-        """The output, where there is one; `ValueError` where there are several."""
+        """The only output. Raises `ValueError` if there are several."""
         if len(self.outputs) != 1:
             raise ValueError(f"the answer has {len(self.outputs)} outputs: {', '.join(self.outputs)}; choose one")
         return next(iter(self.outputs.values()))
 
 
 class LentTensors(Struct, frozen=True, eq=False):
-    """What a frame in flight has been lent: its memory is used for nothing else as long as this is kept.
+    """The lent memory of a frame in flight, which is not reused as long as this object is kept.
 
-    `inputs` are the caller's own arrays, `copies` of others, `rooms` for outputs, by name, with where they lie.
+    `inputs`: arrays of the caller in lent memory. `copies`: keep the copies of other inputs. `rooms`: by output's name,
+    the location and array that the output goes to.
     """
 
     inputs: list[Array] = []
@@ -104,7 +102,7 @@ class LentTensors(Struct, frozen=True, eq=False):
 
 
 class FrameTensors:
-    """The frames of one model, to a daemon with which memory is shared through `lender`, if it is."""
+    """Makes requests for one model. `lender`: shares memory with the daemon; None: none is shared."""
 
     def __init__(self, signature: Signature, lender: Lender | None) -> None:
         self.signature = signature
@@ -126,7 +124,7 @@ class FrameTensors:
     def request(
         self, request_id: str, inputs: Inputs, parameters: InferParameters | None, outputs: Sequence[str]
     ) -> tuple[list[Buffer], LentTensors]:
-        """The message's parts, and what is lent for it. Raises `InvalidArgument` for what the model does not take."""
+        """The message's parts and lent memory. Raises `InvalidArgument` for inputs that do not fit the model."""
         arrays = arrays_of(inputs, self.signature)
         number, frames = _number(arrays, self.signature)
         headers = self._headers[number]
@@ -162,7 +160,7 @@ class FrameTensors:
     def _wanted(
         self, lender: Lender, outputs: Sequence[str], lent: LentTensors, frames: int
     ) -> tuple[RequestedOutput, ...]:
-        """Return the requested outputs; where large ones get room in lent memory, all outputs are named."""
+        """Return the requested outputs; all are named if any has been given lent memory."""
         for name in outputs or self._large:
             if name in self._large:
                 tensor = self._large[name]
@@ -180,7 +178,7 @@ class FrameTensors:
 
 
 def is_large(shape: Shape, dtype: DTypeLike) -> bool:
-    """Whether such a tensor is worth lending, if it is one that a model can have."""
+    """Whether a tensor is large enough to be worth lending, and of a dtype that a model can have."""
     kind = np.dtype(dtype)
     sizes = (shape,) if isinstance(shape, int) else shape
     return kind in NAME_OF and math.prod(sizes) * kind.itemsize >= LEAST_LENT_BYTES
@@ -222,9 +220,9 @@ def arrays_of(inputs: Inputs, signature: Signature) -> list[Array]:
 
 
 def _number(arrays: Sequence[Array], signature: Signature) -> tuple[int, int]:
-    """Number of the shape that the arrays have together, in the order of the model, and how many frames of it.
+    """Return the layout that the arrays fit, and how many frames they hold.
 
-    Raises `InvalidArgument` for another, and for too many.
+    Raises `InvalidArgument` if they fit none, or hold too many frames.
     """
     number = signature.number_of([array.shape for array in arrays])
     if number is not None:
@@ -261,14 +259,14 @@ def _checked(array: Array, tensor: Tensor, signature: Signature) -> Array:
 
 
 def raw_bytes(array: Array) -> memoryview:
-    """The bytes of an array of any shape (none and empty too), in a row; without a copy if they are so already."""
+    """The bytes of an array of any shape (scalar and empty, too) in C order; without a copy if they are so already."""
     return np.asarray(array, order="C").reshape(-1).view(np.uint8).data
 
 
 def answer_of(
     header: InferAnswerHeader, raw: Sequence[Buffer], rooms: Mapping[str, tuple[TensorData, Array]]
 ) -> Answer:
-    """A result. Raises `ValueError` where the parts are not those of the header, or do not go where they were to."""
+    """Make an answer. Raises `ValueError` if parts do not match the header, or outputs are not where requested."""
     parts = iter(raw)
     parameters = header.parameters
     answer = Answer(
@@ -295,7 +293,7 @@ def _raw_array(tensor: TensorHeader, part: Buffer | None) -> Array:
         raise ValueError("an output has no bytes, or is of an unknown datatype")
     try:
         array = np.ndarray(tensor.shape, NUMPY_OF[tensor.datatype], part)
-    except TypeError:  # too few
+    except TypeError:  # too few bytes
         raise ValueError("an output's bytes are not those of its shape and datatype") from None
     if array.nbytes != len(part):
         raise ValueError("an output's bytes are not those of its shape and datatype")

@@ -1,8 +1,7 @@
 """The JSON headers, in the terms of the KServe Open Inference Protocol v2, and their bytes.
 
-Headers are small and tensors are not: a header travels as JSON that anyone can read, and the tensors beside it as
-raw parts in the order in which the header lists them. Keys that we do not know are ignored when reading, so that a
-KServe client's header needs no thinning out.
+Headers are small and tensors are not: a header is readable JSON, and the tensors follow as raw parts in the order in
+which the header lists them. Unknown keys are ignored when reading, so a KServe client can send its header unchanged.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 class TensorData(Struct, frozen=True, omit_defaults=True):
-    """Place of a tensor's bytes: in a raw part of `binary_data_size`, or in memory that the client lends."""
+    """Location of a tensor's bytes: a raw part of `binary_data_size` bytes, or memory that the client lends."""
 
     binary_data_size: int | None = None
     shared_memory_region: str | None = None
@@ -32,7 +31,7 @@ class TensorData(Struct, frozen=True, omit_defaults=True):
 
 
 class TensorHeader(Struct, frozen=True):
-    """One tensor of a message; its bytes are a part of their own, unless they are lent."""
+    """One tensor of a message; its bytes are a part of their own, unless they are in lent memory."""
 
     name: str
     shape: tuple[int, ...]
@@ -46,7 +45,7 @@ class TensorHeader(Struct, frozen=True):
 
 
 class WantedAs(TensorData, frozen=True, omit_defaults=True):
-    """How an output is wanted: as a raw part, or in memory that the client lends."""
+    """Where an output is to go: to a raw part, or to memory that the client lends."""
 
     binary_data: Any = True
 
@@ -77,15 +76,15 @@ class InferHeader(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RequestHead(Struct, frozen=True):
-    """What every request has, whatever it asks for: enough to answer it."""
+    """What every request has: enough to address an answer."""
 
     id: str
 
 
 class AnswerParameters(Struct, frozen=True, omit_defaults=True):
-    """`epoch` and `frame` say which plan made the answer and which frame of the daemon's it was.
+    """`epoch`: the plan that computed the answer. `frame`: the daemon's number of the (first) frame.
 
-    `epochs`: of an answer of several frames that several plans made, each one's, in their order; `frame` is the first.
+    `epochs`: the epoch of each frame, in order, if several plans computed them; `epoch` is then the latest.
     """
 
     epoch: int
@@ -104,7 +103,7 @@ class InferAnswerHeader(Struct, frozen=True):
 
 
 class _WrittenAnswer(Struct, frozen=True):
-    """An `InferAnswerHeader` on its way out, with its outputs in JSON already."""
+    """An `InferAnswerHeader` to be sent, with its outputs already encoded as JSON."""
 
     id: str
     model_name: str
@@ -119,9 +118,9 @@ class ErrorBody(Struct, frozen=True):
 
 
 class AnswerHead(Struct, frozen=True):
-    """What every answer has, whatever was asked: enough to find the request that it answers.
+    """What every answer has: enough to find its request.
 
-    `moved`: it answers none, but says that another daemon takes over.
+    `moved`: not an answer, but the news that another daemon takes over.
     """
 
     id: str | None
@@ -147,7 +146,7 @@ def encode_infer(
     parameters: InferParameters | None = None,
     outputs: Sequence[RequestedOutput] = (),
 ) -> bytes:
-    """The header of an `infer` request. The raw parts of those `inputs` that are not lent follow in their order."""
+    """The header of an `infer` request. The raw parts of `inputs` outside lent memory follow, in order."""
     return _ENCODER.encode(
         InferHeader(
             op=INFER,
@@ -161,12 +160,12 @@ def encode_infer(
 
 
 def encode_operation(op: str, request_id: str, arguments: Mapping[str, object] | None = None) -> bytes:
-    """The header of any other request. Arguments stand at the top level."""
+    """The header of any other request. Arguments are at the top level."""
     return _ENCODER.encode({"op": op, "id": request_id, **(arguments or {})})
 
 
 def encode_outputs(outputs: Sequence[TensorHeader]) -> msgspec.Raw:
-    """Outputs as the header of a result has them: the same for every frame, unless shapes vary or clients lend room."""
+    """Encode outputs for results' headers: the same for every frame, unless shapes vary or clients lend memory."""
     return msgspec.Raw(_ENCODER.encode(outputs))
 
 
@@ -189,7 +188,7 @@ def encode_infer_answer(
 
 
 def encode_answer(request_id: str, fields: Mapping[str, object]) -> bytes:
-    """The answer to any other request: its fields stand at the top level, beside `id`."""
+    """The answer to any other request: its fields are at the top level, beside `id`."""
     return _ENCODER.encode({"id": request_id, **fields})
 
 
@@ -202,12 +201,12 @@ def encode_error(request_id: str | None, error: ShishaError) -> bytes:
 
 
 def encode_moved() -> bytes:
-    """What a daemon says to its clients when another takes over: whoever was led here asks the public address again."""
+    """Tell clients that another daemon takes over: those referred to this one connect to the public address again."""
     return _ENCODER.encode({"id": None, "moved": True})
 
 
 def decode_head(header: Buffer) -> AnswerHead:
-    """Who an answer is for, and its error if it is one. Raises `msgspec.MsgspecError` for anything else."""
+    """Decode an answer's id, and its error if it is one. Raises `msgspec.MsgspecError` if it is no answer."""
     return _HEAD_DECODER.decode(header)
 
 
@@ -216,5 +215,5 @@ def decode_infer_answer(header: Buffer) -> InferAnswerHeader:
 
 
 def decode_fields(header: Buffer) -> dict[str, Any]:
-    """All fields of an answer that is no result."""
+    """Decode all fields of an answer that is not a result."""
     return _FIELDS_DECODER.decode(header)

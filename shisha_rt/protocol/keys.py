@@ -27,23 +27,23 @@ PUBLIC_SUFFIX: Final = ".key"
 
 
 class KeyPair(Struct, frozen=True):
-    """Z85."""
+    """Both in Z85."""
 
     public: str
     secret: str
 
     def __repr__(self) -> str:
-        return f"KeyPair({self.public!r}, ...)"  # it may be logged
+        return f"KeyPair({self.public!r}, ...)"  # no secret, as it may be logged
 
 
 SecretKey: TypeAlias = str | os.PathLike[str] | KeyPair
-"""A file, or what it has."""
+"""A file, or its content."""
 ServerKey: TypeAlias = str | os.PathLike[str]
 """A file, or the key itself."""
 
 
 class ClientKeys(Struct, frozen=True):
-    """What a client has: its own pair, and the public key of the daemon that it means to talk to."""
+    """A client's own pair, and the public key of its daemon."""
 
     own: KeyPair
     server: str
@@ -72,15 +72,15 @@ def client_keys(secret_key: SecretKey | None, server_key: ServerKey | None) -> C
 def is_kept_secret(mode: int, owner_uid: int, own_uid: int) -> bool:
     """Whether a file of this mode and owner is secret enough for a process of the user `own_uid`.
 
-    Nobody but its owner may do anything with it. Only where that is root, and the process is not, the group may read
-    it: so an administrator hands out a secret, and so Kubernetes mounts one.
+    Only its owner may have any permission. One exception: if the owner is root and the process is not, the group may
+    read it; administrators hand out secrets that way, and Kubernetes mounts them so.
     """
     handed_out = owner_uid == 0 != own_uid
     return not mode & (_OTHERS & ~stat.S_IRGRP if handed_out else _OTHERS)
 
 
 def read_pair(path: Path) -> KeyPair:
-    """A secret file. Raises BadInput, also for one that others may read."""
+    """Read a secret file. Raises BadInput, also if other users may read it."""
     key_read = _read(path, secret=True)
     if zmq.curve_public(key_read["secret"].encode()).decode() != key_read["public"]:
         raise BadInput(f"{path}: the public key is not that of the secret one; {_MADE_BY}", Error.KEYS_UNUSABLE)
@@ -88,14 +88,14 @@ def read_pair(path: Path) -> KeyPair:
 
 
 def read_public(path: Path) -> str:
-    """The public key in either file. Raises BadInput."""
+    """Read the public key of a public or a secret file. Raises BadInput."""
     return _read(path, secret=False)["public"]
 
 
 def _read(path: Path, *, secret: bool) -> dict[str, str]:
     try:
         with path.open("rb") as file:
-            status = os.fstat(file.fileno())  # of what is read, whatever the name stands for by now
+            status = os.fstat(file.fileno())  # of the opened file, even if the path has been replaced
             text = file.read(_MOST_BYTES + 1)
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}; {_MADE_BY}", Error.KEYS_UNUSABLE) from None
@@ -112,7 +112,7 @@ def _read(path: Path, *, secret: bool) -> dict[str, str]:
 
 
 def write_pair(folder: Path, name: str, pair: KeyPair) -> tuple[Path, Path]:
-    """The public and the secret file. Raises BadInput if either is there already: nothing is ever overwritten."""
+    """Write the public and the secret file. Raises BadInput if either exists already: nothing is ever overwritten."""
     public, secret = folder / f"{name}{PUBLIC_SUFFIX}", folder / f"{name}{SECRET_SUFFIX}"
     for path in (public, secret):
         if path.exists() or path.is_symlink():

@@ -1,8 +1,8 @@
-"""The operations that a client can ask for, and what each takes.
+"""The operations that a client can ask for, and their arguments.
 
-One table, `OPERATIONS`, names every one but `infer`, whose header is a form of its own. Each argument may stand at
-the top level of the header or inside its `parameters`. Arguments are checked here for what they are (types, signs,
-lengths); whether they make sense for this machine and model is for the daemon to say.
+The table `OPERATIONS` has all of them except `infer`, whose header has a type of its own. Each argument may be at the
+top level of the header or inside its `parameters`. Types, signs and lengths are checked here; the daemon checks whether
+arguments make sense for its machine and model.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ class Cancel(Struct, frozen=True):
 
 
 class OfModel(Struct, frozen=True):
-    """`model_name` may be left out: there is one model."""
+    """`model_name` may be left out, as a daemon has one model."""
 
     model_name: str | None = None
 
 
 class RepositoryIndex(Struct, frozen=True):
-    """`ready`: only models that are."""
+    """`ready`: list only models that are ready."""
 
     ready: bool = False
 
 
 class ModelLoad(Struct, frozen=True):
-    """Serve a model, or another version of one that is served. `model`: its path or `zoo:NAME`; None: as known.
+    """Serve a model, or another version of one that is served. `model`: its path or `zoo:NAME`; None: the known one.
 
-    `shadow`: before another version takes over, it computes so many frames that the present one answers, too.
+    `shadow`: how many frames another version computes in parallel to the present one, before it takes over.
     """
 
     model_name: Name
@@ -58,7 +58,7 @@ class ModelLoad(Struct, frozen=True):
 
 
 class Shadow(Struct, frozen=True):
-    """Have the daemon at `endpoint`, another version, compute `frames` frames that this one answers, and compare."""
+    """Have the daemon at `endpoint`, of another version, compute `frames` of this one's frames, too, and compare."""
 
     endpoint: str
     frames: Annotated[int, Meta(ge=1, le=MAX_SHADOW_FRAMES)]
@@ -80,7 +80,7 @@ class PlanSet(Struct, frozen=True):
 
 
 class PlaceSet(Struct, frozen=True):
-    """Change one place: its speed or that of one of its devices, or take it up or down."""
+    """Change one place: set its speed or that of one of its devices, or take the place up or down."""
 
     place: Name
     speed: Annotated[float, Meta(ge=MIN_SPEED)] | None = None
@@ -96,7 +96,7 @@ class PlaceSet(Struct, frozen=True):
 
 
 class Crowded(Struct, frozen=True):
-    """The places on which other models have frames computed, too: as a host process sees it."""
+    """The places on which other models compute frames, too, as the host process reports them."""
 
     places: tuple[Name, ...]
 
@@ -104,7 +104,7 @@ class Crowded(Struct, frozen=True):
 class TunerSet(Struct, frozen=True):
     """Steer the tuner. `alpha` is the number of trials without gain after which it stops (Shisha, Algorithm 2).
 
-    `objective`: what the best plan is the best at; `auto`: what the load asks for.
+    `objective`: what plans are chosen for; `auto`: as the load asks.
     """
 
     pause: bool = False
@@ -168,4 +168,4 @@ CONTROL_OPS: Final = frozenset(
         *("model_load", "model_unload", "model_undo", "send_away", "shadow", "crowded"),
     }
 )
-"""What needs the permission to control, where a daemon hands out permissions."""
+"""Operations for operators only, if the daemon has access control."""

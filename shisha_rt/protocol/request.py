@@ -1,8 +1,8 @@
-"""From the parts of a message to a request that can be trusted, or a `ShishaError` that says what is wrong. Pure.
+"""From the parts of a message to a validated request, or a `ShishaError` that says what is wrong. Pure.
 
-Nothing here allocates by what a client claims: a shape is compared with those that are served, never multiplied, and
-the size of every part is checked against that shape before anyone reads it. Whatever comes in, `parse` either returns
-or raises `ShishaError`, with the request's id as soon as that much could be read.
+No allocation depends on a client's claims: a shape is compared with those that are served, never multiplied, and the
+size of every part is checked against that shape before it is read. For any input, `parse` either returns or raises
+`ShishaError`, with the request's id if that could be read.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _NO_PARAMETERS: Final = InferParameters()
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a model takes and gives, in the model's own order.
+    """A model's inputs and outputs, in the model's own order.
 
-    `shapes`: where it is served in several shapes, its inputs in each of them, in the order of layouts. The axes of
-    `inputs` and `outputs` that are not the same in all are open. `usual`: name, shape, datatype and bytes of each
-    input, as nearly every request has them; None where there are several shapes. `sizes`: in bytes, as in `each`.
+    `shapes`: if the model is served in several shapes (layouts), its inputs in each, in the order of layouts. Axes of
+    `inputs` and `outputs` whose size is not the same in all are open. `usual`: name, shape, datatype and bytes of each
+    input in nearly every request; None if there are several shapes. `sizes`: in bytes, ordered as in `each`.
 
-    `most_frames`: of one request, whose tensors have them one behind the other along their first axis; `one_frame` says
-    why it is one.
+    `most_frames`: the most frames in one request, whose tensors have them one after the other along the first axis;
+    `one_frame`: why it is 1, if there is a reason.
     """
 
     model_name: str
@@ -72,7 +72,7 @@ class Signature:
     def of(
         cls, model_name: str, graphs: Sequence[Graph], most_frames: int = 1, one_frame: str = "", version: str = "1"
     ) -> Signature:
-        """Signature of a model that is served in these shapes, one or several."""
+        """Signature of a model. `graphs`: one for each shape in which the model is served."""
         inputs, outputs = (
             tuple(starmap(_in_all, zip(*ends, strict=True)))
             for ends in ([graph.inputs for graph in graphs], [graph.outputs for graph in graphs])
@@ -82,20 +82,20 @@ class Signature:
 
     @property
     def each(self) -> tuple[tuple[Tensor, ...], ...]:
-        """The inputs in each shape, if only in one."""
+        """The inputs in each shape, also if there is only one."""
         return self.shapes or (self.inputs,)
 
     def number_of(self, shapes: Sequence[tuple[int, ...]]) -> int | None:
-        """Number of the shape in which the inputs have `shapes`, in their order; None if it is not served."""
+        """The layout in which the inputs have `shapes`, in the model's order; None if there is none."""
         for number, inputs in enumerate(self.each):
             if all(tensor.shape == shape for tensor, shape in zip(inputs, shapes, strict=True)):
                 return number
         return None
 
     def frames_of(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, int] | None:
-        """The layout, and how many frames of it inputs of these shapes have, if they have several; None if not.
+        """If inputs of these shapes hold several frames of one layout, that layout and their number; else None.
 
-        There may be more than are allowed.
+        The number may exceed `most_frames`.
         """
         for layout, inputs in enumerate(self.each):
             counts = {_frames(tensor.shape, shapes.get(tensor.name, ())) for tensor in inputs}
@@ -105,17 +105,17 @@ class Signature:
 
     @property
     def has_batches(self) -> bool:
-        """Whether requests may have several frames, and the first axis of every tensor has nothing but those."""
+        """Whether requests may have several frames, and the first axis of every tensor counts only frames."""
         return self.most_frames > 1 and all(tensor.shape[:1] == (1,) for tensor in (*self.inputs, *self.outputs))
 
     @property
     def served(self) -> str:
-        """The shapes, in words."""
+        """The served shapes, in words."""
         return ", ".join(shapes_in_words({tensor.name: tensor.shape for tensor in tensors}) for tensors in self.each)
 
 
 def _frames(shape: tuple[int, ...], given: tuple[int, ...]) -> int:
-    """How many frames' tensors of `shape` one of the shape `given` has, along its first axis; 0 if it has not."""
+    """How many tensors of `shape` one of shape `given` holds along its first axis; 0 if no whole number of them."""
     if not shape or len(shape) != len(given) or shape[1:] != given[1:] or not shape[0] or given[0] % shape[0]:
         return 0
     return given[0] // shape[0]
@@ -129,7 +129,7 @@ def _in_all(first: Tensor, *others: Tensor) -> Tensor:
 
 
 class Lent(NamedTuple):
-    """A piece of a region, by the token that its client names; whether there is such a one is for the daemon to say."""
+    """A piece of a region that the client lends, named by its token; the daemon checks whether that region exists."""
 
     token: str
     size_bytes: int
@@ -137,14 +137,13 @@ class Lent(NamedTuple):
 
 
 class InferRequest(msgspec.Struct, frozen=True):
-    """A frame asked for. `tensors` are the raw inputs in the model's order, until they are copied; `outputs` the names
-    to answer with.
+    """A request for inference. `tensors`: raw inputs in the model's order, removed once copied. `outputs`: names of the
+    outputs to return.
 
-    `stream` None means unordered. `deadline_ms` counts from receipt. `size_bytes` is that of all raw parts. `layout`:
-    the number of its shape among those that are served. `lent_in`: the inputs that lie in memory which the client
-    lends, `lent_out`: the outputs that are to go there, by name. `frames`: how many it has, one behind the other in
-    each tensor. `priority`: 1 is the most urgent; 0: it has none of its own. `traceparent`: its trace (W3C), unread.
-    `caller`: of whoever passes requests on, whose this one is.
+    `stream` None means unordered. `deadline_ms` counts from receipt. `size_bytes`: of all raw parts. `layout`: index of
+    its shape among the served ones. `lent_in`: inputs in memory that the client lends, by name; `lent_out`: outputs to
+    be written there. `frames`: how many it has, one after the other in each tensor. `priority`: 1 is the most urgent;
+    0: none given. `traceparent`: its trace (W3C), not parsed. `caller`: on whose behalf a proxy sends it.
     """
 
     id: str
@@ -163,7 +162,7 @@ class InferRequest(msgspec.Struct, frozen=True):
     caller: str | None = None
 
     def each(self, signature: Signature) -> list[InferRequest]:
-        """Its frames, each a request of one. Only the first has the sequence number."""
+        """Split it into requests of one frame each. Only the first has the sequence number."""
         outputs = {tensor.name: tensor.size_bytes for tensor in signature.outputs}
         inputs = {name: lent.size_bytes // self.frames for name, lent in self.lent_in.items()}
         return [
@@ -198,10 +197,10 @@ class OpRequest:
 
 
 def split_envelope(parts: Sequence[_Part]) -> tuple[bool, Sequence[_Part]]:
-    """Whether a delimiter comes first, and the parts after it.
+    """Return whether the first part is a delimiter, and the parts after it.
 
-    `parts` are those after the connection's identity. A REQ socket puts an empty part before what its user sends,
-    and wants it back in the answer; a DEALER does not. No header is empty, so an empty first part is a delimiter.
+    `parts`: those after the connection's identity. A REQ socket puts an empty part before a message, and needs it back
+    in the answer; a DEALER does not. No header is empty, so an empty first part is a delimiter.
     """
     if parts and len(parts[0]) == 0:
         return True, parts[1:]
@@ -209,7 +208,7 @@ def split_envelope(parts: Sequence[_Part]) -> tuple[bool, Sequence[_Part]]:
 
 
 class RequestRoute(NamedTuple):
-    """As much of a request as leads it to its model. `model_name` is None where none is named."""
+    """What is needed to route a request to its model. `model_name` is None if the request names none."""
 
     id: str
     op: str
@@ -230,7 +229,7 @@ _ROUTE: Final = msgspec.json.Decoder(_RouteHeader)
 
 
 def read_route(parts: Sequence[Buffer], limits: Limits) -> RequestRoute:
-    """Raises `ShishaError` for what is no request; all else of it is for its model's daemon to judge."""
+    """Read a request's route. Raises `ShishaError` if it is no request; the model's daemon checks everything else."""
     _check_parts(parts, limits)
     try:
         header = _ROUTE.decode(parts[0])
@@ -248,7 +247,7 @@ def read_route(parts: Sequence[Buffer], limits: Limits) -> RequestRoute:
 
 
 def read_operation(parts: Sequence[Buffer]) -> OpRequest:
-    """Any request but `infer`, whatever model it names. Raises `ShishaError`."""
+    """Read a request other than `infer`, for any model. Raises `ShishaError`."""
     header = _read_header(parts[0])
     request_id = _read_id(header)
     try:
@@ -296,8 +295,8 @@ def _check_parts(parts: Sequence[Buffer], limits: Limits) -> None:
 
 
 def _id_alone(header: Buffer) -> str | None:
-    """The id of a request that is refused for its size, of whose header nothing else is read."""
-    if len(header) > REFUSED_BYTES:  # a millisecond's work
+    """Read only the id of a request that is refused for its size; None if there is none."""
+    if len(header) > REFUSED_BYTES:  # a larger one would take more than a millisecond
         return None
     try:
         request_id = _ID.decode(header).id
@@ -307,9 +306,9 @@ def _id_alone(header: Buffer) -> str | None:
 
 
 def _frame_header(header: Buffer) -> InferHeader | None:
-    """Read the header of a frame in one go.
+    """Decode the header of an `infer` request in one step.
 
-    None for any other request, and for a header that has to be looked at closely.
+    None for any other request, and for a header that needs detailed checks.
     """
     try:
         frame = _FRAME.decode(header)
@@ -397,10 +396,7 @@ def _read_infer(header: InferHeader, raw: Sequence[Buffer], signature: Signature
 def _read_tensors(
     headers: Sequence[TensorHeader], raw: Sequence[Buffer], signature: Signature
 ) -> tuple[int, int, dict[str, memoryview], dict[str, Lent]]:
-    """The number of their shape, how many frames they have, and the tensors in the model's order.
-
-    Those that came, and those that are lent.
-    """
+    """Return the layout, the number of frames, and the inputs in the model's order: those in parts, and those lent."""
     are_lent = [header.parameters.shared_memory_region is not None for header in headers]
     if len(raw) + sum(are_lent) != len(headers):
         in_memory = f", {sum(are_lent)} of them in shared memory" if any(are_lent) else ""
@@ -428,9 +424,9 @@ def _read_tensors(
 def _usual_tensors(
     headers: Sequence[TensorHeader], raw: Sequence[Buffer], signature: Signature
 ) -> tuple[int, int, dict[str, memoryview], dict[str, Lent]] | None:
-    """As `_read_tensors`, of a request as nearly every one is: all inputs in the model's order, each in a part or lent.
+    """`_read_tensors` for the usual request: one frame, with all inputs in the model's order.
 
-    None for any other, which has to be looked at closely.
+    None for any other request, which needs detailed checks.
     """
     if signature.usual is None or len(headers) != len(signature.usual):
         return None
@@ -452,7 +448,7 @@ def _usual_tensors(
 
 
 def _in_order(headers: Sequence[TensorHeader], signature: Signature) -> tuple[int, int, list[int]]:
-    """The number of their shape, how many frames they have, and which of them is each of the model's inputs."""
+    """Return the layout, the number of frames, and for each of the model's inputs the index of its header."""
     expected = {tensor.name: tensor for tensor in signature.inputs}
     indices: dict[str, int] = {}
     for i, header in enumerate(headers):
@@ -503,7 +499,7 @@ def _check_datatype(i: int, header: TensorHeader, tensor: Tensor) -> None:
 
 
 def _check_shape(i: int, header: TensorHeader, tensor: Tensor) -> None:
-    """`tensor` stands for all shapes."""
+    """Check a shape, unless `tensor` has open axes: it stands for several shapes then."""
     if not tensor.open_axes and header.shape != tensor.shape:
         where = _at("inputs", i, tensor.name)
         _refuse(Error.WRONG_SHAPE, f"{where}: shape {_shown(list(header.shape))}; expected {list(tensor.shape)}")
@@ -536,7 +532,7 @@ def _at(ends: str, i: int, name: str) -> str:
 def _read_outputs(
     requested: Sequence[RequestedOutput], signature: Signature, frames: int
 ) -> tuple[tuple[str, ...], dict[str, Lent]]:
-    """The names, and which of them go to memory that the client lends."""
+    """Return the outputs' names, and the lent memory of those that go to it."""
     tensors = {tensor.name: tensor for tensor in signature.outputs}
     lent: dict[str, Lent] = {}
     for i, output in enumerate(requested):
@@ -568,7 +564,7 @@ def _refuse_model(name: str, signature: Signature) -> NoReturn:
 
 
 def _convert(fields: Mapping[str, Any], kind: type[_Header]) -> _Header:
-    """`fields` as a `kind`."""
+    """Convert `fields` to a `kind`. Raises `ShishaError`."""
     try:
         return msgspec.convert(fields, kind)
     except (msgspec.ValidationError, RecursionError) as error:
@@ -579,8 +575,8 @@ _WHERE: Final = re.compile(r" - at `\$\.?(?P<path>.*)`$")
 
 
 def _in_our_words(error: Exception) -> str:
-    """The library's message, which tells only places, JSON types and bounds, with the place first."""
-    text = " ".join(str(error).split())  # it shows keys as they came
+    """Reword msgspec's message, which has only JSON paths, types and bounds, so that the path comes first."""
+    text = " ".join(str(error).split())  # it repeats keys as sent, so there may be line breaks
     match = _WHERE.search(text)
     what = text[: match.start()] if match else text
     where = f"header at {match['path']}" if match and match["path"] else "header"

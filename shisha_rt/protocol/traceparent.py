@@ -1,4 +1,4 @@
-"""W3C's `traceparent`: which trace a request belongs to, as its caller says. Pure."""
+"""W3C's `traceparent`: which trace a request belongs to, according to its caller. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SAMPLED: Final = 1
 
 
 class TraceParent(NamedTuple):
-    """Ids in hexadecimal. `sampled`: the caller records its part, so ours is wanted, too."""
+    """Ids in hexadecimal. `sampled`: the caller records its part of the trace, and wants ours, too."""
 
     trace_id: str
     span_id: str
@@ -18,7 +18,7 @@ class TraceParent(NamedTuple):
 
 
 def read_traceparent(text: str) -> TraceParent | None:
-    """None for what has another form, which the standard has ignored."""
+    """Parse `text`; None if it is malformed: the standard says to ignore it then."""
     match = _FORM.fullmatch(text)
     if match is None or (match[4] and text.startswith("00")):
         return None

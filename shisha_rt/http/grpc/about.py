@@ -1,4 +1,4 @@
-"""All methods but those of inference: each gives its answer as a plain value, by the names of its message's fields."""
+"""All methods except those of inference: each returns the fields of its answer's message, by name, as plain values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NEXT_WORD: Final = re.compile(r"(?<=.)(?=[A-Z])")
 
 
 class GrpcAbout:
-    """A method of the same name, in small letters, for each of the service's."""
+    """Has a method for each of the service's, with the same name in snake case."""
 
     def __init__(self, served: Served) -> None:
         self._about = served.about
@@ -36,7 +36,7 @@ class GrpcAbout:
         return {"ready": await self._about.ready()}
 
     async def model_ready(self, request: Any, _caller: Caller) -> Mapping[str, Any]:
-        """Another model than this is not ready, as Triton has it."""
+        """As with Triton, an unknown model is not ready, which is no error."""
         try:
             return {"ready": await self._about.model_ready(path_of(request.name, request.version))}
         except NotFound:
@@ -96,5 +96,5 @@ class GrpcAbout:
 
 
 def path_of(model: str, version: str) -> Mapping[str, str]:
-    """A model, and its version if one is asked for, as HTTP's paths have them."""
+    """The path parameters that HTTP would have: a model, and its version if one is asked for."""
     return {"model": model} | ({"version": version} if version else {})

@@ -1,4 +1,4 @@
-"""A request for inference as gRPC has it, read to what HTTP's JSON is read to as well; and the message of an answer."""
+"""Requests for inference over gRPC, read to the same values as those in HTTP's JSON; and messages of answers."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _CONTENTS: Final = {
     "FP32": "fp32_contents",
     "FP64": "fp64_contents",
 }
-"""The field that has a datatype's values. FP16 goes as raw bytes only."""
+"""The field that has a datatype's values. FP16 is sent as raw bytes only."""
 
 
 def read_request(request: Any, signature: Signature) -> tuple[InferenceAsked, list[bytes]]:
-    """What is asked for, and the bytes of the inputs that lie in no region, in order. Raises `InvalidArgument`."""
+    """What is asked for, and the bytes of the inputs that are in no region, in order. Raises `InvalidArgument`."""
     parameters = [given_parameters(tensor.parameters) for tensor in request.inputs]
     sent = [index for index, given in enumerate(parameters) if "shared_memory_region" not in given]
     pieces: list[bytes] = list(request.raw_input_contents)
@@ -64,16 +64,16 @@ def read_request(request: Any, signature: Signature) -> tuple[InferenceAsked, li
 
 
 def given_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Values by name; what has none is left out."""
+    """The parameters' values by name, without parameters that have none."""
     choices = {name: given.WhichOneof(_CHOICE) for name, given in parameters.items()}
     return {name: getattr(parameters[name], choice) for name, choice in choices.items() if choice is not None}
 
 
 def _contents(tensor: Any) -> bytes:
-    """The bytes of a tensor whose values stand in its message, each by itself."""
+    """The bytes of a tensor whose values are in a typed field of its message."""
     field = _CONTENTS.get(tensor.datatype)
     if field is None:
-        return b""  # of the wrong size, which is said where sizes are checked
+        return b""  # a wrong size, which the check of sizes refuses
     dtype, values = NUMPY_OF[tensor.datatype], list(getattr(tensor.contents, field))
     if dtype.kind in "iu":
         bounds = np.iinfo(dtype)
@@ -85,7 +85,7 @@ def _contents(tensor: Any) -> bytes:
 
 
 def answer_message(signature: Signature, asked: InferenceAsked, answer: Answer) -> Any:
-    """The message of an answer. An output that went to a region has no bytes here, but its place, as Triton's."""
+    """The message of an answer. As with Triton, an output that went to a region has an empty raw content."""
     message = MESSAGES["ModelInferResponse"](
         model_name=signature.model_name, model_version=signature.version, id=asked.id
     )

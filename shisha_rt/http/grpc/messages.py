@@ -1,7 +1,7 @@
 """The messages and methods of `inference.proto`, read from that file when imported: there is no generated code.
 
-They live in a pool of their own, so that a program which has the same names from elsewhere, as a test with Triton's
-client, may import both. Of the language of such files the part that this one uses is read.
+They are in a descriptor pool of their own, so that a program which has the same names from elsewhere, such as a test
+with Triton's client, can import both. Only the part of the proto language that this file uses is parsed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SCALARS: Final = frozenset({"double", "float", "int32", "int64", "uint32", "uin
 
 
 class Method(NamedTuple):
-    """One of the service's. `streams`: requests and answers come in series."""
+    """A method of the service. `streams`: both requests and answers are streams."""
 
     name: str
     request: type[Any]
@@ -30,7 +30,7 @@ class Method(NamedTuple):
 
 
 class _Reader:
-    """Builds the descriptors of a file. Names of types are left to be found by scope, as the pool does it."""
+    """Builds the descriptors of a file. Type names are left to the pool, which resolves them by scope."""
 
     def __init__(self, text: str) -> None:
         self._tokens = [match[1] for match in _TOKEN.finditer(text) if match[1]]
@@ -126,4 +126,4 @@ def _read() -> tuple[str, dict[str, type[Any]], list[Method]]:
 
 
 SERVICE, MESSAGES, METHODS = _read()
-"""The service's full name; classes of messages and methods by their names."""
+"""The service's full name; classes of messages by name; the methods."""

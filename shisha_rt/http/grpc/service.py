@@ -1,4 +1,4 @@
-"""The service: who calls, what is asked, and errors as gRPC has them. What is answered is HTTP's, in other words."""
+"""The gRPC service: callers, requests, and errors in gRPC's form. The answers are those of HTTP in a different form."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from shisha_rt.protocol.exceptions import ShishaError, error_for
 _LAST_ANSWERS_S: Final = 3.0
 _RECEIVED_WITHIN_S: Final = 20.0
 _MOST_RECEIVED: Final = 64
-"""Requests that are received at once, and streams."""
+"""The most requests being received at once, and the most open streams."""
 _MOST_OF_A_STREAM: Final = 32
-"""Requests of a stream under way; it is read on when one is answered."""
+"""The most requests of a stream under way; the next is read when one is answered."""
 _LEAST_MESSAGE_BYTES: Final = 4 << 20  # gRPC's own default
 _MOST_CONNECTIONS: Final = 512
 _HEAD_BYTES: Final = 64 << 10
 _HANDSHAKE_S: Final = 10
 _UNAUTHENTICATED: Final = frozenset({Error.UNKNOWN_TOKEN})
 _KIND: Final = "shisha-kind"
-"""The name, among an error's trailing metadata, of its kind."""
+"""The key of an error's kind in its trailing metadata."""
 
 _Context: TypeAlias = Any
 
@@ -81,7 +81,7 @@ def _handlers(app_state: AppState, served: Served, most_bytes: int) -> grpc.Gene
         if method.streams:
             handlers[method.name] = grpc.stream_stream_rpc_method_handler(guard.around(inference.stream), *codecs)
         elif method.name == "ModelInfer":
-            # As a stream of one: so who calls is known, and room is there, before the request is received.
+            # As a stream of one, so that the caller is checked, and waits its turn, before the request is received.
             handlers[method.name] = grpc.stream_unary_rpc_method_handler(guard.around(inference.one), *codecs)
         else:
             answer = guard.around(_as_message(method, about.answer_of(method)))
@@ -97,7 +97,7 @@ def _as_message(method: Method, answer: AboutAnswer) -> Callable[[Any, Caller, _
 
 
 class _Guard:
-    """Who calls: by a token in the metadata `authorization`, where there is an allow-list."""
+    """Identifies callers by a token in the metadata `authorization`, if there is an allow-list."""
 
     def __init__(self, app_state: AppState) -> None:
         self._app_state = app_state
@@ -135,17 +135,17 @@ class _Guard:
 
 
 def _metadata(context: _Context, name: str) -> str | None:
-    """A value that came with a call, by its name in small letters."""
+    """A value of a call's metadata, by its lower-case name; None if there is none."""
     return next((str(value) for key, value in context.invocation_metadata() or () if key == name), None)
 
 
 def grpc_status(error: ShishaError) -> grpc.StatusCode:
-    """The code of an error, which is gRPC's own; but who a caller is comes before what that one may."""
+    """The status of an error: its own gRPC code, except UNAUTHENTICATED for a missing or unknown token."""
     return grpc.StatusCode.UNAUTHENTICATED if error.kind in _UNAUTHENTICATED else grpc.StatusCode[error.code.value]
 
 
 class _Inference:
-    """`ModelInfer` and `ModelStreamInfer`. `most_bytes`: of a request."""
+    """`ModelInfer` and `ModelStreamInfer`. `most_bytes`: the largest request."""
 
     def __init__(self, app_state: AppState, served: Served, most_bytes: int) -> None:
         self._app_state = app_state
@@ -164,7 +164,7 @@ class _Inference:
         return await self._infer(request, caller, context)
 
     async def stream(self, requests: AsyncIterator[Any], caller: Caller, context: _Context) -> None:
-        """Answers come in the order of requests. An error of one is its answer, and ends nothing."""
+        """Answer requests in order. A request's error is sent as its answer, and does not end the stream."""
         if self._streams >= _MOST_RECEIVED:
             raise error_for(Error.TOO_MANY_CALLERS, f"{self._streams} streams are open; expected at most so many")
         self._streams += 1
@@ -177,7 +177,7 @@ class _Inference:
                     answering = self._in_turn(request, caller, before, context)
                     before = group.create_task(answering)
                     before.add_done_callback(lambda _: under_way.release())
-        except BaseExceptionGroup as failed:  # one that could not be written: the caller has gone
+        except BaseExceptionGroup as failed:  # an answer could not be written: the caller has gone
             raise failed.exceptions[0] from None
         finally:
             self._streams -= 1
@@ -189,7 +189,7 @@ class _Inference:
         request_id = request.id
         try:
             message = await self._infer(request, caller, context)
-            message.parameters["triton_final_response"].bool_param = True  # as Triton: there is one for each request
+            message.parameters["triton_final_response"].bool_param = True  # as Triton: each request has one response
             answer.infer_response.CopyFrom(message)
         except ShishaError as error:
             answer.error_message = error.message

@@ -1,5 +1,5 @@
-"""What the protocol asks of a server beside inference, over HTTP and gRPC alike: health, metadata, configuration,
-statistics, the repository; and what there is none of here (tracing, logging), told in the form that clients expect.
+"""The protocol's methods other than inference, for both HTTP and gRPC: health, metadata, configuration, statistics, the
+repository; and the errors for those that are not offered (tracing, logging).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from shisha_rt.protocol.exceptions import ShishaError, Unavailable, error_for
 from shisha_rt.protocol.request import Signature
 
 PATIENCE_S: Final = 5.0
-"""With the daemon, which answers such questions at once; one that is not there may be back soon."""
+"""Timeout for the daemon's answers, which come at once; a daemon that is not there may be back soon."""
 _LOADS_WITHIN_S: Final = 600.0
-"""A model may be compiled first."""
+"""Timeout of a load, as the model may have to be compiled first."""
 _EXTENSIONS: Final = (
     "binary_tensor_data",
     "classification",
@@ -52,7 +52,7 @@ class About:
         return await self._health("server_ready", "ready")
 
     async def model_ready(self, path: Path) -> bool:
-        """Whether it is; a model that has just been unloaded, or whose daemon is not there, is not."""
+        """Whether the model is ready; False also if it has just been unloaded, or its daemon is not there."""
         try:
             await self._check(path)
         except Unavailable:
@@ -87,7 +87,7 @@ class About:
     async def change(
         self, caller: Caller, op: str, model: str, arguments: Mapping[str, object | None]
     ) -> dict[str, Any]:
-        """Load or unload a model; what a shadow has found, if it had one. Raises `PermissionDenied` for no operator."""
+        """Load or unload a model; return its shadow's result, if any. Raises `PermissionDenied` for non-operators."""
         if not caller.permission.may(op):
             self._app_state.refuse(f"{caller.way}_permission")
             raise error_for(Error.NOT_AN_OPERATOR, f"{op}: expected the token of an operator")
@@ -96,7 +96,7 @@ class About:
         return {key: value for key, value in answer.items() if key == "shadow"}
 
     async def _health(self, op: str, field: str, path: Path = _NO_PATH) -> bool:
-        """A daemon that does not answer counts as not there."""
+        """A field of a health answer; False if the daemon does not answer, or with an error."""
         try:
             return bool((await self._ask(op, path))[field])
         except ShishaError:
@@ -108,7 +108,7 @@ class About:
         return signature
 
     async def _ask(self, op: str, path: Path = _NO_PATH) -> dict[str, Any]:
-        """Ask the daemon of the model that `path` names, or of all."""
+        """Ask the daemon of the model that `path` names; the public address if it names none."""
         return await self._app_state.client_of(path).call(op, timeout_s=PATIENCE_S)
 
 
@@ -123,9 +123,9 @@ def no_logging() -> ShishaError:
 
 
 def _config(signature: Signature, platform: str) -> dict[str, Any]:
-    """The model's configuration, in the form of Triton's.
+    """The model's configuration, in Triton's form.
 
-    Where requests may have several frames the first axis of a tensor, of one for each, is no size of its own.
+    If requests may have several frames, tensors are described without their first axis, which counts frames.
     """
     batched = signature.has_batches
     return {
@@ -146,7 +146,7 @@ def _config(signature: Signature, platform: str) -> dict[str, Any]:
 def _tensor(tensor: Tensor, batched: bool) -> dict[str, object]:
     """Metadata of a tensor, with -1 for each size that varies.
 
-    No model here has Triton's TYPE_STRING, which differs.
+    Every datatype becomes TYPE_ and its name; Triton's exception, TYPE_STRING for BYTES, occurs in no model here.
     """
     dims = [-1 if axis in tensor.open_axes else size for axis, size in enumerate(tensor.shape)]
     return {"name": tensor.name, "data_type": f"TYPE_{tensor.datatype}", "dims": dims[batched:]}

@@ -1,4 +1,4 @@
-"""The routes of what the protocol asks beside inference: JSON in, JSON out."""
+"""The protocol's routes other than inference and shared memory: JSON in, JSON out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shisha_rt.http.inference.body import Body
 from shisha_rt.protocol.exceptions import error_for
 
 MOST_BYTES: Final = 64 << 10
-"""Of a request that is not for inference."""
+"""The largest body of a request other than inference."""
 _Asked = TypeVar("_Asked")
 
 
@@ -36,7 +36,7 @@ class _IndexAsked(msgspec.Struct, frozen=True):
 
 
 class AboutRoutes:
-    """The routes; a question of health is answered by the status, too: 200 for yes."""
+    """The routes. The status of a health answer says the same as its body: 200 for yes, 503 for no."""
 
     def __init__(self, about: About) -> None:
         self._about = about
@@ -68,7 +68,7 @@ class AboutRoutes:
         return json_answer(await self._about.index(only_ready=asked.ready))
 
     async def load(self, request: Request) -> Response:
-        """Load a model that is known, or its newest version; or the file that the parameter `model` names."""
+        """Load the newest version of a known model, or the file that the parameter `model` names."""
         given = (await read_json(request, _LoadAsked)).parameters
         wanted = {"model": given.model, "version": given.version, "shadow": given.shadow or None}
         return await self._change(request, "model_load", wanted)
@@ -82,7 +82,7 @@ class AboutRoutes:
         return json_answer(await self._about.change(caller, op, model, arguments))
 
     async def never(self, _: Request) -> Response:
-        """A frame goes another way: this route is for who asks by another method, and is told that there is one."""
+        """Not reached, as `HttpFront` takes inference: the route only makes other methods end in 405 instead of 404."""
         raise AssertionError
 
     async def no_tracing(self, _: Request) -> Response:
@@ -101,7 +101,7 @@ def json_answer(value: object, status: int = 200) -> Response:
 
 
 async def read_json(request: Request, kind: type[_Asked]) -> _Asked:
-    """The body of a small request; an empty one is `{}`. Raises `InvalidArgument` and HttpFault."""
+    """Read the body of a small request; an empty one counts as `{}`. Raises `InvalidArgument` and HttpFault."""
     headers: Mapping[bytes, bytes] = request.scope["headers_by_name"]
     exchange: Exchange = request.scope["extensions"][EXCHANGE]
     data = await Body(exchange, headers.get(b"content-encoding"), None).whole(MOST_BYTES)

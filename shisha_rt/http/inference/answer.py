@@ -1,4 +1,4 @@
-"""An answer of inference: what is told of it, its JSON, and its raw tensors. Pure."""
+"""An answer of inference: its metadata, its JSON, and its raw tensors. Pure."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _ENCODER: Final = msgspec.json.Encoder()
 
 
 def wanted(asked: InferenceAsked, answer: Answer) -> Sequence[WantedOutput]:
-    """Those that were asked for, or all."""
+    """The requested outputs, or all if none was named."""
     return asked.outputs or [WantedOutput(name, asked.binary) for name in answer.outputs]
 
 
 def answer_parts(signature: Signature, asked: InferenceAsked, answer: Answer) -> tuple[bytes, list[memoryview]]:
-    """The header, and the tensors that follow it as bytes. Raises `InvalidArgument` for what cannot be put so."""
+    """The header, and the tensors that follow as bytes. Raises `InvalidArgument` for values that JSON does not have."""
     outputs, raw = told_outputs(asked, answer)
     header: dict[str, Any] = {"model_name": signature.model_name, "model_version": signature.version}
     if asked.id:
@@ -35,7 +35,7 @@ def answer_parts(signature: Signature, asked: InferenceAsked, answer: Answer) ->
 
 
 def told_parameters(answer: Answer) -> dict[str, Any]:
-    """What an answer says of its frame."""
+    """An answer's parameters: numbers and times of its frame."""
     parameters: dict[str, Any] = {
         "epoch": answer.epoch,
         "frame": answer.frame,
@@ -48,7 +48,7 @@ def told_parameters(answer: Answer) -> dict[str, Any]:
 
 
 def told_outputs(asked: InferenceAsked, answer: Answer) -> tuple[list[Mapping[str, Any]], list[memoryview]]:
-    """Metadata of each output, and the bytes of those that go as bytes, in order. Raises `InvalidArgument`."""
+    """Metadata of each output, and the bytes of binary outputs, in order. Raises `InvalidArgument`."""
     raw: list[memoryview] = []
     return [_told(output, answer.outputs[output.name], raw) for output in wanted(asked, answer)], raw
 
@@ -62,7 +62,7 @@ def _told(wanted_output: WantedOutput, array: npt.NDArray[Any], raw: list[memory
         "shape": array.shape,
     }
     if wanted_output.region is not None:
-        return metadata  # as Triton: its client in C++ expects parameters of raw tensors alone
+        return metadata  # as Triton: its C++ client expects parameters only with raw tensors
     if wanted_output.binary:
         data = _strings(array) if wanted_output.classes else raw_bytes(array)
         raw.append(data)
@@ -83,10 +83,10 @@ def _told(wanted_output: WantedOutput, array: npt.NDArray[Any], raw: list[memory
 
 
 def _classes(array: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
-    """The largest values as Triton tells them, "value:index", largest first: of each in the first of several axes."""
+    """The largest values as Triton writes them, "value:index", largest first, by row if there are several axes."""
     several = array.ndim > 1
     rows = array.reshape(array.shape[0], math.prod(array.shape[1:])) if several else array.reshape(1, -1)
-    ascending = np.argsort(rows[:, ::-1], axis=1, kind="stable")  # back to front, so that the first of equals wins
+    ascending = np.argsort(rows[:, ::-1], axis=1, kind="stable")  # reversed, so that the first of equals wins
     order = rows.shape[1] - 1 - ascending[:, ::-1][:, :count]
     form = "{:f}:{}" if array.dtype.kind == "f" else "{:d}:{}"
     words = [
@@ -96,6 +96,6 @@ def _classes(array: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
 
 
 def _strings(array: npt.NDArray[Any]) -> memoryview:
-    """Encode strings as the binary extension does: each behind its length of 4 bytes, little-endian."""
+    """Encode strings as the binary extension does: each after its length in 4 bytes, little-endian."""
     texts = [text.encode() for text in array.reshape(-1)]
     return memoryview(b"".join(len(text).to_bytes(4, "little") + text for text in texts))

@@ -1,7 +1,7 @@
-"""The body of a request as it comes: unpacked, and stopped at what it may be.
+"""The body of a request as it comes: decompressed, and limited in size and time.
 
-Nothing is kept but what its reader asks for: more is read only when that has been taken, and a compressed body is
-unpacked as far as it is expected to go, so that one which is small and becomes large costs nothing.
+Only what the reader asks for is buffered: more is read only when that has been consumed, and a compressed body is
+decompressed no further than to its expected size, so that a decompression bomb does no harm.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from shisha_rt.http.faults import HttpFault
 
 PATIENCE_S: Final = 20.0
 SLOWEST_BYTES_PER_S: Final = 100_000
-_WINDOW_OF: Final = {b"gzip": 31, b"x-gzip": 31, b"deflate": 47}  # zlib's own words: 16 more for gzip, 32 for either
+_WINDOW_OF: Final = {b"gzip": 31, b"x-gzip": 31, b"deflate": 47}  # zlib's wbits: 15 + 16: gzip; 15 + 32: either
 _PIECE_BYTES: Final = 256 << 10
 _STRETCH_BYTES: Final = 2 << 20
-"""Of what is written past all that is between; so that whoever stops is found out in the time for that much."""
+"""The most that is read straight into its destination at a time: a caller that stops is noticed within the time limit
+for this much.
+"""
 
 
 class Source(Protocol):
@@ -28,7 +30,7 @@ class Source(Protocol):
 
 
 class HungUp(Exception):
-    """The caller has gone; nobody waits for an answer."""
+    """The caller has disconnected; nobody waits for an answer."""
 
 
 class _Unpacker(Protocol):
@@ -42,9 +44,9 @@ class _Unpacker(Protocol):
 
 
 class Body:
-    """`encoding`: of the header Content-Encoding; `size_bytes`: Content-Length. Raises HttpFault for one not known.
+    """`encoding`: Content-Encoding; `size_bytes`: Content-Length. Raises HttpFault for an unknown encoding.
 
-    Whoever takes longer for it than `patience_s` and `SLOWEST_BYTES_PER_S` allow is given up.
+    A caller has `patience_s`, and time for what it sends at `SLOWEST_BYTES_PER_S`; reading raises HttpFault after that.
     """
 
     def __init__(
@@ -70,7 +72,7 @@ class Body:
         return self._packed is not None
 
     async def whole(self, most_bytes: int) -> bytearray:
-        """All that is left of it. Raises HttpFault for more than `most_bytes`."""
+        """The rest of the body. Raises HttpFault if it has more than `most_bytes`."""
         plain = bytearray()
         while piece := await self._next(most_bytes + 1 - len(plain)):
             plain += piece
@@ -104,7 +106,7 @@ class Body:
             filled += len(piece)
 
     async def end(self) -> None:
-        """Raises HttpFault if there is more."""
+        """Check that the body has ended. Raises HttpFault if not."""
         if self._packed is None and not self._piece and self._read_bytes == self._size_bytes:
             return
         if await self._next(1):
@@ -123,7 +125,7 @@ class Body:
         return filled
 
     async def _next(self, most_bytes: int) -> bytes | memoryview:
-        """A piece of at most so many bytes; none: it has ended."""
+        """The next piece, at most `most_bytes`; empty if the body has ended."""
         while True:
             if self._packed is None:
                 if self._piece:
@@ -131,7 +133,7 @@ class Body:
                     self._piece = self._piece[most_bytes:] if len(self._piece) > most_bytes else b""
                     return taken
             elif unpacked := self._unpack(self._packed, min(most_bytes, _PIECE_BYTES)):
-                await asyncio.sleep(0)  # little may become much, and takes its time
+                await asyncio.sleep(0)  # decompressing may take long: let others run
                 return unpacked
             if not self._more:
                 if self._packed is not None and not self._packed.eof:

@@ -1,7 +1,7 @@
-"""`POST v2/models/M/infer`: a request's tensors to where the daemon finds them, one frame, and its answer back.
+"""`POST v2/models/M/infer`: read a request's tensors, run one frame, and send its answer.
 
-Every frame comes by here, so no web framework is between. A tensor that comes as bytes is written piece by piece into
-memory that is shared with the daemon: nothing of it is joined or copied again.
+Every frame over HTTP passes here, so this bypasses the web framework. A tensor that comes as bytes is written piece by
+piece into memory shared with the daemon: it is not joined or copied again.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from shisha_rt.protocol.frame_tensors import Answer
 
 _HEADER_LENGTH: Final = b"inference-header-content-length"
 _ONE_PIECE_BYTES: Final = 64 << 10
-_PACKED_LEVEL: Final = 1  # floats hardly get smaller at all
+_PACKED_LEVEL: Final = 1  # floats hardly compress
 _NONE_OF_IT: Final = re.compile(rb"q\s*=\s*0(\.0*)?")
 _CLIENT_CLOSED: Final = 499
 
 
 class Infer:
-    """The route, past the web framework."""
+    """The route of inference, which bypasses the web framework."""
 
     def __init__(self, app_state: AppState, inferences: Inferences, guard: Guard) -> None:
         self._app_state = app_state
@@ -51,7 +51,7 @@ class Infer:
             fault = error if isinstance(error, HttpFault) else fault_of(error)
             status = fault.status
             await _refuse(exchange, fault)
-        except asyncio.CancelledError:  # what has not ended by itself
+        except asyncio.CancelledError:  # by `serve_connections`, if the daemon ends
             if exchange.begun or not self._app_state.ending.is_set():
                 raise
             status = LEFT.status
@@ -61,7 +61,7 @@ class Infer:
     async def _answer(self, exchange: Exchange, path: Mapping[str, str]) -> None:
         headers, inferences = exchange.headers_by_name, self._inferences
         caller = self._guard.admit(exchange.scheme, "POST", exchange.path, headers, exchange.caller_uid)
-        assert caller is not None  # a stranger may have but the page
+        assert caller is not None  # only routes of the page are open to unknown callers
         client = self._app_state.client_of(path)
         signature = await client.signature()
         check_path(path, signature)
@@ -75,7 +75,7 @@ class Infer:
             size_bytes = None
         with TakenRoom(inferences.room) as room:
             if header_bytes is None:
-                # Where nothing says how much will come, room for what may.
+                # If the size is unknown, reserve as much as is allowed.
                 room.more(longest_bytes if size_bytes is None else size_bytes)
                 asked = read_header(await body.whole(longest_bytes), signature)
             elif header_bytes:
@@ -107,7 +107,7 @@ async def _refuse(exchange: Exchange, fault: HttpFault) -> None:
 
 
 async def _unless_hung_up(inferring: Awaitable[Answer], exchange: Exchange) -> Answer:
-    """Whoever hangs up wants no answer: the frame is cancelled."""
+    """Await an answer. If the caller disconnects, cancel the frame and raise HungUp."""
     running = asyncio.current_task()
     assert running is not None
     gone = False
@@ -156,7 +156,7 @@ async def _send(exchange: Exchange, header: bytes, raw: list[memoryview], accept
 
 
 def _packing(accepted: bytes) -> bytes | None:
-    """The first of those that are accepted that there is here."""
+    """The first accepted encoding that is supported; None if there is none."""
     for offer in accepted.lower().split(b","):
         name, _, weight = (part.strip() for part in offer.partition(b";"))
         if name in (b"gzip", b"deflate") and not _NONE_OF_IT.fullmatch(weight):

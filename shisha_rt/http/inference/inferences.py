@@ -1,6 +1,6 @@
-"""A request for inference on its way: its tensors to where the daemon finds them, one frame, and its answer back.
+"""The steps of an inference request: its tensors into shared memory, the frame to the daemon, outputs into regions.
 
-HTTP and gRPC differ in how bytes come and go; everything between is here, once.
+HTTP and gRPC differ only in how bytes are received and sent; they share everything in between.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from shisha_rt.protocol.limits import MAX_NAME_LENGTH
 from shisha_rt.protocol.request import Signature
 
 ROOM_BYTES: Final = 256 << 20
-"""What requests on their way may take in this process, all of them together."""
+"""The most memory for the bodies of all requests under way in this process."""
 
 Frame = dict[str, npt.NDArray[Any]]
 
 
 class Inferences:
-    """What requests for inference share. `room`: for their bytes, over all connections."""
+    """What inference requests share. `room`: the limit on their bytes, over all connections."""
 
     def __init__(self, app_state: AppState, files: SharedFiles) -> None:
         self._app_state = app_state
@@ -50,9 +50,9 @@ class Inferences:
         fill: Callable[[memoryview], Awaitable[None]],
         caller: Caller,
     ) -> Frame:
-        """The inputs, in memory shared with the daemon. `fill` writes what comes next as bytes into the memory given.
+        """Read the inputs into memory shared with the daemon. `fill` writes the request's next bytes into its argument.
 
-        Raises also for outputs that would have nowhere to go, before any frame is run.
+        Raises also if an output's region cannot be used, so that no frame is run in vain.
         """
         frame: Frame = {}
         for tensor in asked.inputs:
@@ -78,9 +78,10 @@ class Inferences:
         connection: str,
         traceparent: str | None,
     ) -> Answer:
-        """Run the frame. Cancelled, it is cancelled at the daemon, too. `traceparent`: as the caller has it.
+        """Run the frame; cancelling this cancels it at the daemon, too. `traceparent`: as the caller sent it.
 
-        Each connection is a caller of its own there; but frames of a stream may come by several, and stay in order.
+        To the daemon each connection is a caller of its own. A stream is one, too: its frames may come by several
+        connections, and stay in order.
         """
         stream = None if asked.stream is None else f"{caller.name}/{asked.stream}"
         return await client.infer(
@@ -95,7 +96,7 @@ class Inferences:
         )
 
     def write(self, asked: InferenceAsked, answer: Answer, caller: Caller) -> None:
-        """Write the outputs that are wanted in regions there."""
+        """Write the outputs that were requested in regions to these."""
         for output in wanted(asked, answer):
             if output.region is not None:
                 self._files.write(caller, output.region, raw_bytes(answer.outputs[output.name]))

@@ -1,4 +1,4 @@
-"""A model's name and version, as paths have them. Pure."""
+"""A model's name and version in paths. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shisha_rt.protocol.request import Signature
 
 
 def check_path(path: Mapping[str, str], signature: Signature) -> None:
-    """Raises `NotFound` for another model or version than this."""
+    """Raises `NotFound` if a path names a different model or version."""
     name, version = signature.model_name, signature.version
     if path["model"] != name:
         raise error_for(Error.UNKNOWN_MODEL, f"no model {path['model']!r} is served; expected {name!r}")

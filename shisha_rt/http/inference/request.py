@@ -1,7 +1,7 @@
-"""A request for inference, as JSON or as gRPC has it: what is asked for, and where its tensors are.
+"""A request for inference, from JSON or gRPC: what is asked for, and where its tensors are.
 
-Only the form is checked here. Whether names, shapes and datatypes are the model's is compared with its signature before
-anything is read, since that says how many bytes may come. Pure.
+Names, shapes and datatypes are checked against the model's signature before any tensor is read, as they determine how
+many bytes may come. Pure.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from shisha_rt.tensors import NUMPY_OF
 
 MAX_HEADER_BYTES: Final = 1 << 20
 MAX_JSON_BYTES_A_VALUE: Final = 32
-"""The longest that a sane number gets, with what stands around it."""
+"""The longest reasonable number in JSON, with its separators."""
 
 _Size = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
 _Name = Annotated[str, Meta(max_length=MAX_NAME_LENGTH)]
@@ -60,7 +60,7 @@ class _Input(Struct, frozen=True):
     shape: Annotated[tuple[_Size, ...], Meta(max_length=32)]
     datatype: str
     parameters: _TensorParameters = _TensorParameters()
-    data: msgspec.Raw = msgspec.Raw()  # no bytes: left out
+    data: msgspec.Raw = msgspec.Raw()  # empty: not given
 
 
 class _Output(Struct, frozen=True):
@@ -69,7 +69,7 @@ class _Output(Struct, frozen=True):
 
 
 class _Parameters(Struct, frozen=True):
-    """`timeout` (microseconds), `sequence_id` and `priority` are Triton's; what else it knows is ignored."""
+    """`timeout` (microseconds), `sequence_id` and `priority` are Triton's; its other parameters are ignored."""
 
     binary_data_output: bool = False
     stream: Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)] | None = None
@@ -81,7 +81,7 @@ class _Parameters(Struct, frozen=True):
 
     @property
     def ordered_in(self) -> str | None:
-        """Requests of one of Triton's sequences are answered in order, as those of a stream are."""
+        """The stream. A sequence of Triton's counts as one, as its requests are to be answered in order."""
         if self.stream is not None or not self.sequence_id:
             return self.stream
         return f"sequence-{self.sequence_id}"
@@ -104,8 +104,8 @@ _DECODER: Final = msgspec.json.Decoder(_Header)
 
 
 class InputTensor(Struct, frozen=True):
-    """One input of the model, of a shape and datatype that it takes, and one place where its values are: `binary_bytes`
-    in the body behind the header, `data` (JSON) in the header, or a `region`.
+    """One input, of a shape and datatype that the model accepts, and the one location of its values: `binary_bytes` in
+    the body after the header, `data` (JSON) in the header, or a `region`.
     """
 
     name: str
@@ -117,7 +117,7 @@ class InputTensor(Struct, frozen=True):
 
 
 class WantedOutput(Struct, frozen=True):
-    """`classes`: so many of the largest values, in words, in place of all. `region`: where it is to be written."""
+    """`classes`: return only so many of the largest values, as strings; 0: all values. `region`: where to write it."""
 
     name: str
     binary: bool
@@ -139,7 +139,7 @@ class InferenceAsked(Struct, frozen=True):
 
     @property
     def binary_bytes(self) -> int:
-        """Behind the header."""
+        """The bytes of all tensors in the body after the header."""
         return sum(tensor.binary_bytes or 0 for tensor in self.inputs)
 
 
@@ -182,7 +182,7 @@ def _checked(header: _Header, signature: Signature) -> InferenceAsked:
 
 
 def raw_request(size_bytes: int | None, signature: Signature) -> InferenceAsked:
-    """A body that is nothing but the one input's bytes, as Triton takes it with a header of no bytes."""
+    """A request whose body is only the single input's bytes, as Triton accepts with a header length of 0."""
     if len(signature.inputs) != 1 or signature.shapes:
         raise error_for(Error.MALFORMED_REQUEST, "a body without a header is for models of one input of one shape")
     (signature_input,) = signature.inputs
@@ -202,14 +202,14 @@ def raw_request(size_bytes: int | None, signature: Signature) -> InferenceAsked:
 
 
 def longest_body(signature: Signature) -> int:
-    """Return the most bytes that a request may have: as many frames as may be, or one whose tensors are JSON."""
+    """Return the most bytes that a request may have: as many frames as are allowed, or one with tensors in JSON."""
     values = max(sum(math.prod(tensor.shape) for tensor in inputs) for inputs in signature.each)
     frames_bytes = signature.most_frames * max(map(sum, signature.sizes))
     return MAX_HEADER_BYTES + max(frames_bytes, MAX_JSON_BYTES_A_VALUE * values)
 
 
 def array_of(input_tensor: InputTensor) -> npt.NDArray[Any]:
-    """A tensor written in JSON: all values in a row, or nested as its shape says. Raises `InvalidArgument`."""
+    """Decode a tensor from JSON: a flat list of all values, or lists nested by its shape. Raises `InvalidArgument`."""
     dtype = np.dtype(input_tensor.dtype)
     flat, nested = _values_decoders(dtype, len(input_tensor.shape))
     try:
@@ -235,9 +235,9 @@ def array_of(input_tensor: InputTensor) -> npt.NDArray[Any]:
 
 @cache
 def _values_decoders(dtype: np.dtype[Any], rank: int) -> tuple[msgspec.json.Decoder[Any], msgspec.json.Decoder[Any]]:
-    """Return decoders of values in a row, and of values nested to `rank`.
+    """Return decoders of flat lists, and of lists nested `rank` deep.
 
-    Integers out of range are found by the decoders, or (UINT64) by numpy.
+    The decoders refuse integers out of range; for UINT64, numpy does.
     """
     of: Any = bool if dtype.kind == "b" else float
     if dtype.kind in "iu":
@@ -286,7 +286,7 @@ def _input(given: _Input, signature: Signature) -> InputTensor:
 def _check_shape(given: _Input, signature: Signature) -> None:
     """Raise for a shape that is not served.
 
-    Whether the shapes of all inputs belong together is checked by the client.
+    The client checks whether the shapes of all inputs go together.
     """
     served = [tensor.shape for inputs in signature.each for tensor in inputs if tensor.name == given.name]
     if given.shape not in served and not _is_of_several(given.shape, served, signature.most_frames):
@@ -295,7 +295,7 @@ def _check_shape(given: _Input, signature: Signature) -> None:
 
 
 def _is_of_several(shape: tuple[int, ...], served: Sequence[tuple[int, ...]], most: int) -> bool:
-    """Whether it is that of up to so many frames, along the first axis."""
+    """Whether `shape` is that of 1 to `most` frames of a served shape, along the first axis."""
     return any(
         shape[1:] == single[1:] and shape[:1] in [(n * single[0],) for n in range(1, most + 1)]
         for single in served

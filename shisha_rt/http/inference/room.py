@@ -1,4 +1,4 @@
-"""How much of requests' bodies there may be in this process at once, over all connections."""
+"""A limit on the bytes of request bodies in this process at once, over all connections."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shisha_rt.protocol.exceptions import error_for
 
 
 class Room:
-    """`limit_bytes` for all; one request by itself always has room."""
+    """`limit_bytes`: for all requests together; a request that is the only one is never refused."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
@@ -18,7 +18,7 @@ class Room:
 
 
 class TakenRoom:
-    """One request's share of `room`, which it gives back when its context is left."""
+    """One request's share of `room`, returned when the context is left."""
 
     __slots__ = ("_room", "_taken_bytes")
 
@@ -35,7 +35,7 @@ class TakenRoom:
         self._room.taken_bytes -= self._taken_bytes
 
     def more(self, size_bytes: int) -> None:
-        """Raises `ResourceExhausted` where others have too much for that."""
+        """Take `size_bytes` more. Raises `ResourceExhausted` if other requests have too much for that."""
         room = self._room
         if room.taken_bytes > self._taken_bytes and room.taken_bytes + size_bytes > room.limit_bytes:
             raise error_for(

@@ -18,7 +18,7 @@ _CUDA: Final = "/v2/cudasharedmemory"
 
 
 def inference_routes(served: Served) -> Sequence[BaseRoute]:
-    """All but a POST of inference itself, which the web framework never sees."""
+    """All routes except POST of inference, which bypasses the web framework."""
     about = AboutRoutes(served.about)
     regions = SharedMemoryRoutes(served.files)
     return [

@@ -1,4 +1,4 @@
-"""What serves the protocol over HTTP and gRPC alike: one of each for the whole process."""
+"""The objects that serve the protocol over both HTTP and gRPC: one of each per process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from shisha_rt.http.inference.shared_memory import FOLDER, SharedFiles
 
 
 class Served:
-    """A region that was registered over one of both is there over the other."""
+    """Shared by HTTP and gRPC, so that a region registered over one can be used over the other."""
 
     def __init__(self, app_state: AppState) -> None:
         self.files = SharedFiles(FOLDER if app_state.settings.shared_memory else None)

@@ -1,8 +1,8 @@
 """Triton's system shared memory: files in /dev/shm that callers have made, and name as inputs and outputs.
 
-A name of a file is a stranger's word. So a file is opened in that one folder, without following links; it is an
-ordinary one of the caller's own, whom the kernel or a token has named; and it is read and written, never mapped: one
-that shrinks costs an error, and not this process its life. Regions are by caller, and nobody finds another's.
+File names come from untrusted callers. So files are opened only in that folder, without following links; a file must be
+a regular one that belongs to the caller, as identified by the kernel or a token; and it is read and written, never
+mapped: if it shrinks there is an error, and this process is not killed. Each user sees only its own regions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from shisha_rt.protocol.limits import MAX_NAME_LENGTH
 
 FOLDER: Final = "/dev/shm"
 MOST_REGIONS: Final = 128
-"""For each user, and twice as many for all: each has a descriptor open."""
+"""For each user, and twice as many for all users together: each keeps a descriptor open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,8 @@ class SharedFile:
 class SharedFiles:
     """All regions of all users, until they are unregistered or this process ends.
 
-    `folder` is where their files are; None: shared memory is off, and there are no regions. `most`: of one user, and
-    twice as many of all.
+    `folder`: where the files are; None: shared memory is off, and there are no regions. `most`: for one user; all users
+    together may have twice as many.
     """
 
     def __init__(self, folder: str | None = FOLDER, most: int = MOST_REGIONS) -> None:
@@ -77,7 +77,7 @@ class SharedFiles:
         regions[name] = SharedFile(name, key, fd, offset, size_bytes)
 
     def unregister(self, caller: Caller, name: str | None = None) -> None:
-        """One, which need not be there, or all of the caller's."""
+        """Unregister one of the caller's regions, which need not exist, or all of them."""
         if self._folder is None:
             return
         regions = self._by_caller.get(_known(caller), {})
@@ -89,21 +89,21 @@ class SharedFiles:
         return {} if self._folder is None else self._by_caller.get(_known(caller), {})
 
     def named(self, caller: Caller, name: str) -> SharedFile:
-        """Raises `NotFound`."""
+        """The caller's region of that name. Raises `NotFound`."""
         file = self.of(caller).get(name)
         if file is None:
             raise error_for(Error.REGION_NOT_REGISTERED, f"shared memory region {name!r} is not registered")
         return file
 
     def read(self, caller: Caller, region: FilePiece, into: memoryview) -> None:
-        """Fill `into`, which is as large as the region is said to be."""
+        """Fill `into`, of `region.size_bytes`, from the caller's file."""
         file = self._find(caller, region)
         begin = file.offset + region.offset
         if os.preadv(file.fd, [into], begin) != region.size_bytes:
             raise _shorter(region)
 
     def check_room(self, caller: Caller, region: FilePiece, size_bytes: int) -> None:
-        """Raises `InvalidArgument` if an output of so many bytes does not fit."""
+        """Raises `InvalidArgument` if an output of `size_bytes` does not fit."""
         self._find(caller, region)
         if size_bytes > region.size_bytes:
             raise error_for(
@@ -153,7 +153,7 @@ class SharedFiles:
         folder = os.open(self._folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fd = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
-        except (OSError, ValueError):  # one word for all: what others have there is nobody's business
+        except (OSError, ValueError):  # one error for all causes, to reveal nothing of others' files
             raise _not_yours(key) from None
         finally:
             os.close(folder)

@@ -1,4 +1,4 @@
-"""What the page may ask of the daemon: the operations that steer it, checked before they are sent on."""
+"""The operations by which the page may steer the daemon, checked before they are passed on."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from shisha_rt.protocol.operations import OPERATIONS
 
 STEERING: Final = ("tuner_set", "place_set", "plan_set")
 MOST_BYTES: Final = 256 * 2**10
-"""Of a request: a plan of 1024 stages has less."""
+"""The largest request: a plan of 1024 stages is smaller."""
 
 
 @dataclass(frozen=True, slots=True)
 class Steering:
-    """An operation and its arguments, as the wire has them. `model`: which is meant, of several."""
+    """An operation and its arguments, as in the wire protocol. `model`: which one, if there are several."""
 
     op: str
     arguments: Mapping[str, Any]
@@ -26,7 +26,7 @@ class Steering:
 
 
 def order_of(body: bytes) -> Steering:
-    """`{"op": "tuner_set", "pause": true}`, say. Raises `HttpFault` with what is wrong with it."""
+    """Read a request such as `{"op": "tuner_set", "pause": true}`. Raises `HttpFault` that says what is wrong."""
     try:
         given = msgspec.json.decode(body, type=dict[str, Any])
     except msgspec.DecodeError as error:
@@ -47,7 +47,7 @@ def order_of(body: bytes) -> Steering:
 
 
 def check_sender(headers: Mapping[bytes, bytes], scheme: str) -> None:
-    """Raises `HttpFault` unless the request is JSON and comes from this page, as browsers say it."""
+    """Raises `HttpFault` unless the request is JSON and its `Origin`, which browsers set, is this page's."""
     kind = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
     if kind != b"application/json":
         raise HttpFault(415, "Content-Type: expected application/json")

@@ -1,8 +1,8 @@
-"""A feed: server-sent events of what is new in the watching, for one page.
+"""A feed: server-sent events for one page, of what is new in `Watching`.
 
-`status` (the daemon's, with what is drawn of it), `history` (samples of throughput and latency), `journal` (events, in
-words too; its id is where it is to go on from) and `trouble` (the daemon does not answer). A feed keeps numbers of what
-it has sent, and nothing else: whoever reads slowly gets fewer statuses, and whoever does not read at all is cut off.
+They are `status` (the daemon's, with the values to draw), `history` (samples of throughput and latency), `journal`
+(events, with their text; the id is where to resume) and `trouble` (the daemon does not answer). A feed stores only
+the position up to which it has sent: a slow reader gets fewer statuses, and one that does not read at all is cut off.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shisha_rt.http.page.watching import Watching
 MOST_FEEDS: Final = 32
 EVENTS_AT_ONCE: Final = 200
 SILENCE_S: Final = 5.0
-"""At the latest then something is sent, so that a page knows that it is still connected."""
+"""After so long without news something is sent again, so that a page knows that it is still connected."""
 _SEND_WITHIN_S: Final = 20.0
 
 
@@ -39,7 +39,7 @@ class Cursor:
         self._trouble: str | None = None
 
     def cut(self, *, quiet: bool = False) -> Iterator[bytes]:
-        """What is new, one piece after the other; `quiet`: nothing was sent for long, so the status is sent again."""
+        """Yield what is new, piece by piece. `quiet`: nothing was sent for long, so the status is sent again."""
         watching = self._watching
         if watching.trouble is not None and (quiet or watching.trouble != self._trouble):
             yield _event(b"trouble", msgspec.json.encode({"reason": watching.trouble}))
@@ -72,15 +72,15 @@ class Cursor:
 
 
 def _event(name: bytes, data: bytes, number: bytes = b"") -> bytes:
-    """JSON has no line breaks, so that it is one line of data."""
+    """Format an event. `data` is JSON without line breaks, so it is one line."""
     return b"%bevent: %b\ndata: %b\n\n" % (b"id: %b\n" % number if number else b"", name, data)
 
 
 class Feed:
-    """An answer without an end: until its reader goes, or reads nothing for too long, or any of `until` is set.
+    """An endless answer: until its reader disconnects, or reads nothing for too long, or any of `until` is set.
 
-    A page comes again by itself, and then it is looked at anew whether its reader may. `send_within_s`: how long its
-    reader has to take what is sent.
+    A page reconnects by itself, and then its reader's access is checked again. `send_within_s`: how long the reader has
+    to take what is sent.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class Feed:
 
 
 def _cut_off(scope: Scope) -> None:
-    """Whoever does not read would keep what was sent last in memory, and the connection, as long as it likes."""
+    """Cut off a reader that does not read: it would hold its connection, and unsent data in memory, indefinitely."""
     abort = scope.get("extensions", {}).get(ABORT)
     if abort is not None:
         abort["call"]()

@@ -1,4 +1,4 @@
-"""The page's own files, read once: HTML, styles and scripts as they lie in the package."""
+"""The page's own files, read once: HTML, styles and scripts, as they are in the package."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HEADERS: Final[Mapping[str, str]] = MappingProxyType(
         "Cross-Origin-Opener-Policy": "same-origin",
     }
 )
-"""Of every answer of the page: nothing of elsewhere is loaded, nothing runs that is not a file of its own."""
+"""Headers of every answer of the page: it loads nothing from other sites, and runs only its own files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class StaticFile:
     tag: str
 
     def answer(self, known: str | None) -> Response:
-        """`known`: the tags that the browser has it under. It is asked each time, and sent when it has changed."""
+        """`known`: the browser's cached ETags. It asks each time, and gets the content only if that has changed."""
         headers = {**HEADERS, "Cache-Control": "no-cache", "ETag": self.tag}
         if known is not None and self.tag in (tag.strip().removeprefix("W/") for tag in known.split(",")):
             return Response(status_code=304, headers=headers)

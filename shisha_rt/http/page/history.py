@@ -1,4 +1,4 @@
-"""Throughput and latency over the last minutes, from what the daemon counts: a sample for each look at it. Pure."""
+"""Throughput and latency over the last minutes, from the daemon's counters: a sample for each reading. Pure."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 KEPT: Final = 600
-"""Samples; with one a second, ten minutes."""
+"""The samples that are kept: ten minutes at one a second."""
 
 Sample: TypeAlias = tuple[float, float | None, float | None, float | None, float | None]
 """When (seconds since 1970), frames a second since the sample before, and their latency: mean, median and 99th
-percentile in seconds. None: not known, as no frame was answered or nobody was there to tell.
+percentile in seconds. None: unknown, as no frame was answered or the daemon did not answer.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What `model_statistics` said at `time_s`. `counts`: by the upper bound of their latency; inf: beyond all."""
+    """`model_statistics` at `time_s`. `counts`: frames by the upper bound of their latency; inf: above all bounds."""
 
     time_s: float
     frames: int
@@ -35,7 +35,7 @@ class Reading:
 
 
 class History:
-    """The last samples. `number`: of all that there have been, so that a reader knows which are new to it."""
+    """The last samples. `number`: how many there have ever been, by which a reader tells which are new to it."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -48,12 +48,12 @@ class History:
             self._add(_between(before, look))
 
     def missed(self, time_s: float) -> None:
-        """Nobody was there to tell: a gap."""
+        """Add a gap, as the daemon did not answer."""
         self._before = None
         self._add((round(time_s, 2), None, None, None, None))
 
     def since(self, number: int) -> list[Sample]:
-        """Those that came when there had been so many, as far as they are kept."""
+        """The samples that were added after the first `number`, as far as they are kept."""
         new = min(len(self._samples), max(0, self.number - number))
         return list(self._samples)[len(self._samples) - new :]
 
@@ -73,10 +73,10 @@ def _between(before: Reading, look: Reading) -> Sample:
 
 
 def percentile(counts: Sequence[tuple[float, int]], share: float) -> float | None:
-    """The bound under which `share` of the values lie, in proportion within its bucket.
+    """The value below which `share` of the values lie, interpolated within its bucket.
 
-    `counts`: (bound, values up to it and above the one before), ascending; bounds are taken to be 9% apart. None: no
-    values, or it is beyond all bounds.
+    `counts`: (bound, number of values up to it and above the previous bound), ascending; each bound is taken to be 9%
+    above the previous one. None if there are no values, or the result is above all bounds.
     """
     wanted = share * sum(count for _, count in counts)
     for bound, count in counts:

@@ -1,4 +1,4 @@
-"""The routes of the page: itself, its files, its feed, who its reader is, and control."""
+"""The routes of the page: itself, its files, its feed, its caller, control and login."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from shisha_rt.protocol.exceptions import NotFound
 
 _INDEX: Final = "index.html"
 _PATIENCE_S: Final = 120.0
-"""With the daemon: it answers a plan when it is live."""
+"""Timeout of the daemon's answer: a plan is answered when it is live."""
 _BODY_WITHIN_S: Final = 10.0
 _NOT_ALLOWED: Final = {
     True: "This user may look, but not steer: the allow-list gives it the permission 'client'.",
@@ -37,7 +37,7 @@ class _Login(msgspec.Struct, frozen=True):
 
 
 def is_open(method: str, path: str) -> bool:
-    """Whether anybody may have it who may connect: what says nothing of the daemon, and the way to log in."""
+    """Whether a route is open to everybody who can connect: it reveals nothing of the daemon, or is for login."""
     if method == "POST":
         return path in ("/page/login", "/page/logout")
     return path in ("/", "/page/caller") or (path.startswith("/page/") and path[len("/page/") :] in static_files())
@@ -57,7 +57,7 @@ def page_routes(app_state: AppState) -> list[BaseRoute]:
 
 
 class _Page:
-    """What the routes share. A feed is a request that goes on; all else is answered at once."""
+    """The routes. A feed is a request with an endless answer; all others have ordinary answers."""
 
     def __init__(self, app_state: AppState) -> None:
         self._app_state = app_state
@@ -95,7 +95,7 @@ class _Page:
         await feed(scope, receive, send)
 
     async def caller(self, request: Request) -> Response:
-        """Who reads the page, and whether they may steer; the page asks it whenever it has come back."""
+        """Who the caller is, and whether they may steer the daemon; the page asks this whenever it has reconnected."""
         session, has_login = self._of_session(request), self._app_state.users is not None
         caller = session or request.scope["caller"]
         is_known = session is not None or (caller is not None and not has_login)
@@ -114,7 +114,7 @@ class _Page:
         return answer
 
     async def control(self, request: Request) -> Response:
-        """Only from the page itself: JSON, our own origin, and the cookie that the page came with."""
+        """Steer the daemon. Only the page itself can: with JSON, our own origin, and the page's cookie."""
         check_sender(request.scope["headers_by_name"], request.url.scheme)
         caller = self._of_session(request)
         if caller is None:
@@ -156,7 +156,7 @@ class _Page:
         return self._app_state.sessions.caller(session_of(request.scope["headers_by_name"]), self._app_state.users)
 
     def _know_again(self, request: Request, answer: Response) -> None:
-        """Begin a session for whoever loads the page, where nobody has to log in."""
+        """Begin a session for a caller who loads the page, if nobody has to log in."""
         if self._app_state.users is None and self._of_session(request) is None:
             self._give_cookie(request, answer, self._app_state.sessions.begin(request.scope["caller"]))
 
@@ -166,7 +166,7 @@ class _Page:
 
 
 class _Asgi:
-    """Starlette takes an object for an ASGI application, and a method for a function of a request."""
+    """An object for a method: Starlette takes objects for ASGI applications, but methods for functions of a request."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""Who is behind a cookie: callers that the page knows again, so that it may steer the daemon in their name."""
+"""Sessions: which caller a cookie belongs to, so that the page may steer the daemon on the caller's behalf."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from shisha_rt.http.app_state import Caller
 
 MOST: Final = 256
-"""At the same time; the oldest is forgotten for a new one."""
+"""The most sessions at once; a new one replaces the oldest."""
 LASTS_S: Final = 12 * 3600.0
 _ID_BYTES: Final = 32
 
@@ -28,9 +28,9 @@ class _Session:
 
 
 class Sessions:
-    """Sessions by the SHA-256 of their ids, so that no caller's input is compared with an id byte by byte.
+    """Sessions by the SHA-256 of their ids, so that the time of a comparison reveals nothing about an id.
 
-    Ids are 256 random bits, and are kept nowhere but in the browser.
+    Ids are 256 random bits, and are stored only in the browser.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -38,7 +38,7 @@ class Sessions:
         self._sessions: dict[bytes, _Session] = {}
 
     def begin(self, caller: Caller, token_sha256: str | None = None) -> str:
-        """The id of a new session; `token_sha256`: of the token that it began with, which must stay that user's."""
+        """Begin a session; return its id. `token_sha256`: of the user's token; the session ends if that changes."""
         now_s = self._clock()
         for key in [key for key, session in self._sessions.items() if session.ends_s <= now_s]:
             del self._sessions[key]
@@ -49,7 +49,7 @@ class Sessions:
         return session_id
 
     def caller(self, session_id: str | None, users: AccessList | None) -> Caller | None:
-        """Whose it is; None: nobody's, or it has ended, or its user may not come (in that way) any more."""
+        """A session's caller; None if it is unknown or has ended, or its user and token are no longer allowed."""
         session = None if session_id is None else self._sessions.get(_digest(session_id))
         if session is None or session.ends_s <= self._clock():
             return None
@@ -68,16 +68,16 @@ class Sessions:
 def cookie_name(host: str) -> str:
     """Name of the cookie for the daemon whose page came from `host` (name and port).
 
-    Cookies do not tell ports apart.
+    It has the port, as browsers send cookies to all ports of a host.
     """
     port = host.rpartition(":")[2]
     return f"shisha_rt_{port}" if port.isdigit() else "shisha_rt"
 
 
 def session_of(headers: Mapping[bytes, bytes]) -> str | None:
-    """The id that a request brings."""
+    """The session id in a request's cookies; None if there is none."""
     wanted = cookie_name(headers.get(b"host", b"").decode("latin-1"))
-    for cookie in headers.get(b"cookie", b"").decode("latin-1").split(";"):  # whatever others' look like
+    for cookie in headers.get(b"cookie", b"").decode("latin-1").split(";"):  # other cookies may have any form
         name, _, value = cookie.strip().partition("=")
         if name == wanted:
             return value
@@ -85,7 +85,7 @@ def session_of(headers: Mapping[bytes, bytes]) -> str | None:
 
 
 def set_cookie(host: str, session_id: str, *, secure: bool) -> str:
-    """The header's value. An empty id takes the cookie away."""
+    """The value of a Set-Cookie header. An empty id deletes the cookie."""
     ending = "" if session_id else "; Max-Age=0"
     return f"{cookie_name(host)}={session_id}; Path=/; HttpOnly; SameSite=Strict{'; Secure' * secure}{ending}"
 

@@ -1,7 +1,7 @@
-"""One look at the daemon for all feeds: what it counts each second, all it says of itself while somebody watches.
+"""The daemon as watched for all feeds: its counters each second, its status and events while a feed is open.
 
-The loop of a daemon that is asked answers nobody else meanwhile. So a status, which is long where there are many
-stages, is asked for as seldom as keeps that under a hundredth of its time, and only while a feed is open.
+While a daemon answers this, its loop answers nobody else. So a status, which is long if there are many stages, is asked
+for only while a feed is open, and as rarely as keeps it under a hundredth of the daemon's time, but at least every 4 s.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from shisha_rt.http.page.history import History, Reading
 from shisha_rt.protocol.exceptions import ShishaError
 
 MOST_EVENTS: Final = 1000
-"""Of the journal, the last that are kept here."""
+"""How many of the daemon's last events are kept here."""
 
 _COUNT_EVERY_S: Final = 1.0
 _LEAST_S: Final = 0.5
@@ -29,7 +29,7 @@ _PATIENCE_S: Final = 5.0
 
 
 class Asked(Protocol):
-    """What is needed of a client."""
+    """The part of a client that is used here."""
 
     def call(self, op: str, *, timeout_s: float | None = None, **arguments: object) -> Awaitable[dict[str, Any]]: ...
 
@@ -37,10 +37,10 @@ class Asked(Protocol):
 class Watching:
     """What is known of the daemon.
 
-    `status`: the last one as JSON with what is drawn of it, and `statuses` how many there have been; `events`: the
-    number of each and its JSON, of the daemon `instance`; `trouble`: why it does not answer, or None.
-    `send`: the command that sends frames, for whoever has none yet. `share`: of the daemon's time that its statuses may
-    take, and `least_s` the time between two of them at least.
+    `status`: the last status as JSON, with the values to draw. `statuses`: how many different ones there have been.
+    `events`: number and JSON of each event, of the daemon `instance`. `trouble`: why the daemon does not answer, or
+    None. `send`: the command that sends frames, which the page shows. `share`: the share of the daemon's time that
+    statuses may take. `least_s`: the least time between two of them.
     """
 
     def __init__(self, client: Asked, send: str, share: float = _SHARE, least_s: float = _LEAST_S) -> None:
@@ -71,7 +71,7 @@ class Watching:
         return self._feeds
 
     def opened(self) -> None:
-        """One more feed wants a status."""
+        """Count one more open feed, for which statuses are needed."""
         self._feeds += 1
         self._wanted.set()
 
@@ -82,7 +82,7 @@ class Watching:
 
     @property
     def news(self) -> asyncio.Event:
-        """Return an event that is set when something new has come after now."""
+        """Return an event that is set when the next news come."""
         return self._news
 
     async def _count(self) -> None:

@@ -1,4 +1,4 @@
-"""What is counted as it happens: answers, parts, trials. Gauges are looked up instead (`gauges.py`)."""
+"""Counters and histograms, updated as things happen: answers, parts, trials. `gauges.py` sets gauges periodically."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from shisha_rt.daemon.plain_metrics import PlainSeries
 from shisha_rt.plan.plan import Plan
 
 LATENCIES_S: Final = tuple(float(f"{1e-4 * 2 ** (step / 8):.4g}") for step in range(140))
-"""The upper bounds that latencies are counted under: eight for each doubling, 0.1 ms to 17 s, so that percentiles
-between two looks are known within some 5%."""
+"""Upper bounds of latency buckets: eight for each doubling, 0.1 ms to 17 s, so that percentiles of the latencies
+between two readings are known to within about 5%."""
 
 MOST_SERIES: Final = 256
-"""Of stages' service times, beyond those of live plans: every plan that is tried may add some, 20 lines each."""
+"""Most series of stages' service times that no live plan uses: every plan tried may add some, of 20 lines each."""
 
 
 class Counting:
-    """`in_time`: answers within `target_s`, of those with a result. `outcomes`: answers by OK or error code; the
-    seconds are sums over those with a result (`failed_s`: without), and `by_shape` counts those by the number of their
-    shape. `last_ms`: when the last was given, since 1970; 0: none yet.
+    """`in_time`: answers with a result within `target_s`. `outcomes`: answers by OK or error code. `queue_s`,
+    `compute_s`: sums over answers with a result. `failed_s`: summed latency of answers without. `by_shape`: answers
+    with a result, by the number of their shape. `last_ms`: time of the last answer, in ms since 1970; 0: none yet.
     """
 
     def __init__(self, metrics: Metrics, target_s: float = math.inf) -> None:
@@ -59,7 +59,7 @@ class Counting:
         self.compute_s += answer.compute_s
 
     def exemplify(self, answer: Ticket, trace_id: str | None) -> None:
-        """Name the trace of an answer that has been counted; None: it has none that anybody could look up."""
+        """Attach the trace of an answer that has been counted, as an exemplar; None: its trace was not sent."""
         if trace_id is not None and answer.error is None:
             self._latency.exemplify(answer.latency_s, trace_id)
 
@@ -68,35 +68,32 @@ class Counting:
         return self._latency.sum
 
     def latencies(self) -> list[tuple[float | None, int]]:
-        """How many answers took at most so many seconds, and more than the bound before; None: beyond the last one.
-
-        Of bounds that have any.
-        """
+        """(upper bound in seconds, answers) of each latency bucket that has any; None: the bucket above all bounds."""
         counts = self._latencies.counts
         return [(bound, count) for bound, count in zip((*LATENCIES_S, None), counts, strict=True) if count]
 
     def frames(self, streams: Streams, in_flight: int) -> FramesCounted:
-        """All of clients since the start."""
+        """Counts of clients' frames since the start."""
         arrived = self.outcomes.total() + in_flight
         return FramesCounted(arrived, streams.met, self.outcomes["OK"], self.latency_s, in_flight)
 
     def service(self, stage: int, place: str) -> PlainSeries:
-        """The histogram of what a stage's parts take on a place."""
+        """Histogram of the times of a stage's parts on a place."""
         service = self._services.get((stage, place))
         if service is None:
             service = self._services[stage, place] = self._service.labels(stage, place)
         return service
 
     def run(self, stage: int, place: str, frames: int) -> None:
-        """So many frames shared a run, of a stage whose runs may have several."""
+        """Count the frames of one run of a stage that computes in batches."""
         self._runs.labels(stage, place).observe(frames)
 
     def dropped(self, place: str, seconds: float) -> None:
-        """An emulated place has given up making up for so much lateness."""
+        """Count lateness that an emulated place has given up making up for."""
         self.metrics.counter("shisha_pacing_dropped_seconds").labels(place).inc(seconds)
 
     def plan_ended(self, others: Iterable[Plan]) -> None:
-        """Beyond so many, the oldest series of stages that no other plan has on that place are dropped."""
+        """Drop the oldest series of (stage, place) that no plan of `others` uses, beyond `MOST_SERIES`."""
         used = {(i, lead) for plan in others for i, stage in enumerate(plan.stages) for lead in stage.leads}
         spare = [series for series in self._services if series not in used]
         for series in spare[: max(0, len(spare) - MOST_SERIES)]:

@@ -1,7 +1,8 @@
-"""The daemon's own account of what happened and why: numbered, bounded, the same for `events` and the log.
+"""The daemon's record of what happened and why: numbered, bounded, the same for `events` and the log.
 
-An event is written down once, as the JSON that `events` answers with: clients that poll cost the loop a copy of it.
-All but the latest are kept compressed, in blocks: events resemble each other, and 10,000 of 64 stages have 59 MB.
+An event is encoded once, as the JSON of the answer to `events`: a client that polls costs the loop one copy of that.
+All but the latest events are kept in compressed blocks: they resemble each other, and 10,000 events with 64 stages take
+59 MB uncompressed.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ log = logging.getLogger("shisha_rt")
 KEPT: Final = 10_000
 
 PAGE_BYTES: Final = 256 * 2**10
-"""Of events in one answer. To copy so much takes well under a millisecond; a trial of 64 stages has 6 KB."""
+"""Most bytes of events in one answer. Copying them takes well under a millisecond; a trial of 64 stages has 6 KB."""
 
 _BLOCK_BYTES: Final = 32 * 2**10
-"""Of events, or the event that is larger, in a block: compressed in a third of a millisecond."""
+"""A block is compressed once its events have so many bytes, which takes a third of a millisecond."""
 
 
 class _Block(NamedTuple):
-    """Events, the first of which has the number `first`: a JSON array, compressed."""
+    """Consecutive events from number `first` on: a JSON array, compressed."""
 
     first: int
     compressed: bytes
@@ -41,7 +42,7 @@ class _Block(NamedTuple):
 
 
 class EventLog:
-    """Events numbered from 0; at least the last `kept` are. `next`: the number of the one to come."""
+    """Events numbered from 0, of which at least the last `kept` are kept. `next`: the next event's number."""
 
     def __init__(self, kept: int = KEPT) -> None:
         self._kept = kept
@@ -51,19 +52,19 @@ class EventLog:
         self.next = 0
 
     def write(self, record: Record, cause: str) -> None:
-        """`cause`: what came to the daemon, so that this happened."""
+        """Record an event. `cause`: the input of the daemon that led to it."""
         fields: dict[str, Any] = msgspec.to_builtins(record)
         event = {"event": self.next, "time_s": round(time.time(), 3), **fields, "cause": cause}
         self._keep(msgspec.json.encode(event))
         if log.isEnabledFor(logging.INFO):
             words = " ".join(f"{key}={value}" for key, value in fields.items() if key != "kind")
-            # A client's words may have line breaks, and a line is an event.
+            # One line for each event: texts from clients may have line breaks.
             log.info("%s %s (%s)", fields["kind"], *(" ".join(text.splitlines()) for text in (words, cause)))
 
     def since(self, number: int, limit: int) -> dict[str, Any]:
         """Up to `limit` events numbered `number` or later, as JSON, and the number to ask for next.
 
-        They are fewer where they have more than `PAGE_BYTES`, but one at least: there are no more when none comes.
+        At most `PAGE_BYTES` of them, but at least one event if there is any: an empty answer means that none are left.
         """
         page: list[msgspec.Raw] = []
         room, next_number = PAGE_BYTES, number
@@ -87,7 +88,7 @@ class EventLog:
             self._blocks.popleft()
 
     def _from(self, number: int) -> Iterator[tuple[int, msgspec.Raw]]:
-        """Those kept that are numbered `number` or later, each with its number."""
+        """Yield the kept events numbered `number` or later, each with its number."""
         ends = [*(block.first for block in self._blocks), self.next - len(self._latest)][1:]
         for block, end in zip(self._blocks, ends, strict=True):
             if end > number:
@@ -105,12 +106,12 @@ _ENDED: Final[Mapping[Ending, Callable[..., Record]]] = {
 
 
 def proposal_started(started: EpochStarted) -> Record:
-    """A proposed plan has got its epoch."""
+    """Record of a proposed plan that has been given its epoch."""
     return PlanPreparing(epoch=started.epoch, plan=str(started.plan), **_origin(started.proposed))
 
 
 def proposal_ended(end: Settled) -> Record:
-    """A proposal has ended."""
+    """Record of a proposal that has ended."""
     return _ENDED[end.ending](epoch=end.epoch, plan=str(end.plan), reason=end.reason, **_origin(end.proposed))
 
 

@@ -1,4 +1,4 @@
-"""The metrics page brought up to what is true now; counters and histograms are kept as things happen."""
+"""Periodic update of gauges, and of counters kept elsewhere; `counting.py` has metrics updated as things happen."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Gauges:
-    """`update` is called every so often from the loop."""
+    """`update` is called periodically from the loop."""
 
     def __init__(self, shell: Shell, budgets: Budgets, share: HostShare) -> None:
         self._shell = shell
@@ -33,7 +33,7 @@ class Gauges:
         self._standings: dict[str, str] = {}
         metrics = shell.counting.metrics
         metrics.gauge("shisha_target_seconds").set(shell.counting.target_s)
-        for place in self._machine.places:  # whoever asks how much they grow has to see where they began
+        for place in self._machine.places:  # counters must show 0 first, for queries of their increase
             metrics.counter("shisha_worker_restarts").labels(place.name)
             metrics.counter("shisha_pacing_dropped_seconds").labels(place.name)
         if shell.cores.placing is not None:
@@ -86,7 +86,7 @@ class Gauges:
         }
 
     def _show_host(self) -> None:
-        """What is counted begins with the daemon, though the kernel's counts do not."""
+        """Update the host's metrics. Counters start at 0 with the daemon, though the kernel's counts do not."""
         metrics, share = self._shell.counting.metrics, self._share
         counts = self._host_counters()
         for name, count in counts.items():
@@ -128,7 +128,7 @@ class Gauges:
             metrics.gauge("shisha_pipeline_bottleneck_stage").set(rate.slowest_stage)
 
     def _show_stages(self, epoch: int, plan: Plan) -> None:
-        """What changes with the plan only: looking labels up costs more than setting them."""
+        """Set gauges that change with the plan only, as looking labels up costs more than setting values."""
         metrics = self._shell.counting.metrics
         layers, queue = metrics.gauge("shisha_stage_layers"), metrics.gauge("shisha_stage_queue_frames")
         layers.clear()
@@ -147,7 +147,7 @@ class Gauges:
             predicted_s = placing.predicted_s(epoch, i)
             if predicted_s is not None:
                 for lead in stage.leads:
-                    cost.labels(lead).inc(predicted_s)  # of all of its stages
+                    cost.labels(lead).inc(predicted_s)  # summed over all stages of the lead
 
     def _count_frames(self) -> None:
         frames, metrics = self._shell.cores.lifecycle.frames, self._shell.counting.metrics

@@ -1,8 +1,8 @@
-"""The part of this host that a daemon has: which places it may keep up, whose cores are leased, who else is busy there.
+"""A daemon's share of this host: which places it may keep up, which cores are leased, how busy other processes are.
 
-Affinity, quota and what other processes take are read again every two seconds, a few small files at a time (R10). Where
-the daemon has chosen its cores itself, places come and go with the limits; where a machine file names them they stay,
-and are throttled.
+Affinity, quota and other processes' CPU use are read every two seconds, a few small files at a time (R10). If the
+daemon has chosen its cores itself, places come up and go down with the limits; if a machine file names the cores, the
+places stay up, and are throttled.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ log = logging.getLogger(__name__)
 
 READ_EVERY_S: Final = 2.0
 RELEASED: Final = "released"
-"""What is said of a place that is not up because of the limits."""
+"""State, as reported, of a place that is not up because of the limits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allotted:
-    """Places that have just come up, and such as have been given up."""
+    """Places that are to come up, and places that are to be given up, and why."""
 
     taken: tuple[str, ...]
     released: tuple[str, ...]
@@ -44,7 +44,10 @@ class Allotted:
 
 
 def share_of(settings: Settings) -> HostShare:
-    """Take the cores that a daemon is to have: by its machine file, or such as no other daemon has. Raises BadInput."""
+    """Take a daemon's cores: those of its machine file, else preferably cores that no other daemon has leased.
+
+    Raises BadInput.
+    """
     leases = CoreLeases(None if settings.leases is None else Path(settings.leases))
     if settings.leases is not None and leases.fault:
         raise BadInput(f"leases {leases.fault}; expected a folder that may be written to", Error.LEASES_UNUSABLE)
@@ -59,11 +62,11 @@ def share_of(settings: Settings) -> HostShare:
 
 
 class HostShare:
-    """`machine`: the daemon's, with spare places if its cores were chosen (see `own_cores`), which `leases` holds.
+    """`machine`: the daemon's, with spare places if the daemon chose its cores (see `own_cores`). `leases`: holds them.
 
-    `limits`: what its places were chosen by; None: a machine file names them, or a host process deals them. `shared`:
-    cores that another daemon has, too. `released`: the places that are not up because of the limits.
-    `withheld`: cores that this process may use and keeps its threads off, as their places were taken down.
+    `limits`: the limits by which places were chosen; None: a machine file names the places, or a host process deals
+    them. `shared`: cores that another daemon has leased, too. `released`: places that are not up because of the limits.
+    `withheld`: cores that this process may use, but keeps its threads off as their places were taken down.
     """
 
     def __init__(
@@ -95,7 +98,7 @@ class HostShare:
         self._limits_at_s = self._use_at_s = -math.inf
 
     def say(self) -> None:
-        """Log what was taken and why; louder where that is less than the host has."""
+        """Log which cores were taken and why; as a warning if the host's limits or other daemons leave fewer."""
         if not self.is_fixed:
             up = ", ".join(place.name for place in self.machine.usual)
             log.log(logging.WARNING if self.limits.is_limited else logging.INFO, "%s; taken: %s", self.limits, up)
@@ -113,7 +116,7 @@ class HostShare:
         return "the machine file names them" if self.is_fixed else str(self.limits)
 
     def periods(self) -> Throttling | None:
-        """Counters of the CPU quota's periods, as they are now; None without a quota."""
+        """Read the counters of the CPU quota's periods; None without limits."""
         if not self.limits.is_limited:
             return None
         self.throttling = self._groups.throttling()
@@ -128,10 +131,10 @@ class HostShare:
         processes: Callable[[], tuple[Iterable[int], Iterable[int]]],
         runs: Callable[[str], bool],
     ) -> Allotted | None:
-        """Read again what is due, never all at once; which places come and go, if any do.
+        """Read either the limits or the CPU use, if due; return which places come up and go down, if any do.
 
-        `processes`: pids of the daemon and its children, and of clients of this host. `runs`: whether a place has a
-        process still: until it has ended its core is not given to others.
+        `processes`: pids of the daemon and its children, and of clients of this host. `runs`: whether a place still has
+        a process: until that has ended, the place's cores stay leased.
         """
         if now_s >= self._limits_at_s + READ_EVERY_S:
             self._limits_at_s = now_s

@@ -1,11 +1,11 @@
-"""The Prometheus face of the daemon. Names and labels are promises; `docs/metrics.md` explains each.
+"""The daemon's Prometheus metrics. Names and labels stay stable; `docs/metrics.md` explains each.
 
-Workers report to the daemon and only the daemon exports. The page is written by threads beside the loop; they read the
-library's own (locked) values and those of `plain_metrics`, never the daemon's state.
+Workers report to the daemon, and only the daemon exports. The page is written by threads beside the loop; they read the
+client library's own (locked) values and those of `plain_metrics`, never the daemon's state.
 
-On loopback the client library serves the page. On an address that other hosts can reach the HTTP process does (see
-`http.metrics`), with TLS and tokens as it does for everything else, and asks here for the text: so no bytes of a
-stranger reach the daemon's own process, whose threads all compete with its loop.
+On loopback the client library serves the page. On an address that other hosts can reach, the HTTP process serves it
+(see `http.metrics`), with TLS and tokens, and fetches the text from here: so no bytes from a stranger reach the
+daemon's own process, whose threads all compete with its loop.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _STAGE: Final = ("stage", "place")
 _LINK: Final = ("place", "way")
 
 _Table: TypeAlias = tuple[tuple[str, str, tuple[str, ...]], ...]
-"""Name, what it says, and its labels."""
+"""Name, help text and labels of each metric."""
 
 _FRAMES: Final = ("shisha_frames", "Requests answered, by how: OK or an error code.", ("outcome",))
 COUNTERS: Final[_Table] = (
@@ -126,7 +126,7 @@ GAUGES: Final[_Table] = (
 
 
 class MetricsPage:
-    """A registry, and where its page is served until `close`."""
+    """A registry, and the servers of its page, which run until `close`."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -135,7 +135,7 @@ class MetricsPage:
         self._closing = contextlib.ExitStack()
 
     def serve(self, address: HttpAddress) -> str:
-        """Serve `/metrics` at an address of loopback; port 0 means any free one. Returns the page's address."""
+        """Serve `/metrics` at a loopback address; port 0 means any free port. Returns the page's URL."""
         try:
             server, thread = serve_http(address.port, address.host, self.registry)
         except OSError as error:
@@ -147,10 +147,9 @@ class MetricsPage:
         return f"http://{HttpAddress(address.host, server.server_port)}/metrics"
 
     def serve_inside(self) -> str:
-        """Serve the text to the daemon's own processes; returns the name of the UNIX socket, which is in no folder.
+        """Serve the text to the daemon's own processes; returns the name of the (abstract) UNIX socket.
 
-        Who connects sends what it accepts (the value of HTTP's `Accept`) in one line, and gets the content type in one
-        line and the text.
+        A client sends the value of HTTP's `Accept` in one line, and gets the content type in one line, then the text.
         """
         server = _Inside("", partial(_Text, self.registry))
         thread = threading.Thread(target=server.serve_forever, daemon=True)
@@ -216,7 +215,7 @@ class Metrics(MetricsPage):
 
 
 def _end(server: TCPServer, thread: threading.Thread) -> None:
-    server.socket.shutdown(socket.SHUT_RDWR)  # wakes its thread, which else looks twice a second for its end
+    server.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread, which otherwise checks for its end twice a second
     server.shutdown()
     server.server_close()
     thread.join()
@@ -225,7 +224,7 @@ def _end(server: TCPServer, thread: threading.Thread) -> None:
 class _Inside(ThreadingUnixStreamServer):
     """Metrics at an abstract socket with a name of the kernel's choice.
 
-    Any user could connect to the socket, so the server asks which process is there.
+    Any user could connect to the socket, so the server accepts only processes of its own user.
     """
 
     daemon_threads = True
@@ -243,6 +242,6 @@ class _Text(StreamRequestHandler):
         super().__init__(*connection)
 
     def handle(self) -> None:
-        with contextlib.suppress(OSError):  # the HTTP process has gone, or given up
+        with contextlib.suppress(OSError):  # the HTTP process has ended, or given up
             encode, content_type = choose_encoder(self.rfile.readline().decode("latin-1"))
             self.wfile.write(content_type.encode() + b"\n" + encode(self._registry))

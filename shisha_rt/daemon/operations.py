@@ -1,4 +1,4 @@
-"""What the daemon can be asked and told to do: every operation but `infer`.
+"""The daemon's operations: all of them except `infer`.
 
 Each is a function from typed arguments to the fields of its answer; a `ShishaError` becomes the error answer.
 """
@@ -41,7 +41,7 @@ _MISSING: Final = {
 
 
 class Operations:
-    """Answered at once, or when what was asked for is done. `shared_memory`: the socket where clients get some."""
+    """Answers operations, at once or when they are done. `shared_memory`: the socket where clients are lent memory."""
 
     def __init__(
         self,
@@ -82,7 +82,9 @@ class Operations:
         }
 
     def answer(self, request: OpRequest, reply: Reply) -> None:
-        """Answer one operation: at once, but for `plan_set` (its plan is settled) and a place down (it is released)."""
+        """Answer an operation: `plan_set` when the plan is settled, taking a place down when it is released, `shadow`
+        when the comparison ends, all others at once.
+        """
         try:
             match request.arguments:
                 case ops.Cancel(target=target):
@@ -103,13 +105,13 @@ class Operations:
             reply.error(error)
 
     def _cancel(self, frames: Sequence[int]) -> bool:
-        """Whether there are such frames: their answer, CANCELLED, is still to come, in its turn."""
+        """Cancel frames; return whether there are any. Their answer, CANCELLED, comes later, in its stream's order."""
         for frame in frames:
             self._shell.post(FrameCancelled(frame), "a client cancels")
         return bool(frames)
 
     def drain(self) -> None:
-        """Admit nothing more."""
+        """Admit no more frames."""
         frames = self._shell.cores.lifecycle.frames
         if not frames.draining:
             self._shell.write(event_log.Draining(in_flight=self._shell.in_flight), "a signal")
@@ -148,7 +150,7 @@ class Operations:
         return {}
 
     def _shadow(self, endpoint: str, frames: int, reply: Reply) -> None:
-        """Of a daemon of the same host process alone: their sockets lie in one folder."""
+        """Compare answers with another daemon of the same host process: its socket must lie in the same folder."""
         shadow, own = self._shell.shadow, self._gateway.endpoint
         if not own.startswith("ipc://") or Path(endpoint).parent != Path(own).parent:
             raise error_for(Error.MALFORMED_REQUEST, f"header at endpoint: {endpoint!r}; expected one beside {own}")
@@ -178,7 +180,7 @@ class Operations:
         lifecycle = self._shell.cores.lifecycle
         if lifecycle.frames.draining:
             raise error_for(Error.DRAINING, "the daemon is draining and changes no plan")
-        # Before anything is made of it: that takes time, and so long everybody waits.
+        # Checked before the plan is built: building a very large one would block the loop.
         too_large = lifecycle.epochs.rules.too_large(stages)
         if too_large is not None:
             reply.fields({"epoch": None, "outcome": Ending.REFUSED.value, "reason": too_large})
@@ -213,7 +215,7 @@ class Operations:
         return {}
 
     def _take_down(self, name: str, reply: Reply) -> None:
-        """Answer when the place is released, or is brought up again before that."""
+        """Take a place down; answer when it is released, or is brought up again before that."""
         self._check_place(name)
         self._check_may_run(name)
         if self._shell.cores.lifecycle.available == (name,):
@@ -238,7 +240,7 @@ class Operations:
             raise error_for(Error.PLACE_RELEASED, f"place: {name!r} is released: {self._share.why}")
 
     def _set_speed(self, name: str, speed: float) -> Mapping[str, object]:
-        """The worker goes by the new speed from its next frame on, and so does its successor."""
+        """Set a place's speed, which its worker uses from the next frame on, as do later workers."""
         if speed > 1:
             raise error_for(Error.TOO_FAST, f"speed: {speed:g} is faster than this host; expected at most 1")
         shell, machine = self._shell, self._machine
@@ -258,7 +260,7 @@ class Operations:
         return {"place": name, "speed": speed}
 
     def _set_device_speed(self, name: str, device: str, speed: float) -> Mapping[str, object]:
-        """Nobody is told: what its segments take from the next frame on is found out as on real devices."""
+        """Set a device's speed from the next frame on. As on a real device, the tuner learns of it by measuring."""
         known = [device.name for device in self._devices.get(name, ())]
         if device not in known:
             expected = f"one of {', '.join(known)}" if known else "none: it has no devices"
@@ -310,7 +312,10 @@ class Operations:
         return "" if strategy == "guided" else f"strategy {strategy!r} knows no energy; expected 'guided'"
 
     def _check_strategy(self, strategy: str) -> None:
-        """A daemon that schedules partitions goes on with that, by any scheme; any other has no costs for it."""
+        """Raise `ShishaError` if the daemon cannot use the strategy.
+
+        A daemon that was started with a partitioning scheme can use schemes only; any other has no costs for schemes.
+        """
         schedules = self._shell.cores.tuning.strategy in SCHEMES
         known: Sequence[str] = SCHEMES if schedules else LIVE
         if strategy not in known:
@@ -327,6 +332,6 @@ class Operations:
 
 
 def _tensor(tensor: Tensor) -> dict[str, object]:
-    """A size that is not always the same is -1."""
+    """A tensor as metadata has it: sizes that vary are -1."""
     shape = [-1 if axis in tensor.open_axes else size for axis, size in enumerate(tensor.shape)]
     return {"name": tensor.name, "datatype": tensor.datatype, "shape": shape}

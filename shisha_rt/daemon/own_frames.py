@@ -1,8 +1,8 @@
-"""Frames of the daemon's own: so that a new one that nobody sends anything yet can compare its plans.
+"""Frames of the daemon's own, with which a daemon that no client uses yet can compare plans.
 
-They are noise, always the same; nobody is answered, and nothing counts them. They give way to clients: while one sends
-frames, and for a while after, there are none, and those that wait are taken back. Nor are there any while other
-processes, another daemon's for example, have the cores.
+Their inputs are noise, always the same; their answers go nowhere, and are not counted. They give way to clients: while
+a client sends frames, and for `CALM_S` after, none are sent, and those that wait are cancelled. Nor are any sent while
+other processes, another daemon's for example, have the cores.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     from shisha_rt.daemon.shell import Shell
 
 BUDGET_S: Final = 20.0
-"""For so long in all of a daemon's life, while nothing is built."""
+"""How long a daemon sends such frames in all its life, without the time in which plans are built."""
 CALM_S: Final = 2.0
-"""So long no client must have sent anything."""
+"""They are sent only if no client has sent a frame for this long."""
 _SPARE: Final = 2
-"""Beyond a frame for each team: so that one always waits."""
+"""Frames beyond one for each place, so that one always waits."""
 
 
 class OwnFrames:
-    """`in_flight`: those that are not answered yet. It is their client's key, too."""
+    """`in_flight`: the number of such frames not answered yet. The object itself is the client key of its frames."""
 
     def __init__(self, shell: Shell, indexes: Sequence[ModelIndex]) -> None:
         self.in_flight = 0
@@ -56,13 +56,13 @@ class OwnFrames:
         return self._sending_since_s < math.inf
 
     def make_way(self) -> None:
-        """A client sends a frame."""
+        """Stop sending, as a client sends a frame."""
         self._client_s = time.monotonic()
         if self._began:
             self._end("a client sends frames")
 
     def look(self, now_s: float, *, stopping: bool) -> None:
-        """Every so often: begin if that lets tuning go on, pause while a plan is built, end when they are of no use."""
+        """Called periodically: begin if tuning needs load, pause while a plan is built, end when no longer useful."""
         tuning = self._shell.cores.tuning
         if self.sending:
             self._spent_s, self._sending_since_s = self._spent_s + now_s - self._sending_since_s, now_s
@@ -106,7 +106,7 @@ class OwnFrames:
         self._shell.write(ended, "the clock")
 
     def _fill_up(self) -> None:
-        """Send as many as the objective wants to be under way: one, or more than there are teams."""
+        """Send frames until as many are in flight as the objective needs: one, or more than there are teams."""
         cores = self._shell.cores
         live, objective = cores.lifecycle.live, cores.tuning.wants_load
         if live is None or objective is None:
@@ -117,14 +117,14 @@ class OwnFrames:
             self._send()
 
     def _most_at_once(self) -> int:
-        """A frame for each place and some that wait; where runs have several, a run that waits behind each."""
+        """A frame for each place, and some that wait; with batches, two full batches for each place."""
         lifecycle = self._shell.cores.lifecycle
         places, batch = len(lifecycle.available), max(max(epoch.batches) for epoch in lifecycle.epochs.live.values())
         return places + _SPARE if batch == 1 else 2 * places * batch
 
     @cached_property
     def _inputs(self) -> list[dict[str, memoryview]]:
-        """Of a frame of each shape; made once, while no client sends anything."""
+        """Inputs of a frame of each shape; made once, while no client sends anything."""
         generator = np.random.default_rng(0)
         return [
             {
@@ -150,9 +150,9 @@ class OwnFrames:
     def _answered(self, ticket: Ticket) -> None:
         self.in_flight -= 1
         self._waiting.pop(ticket.frame, None)
-        if ticket.error is Error.TARGET_OUT_OF_REACH:  # more under way would be late; this comes before `_send` returns
+        if ticket.error is Error.TARGET_OUT_OF_REACH:  # more in flight would be late; called before `_send` returns
             self._full = True
-        elif ticket.error is not None and self.sending:  # of noise nothing comes out here
+        elif ticket.error is not None and self.sending:  # the model fails on noise
             self._failed = True
             self._end(f"they fail: {ticket.message}")
         elif self.sending:

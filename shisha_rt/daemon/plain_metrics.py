@@ -1,8 +1,8 @@
-"""Counters and histograms of what every frame does, cheap enough for the loop.
+"""Counters and histograms that every frame updates, cheap enough for the loop.
 
-The client library's own take a lock and walk through the buckets: some 4 us for a value, of which each frame has three.
-These are plain numbers that the loop alone writes. The page's thread copies them when it is asked; so what it shows may
-have a value in a count and not yet in the sum beside it.
+Those of the client library take a lock and walk through the buckets: about 4 us for each value, and each frame has
+three. Here they are plain numbers that only the loop writes. The page's thread copies them on request, so a page may
+show a value in a count that is not yet in the sum.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from prometheus_client.samples import Exemplar
 
 
 class CountsByLabel(Collector):
-    """A counter with one label, by whose values `counts` is kept."""
+    """A counter with one label. `counts`: by the label's value."""
 
     def __init__(self, name: str, text: str, label: str, counts: Mapping[str, int]) -> None:
         self._about = name, text, label
@@ -39,9 +39,9 @@ class CountsByLabel(Collector):
 
 
 class PlainSeries:
-    """How many values there were in each bucket, those beyond the last one too, and their sum.
+    """Number of values in each bucket, the last of which is above all bounds, and the values' sum.
 
-    `exemplars`: by bucket, the last value in it whose trace is known.
+    `exemplars`: by bucket, its last value that has a trace.
     """
 
     __slots__ = ("_bounds", "counts", "exemplars", "sum")
@@ -57,13 +57,13 @@ class PlainSeries:
         self.sum += value
 
     def exemplify(self, value: float, trace_id: str) -> None:
-        """Name the trace of a value that has been observed."""
+        """Attach a trace to a value that has been observed."""
         exemplar = Exemplar({"trace_id": trace_id}, value, time.time())
         self.exemplars[bisect_left(self._bounds, value)] = exemplar
 
 
 class PlainHistogram(Collector):
-    """A series for each combination of labels; `bounds`: the buckets' upper ones, in order."""
+    """A series for each combination of labels; `bounds`: upper bounds of the buckets, in order."""
 
     def __init__(self, name: str, text: str, labels: Sequence[str], bounds: Sequence[float]) -> None:
         self._about = name, text, labels
@@ -73,7 +73,7 @@ class PlainHistogram(Collector):
             self.labels()
 
     def labels(self, *values: object) -> PlainSeries:
-        """The series of these, made now if there is none."""
+        """The series of these label values, made now if there is none."""
         key = tuple(map(str, values))
         series = self._series.get(key)
         if series is None:
@@ -81,7 +81,7 @@ class PlainHistogram(Collector):
         return series
 
     def remove(self, *values: object) -> None:
-        """Whether or not there is one."""
+        """Remove the series of these label values, if there is one."""
         self._series.pop(tuple(map(str, values)), None)
 
     def describe(self) -> Iterator[HistogramMetricFamily]:

@@ -1,4 +1,4 @@
-"""The three cores with which a daemon begins, by what was prepared for it."""
+"""The three cores that a daemon starts with, made from its prepared model."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from shisha_rt.planner.strategies import DEFAULT_ALPHA
 
 _LEAST_STARTS: Final = 4
 _PART_OF_MEMORY: Final = 0.5
-"""Of what is free at the start, for weights that engines keep for themselves."""
+"""Share of the memory available at the start that engines may use for private copies of weights."""
 
 
 def first_cores(prepared: PreparedModel) -> Cores:
@@ -38,7 +38,7 @@ def first_cores(prepared: PreparedModel) -> Cores:
     engines = _candidate_engines(planning, ready.machine, ready.rules)
     most_batch = planning.batch or (_most_measured_batch(ready.rules) if engines else 1)
     rules = replace(ready.rules, most_batch=most_batch)
-    # Two runs for each worker, and slack at both ends: admission and answers never hold one up.
+    # Two parts for each worker, and slack at both ends, so that no worker waits for admission or answers.
     slots = 2 * len(ready.machine.places) + 2
     policy = replace(
         _policy(ready.compiled, slots * most_batch),
@@ -63,7 +63,7 @@ def first_cores(prepared: PreparedModel) -> Cores:
 
 
 def _choice(prepared: PreparedModel, rules: PlanRules, engines: tuple[StageEngine, ...]) -> Choice:
-    """With the best plans that earlier runs have left, unless they are not to count."""
+    """The choice of plans, which starts with the best plans of earlier runs unless these are to be ignored."""
     ready, planning = prepared.ready, prepared.planning
     begins_anew = planning.fresh or planning.strategy == "seed"
     kept = {} if begins_anew else plan_store.load_plans(plans_file(), ready.compiled.key)
@@ -87,9 +87,9 @@ def _choice(prepared: PreparedModel, rules: PlanRules, engines: tuple[StageEngin
 
 
 def _candidate_engines(planning: Planning, machine: Machine, rules: PlanRules) -> tuple[StageEngine, ...]:
-    """Engines on which the whole network is tried live; none where plans are not the daemon's to choose so freely.
+    """Engines on which the whole network is tried live; none if options or the machine restrict the choice of plans.
 
-    On emulated places what an engine takes is paced, and comparisons are about plans.
+    On emulated places an engine's time is paced, so comparing engines there says nothing.
     """
     as_usual = planning.strategy == "guided" and planning.replicate and planning.batch in (None, 1)
     if not as_usual or machine.emulated or rules.devices or machine.remote:
@@ -99,13 +99,13 @@ def _candidate_engines(planning: Planning, machine: Machine, rules: PlanRules) -
 
 
 def _most_measured_batch(rules: PlanRules) -> int:
-    """The most frames of a run that is tried; 1 where the whole network computes one frame at a time."""
+    """The largest batch that is tried; 1 if the whole network cannot compute in batches."""
     whole = Plan((Stage(((0, rules.layer_count - 1),), ((rules.places[0],),)),))
     return 1 if rules.in_batches(whole, MOST_MEASURED_BATCH) == whole else MOST_MEASURED_BATCH
 
 
 def _policy(compiled: Compiled, slots: int) -> Policy:
-    """Limits for a model: of large frames a client may have fewer in flight, as many as slots and waiting room hold."""
+    """Limits for a model. If frames are large, fewer may be in flight: as many as slots and the waiting buffer hold."""
     usual, request_bytes = Policy(), largest_request_bytes(compiled)
     return replace(
         usual,

@@ -1,7 +1,7 @@
-"""All that is thought out before a daemon serves: the model made ready, the costs of its layers, the best plans.
+"""Preparation before a daemon serves: makes the model ready, gets the costs of its layers, and finds the best plans.
 
-This takes the reader of ONNX files, the planners and what measures, which a daemon itself never loads: `serve` has it
-done in a process of its own (`children.preparer`), but for clusters, whose line stays with the daemon.
+This needs the ONNX reader, the planners and the measuring code, which the daemon itself never loads: `serve` runs it in
+a separate process (`children.preparer`), except with a cluster, whose connection stays with the daemon.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ if TYPE_CHECKING:
     from shisha_rt.hosts.joined import Joined
 
 _SCHEDULING_S: Final = 20.0
-"""For the first schedule of partitions; of very large networks it is then a good one."""
+"""Time limit of the search for the first schedule of partitions; for very large networks the best so far is used."""
 
 
 def prepare(asked: Preparation, tell: Callable[[str], None], joined: Joined | None = None) -> PreparedModel:
-    """Read, compile and, where it is needed before the first frame, measure.
+    """Read, compile and plan; measure if costs are needed before the first frame.
 
-    `joined`: the cluster with far places; then all objectives are planned for.
+    `joined`: the cluster with far places; if given, plans for all objectives are made now.
 
     Raises BadInput and Failure as `make_ready`, `read_plan`, `profile_model` and `ready_there` do.
     """
@@ -114,9 +114,9 @@ def _planning(asked: Preparation, engine: AnyEngine, ready: ModelOnMachine, tell
 
 
 def _engines(ready: ModelOnMachine, engine: AnyEngine, tell: Callable[[str], None]) -> EnginesTried | None:
-    """What engines make of the network, as far as it is known.
+    """Results of engine trials, as far as they are known.
 
-    One that alone is wanted is tried now. Raises BadInput where it may not serve the network.
+    If one other engine is asked for by name, it is tried now. Raises BadInput if it may not serve the network.
     """
     if engine == DEFAULT_ENGINE and why_usual_engine(ready.machine):
         return None
@@ -132,13 +132,13 @@ def _engines(ready: ModelOnMachine, engine: AnyEngine, tell: Callable[[str], Non
 
 
 def planned(ready: ModelOnMachine, planning: Planning, stored: LayerCosts | PlacedCosts | None = None) -> PreparedModel:
-    """With the best plan for the first objective. `stored`: what layers cost, as far as that is known and wanted.
+    """The prepared model, with the best plan for the first objective. `stored`: layer costs, if known and wanted.
 
-    The strategy `guided` begins with it; without it layers are measured while frames come.
+    Strategy `guided` starts with these; without them layers are measured while the daemon serves.
     """
     machine = ready.machine
     searches = planning.strategy != "seed" and planning.scheme is None
-    splits = priced_splits(ready) if searches and stored is not None else ()  # by formulas it takes long to price them
+    splits = priced_splits(ready) if searches and stored is not None else ()  # pricing by formulas takes long
     unknown = Profiles.COMING if planning.strategy == "guided" else Profiles.UNWANTED
     prepared = PreparedModel(
         ready,
@@ -174,7 +174,7 @@ def _first_plans(prepared: PreparedModel) -> dict[Objective, Plan]:
 
 
 def plans_for_others(prepared: PreparedModel) -> dict[Objective, Plan]:
-    """The best by costs for the objectives that are not wanted at the start, but may be later."""
+    """Best plans by costs for the objectives other than the first, which may be wanted later."""
     planning, costs = prepared.planning, prepared.costs
     if costs is None or planning.strategy != "guided":
         return {}

@@ -1,4 +1,4 @@
-"""What is to be prepared before a daemon serves, and what comes of it: both pass between two processes. Values only."""
+"""Order for, and result of, a daemon's preparation: both pass between two processes. Values only."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Planning:
-    """How plans are made. `strategy`: "seed" tunes nothing; `solver` places operators, where places have devices.
+    """How plans are made. `strategy`: "seed" tunes nothing. `solver`: places operators, if places have devices.
 
-    `fresh`: the best plan of earlier runs is neither used nor replaced. `replicate`: plans of the daemon's own may have
-    copies and teams. `objective`: what they are chosen for; `auto`: as the load asks. `engine`: what may compute whole
-    stages. `processors`: of a scheme of partitions, what it goes by. `plan`: the first one, which stays live as one
-    that a client has set. `batch`: the most frames of one run, None: as measured; `batch_delay_s`: how long an idle
-    stage waits for more. `target_s`: within which frames are to be answered. `assign`, `balance`: of Shisha's seed and
-    walk, which together are its H1 to H6.
+    `fresh`: the best plan of earlier runs is neither used nor replaced. `replicate`: the daemon's own plans may have
+    copies and teams. `objective`: what plans are chosen for; `auto`: as the load asks. `engine`: what may compute whole
+    stages. `processors`: the costs for a scheme of partitions. `plan`: the first plan, which stays live as if a client
+    had set it. `batch`: the most frames of one batch; None: as measured. `batch_delay_s`: how long an idle stage waits
+    for more frames. `target_s`: time within which frames are to be answered. `assign`, `balance`: options of Shisha's
+    seed and walk, whose combinations are its H1 to H6.
     """
 
     strategy: str = "seed"
@@ -55,12 +55,12 @@ class Planning:
 
     @property
     def first_objective(self) -> Objective:
-        """What the first plan is chosen for, unless the best ones are known."""
+        """Objective of the first plan, unless best plans of earlier runs are known."""
         return "throughput" if self.objective == "auto" else self.objective
 
     @property
     def latency_s(self) -> float:
-        """What a frame by itself may take in a plan for energy, as far as costs tell."""
+        """Limit of a single frame's predicted latency in a plan for energy."""
         return PART_OF_TARGET * self.target_s
 
     @property
@@ -70,7 +70,7 @@ class Planning:
 
 @dataclass(frozen=True)
 class Preparation:
-    """What is to be served: `settings` that have been checked, on `machine`. `fresh` as in `Planning`."""
+    """Order to prepare a model: `settings` that have been checked, on `machine`. `fresh`: as in `Planning`."""
 
     settings: Settings
     machine: Machine
@@ -79,13 +79,13 @@ class Preparation:
 
 @dataclass(frozen=True)
 class PreparedModel:
-    """A model on a machine, and all that has been thought out before it is served (see `prepare`).
+    """A model on a machine, with the results of its preparation (see `prepare`).
 
-    `profiles`: whether it is known what layers cost. `costs`: what they do, as trials measure it, where that is known
-    and still to be planned by. `by_costs`: the best plans by these, or the schedule of a scheme. `pacing`: by which
-    `timing = "modelled"` paces. `others_ratio`: the largest part of the cores that others took while something of the
-    costs was measured. `told_first`: what a tuner has to hear before it searches. `engines`: what each makes of the
-    whole network, where several may serve it and that is known already.
+    `profiles`: whether layer costs are known. `costs`: layer costs as trials would measure them, if known and still
+    needed for planning. `by_costs`: the best plans by `costs`, or the schedule of a scheme. `pacing`: the costs that
+    `timing = "modelled"` paces by. `others_ratio`: the largest share of the cores that other programs took while costs
+    were measured. `told_first`: messages to the tuner before its first search. `engines`: results of the engines'
+    trials, if several engines may serve the network and the results are known already.
     """
 
     ready: ModelOnMachine
@@ -101,5 +101,5 @@ class PreparedModel:
 
     @property
     def for_serving(self) -> PreparedModel:
-        """The same without what only planning needs: weights that the model's reader holds, and costs."""
+        """A copy without what only planning needs: the weights that the model's reader holds, and `costs`."""
         return replace(self, ready=replace(self.ready, compiled=self.ready.compiled.without_weights), costs=None)

@@ -1,9 +1,9 @@
-"""Places that are taken down: each is released once no thread of the daemon has its cores in its mask.
+"""Places that are taken down: a place is released once no thread of the daemon may run on its cores.
 
-The lifecycle says when a place has no process and no plan uses its cores (`PlaceReleased`). What is left are stages of
-whole teams that a worker keeps in case their plan comes back, which it is told to forget; and the daemon's own
-threads and those of its children, which may run anywhere. They are kept off where somebody has asked for the place,
-and not where the host's limits have taken it: those say themselves where threads may run.
+The lifecycle reports when a place has no process and no plan uses its cores (`PlaceReleased`). Two things may still use
+them. Workers keep stages of whole teams in case their plan comes back: they are told to forget these. And threads of
+the daemon and its children may run on any core: if somebody asked for the place, their affinity masks are narrowed; if
+the host's limits took the place, the limits already say where threads may run.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from shisha_rt.machine.machine import Machine
 from shisha_rt.plan.plan import Team
 
 Then: TypeAlias = Callable[[bool], None]
-"""Called once: with True when the place is released, with False when it is wanted again before that."""
+"""Called once: with True when the place is released, with False if it is brought up again before that."""
 
 
 class Releases:
-    """`processes`: pids of the daemon and of its children beside the workers, which pin themselves. `measure_elsewhere`
-    has whatever measures on places go by those that are up.
+    """`processes`: pids of the daemon and of its children except workers, which pin themselves. `measure_elsewhere`:
+    restarts measurements, without places that are down.
     """
 
     def __init__(
@@ -40,28 +40,28 @@ class Releases:
         self._measure_elsewhere = measure_elsewhere
         self._teams: dict[int, set[str]] = {}  # places of the whole teams whose stages a worker may have
         self._asked: dict[str, list[Then]] = {}
-        self._awaited: dict[str, set[int]] = {}  # incarnations that have still to forget
+        self._awaited: dict[str, set[int]] = {}  # by place: incarnations that still have to forget stages
 
     def note_team(self, incarnation: int, team: Team) -> None:
-        """A worker was asked for a stage of a whole team."""
+        """Note that a worker was asked to prepare a stage of a whole team."""
         self._teams.setdefault(incarnation, set()).update(team)
 
     def ask(self, place: str, then: Then) -> None:
-        """Somebody takes the place down, for others to use its cores."""
+        """Note that somebody has taken the place down, for other programs to use its cores."""
         self._asked.setdefault(place, []).append(then)
 
     def __contains__(self, place: str) -> bool:
-        """Whether it is still to be released."""
+        """Whether the place is still to be released."""
         return place in self._asked or place in self._awaited
 
     def planless(self, place: str) -> tuple[Sequence[int], Collection[int]]:
-        """Nothing is planned on the place: which workers have to forget stages on which cores."""
+        """Note that nothing is planned on the place; return which workers must forget stages, and on which cores."""
         self._measure_elsewhere()
         awaited = self._awaited[place] = {incarnation for incarnation, places in self._teams.items() if place in places}
         return sorted(awaited), self._cores[place]
 
     def forgotten(self, incarnation: int) -> None:
-        """A worker has forgotten what it was told to forget, or is gone."""
+        """Note a worker that has forgotten the stages, or is gone."""
         for awaited in self._awaited.values():
             awaited.discard(incarnation)
 
@@ -70,7 +70,7 @@ class Releases:
         self.forgotten(incarnation)
 
     def finish(self, available: Collection[str]) -> Sequence[str]:
-        """Release the places that nothing is awaited for; returns their names. `available`: may be planned on."""
+        """Release the places for which nothing is awaited; return their names. `available`: places for plans."""
         released = [place for place, awaited in self._awaited.items() if not awaited]
         for place in released:
             del self._awaited[place]
@@ -82,7 +82,7 @@ class Releases:
         return released
 
     def wanted(self, place: str) -> None:
-        """The place comes up again: the daemon's threads may run there, too."""
+        """Note that the place comes up again; the daemon's threads may run there again, too."""
         self._awaited.pop(place, None)
         for then in self._asked.pop(place, ()):
             then(False)
@@ -90,7 +90,7 @@ class Releases:
             self._keep_off(self._share.withheld - self._cores[place])
 
     def close(self) -> None:
-        """The daemon's workers have ended, and with them all that was left on any place."""
+        """Report all places as released: the daemon's workers have ended."""
         while self._asked:
             for then in self._asked.popitem()[1]:
                 then(True)
@@ -101,7 +101,7 @@ class Releases:
         mask = may - withheld or may
         for pid in self._processes():
             for task in _tasks(pid):
-                with contextlib.suppress(OSError):  # it has just ended
+                with contextlib.suppress(OSError):  # the thread has just ended
                     os.sched_setaffinity(task, mask)
 
 

@@ -1,8 +1,8 @@
-"""The daemon: everything wired together, and the one loop that serves it.
+"""The daemon: all components wired together, and the one loop that serves.
 
-The loop reads sockets, pidfds and signals, and hands what it finds to the shell; it never waits for anything but
-`poll`, and never runs long at a stretch (R10): reading the model, optimising it and building segments happen before
-it starts or in other processes.
+The loop reads sockets, pidfds and signals, and passes events to the shell. It waits only in `poll`, and never runs long
+at a stretch (R10): reading the model, optimising it and building segments happen before it starts or in other
+processes.
 """
 
 from __future__ import annotations
@@ -78,10 +78,10 @@ log = logging.getLogger(__name__)
 _DRAIN_S: Final = 30.0
 _LAST_ANSWERS_S: Final = 5.0
 _MOST_REGIONS: Final = 1024
-_DESCRIPTORS_A_REGION: Final = 4  # its own and its connection's, and as many for all else
+_DESCRIPTORS_A_REGION: Final = 4  # the region's own and its connection's, and as many for everything else
 _PART_OF_MEMORY: Final = 4
 _MOST_FRAMES: Final = 32
-_FRAMES_BYTES: Final = 32 << 20  # of the frames of one request, and of its answer
+_FRAMES_BYTES: Final = 32 << 20  # for the frames of one request and of its answer together
 
 
 class _Closable(Protocol):
@@ -94,11 +94,11 @@ ClosableT = TypeVar("ClosableT", bound=_Closable)
 class Daemon:
     """One model on one machine. `run` serves until `stop` is called (SIGTERM and SIGINT call it).
 
-    Raises `BadInput` where modelled timing lacks what it paces by. `output_bytes`: the room of each output whose shape
-    depends on the data. `max_worker_bytes`: see `messages.worker.WorkerConfig`. `patience`: when a worker counts as
-    hung. `manager`: who is told how it goes. The daemon's from now on: `joined`, the cluster with the places of other
-    hosts; `share`, the part of this host that its places have (default: the cores of its machine, and no leases);
-    `preparer`, which still plans ahead.
+    Raises `BadInput` if the machine's timing is modelled and there are no costs to pace it by. `output_bytes`: buffer
+    size of each output whose shape depends on the data. `max_worker_bytes`: see `messages.worker.WorkerConfig`.
+    `patience`: when a worker counts as hung. `manager`: the service manager to notify. The daemon owns, and closes:
+    `joined`, the cluster with the places of other hosts; `share`, this daemon's share of the host (default: the cores
+    of its machine, no leases); `preparer`, which may still be planning ahead.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class Daemon:
         self._hears = self._what_comes()
 
     def _own(self, part: ClosableT) -> ClosableT:
-        """The same; it is closed with the daemon, before those that it was made after."""
+        """Return `part`, which is closed with the daemon: what is owned last is closed first."""
         self._closing.callback(part.close)
         return part
 
@@ -206,8 +206,8 @@ class Daemon:
         with self._closing, undisturbed(), signals(self._poller, read_again=self._admission.path is not None):
             try:
                 self._serve(on_ready, turn)
-            finally:  # a fault of ours, too, leaves nobody without an answer
-                self.shell.supervisor.end_all()  # first: with its answer a client has back what it lends
+            finally:  # every client gets an answer, even after an internal error
+                self.shell.supervisor.end_all()  # first: once answered, a client may reuse the memory that it lent
                 self.shell.post(Stop(), "the end")
                 self.shell.releases.close()
                 self.gateway.outbox.flush(math.inf)
@@ -218,7 +218,7 @@ class Daemon:
                 self.gateway.socket.setsockopt(zmq.LINGER, 1000)
 
     def stop(self) -> None:
-        """Stop admitting, answer what is in flight, then end. Again: do not wait any longer."""
+        """Admit no more frames, answer those in flight, then end. A second call ends the daemon without waiting."""
         self._stop_at_s = time.monotonic() + (0.0 if self._stopping else _DRAIN_S)
         self._manager.stopping()
         self._operations.drain()
@@ -234,7 +234,7 @@ class Daemon:
         wait_s = 0.0
         while not (self._stopping and self._is_over()):
             now_s = time.monotonic()
-            if now_s >= look_at_s:  # in a turn of its own
+            if now_s >= look_at_s:  # in a turn without polling, to keep turns short
                 look_at_s = now_s + LOOK_EVERY_S
                 self._look(now_s)
             else:
@@ -252,9 +252,9 @@ class Daemon:
             wait_s = 0.0 if shell.sweep.any_left and shell.sweep.some() else max(0.0, wake_s - now_s)
 
     def _is_over(self) -> bool:
-        """Whether what was in flight is answered, or nobody waits for that any longer.
+        """Whether all frames in flight are answered, or the time to wait for them is over.
 
-        Answers that ZeroMQ's queues have no room for are not given yet: who reads slowly has some seconds for them.
+        While ZeroMQ's queues are full, answers stay in the outbox: slow readers get `_LAST_ANSWERS_S` to take them.
         """
         now_s = time.monotonic()
         if self.shell.cores.lifecycle.idle:
@@ -264,7 +264,7 @@ class Daemon:
         return now_s >= self._stop_at_s
 
     def _what_comes(self) -> Mapping[type, Callable[[Any], object]]:
-        """All that the loop hears of, by type: requests, signals and the like here, and what the shell hears."""
+        """Handlers of all events of the loop, by type: the shell's, and those of requests, signals and the like."""
         return {
             **self.shell.hears,
             Arrived: self._arrived,
@@ -311,7 +311,7 @@ class Daemon:
             self.shell.write(event_log.AccessRead(users=len(users.users)), "a signal")
 
     def _look(self, now_s: float) -> None:
-        """Every so often: hung workers, children to be started again, devices that are not as predicted, gauges."""
+        """Called every `LOOK_EVERY_S`: find hung workers, restart children, let the cores look, update gauges."""
         shell = self.shell
         lifecycle = shell.cores.lifecycle
         expected: dict[str, float] = {}
@@ -331,7 +331,7 @@ class Daemon:
         if self._preparer is not None:
             self._preparer.look()
         if shell.cores.tuning.choice.profiles is Profiles.KNOWN and self._far.links.changed(now_s):
-            self._profile()  # nothing is measured again, but planned by what links are like now
+            self._profile()  # plans by the new link speeds; nothing is measured again
         shell.post(Look(), "the clock")
         shell.post(shell.counting.frames(lifecycle.frames.streams, shell.in_flight), "the clock")
         shell.own_frames.look(now_s, stopping=self._stopping)
@@ -345,7 +345,7 @@ class Daemon:
         self._manager.look(now_s, self._status.line)
 
     def _look_at_host(self, now_s: float) -> None:
-        """Places come and go with what this daemon may use of its host. Those that come are there before others go."""
+        """Bring places up and take places down as the host's limits change; new places come up before others go."""
         shell, cause = self.shell, "the host"
         allotted = self._share.look(now_s, self._processes, self._is_in_use)
         shell.post(OthersSeen(self._share.others_ratio), cause)
@@ -367,20 +367,20 @@ class Daemon:
         return self.shell.cores.lifecycle.places.by_name[place].incarnation is not None or place in self.shell.releases
 
     def _processes(self) -> tuple[list[int], set[int]]:
-        """Pids of this daemon and its children, and those of clients."""
+        """Pids of this daemon and its children, and pids of clients."""
         workers = [process.pid for process in self.shell.supervisor.processes.values()]
         own, *children = self._beside_workers()
         families = {pid for child in children for pid in family(child)}
         return [own, *workers, *families], self._sharing.pids
 
     def _beside_workers(self) -> list[int]:
-        """Pids of this daemon and those that think or speak for it."""
+        """Pids of this daemon, which comes first, and of its children except workers; with the fork server's family."""
         children = *self._children.pids, *filter(None, [self.web.pid, self._tracer.pid])
         forks = fork_server()
         return [os.getpid(), *children, *(() if forks is None else family(forks))]
 
     def _measure_elsewhere(self) -> None:
-        """A place has been taken down: whatever measures there begins anew on the others."""
+        """Restart profiling, if it runs, without a place that has been taken down."""
         if self._children.profiling:
             self._profile()
 
@@ -390,7 +390,10 @@ class Daemon:
             self._take(event)
 
     def _check_start(self, on_ready: Callable[[], None]) -> bool:
-        """Ready with the first live plan; a place that cannot be brought up at the start ends the daemon."""
+        """Return whether the daemon is ready: a plan is live, and clients can connect over HTTP and gRPC.
+
+        Raises `Failure` or `BadInput` if a worker does not start, or the first plan cannot be prepared.
+        """
         cores = self.shell.cores
         if cores.lifecycle.live is not None and self.web.listens:
             self.shell.write(event_log.Readied(endpoint=self.gateway.endpoint, metrics=self.metrics_page), "start")
@@ -427,7 +430,7 @@ def _timing(prepared: PreparedModel) -> Timing:
 
 
 def _most_regions() -> tuple[int, int]:
-    """How many regions clients may be lent, and of how many bytes: few enough that descriptors and memory are left."""
+    """Limits of regions lent to clients, in number and in bytes, so that enough descriptors and memory are left."""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     unlimited = descriptors == resource.RLIM_INFINITY
     most = _MOST_REGIONS if unlimited else min(_MOST_REGIONS, descriptors // _DESCRIPTORS_A_REGION)
@@ -437,7 +440,7 @@ def _most_regions() -> tuple[int, int]:
 def _limits(compiled: Compiled, layouts: Sequence[Layout], lifecycle: Lifecycle) -> Limits:
     """Limits of messages, by the largest shape.
 
-    An output whose shape depends on the data counts with all of its room.
+    An output whose shape depends on the data counts with its whole buffer.
     """
     names = [tensor.name for tensor in compiled.model.graph.outputs]
     answer_bytes = max(sum(layout.regions[name].room_bytes for name in names) for layout in layouts)

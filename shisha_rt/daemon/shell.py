@@ -1,7 +1,7 @@
-"""Between the cores and the world: takes what the loop finds to them, and carries out what they say.
+"""Link between the cores and the world: passes the loop's events to the cores, and carries out their instructions.
 
-Each thing that comes is one stimulus; all that follows from it happens before the next, in the order in which the cores
-said it, and the journal notes it as their cause.
+All that follows from an event is done before the next event, in the order of the cores' instructions. The journal names
+the event as the cause.
 """
 
 from __future__ import annotations
@@ -47,14 +47,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """`scale`: by which all times of the machine are stretched. `modelled_s`: CPU seconds of (place, first, last)."""
+    """`scale`: factor by which all times of the machine are stretched. `modelled_s`: CPU seconds of (place, first, last
+    layer).
+    """
 
     scale: float = 1.0
     modelled_s: Callable[[str, int, int], float] = lambda _place, _first, _last: 0.0
 
 
 class Shell:
-    """Everything that the cores must not touch, done for them."""
+    """Does for the cores everything that has side effects."""
 
     def __init__(
         self,
@@ -98,7 +100,7 @@ class Shell:
         self._carry_out = self._what_to_do(children)
 
     def _what_comes(self) -> Mapping[type, Callable[[Any], object]]:
-        """What workers and children say or what becomes of them, by type: each is dispatched once, by the loop."""
+        """Handlers of messages from workers and children, and of their ends, by type. The loop dispatches each once."""
         return {
             messages.Done: self._part_done,
             messages.Failed: self._part_failed,
@@ -163,10 +165,10 @@ class Shell:
             td.CountSolve: lambda i: self.counting.solved(i.solver),
         }
 
-    # --- what comes -------------------------------------------------------------------------------------------
+    # --- events -----------------------------------------------------------------------------------------------
 
     def post(self, event: CoreEvent, cause: str) -> None:
-        """Hand an event to the cores and carry out what follows from it; within another, after that."""
+        """Hand an event to the cores and carry out their instructions; while another is handled, queue it instead."""
         if self._handling:
             self._events.append((event, cause))
             return
@@ -186,7 +188,10 @@ class Shell:
             self._handling = False
 
     def submit(self, client: Hashable, request: InferRequest, answer_to: AnswerTo) -> int:
-        """A validated request; `answer_to` is called exactly once, now (a refusal) or later. Returns its frame."""
+        """Submit a validated request; return its frame number.
+
+        `answer_to` is called exactly once, now (a refusal) or later.
+        """
         self.own_frames.make_way()
         arrived = self.requests.arrived(client, request, answer_to, time.monotonic())
         self.tracing.arrived(arrived.ticket)
@@ -194,7 +199,7 @@ class Shell:
         return arrived.frame
 
     def submit_own(self, request: InferRequest, answer_to: AnswerTo) -> int:
-        """A frame of the daemon's own, which no client is told of and nothing counts; returns as `submit`."""
+        """Submit a frame of the daemon's own, which no client sees and no count of answers has; return its number."""
         arrived = self.requests.arrived(self.own_frames, request, answer_to, time.monotonic())
         arrived.ticket.own = True
         self.post(arrived, "a frame of the daemon's own")
@@ -202,17 +207,17 @@ class Shell:
 
     @property
     def in_flight(self) -> int:
-        """Clients' frames that were accepted and are not answered."""
+        """Number of clients' frames that were accepted and are not answered yet."""
         return self.cores.lifecycle.frames.streams.undelivered - self.own_frames.in_flight
 
     def propose(self, plan: Plan, cause: str, settled: Callable[[do.Settled], None]) -> None:
-        """A client's plan; `settled` is called once, when it is live, refused or dropped."""
+        """Propose a client's plan; `settled` is called once, when the plan is live, refused or dropped."""
         self._clients_plans += 1
         proposed = ev.PlanProposed(ev.Owner.CLIENT, self._clients_plans, plan, ticket=settled, cause=cause)
         self.post(proposed, cause)
 
     def repace(self, place: str) -> None:
-        """The place's speed has changed, or it is down or up: its worker may be waiting for a frame to be due."""
+        """Have the place's worker adjust a pacing wait, as the place's speed has changed, or it is down or up."""
         places = self.cores.lifecycle.places
         worker = places.serving.get(place)
         if worker is not None:
@@ -221,7 +226,8 @@ class Shell:
     def _part_failed(self, failed: messages.Failed) -> None:
         part, cause = failed.part, f"worker {failed.part.incarnation} failed"
         frame = self.cores.lifecycle.frames.by_number.get(part.frame)
-        if frame is not None and not frame.delivered:  # else nobody is told, and what the frame lent may be gone
+        # A delivered frame is not reported: its client may have taken back the memory that it lent.
+        if frame is not None and not frame.delivered:
             raised = self._part_raised(part, failed.reason)
             log.warning("frame %d failed on %s: %s", raised.frame, raised.place, raised.reason)
             self.write(raised, cause)
@@ -241,9 +247,9 @@ class Shell:
         self.post(ev.PlaceReachable(there.place), "the cluster")
 
     def _far_failed(self, failed: cm.FarFailed) -> None:
-        """Handle the failure of a far end.
+        """Handle the failure of a far end before its relay is ready.
 
-        A relay that has been connected says itself how the far end ended: it knows what was computed.
+        A ready relay reports the end itself, as it knows what was computed.
         """
         incarnation = failed.incarnation
         process = self.supervisor.processes.get(incarnation)
@@ -273,7 +279,7 @@ class Shell:
         part = done.part
         worker = self.cores.lifecycle.places.workers.get(part.incarnation)
         frames = None if worker is None else worker.out.get(part)
-        if worker is not None and frames is not None:  # else it is late, or comes again
+        if worker is not None and frames is not None:  # otherwise the reply is late, or a duplicate
             service_s = self.telemetry.took(done, worker.place, [frame.ticket for frame in frames])
             for frame in frames:
                 if frame.ticket.trace is not None:
@@ -288,7 +294,7 @@ class Shell:
     def _prepared(self, said: messages.Prepared) -> None:
         epoch, stage, incarnation = said.epoch, said.stage, said.incarnation
         worker = self.cores.lifecycle.places.workers.get(incarnation)
-        if worker is not None and (epoch, stage) in worker.loading:  # else it has been dropped
+        if worker is not None and (epoch, stage) in worker.loading:  # otherwise the plan has been dropped
             window = self.telemetry.window(epoch, stage, worker.place)
             window.note_built(said)
             epochs = self.cores.lifecycle.epochs.all
@@ -338,14 +344,14 @@ class Shell:
             self.post(hung, f"worker {hung.incarnation} takes no messages")
 
     def take_back_regions(self) -> None:
-        """Regions have ended: workers close their descriptors."""
+        """Tell workers to close their descriptors of regions that have ended."""
         left = self.requests.regions.left
         while left:
             for hung in self.supervisor.link.take_back(left.pop()):
                 self._note_hung(hung)
 
     def _fill(self, instruction: do.Fill) -> None:
-        """A frame that gets the only slot in use meets no other, as long as none is admitted before it is done."""
+        """Copy a frame's inputs into its slot. If no other slot is in use, note the frame as alone until one is."""
         ticket: Ticket = instruction.ticket
         begin_s = time.monotonic()
         self.requests.fill(ticket, instruction.slot)
@@ -393,7 +399,7 @@ class Shell:
         self._send(d.incarnation, messages.Run(d, layout, ready_ns, reads, writes, beside))
 
     def _lend(self, incarnation: int, frame: do.RunPart | do.Shared) -> tuple[tuple[LentPiece, ...], ...]:
-        """Have the worker know what it is to read of a frame, and to write."""
+        """Lend the worker the client's regions for a frame. Returns the pieces to read, and those to write."""
         ticket: Ticket = frame.ticket
         reads, writes = ticket.reads if frame.reads else (), ticket.writes if frame.writes else ()
         for piece in (*reads, *writes):
@@ -407,7 +413,7 @@ class Shell:
             self.counting.restarted(place)
         try:
             self.supervisor.start(place, incarnation)
-        except OSError as error:  # no descriptor or process is to be had now; its place is started again later
+        except OSError as error:  # out of descriptors or processes; the place is started again later
             gone = ev.WorkerGone(incarnation, None, f"it could not be started: {error.strerror}", started=False)
             self.post(gone, f"worker {incarnation} could not be started")
             return
@@ -441,7 +447,7 @@ class Shell:
         self._send(instruction.incarnation, order)
 
     def _modelled_s(self, lead: str, stage: Stage) -> float:
-        """CPU seconds of a stage on a machine with modelled timing; a shard takes its share."""
+        """CPU seconds of a stage by the machine's modelled timing; a shard takes its share of the split layers."""
         whole_s = sum(self._timing.modelled_s(lead, first, last) for first, last in stage.work)
         if stage.split is None:
             return whole_s
@@ -459,7 +465,7 @@ class Shell:
         self.write(proposal_started(started))
 
     def _epoch_ended(self, ended: do.EpochEnded) -> None:
-        """Slots need no room any more for what only the ended plan's stages passed."""
+        """Free slots' memory for tensors that only the ended plan passed between stages; forget its measurements."""
         epochs = self.cores.lifecycle.epochs
         self.sweep.want(epochs.passed_by_none_but(ended.plan, self.sweep.passing))
         self.telemetry.forget(ended.epoch)
@@ -479,4 +485,4 @@ class Shell:
 
 
 def _nothing(_: object) -> None:
-    """Between the cores, and done there."""
+    """Ignore an instruction from one core to another: the cores have carried it out."""

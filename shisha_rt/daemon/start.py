@@ -1,4 +1,4 @@
-"""A daemon made of its settings and its part of the host, with a process that prepares what it serves."""
+"""Starts a daemon from its settings and its share of the host, with a process that prepares the model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shisha_rt.daemon.fleet.watch import HangLimits
 from shisha_rt.daemon.front.addresses import addresses_of
 from shisha_rt.process.child import expect_children
 
-if TYPE_CHECKING:  # what is not wanted before the model is prepared
+if TYPE_CHECKING:  # imports that are not needed before the model is prepared
     from shisha_rt.daemon.host_share import HostShare
     from shisha_rt.daemon.prepared import Preparation
     from shisha_rt.daemon.server import Daemon
@@ -26,9 +26,9 @@ _CHILDREN: Final = (
 
 
 def expect_daemon(*before: str) -> None:
-    """Have the fork server import what a daemon's children need, while this process imports what it needs itself.
+    """Have the fork server import what a daemon's children need, while this process does its own imports.
 
-    `before`: modules of children that are wanted first.
+    `before`: modules of children that are needed first.
     """
     expect_children(*before, *_CHILDREN)
 
@@ -40,7 +40,7 @@ def start_daemon(
     log: tuple[int, str],
     tell: Callable[[str], None],
 ) -> Daemon:
-    """The daemon, to which `share` belongs from now on; it stays the caller's if the daemon cannot be had.
+    """Make a daemon, which then owns `share`; if this raises, the caller still owns it.
 
     `log`: level and format. Raises BadInput and Failure. Best called after `expect_daemon`.
     """
@@ -58,7 +58,7 @@ def start_daemon(
             leaving.callback(preparer.close)
             preparer.ask(asked, log)
             prepared = preparer.wait(tell)
-        else:  # the line to the cluster stays with this process
+        else:  # the connection to the cluster stays with this process
             from shisha_rt.daemon.prepare import prepare
             from shisha_rt.hosts.joined import Joined
 

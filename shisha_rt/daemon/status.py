@@ -1,4 +1,4 @@
-"""What the daemon says of itself when asked: everything at a glance, the live plan, counts. It changes nothing."""
+"""The daemon's answers about itself: overall status, the live plan, statistics. Changes nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shisha_rt.plan.plan import Plan
 
 
 class Status:
-    """`instance` names this run of the daemon: a client that sees it change has lost its frames."""
+    """`instance` identifies this run of the daemon: a client that sees another one has lost its frames."""
 
     def __init__(self, shell: Shell, prepared: PreparedModel, instance: str, share: HostShare) -> None:
         ready = prepared.ready
@@ -39,7 +39,7 @@ class Status:
 
     @property
     def ready(self) -> bool:
-        """Whether a frame sent now would be admitted, and run at once."""
+        """Whether a frame sent now would be admitted, and the live plan can run it."""
         lifecycle = self._shell.cores.lifecycle
         return lifecycle.can_run and not lifecycle.frames.draining
 
@@ -47,7 +47,7 @@ class Status:
         return self.machine.is_emulated(place) or any(device.described for device in self._devices.get(place.name, ()))
 
     def everything(self) -> dict[str, object]:
-        """Times in seconds, medians over the last frames of each stage."""
+        """Everything that `status` answers. Times are in seconds, medians over the last frames of each stage."""
         lifecycle, tuning = self._shell.cores.lifecycle, self._shell.cores.tuning
         preparing, fault = lifecycle.epochs.preparing, tuning.fault
         epoch, stages = self._stages()
@@ -121,7 +121,7 @@ class Status:
         }
 
     def _target(self) -> dict[str, object]:
-        """Nothing where there is no target."""
+        """Fields about the target; empty if there is none."""
         target_s = self._shell.counting.target_s
         return {} if math.isinf(target_s) else {"target_ms": 1e3 * target_s, "in_time": self._shell.counting.in_time}
 
@@ -145,7 +145,7 @@ class Status:
         return {"epoch": epoch, "stages": written(plan, service_s=services_s)}
 
     def statistics(self) -> Mapping[str, object]:
-        """Statistics in the terms of the protocol. Copies in and out are part of the queue's time."""
+        """Statistics in the terms of the protocol. Copying in and out counts as time in the queue."""
         counted = self._shell.counting
         succeeded = counted.outcomes.get("OK", 0)
         compute = {
@@ -173,7 +173,7 @@ class Status:
         return {"model_stats": [stats]}
 
     def _stages(self) -> tuple[int | None, list[dict[str, Any]]]:
-        """The live epoch, and its stages with what they take and how they are placed."""
+        """The live epoch, and its stages with their times and placements."""
         live, placing = self._shell.cores.lifecycle.live, self._shell.cores.placing
         if live is None:
             return None, []
@@ -230,7 +230,7 @@ class Status:
         ]
 
     def _where(self, place: Place) -> Mapping[str, object]:
-        """The host of a place that is not on this one, and its link; None for others, and for what is not known."""
+        """The host of a place on another host, and the link to it; None for places on this host, and while unknown."""
         there, link = (
             self._shell.supervisor.far.hosts.get(place.name),
             self._shell.supervisor.far.links.seen.get(place.name),
@@ -253,7 +253,7 @@ class Status:
 
 
 def _mean_frames(windows: Iterable[StageWindow]) -> float | None:
-    """Frames of the last runs, on average."""
+    """Mean number of frames in the last runs."""
     runs = [frames for window in windows for frames in window.run_frames]
     return sum(runs) / len(runs) if runs else None
 

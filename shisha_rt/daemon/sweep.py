@@ -1,7 +1,7 @@
-"""Room in slots that no plan needs any more, given back piece by piece.
+"""Frees memory in slots that no plan needs any more, piece by piece.
 
-A plan over many places may leave gigabytes behind, and freeing those takes tens of milliseconds: too long for the
-daemon's loop at a stretch (R10). Until a piece's turn has come, a new plan may want its room again.
+A plan over many places may leave gigabytes behind, and freeing these takes tens of milliseconds: too long for the
+daemon's loop at a stretch (R10). A new plan may need a piece again before it is freed.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from shisha_rt.plan.plan import Plan
 from shisha_rt.process.arena import Arena
 
 PIECE_BYTES: Final = 2 << 20
-_LEAST_BYTES: Final = PIECE_BYTES // 8  # a call has its price, however little it gives back
+_LEAST_BYTES: Final = PIECE_BYTES // 8  # a call counts as at least so many bytes, as its overhead is fixed
 
 
 class Sweep:
-    """`some` is to be called again and again: each time it gives back about `PIECE_BYTES`, at least one tensor's.
+    """Call `some` repeatedly: each call frees about `PIECE_BYTES`, and at least one tensor of one slot.
 
-    `indexes`: one for each layout. A tensor is told by its layout's number and its name.
+    `indexes`: one for each layout. A tensor is identified by its layout's number and its name.
     """
 
     def __init__(self, arena: Arena, indexes: Sequence[ModelIndex]) -> None:
         self._arena = arena
         self._indexes = indexes
-        self._slots: dict[tuple[int, str], int] = {}  # by tensor: it is still to be given back in those below this one
+        self._slots: dict[tuple[int, str], int] = {}  # by tensor: it is still to be freed in slots below this number
 
     def passing(self, plan: Plan) -> set[tuple[int, str]]:
         """The tensors that a plan's stages pass to each other."""
         return {(layout, name) for layout, index in enumerate(self._indexes) for name in passing_tensors(index, plan)}
 
     def want(self, tensors: Iterable[tuple[int, str]]) -> None:
-        """No plan needs these any more, in any slot."""
+        """Queue tensors that no plan needs any more, in all slots."""
         self._slots |= dict.fromkeys(tensors, self._arena.slot_count)
 
     def keep(self, plan: Plan) -> None:
-        """Soon it needs its own again."""
+        """Take the plan's tensors off the queue, as they are about to be needed."""
         for tensor in self.passing(plan):
             self._slots.pop(tensor, None)
 
@@ -46,7 +46,7 @@ class Sweep:
         return bool(self._slots)
 
     def some(self) -> bool:
-        """Give back a piece. Returns whether there is more."""
+        """Free a piece. Returns whether more is queued."""
         left_bytes = PIECE_BYTES
         while self._slots and left_bytes > 0:
             (layout, name), slots = next(iter(self._slots.items()))
@@ -69,7 +69,7 @@ def passing_tensors(index: ModelIndex, plan: Plan) -> set[str]:
     known = {((way.first, way.last), way.axis): way for way in index.splits}
     for carriers in plan.splits:
         split = plan.stages[carriers[0]].split
-        assert split is not None  # they are what carries it
+        assert split is not None  # `carriers` are stages with a split
         way = known[split.span, split.axis]
         names.update(room for name in way.makes for room in way.rooms(name, len(split.shares)))
     return names - {spec.name for spec in (*index.inputs, *index.outputs)}

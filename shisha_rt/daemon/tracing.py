@@ -1,7 +1,7 @@
-"""A close look at some frames: what each went through, and what it waited for.
+"""Traces of some frames: the steps of each, and what it waited for.
 
-So many of all frames (`ratio`), one a second at least, and those whose callers trace them, where traces are sent. For
-all others it costs a comparison or two; the loop sends nothing but a short message to a process of its own.
+Traced are a share `ratio` of all frames, at least one a second, and, if traces are sent, frames that their callers
+trace. For all other frames this costs a comparison or two. The loop only sends a short message to the tracer process.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from shisha_rt.protocol.traceparent import TraceParent, read_traceparent
 _LOOK_AT_LEAST_S: Final = 1.0
 _WINDOW_S: Final = 60.0
 _NEGLIGIBLE_S: Final = 20e-6
-"""Less than that between a frame's last copy and its answer is no waiting for its turn."""
+"""A shorter time between copying a frame's outputs and its answer does not count as waiting for the stream's order."""
 
 
 class FrameTrace:
-    """One frame on its way. `out`: by stage, since when it was ready, when it was dealt, and to whom."""
+    """A frame in flight. `_out`: by stage, when the part was ready, when it was dealt, its place and its descriptor."""
 
     __slots__ = ("_arrived_s", "_filled_s", "_out", "_steps", "arrived_ns", "parent", "trace_id")
 
@@ -36,20 +36,20 @@ class FrameTrace:
         self._out: dict[int, tuple[float, float, str, Descriptor]] = {}
 
     def filled(self, begin_s: float, now_s: float) -> None:
-        """Its inputs have been copied in, from `begin_s` until now."""
+        """Note that the inputs were copied in, from `begin_s` until now."""
         arrived_s, self._filled_s = self._arrived_s, now_s
         self._steps.append(TracedStep(What.QUEUE, 0.0, begin_s - arrived_s))
         self._steps.append(TracedStep(What.COPY_IN, begin_s - arrived_s, now_s - begin_s))
 
     def dealt(self, part: Descriptor, place: str, ready_s: float, now_s: float) -> None:
-        """A part of it goes to a worker. What it was, or what was out before a new start, is lost."""
+        """Note a part dealt to a worker. An earlier run of it, and all parts of an earlier attempt, count as lost."""
         for stage, (_, _, _, before) in list(self._out.items()):
             if stage == part.stage or before.attempt != part.attempt:
                 self._end(What.LOST, stage, ready_s)
         self._out[part.stage] = max(ready_s, self._filled_s), now_s, place, part
 
     def done(self, stage: int, service_s: float, now_s: float) -> None:
-        """A part has been computed, and took so long."""
+        """Note a part that was computed, in `service_s`."""
         ready_s, dealt_s, place, part = self._out.pop(stage)
         began_s = max(dealt_s, now_s - service_s)
         where = stage, place, part.epoch, part.attempt, 1 + len(part.beside)
@@ -57,11 +57,11 @@ class FrameTrace:
         self._steps.append(TracedStep(What.RUN, began_s - self._arrived_s, now_s - began_s, *where))
 
     def collected(self, begin_s: float, now_s: float) -> None:
-        """Its outputs have been copied out, from `begin_s` until now."""
+        """Note that the outputs were copied out, from `begin_s` until now."""
         self._steps.append(TracedStep(What.COPY_OUT, begin_s - self._arrived_s, now_s - begin_s))
 
     def ended(self, ticket: Ticket) -> FrameTraced:
-        """The whole of it, once it is answered."""
+        """The complete trace, once the frame is answered."""
         ended_s, latency_s = self._arrived_s + ticket.latency_s, ticket.latency_s
         for stage in list(self._out):
             self._end(What.LEFT, stage, ended_s)
@@ -83,7 +83,7 @@ class FrameTrace:
 
 
 class Tracing:
-    """Which frames are looked at, and what has been seen lately. `send`: to where traces go; None: nowhere."""
+    """Chooses frames to trace, and keeps the slowest of the last minutes. `send`: takes traces; None: none are sent."""
 
     def __init__(self, ratio: float, send: Callable[[FrameTraced], object] | None = None) -> None:
         self._most_between = max(1, round(2 / ratio) - 1) if ratio else 0
@@ -91,7 +91,8 @@ class Tracing:
         self._until = 0
         self._due_s = 0.0
         self._begun_s = time.monotonic()
-        self._seen: list[tuple[int, FrameTraced | None]] = [(0, None), (0, None)]  # of this window, and the last one
+        # Number of traced frames, and the slowest, in this window and in the last one.
+        self._seen: list[tuple[int, FrameTraced | None]] = [(0, None), (0, None)]
 
     def arrived(self, ticket: Ticket) -> None:
         self._until -= 1
@@ -101,16 +102,16 @@ class Tracing:
         if parent is None:
             if (self._until > 0 and ticket.arrived_s < self._due_s) or not self._most_between:
                 return
-            self._until = random.randint(1, self._most_between)  # not each N-th: callers may take turns
+            self._until = random.randint(1, self._most_between)  # not each N-th frame: callers may send in turns
             self._due_s = ticket.arrived_s + _LOOK_AT_LEAST_S
         elif not parent.sampled:
             return
         ticket.trace = FrameTrace(ticket.arrived_s, parent)
 
     def ended(self, ticket: Ticket) -> str | None:
-        """A frame that is looked at has been answered, and is looked at no more, whatever of it is still out.
+        """Finish the trace of a frame that has been answered, even if parts of it are still with workers.
 
-        Returns the id of its trace, if that is sent.
+        Returns the trace's id, if the trace is sent.
         """
         assert ticket.trace is not None
         traced = ticket.trace.ended(ticket)
@@ -126,7 +127,7 @@ class Tracing:
         return traced.trace_id
 
     def slow(self) -> dict[str, object] | None:
-        """The slowest frame of the last minute or two that was looked at, for `status`; None: there was none."""
+        """The slowest traced frame of the last one to two minutes, for `status`; None: none was traced."""
         self._turn()
         seen = [traced for _, traced in self._seen if traced is not None]
         if not seen:

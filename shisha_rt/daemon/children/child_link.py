@@ -1,8 +1,8 @@
-"""A process in which the daemon has something thought out, and the line to it.
+"""A child process that works for the daemon, and the channel to it.
 
-A process that dies is started again: at once if it had lived for a while, else after a delay that doubles. What is
-sent meanwhile is lost, as it is with the process; whoever is told of the death begins anew. One that hangs
-(`process/pulse.py`) is ended, and what it held is free then.
+A process that dies is started again: at once if it had lived for a while, else after a delay that doubles. Messages
+sent meanwhile are lost, as are those that the process had received: whoever hears of the death starts over. A process
+that hangs (`process/pulse.py`) is killed, which frees its resources.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ _MAX_DELAY_S: Final = 10.0
 
 
 class ChildLink(Generic[ToT, FromT]):
-    """Keeps `python -m MODULE CHANNEL PARENT` running; `greeting` is the first that each such process hears.
+    """Keeps `python -m MODULE CHANNEL PARENT` running; each such process is sent `greeting` first.
 
-    What it says comes out of `poller` as `said(message)`; how it ended, once another runs, as `died(reason)` there or
-    out of `look`. `idle`: none runs before there is something to say. `beside`: descriptors that it inherits, too.
-    `begun`: one that runs already, and has been greeted. `silence_s`: one of which nothing is seen for so long hangs.
+    For each message of the process `poller` yields `said(message)`. After a death, once the next process runs, `poller`
+    or `look` yields `died(reason)`. `idle`: start no process before the first message to it. `beside`: further
+    descriptors that it inherits. `begun`: a process that runs already, and has been greeted. `silence_s`: a process
+    without a sign of life for this long hangs.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class ChildLink(Generic[ToT, FromT]):
             self._start()
 
     def _start(self) -> None:
-        """Raises OSError where there is no descriptor or process to be had; nothing is left of it then."""
+        """Start a process. Raises OSError, and leaves nothing behind, if no descriptor or process is available."""
         channel, theirs = Channel.pair()
         try:
             fd = theirs.fileno()
@@ -102,7 +103,7 @@ class ChildLink(Generic[ToT, FromT]):
         return None if self._line is None else self._line[0].pid
 
     def send(self, message: ToT) -> None:
-        """Send a message, in order; what the channel has no room for yet goes out with a later message or look."""
+        """Send a message, in order. While the channel is full it waits for a later message or look."""
         if self._idle:
             self._idle, self._reason = False, "it could not be started"
             deque(self.look(), maxlen=0)
@@ -110,19 +111,19 @@ class ChildLink(Generic[ToT, FromT]):
             self._or_kill(lambda channel: channel.send(self._to.encode(message)))
 
     def greet(self, message: ToT) -> None:
-        """From now on this is what each such process hears first; one that runs already hears it, too."""
+        """Make this the first message to each later process; a process that runs already is sent it, too."""
         self._greeting = [message]
         if not self._idle:
             self.send(message)
 
     def _or_kill(self, send: Callable[[Channel], None]) -> None:
-        """A process that does not take its messages is of no use; another gets them."""
+        """Send something; kill a process that does not take its messages, for another to replace it."""
         assert self._line is not None
         child, channel = self._line
         try:
             send(channel)
         except ChannelBroken as broken:
-            if str(broken) != GONE:  # else it ends by itself, and its status says more
+            if str(broken) != GONE:  # otherwise it has ended by itself, and its exit status says more
                 self._reason = f"it takes no messages: {broken}"
             child.kill()
 
@@ -152,7 +153,7 @@ class ChildLink(Generic[ToT, FromT]):
         yield from self.look()
 
     def look(self) -> Iterator[object]:
-        """Every so often: send what waits; end the process if it hangs; start it again when it is time to."""
+        """Called periodically: send waiting messages, kill the process if it hangs, restart a dead one when due."""
         if self._line is not None:
             child, channel = self._line
             if channel.waiting and channel.open:
@@ -190,6 +191,6 @@ class ChildLink(Generic[ToT, FromT]):
         (child, channel), self._line = self._line, None
         for fd in (child.pidfd, channel.fileno()):
             self._poller.unwatch(fd)
-        status = child.end()  # first: a process whose channel is closed would have something to say about that
+        status = child.end()  # first: a process whose channel is closed would complain
         channel.close()
         return status

@@ -1,4 +1,4 @@
-"""What works for the daemon beside its loop: processes to tune, place and profile, and the plan writer's thread."""
+"""The daemon's helpers beside its loop: processes that tune, place and profile, and the plan writer's thread."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ _TUNER: Final = "shisha_rt.daemon.children.tuner"
 _PLACER: Final = "shisha_rt.daemon.children.placer"
 _PROFILER: Final = "shisha_rt.daemon.children.profiler"
 _MOST_PROFILERS: Final = 3
-"""Processes that may die of profiling, one after the other."""
+"""After so many deaths of its process, profiling is given up."""
 _WRITING_S: Final = 5.0
-"""Patience with what is still to be written at the end."""
+"""How long the daemon waits at its end for plans to be written."""
 
 
 class Children:
-    """`solver` places operators on devices, where places have some. `tuner`: what one has to hear first; None: none.
+    """`solver`: how operators are placed, if places have devices. `tuner`: first messages to the tuner; None: no tuner.
 
-    `plans`: where the best plans are kept; None: nowhere.
+    `plans`: file for the best plans; None: they are not kept.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Children:
 
     @property
     def pids(self) -> list[int]:
-        """The processes that run now."""
+        """Pids of the processes that run now."""
         return [child.pid for child in self._all if child.pid is not None]
 
     @property
@@ -88,10 +88,11 @@ class Children:
     def profile(
         self, far: Mapping[str, HostLink], down: Collection[str], choice: Choice, *, renew: bool = False
     ) -> Iterator[object]:
-        """Begin to measure what layers cost, and to plan by that, over links of `far`; yields what comes at once.
+        """Start, or restart, the profiler: it measures layer costs, and plans by these and the links `far`.
 
-        Nothing is measured on places that are `down`. Engines are tried on the whole network first, where that says
-        something of what may be chosen. `renew`: also what is known, but was measured while others had the cores.
+        Yields an event if no process can be started. Nothing is measured on places that are `down`. If plans may use
+        several engines, these are tried on the whole network first. `renew`: measure again what is known but was
+        measured while other programs used the cores.
         """
         self._profiled, self._profilers_died = False, 0
         if self._profiler is not None:
@@ -147,7 +148,7 @@ class Children:
             self._placer.send(message)
 
     def look(self) -> Iterator[object]:
-        """Every so often; what has become of them."""
+        """Called periodically; yields the children's events."""
         for child in self._all:
             yield from child.look()
         if self._profiled and self._profiler is not None:  # it has no more to do
@@ -178,12 +179,12 @@ class PlanWriter:
             self._wanted.put((key, best))
 
     def close(self) -> None:
-        """Give it a moment to write what it has."""
+        """Wait, for a limited time, until pending plans are written."""
         self._wanted.put(None)
         self._thread.join(_WRITING_S)
 
     def _write(self) -> None:
-        """What cannot be written is given up, as a plan that is lost is found again; the reason is said once."""
+        """Write plans as they come. A plan that cannot be written is dropped, as tuning finds it again."""
         said = ""
         while (wanted := self._wanted.get()) is not None:
             assert self._path is not None

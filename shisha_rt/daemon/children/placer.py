@@ -1,7 +1,7 @@
-"""`python -m shisha_rt.daemon.children.placer CHANNEL PARENT`: where placements are solved; the loop never solves any.
+"""`python -m shisha_rt.daemon.children.placer CHANNEL PARENT`: the process that solves placements; the loop never does.
 
-Requests are answered in order, each once. Plans that are tried one after the other have most stages in common, and
-come back; so what has been solved is kept.
+Requests are answered in order, each once. Consecutive trial plans share most stages, and plans recur: so solved stages
+are kept.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from shisha_rt.plan.plan import Stage, team_name
 from shisha_rt.process.parent import line_to_parent
 
 KEPT_STAGES: Final = 1024
-"""Solved stages that are kept, the least recently used forgotten first: ratios change without end."""
+"""Solved stages that are kept; the least recently used are dropped first. A bound is needed as ratios keep changing."""
 
 Ratios = tuple[tuple[str, float], ...]
-"""(device, so many times as slow as known), of one place, in order."""
+"""(device, time relative to its known costs) for devices of one place, sorted."""
 
 
 class Placer:
-    """Places stages of one network on places, and teams, whose operator costs are known by their names.
+    """Places the operators of stages on the devices of places and teams. `costs`: by the name of a place or team.
 
-    What is known of a team holds for all of as many places that are alike.
+    A team's costs hold for all teams of as many like places.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Placer:
     def _split_stage(self, split: Split, work: Sequence[Span], known: str, ratios: Ratios) -> pm.StageSolved:
         """Price a stage with a split on the only device of its place.
 
-        A measured device takes what its layers take, and a shard its share of that.
+        On a measured device a shard takes its share of the layers' measured time.
         """
         (device,), slower = self._costs[known].devices, dict(ratios)
         layers = self._index.node_layers
@@ -124,7 +124,7 @@ class Placer:
     def _in_sequence(
         self, work: Sequence[Span], runs: Sequence[pm.StageSolved], costs: OperatorCosts
     ) -> pm.StageSolved:
-        """A stage of several runs of layers: each was placed by itself; what passes between them is paid for once."""
+        """Combine a stage's runs of layers, each placed by itself; transfers between them are priced once."""
         starts = [self._index.operators_of(*span)[0] for span in work]
         parts = [
             part for first, run in zip(starts, runs, strict=True) for part in segments(self._graph, first, run.devices)
@@ -157,7 +157,7 @@ def _of_team(name: str, ratios: Iterable[tuple[str, str, float]]) -> Ratios:
 
 
 def _kind(name: str, first: Mapping[str, str]) -> tuple[str, int]:
-    """The first of the places that are like the lead of a team, and how many places it has."""
+    """The first of the places that are like a team's lead, and the number of the team's places."""
     lead, *others = name.split("+")
     return first[lead], 1 + len(others)
 
@@ -174,7 +174,7 @@ def main(arguments: list[str]) -> int:
                 graph, index = read_clean(Path(folder)), read_index(Path(engine_folder))
                 placer = Placer(graph, index, cast(StageSolver, solver), pm.costs_of(columns))
             case pm.Solve() as asked:
-                assert placer is not None  # it is greeted first
+                assert placer is not None  # the greeting has `Known`
                 channel.send(pm.FROM_PLACER.encode(placer.answer(asked)))
 
 

@@ -1,6 +1,6 @@
-"""`python -m shisha_rt.daemon.children.preparer CHANNEL PARENT`: prepares what a daemon is to serve, then plans ahead.
+"""`python -m shisha_rt.daemon.children.preparer CHANNEL PARENT`: prepares a daemon's model, then plans ahead.
 
-What passes is pickled: both ends are the same program, and nobody else has the channel.
+Messages are pickled: both ends are the same program, and nobody else has the channel.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from shisha_rt.process.parent import line_to_parent
 STARTS_CHILDREN: Final = True
 """A process of this module has a fork server of its own: see `process/fork_server.py`."""
 _NICENESS: Final = 10
-"""While it plans ahead, workers start."""
+"""While planning ahead, as workers start at the same time."""
 
 
 def main(arguments: list[str]) -> int:
     channel = line_to_parent(arguments)
-    signal.signal(signal.SIGTERM, _end)  # whatever was begun is put away
+    signal.signal(signal.SIGTERM, _end)  # ends by an exception, so that unfinished work is cleaned up
     asked, level, style = pickle.loads(channel.wait())
     logging.basicConfig(level=level, format=style)
 
@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> int:
         say(prepared.for_serving)
         os.nice(_NICENESS)
         say(plans_for_others(prepared))
-    channel.wait()  # until the daemon, which has heard it, ends this process
+    channel.wait()  # the daemon ends this process when it has the result
     return 0
 
 

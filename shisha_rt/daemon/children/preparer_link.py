@@ -1,4 +1,4 @@
-"""The daemon's end of the process that prepares what it is to serve (`preparer`)."""
+"""The daemon's link to the process that prepares its model (`preparer`)."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _TELL_EVERY_S: Final = 10.0
 
 
 class PreparerLink:
-    """`ask`, `wait`, and then `watch` for the plans made ahead.
+    """Call `ask`, `wait`, and then `watch` for the plans made ahead.
 
-    `look` every so often meanwhile, and `close` in any case.
+    From then on call `look` periodically; call `close` in any case.
     """
 
     def __init__(self) -> None:
@@ -47,13 +47,13 @@ class PreparerLink:
         self._pulse = Pulse(self._child.pid)
 
     def ask(self, asked: Preparation, log: tuple[int, str]) -> None:
-        """Begin. `log`: level and format of what the process logs to the standard error that is the daemon's, too."""
+        """Begin. `log`: level and format of the process's log, which goes to the daemon's standard error."""
         self._channel.send(pickle.dumps((asked, *log)))
 
     def wait(self, tell: Callable[[str], None]) -> PreparedModel:
-        """What it has prepared. Raises what `prepare` raises there; Failure where the process dies.
+        """Wait for the prepared model. Raises what `prepare` raises there; Failure if the process dies or hangs.
 
-        `tell` hears what it is at, and of what takes long again and again.
+        `tell` is called with each step, and again and again while a step takes long.
         """
         at = "loading"
         while True:
@@ -66,7 +66,7 @@ class PreparerLink:
             tell(at if message else f"still {at}")
 
     def _next(self) -> str | Exception | PreparedModel | None:
-        """None: nothing has come for long."""
+        """The next message; None if none has come for `_TELL_EVERY_S`."""
         end_s = time.monotonic() + _TELL_EVERY_S
         while self._channel.open:
             if time.monotonic() >= end_s:
@@ -88,13 +88,13 @@ class PreparerLink:
         )
 
     def watch(self, poller: Poller) -> None:
-        """Have `poller` tell of the plans made ahead."""
+        """Have `poller` yield the plans made ahead."""
         self._poller = poller
         poller.watch(self._channel.fileno(), self._hear)
         poller.watch(self._child.pidfd, self._gone)
 
     def look(self) -> None:
-        """End the process if it hangs: what it would have planned ahead is planned when it is wanted."""
+        """Kill the process if it hangs: its plans are then made when they are wanted."""
         if not self._closed and self._pulse.look(self._channel.beats) is not None:
             self._child.kill()
 
@@ -112,7 +112,7 @@ class PreparerLink:
         return iter(())
 
     def close(self) -> None:
-        """End the process, if it has not ended. What it had begun is put away, where that does not take long."""
+        """End the process, if it has not ended; it has `_ENDS_WITHIN_S` to clean up."""
         if self._closed:
             return
         self._closed = True

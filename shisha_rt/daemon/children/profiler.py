@@ -1,11 +1,11 @@
 """`python -m shisha_rt.daemon.children.profiler CHANNEL PARENT`: measures what layers cost, while the daemon serves.
 
-If it is asked to, it tries engines first, says at once what came of that, and waits until it is to go on.
+If asked to, it tries engines first, reports the results at once, and waits for the order to go on.
 
-It gives way to the workers: at this niceness the scheduler leaves it a tenth of a core that a worker keeps full (weight
-110 of 110 + 1024; at 5 it would be a quarter), and all of one that is idle. That is what frames lose on the core that
-is measured, and the neighbours that keep the others busy take less than 2% there. Five rounds of SqueezeNet's layers
-took 20 s beside full cores, where 36 take 9 s without.
+It yields to the workers: at niceness 10 the scheduler gives it a tenth of a core that a worker keeps busy (weight 110
+of 110 + 1024; at niceness 5 a quarter), and all of an idle core. So frames lose a tenth of the core that is measured;
+the processes that load the other cores meanwhile take less than 2% of these. Measured: five rounds of SqueezeNet's
+layers took 20 s beside busy cores; without load, 36 rounds take 9 s.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ def main(arguments: list[str]) -> int:
     channel = line_to_parent(arguments)
     os.nice(_NICENESS)
     asked = fm.TO_PROFILER.decode(channel.wait())
-    assert isinstance(asked, fm.ProfileModel)  # what it is greeted with
+    assert isinstance(asked, fm.ProfileModel)  # the greeting
     try:
         compiled = as_one([read_compiled(asked.name, *map(Path, folders)) for folders in asked.folders])
         batches: tuple[int, ...] = ()
         if asked.engines:
             tried = engines_tried(compiled, asked.machine, _tell, beside=os.getppid(), renew=asked.renew)
             channel.send(fm.FROM_PROFILER.encode(fm.EnginesCompared(tried)))
-            channel.wait()  # for `MeasureLayers`: plans are compared with frames, which this would disturb
+            channel.wait()  # for `MeasureLayers`: until then plans are compared live, which measuring would disturb
             trial = tried.of("onnxruntime")
             if trial is not None and trial.gain_of_batches >= WORTH_A_BATCH:
                 batches = tuple(frames for frames in MEASURED_BATCHES if frames <= asked.most_batch)
@@ -60,7 +60,7 @@ def main(arguments: list[str]) -> int:
     except (BadInput, Failure) as error:
         answer = fm.NotProfiled(" ".join(str(error).split()))
     channel.send(fm.FROM_PROFILER.encode(answer))
-    channel.wait()  # until the daemon, which has heard it, ends this process
+    channel.wait()  # the daemon ends this process when it has the answer
     return 0
 
 
@@ -94,7 +94,7 @@ def _profiled(asked: fm.ProfileModel, compiled: Compiled, batches: Sequence[int]
 
 
 def _tell(message: str) -> None:
-    """Print progress for whoever sits before the daemon, as at its start."""
+    """Print progress if the daemon runs in a terminal, as at its start."""
     if sys.stderr.isatty():
         print(message, file=sys.stderr)
 

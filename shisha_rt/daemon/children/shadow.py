@@ -1,8 +1,8 @@
-"""`python -m shisha_rt.daemon.children.shadow CHANNEL PARENT`: has another version compute what a daemon has answered,
-and says by how much their answers differ.
+"""`python -m shisha_rt.daemon.children.shadow CHANNEL PARENT`: sends frames that a daemon has answered to another
+version, and reports how much their answers differ.
 
-It takes one frame at a time, so what serves is copied from no more often than the other version answers. It ends with
-what it has where no frame comes for a while, and where the other version fails on one: that is not to take over.
+It takes one frame at a time, so the daemon copies frames no more often than the other version answers. It ends early if
+no frame comes for a while, or if the other version fails on one, which shows that it must not take over.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> int:
     begins = sm.TO_SHADOW.decode(channel.wait())
     assert isinstance(begins, sm.ShadowBegins)
     channel.send(sm.FROM_SHADOW.encode(_compared(channel, begins)))
-    channel.wait()  # until the daemon, which has heard it, ends this process
+    channel.wait()  # the daemon ends this process when it has the result
     return 0
 
 
@@ -55,7 +55,7 @@ def _compared(channel: Channel, begins: sm.ShadowBegins) -> sm.ShadowEnds:
             compared += 1
             try:
                 apart = how_far_apart(answer.outputs, _arrays(frame.outputs))
-            except ValueError:  # outputs of other shapes, or that are finite elsewhere
+            except ValueError:  # outputs differ in shape, or in which of their values are finite
                 different, difference = different + 1, max(difference, 1.0)
                 continue
             difference, unlike = max(difference, apart.difference or 0.0), max(unlike, apart.unlike or 0.0)

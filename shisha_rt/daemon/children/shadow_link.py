@@ -1,4 +1,4 @@
-"""A daemon's line to the process that holds its answers against another version's."""
+"""A daemon's link to the process that compares its answers with another version's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MODULE: Final = "shisha_rt.daemon.children.shadow"
 
 
 class ShadowLink:
-    """`wants_frame`: the next frame that is computed is to be shown to it. Nothing runs until `begin`."""
+    """`wants_frame`: call `show` for the next frame that is computed. No process runs before `begin`."""
 
     def __init__(self, poller: Poller, arena: Arena, indexes: Sequence[ModelIndex]) -> None:
         self.wants_frame = False
@@ -32,16 +32,16 @@ class ShadowLink:
         return self._link is not None
 
     def begin(self, endpoint: str, frames: int, then: Callable[[sm.ShadowEnds], None]) -> None:
-        """`then` is told how it ends, once. Raises OSError where no process can be had."""
+        """Start a comparison; `then` is called once, with its result. Raises OSError if no process is available."""
         greeting = [sm.ShadowBegins(endpoint, frames)]
         codecs = sm.TO_SHADOW, sm.FROM_SHADOW
         self._link = ChildLink(_MODULE, self._poller, codecs, self._said, self._died, greeting)
         self._then, self._over = then, False
 
     def show(self, slot: int, layout: int) -> None:
-        """Copy a frame's inputs and outputs, which its slot has until it is filled again.
+        """Send a copy of a frame's inputs and outputs, which are in its slot until that is filled again.
 
-        One with an output that has no room there is passed over: nobody knows its answer.
+        A frame with an output too large for its buffer is skipped: it has no answer to compare.
         """
         index = self._indexes[layout]
         try:
@@ -69,13 +69,13 @@ class ShadowLink:
         return sm.ShadowEnds(0, 0, 0, 0.0, 0.0, f"the process that compares ended: {reason}")
 
     def ended(self, ends: sm.ShadowEnds) -> None:
-        """Tell how it ended, once: one that died has a successor for a moment, which may have something to say."""
+        """Pass on the result, once: after a death another process runs for a moment, and may send a result, too."""
         if not self._over:
             self._over, self.wants_frame = True, False
             self._then(ends)
 
     def look(self) -> Iterator[object]:
-        """Every so often: end the process if it hangs, or has no more to do."""
+        """Called periodically: end the process if it hangs, or has no more to do."""
         if self._link is not None and self._over:
             self.close()
         elif self._link is not None:

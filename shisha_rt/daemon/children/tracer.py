@@ -1,4 +1,4 @@
-"""The tracer as the daemon has it: a process that sends frames' traces on, and what becomes of them."""
+"""The daemon's link to the tracer, a process that exports frames' traces, and counters of what it sent and lost."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _MOST_AT_ONCE: Final = 64
 
 
 class Tracer:
-    """Keeps the process running. `settings` None: traces are sent nowhere, and there is none.
+    """Keeps the process running. `settings` None: no traces are exported, and no process runs.
 
-    `counter`: of frames, by what became of their traces. `send`: hands a frame to the process; None where none is.
-    Frames go there several at a time, at the next look at the latest.
+    `counter`: counts frames whose traces were sent or lost. `send`: hands a frame's trace to the process; None if no
+    process runs. Traces are handed over several at a time, at the next look at the latest.
     """
 
     def __init__(self, settings: tm.ServeTraces | None, poller: Poller, counter: Counter) -> None:
@@ -44,7 +44,7 @@ class Tracer:
         return None if self._link is None else self._link.pid
 
     def look(self) -> Iterable[object]:
-        """Every so often."""
+        """Called periodically: hand over waiting traces, restart the process if it has died."""
         if self._link is None:
             return ()
         self._flush(self._link)
@@ -68,7 +68,7 @@ class Tracer:
             log.warning("traces of %d frames are lost: %s", counted.lost, counted.why)
 
     def finish(self) -> None:
-        """Nothing more is answered: wait until the last traces have been sent, for a while."""
+        """Wait, for a limited time, until the last traces have been sent; called after the last answer."""
         if self._link is not None:
             self._flush(self._link)
             self._link.send(tm.EndTraces())

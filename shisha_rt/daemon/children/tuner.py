@@ -1,7 +1,7 @@
-"""`python -m shisha_rt.daemon.children.tuner CHANNEL PARENT`: where searches run, so that the daemon's loop never does.
+"""`python -m shisha_rt.daemon.children.tuner CHANNEL PARENT`: the process that searches for plans; the loop never does.
 
-It is the shared loop with an evaluator that asks the daemon: a trial is sent, and its measurement awaited, while the
-daemon serves. The daemon may break a run off, or begin another, at any time.
+It runs the shared search loop (`planner.loop`) with an evaluator that sends each trial to the daemon, and waits for the
+measurement while the daemon serves. The daemon may stop a search, or begin another, at any time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from shisha_rt.studies import study
 
 
 class Layers(NamedTuple):
-    """What layers cost, and of which others each reads."""
+    """Costs of layers, and the layers that each layer reads from."""
 
     costs: Costs
     needs: tuple[frozenset[int], ...]
@@ -37,7 +37,7 @@ Stored: TypeAlias = Layers | tm.StoredProcessors
 
 
 class _BrokenOff(Exception):
-    """The daemon wants no more of this run; `begin` is the one that it wants instead, if any, `costs` by which."""
+    """The daemon has stopped this search. `begin`: the next search, if any; `costs`: new costs, if any."""
 
     def __init__(self, begin: tm.Begin | None = None, costs: tm.StoredCosts | None = None) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class _BrokenOff(Exception):
 
 
 class _LiveEvaluator:
-    """Measures a plan by having the daemon run it. Blocks as long as no frames come."""
+    """Measures a plan by having the daemon run it. Blocks while no frames come."""
 
     def __init__(self, channel: Channel, run_number: int) -> None:
         self._channel = channel
@@ -99,11 +99,11 @@ def _search(begin: tm.Begin, stored: Stored | None, channel: Channel) -> tm.Fini
 
 
 def tuner_for(begin: tm.Begin, stored: Stored | None) -> Tuner[Any]:
-    """The search that the daemon wants, by the costs that it has told of."""
-    if isinstance(stored, tm.StoredProcessors):  # the daemon schedules partitions, by some scheme
+    """The search that the daemon asks for, by the costs that it has sent."""
+    if isinstance(stored, tm.StoredProcessors):  # the daemon schedules partitions by a scheme
         return cast(Tuner[Any], study("scheme_tuner")(stored, begin))
     goes_by_costs = begin.strategy != "shisha"
-    assert stored is not None or not goes_by_costs  # else the daemon has no such strategy
+    assert stored is not None or not goes_by_costs  # the daemon offers such strategies only once it has costs
     task = SearchTask(
         begin.start,
         begin.places,
@@ -119,9 +119,7 @@ def tuner_for(begin: tm.Begin, stored: Stored | None) -> Tuner[Any]:
 
 
 def _costs_now(stored: Costs, begin: tm.Begin) -> Costs:
-    """The stored costs of the places that can be used, at the speeds that they have now; where plans are to be plain
-    chains, without ways to split layers.
-    """
+    """Stored costs of the available places, at their present speeds; without splits if plans must be plain chains."""
     costs = among(stored, [place.name for place in begin.places], [place.slower for place in begin.places])
     ranked = zip(costs.places, begin.places, strict=True)
     costs = replace(costs, places=tuple(replace(place, rank=now.rank) for place, now in ranked))

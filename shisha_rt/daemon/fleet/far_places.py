@@ -1,6 +1,7 @@
-"""The places of other hosts, as the daemon has them: which are there, the far ends of their relays, and their links.
+"""The places on other hosts: which are available, the far ends of their relays, and the links to them.
 
-A relay is a worker like others (see `stages.far.relay`). Its far end is started, and told of, by the cluster process.
+To the daemon a relay is a worker like any other (see `stages.far.relay`). The cluster process starts its far end, and
+reports on it.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from shisha_rt.messages.worker import WorkerConfig
 if TYPE_CHECKING:
     from shisha_rt.hosts.joined import Joined
 
-_SETTLED_S: Final = 1.5  # since the last that was seen: links of several places change together
+_SETTLED_S: Final = 1.5  # after the last change: links of several places change together
 _APART_S: Final = 5.0
 
 
 class FarLinks:
-    """`planned_by`: by place, what planning goes by. `seen`: the last that its relay has measured."""
+    """`planned_by`: the links, by place, that plans are made with. `seen`: what each place's relay measured last."""
 
     def __init__(self, links: Mapping[str, HostLink]) -> None:
         self.planned_by = dict(links)
@@ -37,7 +38,7 @@ class FarLinks:
         self._told_s = -math.inf
 
     def note(self, place: str, host: str, seen: LinkSpeed, now_s: float) -> bool:
-        """A relay tells of its link as it begins, and whenever it has become another; whether it has."""
+        """Note what a relay has measured of its link; return whether the link is unlike what was known."""
         self.seen[place] = self._new[place] = seen
         known = self._now.get(place)
         if known is not None and known.host == host and not known.speed.is_unlike(seen):
@@ -47,12 +48,12 @@ class FarLinks:
         return True
 
     def take_new(self) -> Sequence[tuple[str, LinkSpeed]]:
-        """What has been seen since it was asked last, by place."""
+        """Measurements since the last call, by place."""
         new, self._new = list(self._new.items()), {}
         return new
 
     def changed(self, now_s: float) -> Mapping[str, HostLink] | None:
-        """The links, if they are to be planned by anew; they count as told then."""
+        """The links, if plans are due to be made anew with them; they become `planned_by` then. Else None."""
         if now_s < max(self._changed_s + _SETTLED_S, self._told_s + _APART_S):
             return None
         self._changed_s, self._told_s, self.planned_by = math.inf, now_s, dict(self._now)
@@ -60,9 +61,9 @@ class FarLinks:
 
 
 class FarPlaces:
-    """`hosts`: of each place that is there; `links`: to them. What is said of them comes out of `poller`.
+    """`hosts`: the host of each available place; `links`: the links to them. `poller` yields the cluster's messages.
 
-    `joined`: None where all places are on this host.
+    `joined`: None if all places are on this host.
     """
 
     def __init__(self, joined: Joined | None, poller: Poller) -> None:
@@ -79,7 +80,7 @@ class FarPlaces:
             )
 
     def expect(self, place: str, incarnation: int, config: WorkerConfig) -> None:
-        """A relay has been started; its far end will be when it hails."""
+        """Note a relay that has been started. Its far end is started when the relay sends `Hail`."""
         self._relays[incarnation] = place, config
 
     def hailed(self, incarnation: int, near_key: str) -> None:
@@ -88,12 +89,12 @@ class FarPlaces:
             self._link.send(cm.StartFar(relay[0], incarnation, relay[1], near_key))
 
     def gone(self, incarnation: int) -> None:
-        """The relay is dead."""
+        """Have the far end of a dead relay ended."""
         if self._relays.pop(incarnation, None) is not None and self._link is not None:
             self._link.send(cm.EndFar(incarnation))
 
     def link_seen(self, place: str, seen: LinkSpeed) -> bool:
-        """Whether it is another link than was known."""
+        """Note a measured link; return whether it is unlike what was known."""
         return place in self.hosts and self.links.note(place, self.hosts[place].host, seen, time.monotonic())
 
     def _said(self, message: cm.FromCluster) -> object:
@@ -105,16 +106,16 @@ class FarPlaces:
         return message
 
     def _died(self, reason: str) -> object:
-        """With the process its actors went; relays find that out by themselves."""
+        """The actors have ended with their cluster process; relays notice that by themselves."""
         self.hosts.clear()
         return event_log.ClusterEnded(reason=reason)
 
     def look(self) -> Iterable[object]:
-        """Every so often."""
+        """Called periodically."""
         return () if self._link is None else self._link.look()
 
     def finish(self) -> None:
-        """Have everything given back, and wait for it."""
+        """Have the cluster process release everything, and wait for that."""
         if self._link is not None:
             self._link.send(cm.EndCluster())
             self._link.wait(cm.LEAVES_WITHIN_S)

@@ -1,4 +1,4 @@
-"""The daemon's ends of the lines to its workers, by incarnation."""
+"""The daemon's ends of the channels to its workers, by incarnation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shisha_rt.process.channel import GONE, Channel, ChannelBroken
 
 
 class WorkerLink:
-    """Messages to and from all workers. A line that breaks is told of, as a worker that hangs: it is of no use."""
+    """Messages to and from all workers. A broken channel is reported as a hung worker, which is of no use any more."""
 
     def __init__(self, poller: Poller) -> None:
         self._poller = poller
@@ -24,14 +24,14 @@ class WorkerLink:
         self._lent: dict[int, set[int]] = {}
 
     def open(self, incarnation: int) -> socket.socket:
-        """The end for a worker about to be started to inherit; ours is watched from now on. Raises OSError."""
+        """Create a channel, and watch our end. Returns the end that the new worker is to inherit. Raises OSError."""
         ours, theirs = Channel.pair()
         self._channels[incarnation], self._lent[incarnation] = ours, set()
         self._poller.watch(ours.fileno(), partial(self.read, incarnation))
         return theirs
 
     def lend(self, incarnation: int, region: int, fd: int) -> WorkerHung | None:
-        """Before the first message that names it, a worker gets the descriptor of a client's region."""
+        """Send a worker the descriptor of a client's region, before the first message that names the region."""
         lent = self._lent.get(incarnation)
         if lent is None or region in lent:
             return None
@@ -39,7 +39,7 @@ class WorkerLink:
         return self.send(incarnation, messages.Lend(region), fd)
 
     def take_back(self, region: int) -> list[WorkerHung]:
-        """The region has ended, and with it all that names it."""
+        """Have workers close their descriptors of a region that has ended."""
         having = [incarnation for incarnation, lent in self._lent.items() if region in lent]
         for incarnation in having:
             self._lent[incarnation].discard(region)
@@ -47,7 +47,7 @@ class WorkerLink:
         return [hung for hung in sends if hung is not None]
 
     def send(self, incarnation: int, message: ToWorker, beside: int | None = None) -> WorkerHung | None:
-        """A worker that is gone gets nothing: its pidfd tells. `beside`: a descriptor that goes with the message."""
+        """Send a message, with the descriptor `beside`. A worker that is gone gets nothing: its pidfd reports it."""
         channel = self._channels.get(incarnation)
         if channel is None or not channel.open:
             return None
@@ -58,12 +58,12 @@ class WorkerLink:
         return None
 
     def receive(self, incarnation: int) -> Iterator[FromWorker | WorkerHung]:
-        """All that the worker has said."""
+        """Yield all messages that the worker has sent."""
         while said := self.read(incarnation):
             yield from said
 
     def read(self, incarnation: int) -> Sequence[FromWorker | WorkerHung]:
-        """The next that the worker has said, if it has. One that speaks reads, too: it is sent what waited for room."""
+        """Read the worker's next message, if there is one; then send messages that waited for a full channel."""
         channel = self._channels[incarnation]
         said: list[FromWorker | WorkerHung] = []
         try:
@@ -72,7 +72,7 @@ class WorkerLink:
                 said.append(messages.FROM_WORKER.decode(data))
             if channel.waiting and channel.open:
                 channel.flush()
-        except msgspec.MsgspecError as error:  # it may have been a frame's end, so it is of no use any more
+        except msgspec.MsgspecError as error:  # the end of a part may be lost, so the worker is of no use any more
             said.append(WorkerHung(incarnation, f"it is not understood: {error}"))
         except ChannelBroken as broken:
             if str(broken) != GONE:
@@ -82,7 +82,7 @@ class WorkerLink:
         return said
 
     def look(self) -> Iterator[WorkerHung]:
-        """Every so often: send what has waited for room."""
+        """Called periodically: send messages that waited for a full channel."""
         for incarnation, channel in self._channels.items():
             if channel.waiting and channel.open:
                 try:

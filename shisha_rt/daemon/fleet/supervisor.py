@@ -1,7 +1,7 @@
-"""The worker processes: started, watched each by its own pidfd, killed. It never presumes a death.
+"""The worker processes: starts them, watches each by its pidfd, and kills them. A death is never presumed.
 
-A process counts as gone only when its pidfd is readable; until then its slots may still be written to. Everything
-here is called from the daemon's main thread: a worker asks the kernel to be killed with the *thread* that started it.
+A process counts as gone only when its pidfd is readable; until then it may still write to its slots. Everything here is
+called from the daemon's main thread: a worker has the kernel kill it when the *thread* that started it ends.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from shisha_rt.process.stat import wants_core
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_S: Final = 0.25
-_FAR_START_S: Final = 60.0  # a relay does nothing while its far end starts, which the cluster process tells of
-_LATE_FACTOR: Final = 2.0  # a look counts for at most this many intervals: beyond it the daemon itself was late
+_FAR_START_S: Final = 60.0  # a relay is idle while its far end starts; the cluster process reports if that fails
+_LATE_FACTOR: Final = 2.0  # the time between looks counts up to so many intervals: beyond, the daemon was late
 
 
 @dataclass(slots=True)
 class Process:
-    """One incarnation's process. `last_lines`: the last that it wrote to standard error."""
+    """One incarnation's process. `last_lines`: the last lines that it wrote to standard error."""
 
     place: str
     incarnation: int
@@ -61,7 +61,7 @@ class Process:
 
 
 class Supervisor:
-    """Starts and ends workers. What they say, and each death after the last message, comes out of `poller`."""
+    """Starts and ends workers. `poller` yields their messages, and each death after the worker's last message."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Supervisor:
         self._last_look_s = time.monotonic()
 
     def start(self, place_name: str, incarnation: int) -> None:
-        """Raises OSError where there is no descriptor, process or host to be had; nothing is left of it then."""
+        """Start a worker. Raises OSError, and leaves nothing behind, if no descriptor, process or host is available."""
         place = self._ready.machine.place(place_name)
         if place.remote and place_name not in self.far.hosts:
             raise OSError(errno.EHOSTUNREACH, "no host has it now")
@@ -166,7 +166,7 @@ class Supervisor:
         stderr = process.child.stderr
         assert stderr is not None
         data = stderr.read()
-        if data == b"":  # closed at the other end; the pidfd will tell the rest
+        if data == b"":  # closed at the other end; the pidfd reports the death
             self._poller.unwatch(stderr.fileno())
         for line in (data or b"").decode(errors="replace").splitlines():
             if line.strip():
@@ -175,7 +175,7 @@ class Supervisor:
         return iter(())
 
     def _bury(self, process: Process) -> Iterator[FromWorker | WorkerHung | WorkerGone]:
-        """Reap a dead process. What it had already said still counts, and the board tells which frame it computed."""
+        """Reap a dead process. Yields its last messages, then its end, with the frame that it computed by the board."""
         child = process.child
         assert child.stderr is not None
         child.wait()
@@ -196,7 +196,7 @@ class Supervisor:
         yield WorkerGone(process.incarnation, running, reason, crashed=crashed)
 
     def _of_memory(self, status: int) -> str:
-        """What is to be added where the kernel has killed a process for memory since a worker died last."""
+        """Explanation of a SIGKILL if the kernel has killed a process for memory since the last death; else empty."""
         kills, self._kernel_kills = self._kernel_kills, kernel_kills()
         if status != -signal.SIGKILL or kills == self._kernel_kills:
             return ""
@@ -207,9 +207,9 @@ class Supervisor:
         )
 
     def look(self, expected_s: Mapping[str, float], having_parts: Collection[int]) -> list[WorkerHung]:
-        """Every so often: the workers that hang now, with why.
+        """Called periodically. Returns the workers that hang now, each with the reason.
 
-        `expected_s`: a frame's usual time on each place. `having_parts`: the incarnations that have been given some.
+        `expected_s`: usual time of a batch on each place. `having_parts`: incarnations to which parts are dealt.
         """
         now_ns = time.monotonic_ns()
         now_s = now_ns / 1e9
@@ -233,7 +233,7 @@ class Supervisor:
         return process.watch.look(sign, now_ns, seen_s, usual_s, self.patience, starved, has_parts=has_parts)
 
     def end_all(self) -> None:
-        """Kill and reap every worker; what they had to say is heard no more."""
+        """Kill and reap every worker; their last messages are dropped."""
         for process in list(self.processes.values()):
             process.kill_reason = process.kill_reason or "the daemon ends"
             process.child.kill()

@@ -1,7 +1,7 @@
-"""How long the parts of frames took: told once, and kept for all who go by it.
+"""How long parts took: each time is reported once, and kept for all its users.
 
-Windows of the last ones, per epoch, stage and place, are what status, gauges and the watch go by; histograms have all;
-the frame's own sum is part of its answer; and of frames of several shapes the mix says how they compare.
+Status, gauges and the watch use windows of the last frames, by epoch, stage and place. Histograms count all frames. A
+frame's own sum is part of its answer. With several shapes, the mix makes their times comparable.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from shisha_rt.plan.rate import Rate, rate_of
 _WINDOW_FRAMES: Final = 128
 _SEGMENT_FRAMES: Final = 32
 _LEAST_POOLED: Final = 16
-_SETTLED_FRAMES: Final = _WINDOW_FRAMES // 8  # so few move the median of a full window by next to nothing
+_SETTLED_FRAMES: Final = _WINDOW_FRAMES // 8  # fewer new frames hardly move the median of a full window
 _BUILT: Final = ("frame_bytes", "private_bytes", "build_s", "difference")
 
 
 @dataclass(slots=True)
 class StageWindow:
-    """The last frames of one stage of one epoch on one team, and what its worker said when it was built: the first
-    time that it ran, to warm up, took `warm_s`. `all_s`: the histogram of all that ran there.
+    """The last frames of one stage of one epoch on one team, and what its worker reported when it built the stage: the
+    warm-up took `warm_s`. `all_s`: the histogram of all frames there.
 
-    `most`: the most frames of one run; `run_frames`: those of the last runs, where that is more than one. A frame's
-    seconds are its share of its run's.
+    `most`: the batch; `run_frames`: frames of each of the last runs, if the batch is above one. A frame's seconds are
+    its share of its run's.
 
-    `segments` is (frames, segments) seconds, empty unless the stage's operators are placed on devices.
+    `segments`: (frames, segments) seconds, empty unless the stage's operators are placed on devices.
     """
 
     service_s: deque[float] = field(default_factory=lambda: deque(maxlen=_WINDOW_FRAMES))
@@ -51,7 +51,7 @@ class StageWindow:
     most: int = 1
     run_frames: deque[int] = field(default_factory=lambda: deque(maxlen=_WINDOW_FRAMES))
     all_s: PlainSeries | None = None
-    _medians: dict[str, tuple[int, float | None]] = field(default_factory=dict)  # each with the frames there were then
+    _medians: dict[str, tuple[int, float | None]] = field(default_factory=dict)  # each with `frames` at that time
 
     def add(self, service_s: float, cpu_s: float, waited_s: float, segments_s: tuple[float, ...] = ()) -> None:
         self.frames += 1
@@ -67,11 +67,11 @@ class StageWindow:
 
     @property
     def segments_s(self) -> Sequence[float]:
-        """Medians of each segment's seconds; empty while there are none."""
+        """Median seconds of each segment; empty while none were measured."""
         return _medians(self.segments)
 
     def restart(self) -> None:
-        """The place is another one from now on: what it did before says nothing of it."""
+        """Drop all times, as the place's speed has changed."""
         for values in (self.service_s, self.cpu_s, self.waited_s, self.segments):
             values.clear()
         self._medians.clear()
@@ -89,7 +89,7 @@ class StageWindow:
         return self._median("waited", self.waited_s)
 
     def _median(self, what: str, values: deque[float]) -> float | None:
-        """Found anew after some frames, not after each: of very many teams, sorting takes longer than all the rest."""
+        """Median, computed anew after some frames and not after each: for very many teams sorting takes most time."""
         frames, known = self._medians.get(what, (-1, None))
         settled = len(values) == values.maxlen
         if known is None or self.frames - frames >= (_SETTLED_FRAMES if settled else 1):
@@ -111,9 +111,8 @@ class StageWindow:
 class Telemetry:
     """Windows by epoch, stage and the place of a team's lead; an epoch's are dropped when it ends.
 
-    `scale`: by which all times of the machine are stretched. `power_w`: of its places, while they compute; empty where
-    that is not known. Frames of several `shapes` are told of as if each were the
-    average one (see `core.tuning.shape_mix`).
+    `scale`: factor by which all times of the machine are stretched. `power_w`: power of places that compute; empty if
+    unknown. With several `shapes`, times are scaled to the average frame (see `core.tuning.shape_mix`).
     """
 
     def __init__(
@@ -126,7 +125,7 @@ class Telemetry:
         self._windows: dict[tuple[int, int, str], StageWindow] = {}
 
     def took(self, done: Done, place: str, tickets: Sequence[Ticket]) -> float:
-        """A run of these frames has been computed. Returns the seconds of one of them, as of the average frame."""
+        """Note a run of these frames. Returns the seconds of one of them, scaled to the average frame."""
         part, frames = done.part, len(tickets)
         window = self._windows.get((part.epoch, part.stage, place)) or self.window(part.epoch, part.stage, place)
         service_s = done.service_s / self._scale / frames
@@ -139,19 +138,19 @@ class Telemetry:
         for ticket in tickets:
             window.all_s.observe(service_s)
             window.add(service_s * ratio, cpu_s * ratio, waited_s, done.segments_s)
-            ticket.compute_s += done.service_s  # so long it was on its way
+            ticket.compute_s += done.service_s  # the whole run's: each of its frames waits for all of them
         if window.most > 1:
             self._counting.run(part.stage, place, frames)
             window.run_frames.append(frames)
         return service_s * ratio
 
     def alone_s(self, ticket: Ticket, seconds: float) -> float:
-        """Seconds that a frame took by itself, as of the average frame."""
+        """Scale the `seconds` of a frame by itself to the average frame."""
         ratio = 1.0 if self._mix is None else self._mix.ratio(ticket.request.layout)
         return seconds / self._scale * ratio
 
     def answered(self, ticket: Ticket) -> None:
-        """A frame's parts have all been computed."""
+        """Note a frame whose parts have all been computed."""
         if self._mix is not None:
             self._mix.came(ticket.request.layout, ticket.compute_s)
 
@@ -173,22 +172,21 @@ class Telemetry:
         )
 
     def rate(self, epoch: int, plan: Plan) -> Rate | None:
-        """What follows from them; None while some stage has run nothing. A team that has run nothing adds nothing."""
+        """Rate of the plan by `team_s`; None while some stage has run nothing. Teams without times are left out."""
         known = self.team_s(epoch, plan)
         if any(all(seconds is None for seconds in teams) for teams in known):
             return None
         team_s = [[math.inf if seconds is None else seconds for seconds in teams] for teams in known]
         rate = rate_of(plan, team_s)
-        if not self._power_w or any(None in teams for teams in known):  # a team that has run nothing would look free
+        if not self._power_w or any(None in teams for teams in known):  # teams without times would cost no energy
             return rate
         return replace(rate, energy_j=frame_joules(plan, team_s, self._power_w))
 
     def expected_s(self, epoch: int, plan: Plan) -> dict[str, float]:
-        """Map each lead to the most seconds that a run takes there, of as many frames as it may have.
+        """Map each lead to the longest expected run there, of a full batch.
 
-        The median or, before the first part, what warming up took.
-
-        With several shapes, the larger of both counts: a frame of the largest shape may come when only small ones have.
+        A frame counts with its median time or, before the first part, with the warm-up's. With several shapes it counts
+        with the larger of both, as a frame of the largest shape may come after small ones only.
         """
         seconds_of: dict[str, float] = {}
         for index, stage in enumerate(plan.stages):
@@ -205,9 +203,9 @@ class Telemetry:
 
 
 def pooled(windows: Sequence[StageWindow]) -> dict[str, float | int | None]:
-    """A stage's summary over all of its teams: medians of their last frames, and bytes and seconds of the largest.
+    """A stage's summary over all of its teams: medians of their last frames, and the maxima of what workers reported.
 
-    The more teams, the fewer frames of each: the last few of many say as much as many of one.
+    The more teams, the fewer frames of each are used: together they are as many as those of one team.
     """
     if len(windows) == 1:
         return windows[0].summary()

@@ -1,13 +1,13 @@
 """When a worker counts as hung. Pure: looks at the board are passed in, with the time since the last one.
 
-A hang is silence of `silence_s`, or one frame that takes longer than `max(frame_s, expected_factor x expected)`.
-Time counts only as far as the daemon was there to see it: if the daemon itself was late, so may everything have been
-(a stopped machine, a laptop asleep), and no worker is to blame. Nor does time count in which an emulated place waits,
-as it has said it would: a place may be made slower than any limit. And a worker that has something to run but gets no
-core (a stopped process never does: it wants none) is given `starved_s` before its silence counts as a hang.
+A hang is silence of `silence_s`, or one frame that takes longer than `max(frame_s, expected_factor x expected)`. Two
+kinds of time do not count: time by which the daemon itself was late, as the whole host may have stood still (a stopped
+machine, a laptop asleep); and time in which an emulated place waits as it announced on the board, as its speed may be
+set arbitrarily low. A worker that wants a core and gets none is given `starved_s` before its silence counts as a hang;
+a stopped process wants none.
 
-Before it is ready a worker gives no sign of life, but it computes, or wants to: one that does neither for `start_s`
-hangs. And one that signs, has parts and runs none for `idle_s` has lost a message.
+A worker that is not ready yet does not sign, but it computes, or wants to: if it does neither for `start_s`, it hangs.
+A worker that signs, has parts and runs none for `idle_s` has lost a message.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-if TYPE_CHECKING:  # settings are read without what the board is made of
+if TYPE_CHECKING:  # `settings` imports this module, and must not load the board's imports
     from shisha_rt.process.board import Sign
 
 
@@ -35,7 +35,7 @@ DEFAULT_LIMITS: Final = HangLimits()
 
 @dataclass(slots=True)
 class Watch:
-    """What has been seen of one incarnation since it was ready."""
+    """What has been seen of one incarnation."""
 
     last: Sign | None = None
     silent_s: float = 0.0
@@ -69,9 +69,9 @@ class Watch:
         *,
         has_parts: bool = False,
     ) -> str | None:
-        """`seen_s`: time since the last look, less what the daemon was late. Returns why it is hung, or None.
+        """Return why a worker counts as hung, or None. `seen_s`: time since the last look, less the daemon's lateness.
 
-        `wants_core` is asked only when it matters: whether some thread of the worker could run if it got a core.
+        `wants_core`: whether some thread of the worker could run if it got a core; called only when it matters.
         """
         last, self.last = self.last, sign
         if last is None or sign.heartbeat_ns != last.heartbeat_ns:

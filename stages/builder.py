@@ -1,17 +1,18 @@
 """Threads that build stages while frames flow, and how they keep out of the frames' way.
 
-A core that frames keep busy is shared by the kernel's tick: whatever else is ready to run there gets 4 ms at a time (at
-250 ticks a second), however nice it is. That is more than many a network's stage takes. A thread of the idle class gets
-the core only while nobody else wants it, and hands it over at once; so frames leave it some time between one and the
-next. It has to have run a little before the next frame: until then the scheduler owes it time, and gives it a tick.
+On a core that frames keep busy, the kernel switches threads at its tick: any other runnable thread gets 4 ms at a time
+(at 250 ticks a second), however nice it is. Many networks' stages take less than that. A thread of the idle class
+(SCHED_IDLE) runs only while no other thread wants the core, and yields it at once; so frames leave the core free for a
+moment between each other. The idle thread must have run a little before the next frame: until then the scheduler owes
+it time, and gives it a tick.
 
-But where others want the core too, such a thread may starve, and with it whoever waits for what it holds. There, and
-where no frames flow, stages are built by one of nice 5, which gives way, but not so far that it starves (at nice 19 it
-would take many times as long). If others come while the idle one is at work, its orders are taken from it: what it has
-begun it leaves, as soon as it gets that far.
+If other processes want the core too, an idle thread may starve, and with it any thread that waits for a lock it holds.
+In that case, or if no frames flow, a thread of nice 5 builds stages: it gives way, but does not starve (at nice 19 it
+would take many times as long). If other processes appear while the idle thread is at work, its orders are taken from
+it, and it abandons the build that it has begun at its next check.
 
-A thread inherits these from who starts it, and cannot rise again. So there is a thread for each, and a stage of several
-threads is built by yet another, which is neither nice nor idle.
+A thread inherits its priority from the thread that starts it, and cannot raise it again. So each priority has a thread,
+and a stage of several threads is built by a third one, which is neither nice nor idle.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ from shisha_rt.messages.worker import Prepare, Prepared, PrepareFailed
 from stages.built_stage import BuiltStage
 
 _NICE: Final = 5
-_FLOWING_S: Final = 0.5  # since the last frame
-_LEAST_SHARE: Final = 0.65  # daemon and clients may use the core too, but nothing that is always at work: that has half
-_REMEMBERED: Final = 31 / 32  # of what earlier frames took, after each
+_FLOWING_S: Final = 0.5  # frames count as flowing for so long after the last one
+_LEAST_SHARE: Final = 0.65  # of frames on their core: less if a process that is always at work takes half
+_REMEMBERED: Final = 31 / 32  # weight of earlier frames' times when one is added
 _PATIENCE_S: Final = 0.2  # with a builder that gets hardly any of the core
-_HARDLY_ANY: Final = 0.1  # where frames leave it a third
+_HARDLY_ANY: Final = 0.1  # share of the core; frames leave a builder a third
 
 
 @dataclass(slots=True, eq=False)
 class Ordered:
-    """A stage to be built. `taken_away`: by another builder, so that what this one makes of it is wanted by nobody."""
+    """A stage to be built. `taken_away`: another builder has the order now, and this one's result is dropped."""
 
     prepare: Prepare
     taken_away: bool = False
@@ -48,7 +49,7 @@ class Ordered:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What is handed over: the answer for the daemon and, if it went well, the stage."""
+    """A builder's result: the answer for the daemon and, if the build succeeded, the stage."""
 
     answer: Prepared | PrepareFailed
     stage: BuiltStage | None
@@ -66,7 +67,7 @@ class Manner(enum.Enum):
 
 
 class Builder:
-    """One of the threads that build, in the order in which they are asked."""
+    """A thread that builds stages, in the order in which they are asked for."""
 
     def __init__(
         self, manner: Manner, build: Callable[[Ordered], Built], finished: Finished, wake: Callable[[], None]
@@ -76,8 +77,8 @@ class Builder:
         self._finished = finished
         self._wake = wake
         self._orders: queue.SimpleQueue[Ordered] = queue.SimpleQueue()
-        self._undone: dict[Ordered, None] = {}  # both threads change it, by single steps of the interpreter
-        self._since = 0.0, 0.0  # when it could begin with the first of them, and its CPU seconds then
+        self._undone: dict[Ordered, None] = {}  # both threads change it, by atomic operations only
+        self._since = 0.0, 0.0  # when it could start on the first order of `_undone`, and its CPU seconds then
         self._thread = threading.Thread(target=self._build_all, name="builder", daemon=True)
         self._thread.start()
 
@@ -93,13 +94,13 @@ class Builder:
         return bool(self._undone)
 
     def starves(self, now_s: float, frame_s: float) -> bool:
-        """Whether others have the core, while frames of `frame_s` leave it some between one and the next."""
+        """Whether it has long had hardly any CPU time, although frames, each of `frame_s`, leave it some in between."""
         since_s, before_s = self._since
         passed_s = now_s - since_s
         return self.busy and passed_s > _PATIENCE_S + 4 * frame_s and self.cpu_s - before_s < _HARDLY_ANY * passed_s
 
     def take_away(self) -> list[Prepare]:
-        """All that is not done yet, in its order."""
+        """Cancel all unfinished orders and return them, oldest first."""
         orders = list(self._undone)
         self._undone.clear()
         for order in orders:
@@ -108,7 +109,7 @@ class Builder:
 
     @property
     def cpu_s(self) -> float:
-        """CPU seconds of it."""
+        """CPU seconds of the builder's thread."""
         assert self._thread.ident is not None
         return time.clock_gettime(time.pthread_getcpuclockid(self._thread.ident))
 
@@ -116,7 +117,7 @@ class Builder:
         if self._manner is not Manner.TEAM:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
         if self._manner is Manner.IDLE:
-            with contextlib.suppress(OSError):  # some sandboxes refuse it: then it is nice
+            with contextlib.suppress(OSError):  # some sandboxes refuse it: then the thread stays nice
                 os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
         while True:
             order = self._orders.get()
@@ -128,7 +129,7 @@ class Builder:
 
 
 class FramesCore:
-    """How the core was shared while frames were computed on it, by one thread."""
+    """How much CPU time the thread that computes frames had of its core meanwhile."""
 
     def __init__(self) -> None:
         self._last_cpu_s = 0.0
@@ -136,20 +137,20 @@ class FramesCore:
         self._cpu_s, self._wall_s = 0.0, 0.0
 
     def note(self, cpu_s: float, start_s: float, end_s: float) -> None:
-        """A frame was computed, in so much CPU time."""
+        """Note a computed frame."""
         self._last_cpu_s, self._ended_s = cpu_s, end_s
         self._cpu_s = cpu_s + _REMEMBERED * self._cpu_s
         self._wall_s = end_s - start_s + _REMEMBERED * self._wall_s
 
     def taken_by_frames(self, now_s: float) -> bool:
-        """Whether frames flow, and hardly anything else uses their core."""
+        """Whether frames flow, and other threads use little of their core."""
         return now_s - self._ended_s < _FLOWING_S and self._cpu_s >= _LEAST_SHARE * self._wall_s
 
     @property
     def frame_s(self) -> float:
-        """CPU seconds of the last one."""
+        """CPU seconds of the last frame."""
         return self._last_cpu_s
 
     def left_free_s(self, share: float, now_s: float) -> float:
-        """How much longer the core should stay free for it to be so for `share` of the last frame's CPU time."""
+        """Seconds for which to leave the core free, so that it is free for `share` of the last frame's CPU time."""
         return max(0.0, self._ended_s + share * self._last_cpu_s - now_s)

@@ -1,4 +1,4 @@
-"""What the executor runs, whatever it is made of."""
+"""The interfaces of stages that the executor runs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from stages.engines.session import CpuClock
 
 
 class Warmable(Protocol):
-    """What there is to know of a stage before it is bound.
+    """A stage before it is bound.
 
     `frame_bytes`: weights, inputs and outputs that one frame moves, of the largest shape.
-    `described`: descriptions say how long it takes, and not this host; `paced`: its time is emulated at present.
-    `difference`: by how much its devices' precision changes what it hands on (see `stages.built.placed`).
+    `described`: its time comes from descriptions of devices, not from this host; `paced`: its time is emulated now.
+    `difference`: by how much its devices' precision changes its outputs (see `stages.built.placed`).
     """
 
     @property
@@ -30,7 +30,7 @@ class Warmable(Protocol):
     def difference(self) -> float: ...
 
     def warm(self, cpu_clock: CpuClock) -> tuple[float, ...]:
-        """Run once on memory of its own; returns what a run does: see `BuiltStage.run`."""
+        """Run once on the stage's own memory; return the same as `BuiltStage.run`."""
         ...
 
 
@@ -38,40 +38,40 @@ class BuiltStage(Warmable, Protocol):
     """A stage that computes in the arena's slots."""
 
     def bind(self, arena: Arena, slot: int) -> None:
-        """Make ready what is needed for frames in `slot`."""
+        """Prepare for frames in `slot`."""
         ...
 
     def run(self, arena: Arena, slot: int, cpu_clock: CpuClock, layout: int = 0) -> tuple[float, ...]:
-        """Compute the tensors of `slot`; returns what each segment took if they are placed on devices, else nothing."""
+        """Compute the tensors of `slot`; return each segment's seconds if segments are placed on devices, else ()."""
         ...
 
 
 @runtime_checkable
 class GivesBack(Protocol):
-    """A stage whose engine keeps memory that a frame has made it take."""
+    """A stage whose engine keeps memory that it allocated for a frame."""
 
     def give_back(self) -> None:
-        """Give back what warming up does not take."""
+        """Release memory beyond what the warm-up needs."""
         ...
 
 
 class FramesDiffer(ValueError):
-    """Frames come out of a run of several otherwise than alone."""
+    """Frames of a batch have different answers from the same frames alone."""
 
 
 @runtime_checkable
 class SharedRuns(BuiltStage, Protocol):
-    """A stage whose runs may have several frames; `warm` raises FramesDiffer. `single`: the same for one frame."""
+    """A stage that can compute batches; `warm` may raise FramesDiffer. `single`: the same stage for one frame."""
 
     @property
     def single(self) -> BuiltStage: ...
 
     def run_bytes(self, frames: int) -> int:
-        """Bytes that a run of so many moves."""
+        """Bytes that a batch of `frames` moves."""
         ...
 
     def run_together(
         self, arena: Arena, slots: Sequence[int], cpu_clock: CpuClock, layout: int = 0
     ) -> tuple[float, ...]:
-        """Compute the tensors of these slots, which ascend; returns what `run` does, for all of them."""
+        """Compute the tensors of these slots, in ascending order, as a batch; return what `run` does, for the batch."""
         ...

@@ -32,16 +32,16 @@ from stages.engines.session import CpuClock
 from stages.kept_stages import KeptStages
 
 _TIMED_RUNS: Final = 20
-_LEFT_FREE: Final = 0.5  # of what a frame took, for building
+_LEFT_FREE: Final = 0.5  # of a frame's CPU time: for so long the core is then left to a builder
 _HEAD_START_S: Final = 0.0003
 _IN_SOURCES: Final = re.compile(
     r"/\S+:\d+ [^()]*\([^()]*\)(?: const)? |^(?:Caught exception: )?Exception from \S+\n| failed at \S+:$", re.MULTILINE
 )
-"""Where in the engine's sources, as ONNX Runtime and OpenVINO say it."""
+"""The position in the engine's sources in an error's text, as ONNX Runtime and OpenVINO write it."""
 
 
 class EngineSegment(Protocol):
-    """What one engine runs of one shape of the model, bound to slots."""
+    """One shape's part of a stage that one engine runs, bound to slots."""
 
     @property
     def frame_bytes(self) -> int: ...
@@ -58,7 +58,7 @@ class EngineSegment(Protocol):
 class WholeStage:
     """A stage that one engine runs, in its own form of the model; `segments` has one for each shape.
 
-    `difference`: by how much its answers differ from the usual engine's, if it is another.
+    `difference`: by how much its answers differ from the default engine's, if another engine computes them.
     """
 
     described = False
@@ -89,9 +89,9 @@ class WholeStage:
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """A stage of a live epoch. `inline`: its engine computes in the thread that calls it, and has none of its own.
+    """A stage of a live epoch. `inline`: its engine computes in the calling thread, and has no threads of its own.
 
-    `together`: the stage, where its runs may have several frames.
+    `together`: the stage, if it can compute batches.
     """
 
     stage: BuiltStage
@@ -101,9 +101,9 @@ class _Loaded:
 
 
 class Ran(msgspec.Struct, frozen=True):
-    """A stage's run. `cpu_s`: of the engine's threads. `paced_cpu_s`: by which an emulated place paces it.
+    """Times of a stage's run. `cpu_s`: of the engine's threads. `paced_cpu_s`: from which an emulated place paces it.
 
-    `segments_s`: what each segment took, as its device is emulated (see `stages.built.placed`).
+    `segments_s`: seconds of each segment on its emulated device (see `stages.built.placed`).
     """
 
     cpu_s: float
@@ -112,9 +112,9 @@ class Ran(msgspec.Struct, frozen=True):
 
 
 class Executor:
-    """Stages by (epoch, number). `build` makes one; `wake` is called from a builder's thread when that is done.
+    """Stages by (epoch, number). `build` makes one; `wake` is called from a builder's thread when one is finished.
 
-    `threads` are the place's own, for orders that state no team's.
+    `threads`: of the place, for orders that state none of a team.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class Executor:
         self._idle_builder = self._builders[Manner.IDLE]
 
     def prepare(self, order: Prepare) -> None:
-        """Have it built, or take the stage of the same content that is there already."""
+        """Have the stage built, or reuse one of the same content that still exists."""
         self._wanted.add(order.epoch)
         kept = self._kept.find(_content(order))
         if kept is None:
@@ -159,7 +159,7 @@ class Executor:
             del self._loaded[key]
 
     def forget(self, cores: Collection[int]) -> bool:
-        """Forget stages of whole teams on these cores; False while one is being built, or has been and is not taken."""
+        """Stop keeping stages of teams on these cores; False if a team's is being built, or any waits to be taken."""
         if self._builders[Manner.TEAM].busy or self.has_built:
             return False
         self._kept.forget(lambda content: bool({*content.cores} & {*cores}))
@@ -170,7 +170,7 @@ class Executor:
         return not self._built.empty()
 
     def take_built(self) -> list[Prepared | PrepareFailed]:
-        """Swap in what has been built since; the answers are for the daemon. Dropped epochs are left out."""
+        """Swap in stages built since the last call; return answers for the daemon. Drop those of retired epochs."""
         answers: list[Prepared | PrepareFailed] = []
         while not self._built.empty():
             asked, built = self._built.get()
@@ -188,13 +188,13 @@ class Executor:
         return answers
 
     def demand(self, part: Descriptor) -> Demand:
-        """What this run asks of its place."""
+        """What this run needs of its place."""
         loaded = self._loaded[part.epoch, part.stage]
         moved_bytes = loaded.together.run_bytes(len(part.slots)) if loaded.together else loaded.stage.frame_bytes
         return Demand(moved_bytes, loaded.modelled_cpu_s, loaded.stage.paced)
 
     def run(self, part: Descriptor, layout: int = 0) -> Ran:
-        """Run the stage on its slots, in which `layout` lies."""
+        """Run the stage on the part's slots, whose tensors are laid out as `layout`."""
         loaded = self._loaded[part.epoch, part.stage]
         cpu_clock = time.thread_time if loaded.inline else self._frame_cpu_s
         start_s, start_cpu_s = time.monotonic(), cpu_clock()
@@ -209,7 +209,7 @@ class Executor:
         return Ran(cpu_s, self._paced_cpu_s(cpu_s, segments_s), segments_s)
 
     def give_back(self) -> None:
-        """Have engines give back memory that they keep for frames to come."""
+        """Have engines release memory that they keep for later frames."""
         for loaded in self._loaded.values():
             if isinstance(loaded.stage, GivesBack):
                 with contextlib.suppress(Exception):  # the next frame will show what is wrong
@@ -217,22 +217,22 @@ class Executor:
 
     @property
     def builds(self) -> bool:
-        """Whether a stage is being built, or has been and is not taken."""
+        """Whether a stage is being built, or is finished and waits to be taken."""
         return self.has_built or any(builder.busy for builder in self._builders.values())
 
     def look_after_builders(self) -> None:
-        """Every so often while `building`: what one does not get on with, as others have the core, another builds."""
+        """Called periodically while `building`: if the idle builder starves, the nice one gets its orders."""
         if self._idle_builder.starves(time.monotonic(), self._core.frame_s):
             for order in self._idle_builder.take_away():
                 self._builders[Manner.NICE].ask(order)
 
     @property
     def building(self) -> bool:
-        """Whether the builder that may starve is building."""
+        """Whether the idle builder is at work, the one that may starve."""
         return self._idle_builder.busy
 
     def give_way(self) -> None:
-        """Before a frame: leave the core some time to a builder that has it only while nobody else wants it."""
+        """Before a frame: leave the core to the idle builder for a while, as it runs only when no other thread does."""
         if self.building:
             time.sleep(self._core.left_free_s(_LEFT_FREE, time.monotonic()))
 
@@ -241,13 +241,13 @@ class Executor:
         return time.process_time() - sum(builder.cpu_s for builder in self._builders.values())
 
     def _is_inline(self, order: Prepare) -> bool:
-        """Whether engines compute it in the thread that calls them, and have none of their own."""
+        """Whether the stage's engines compute in the calling thread, and have no threads of their own."""
         return (order.threads or self._threads) == 1
 
     def _manner(self, order: Prepare) -> Manner:
-        """How to build it: where frames have the core to themselves, a builder is to have it when they do not.
+        """Choose the builder: the idle one if frames use nearly all of the core, or else the nice one.
 
-        One that is at work goes on: the daemon counts on stages being built in the order in which it asked for them.
+        A builder at work gets the next orders too: the daemon expects stages to be built in the order of its requests.
         """
         if not self._is_inline(order):
             return Manner.TEAM
@@ -255,7 +255,7 @@ class Executor:
         return at_work or (Manner.IDLE if self._core.taken_by_frames(time.monotonic()) else Manner.NICE)
 
     def _paced_cpu_s(self, cpu_s: float, segments_s: tuple[float, ...]) -> float:
-        """A place divides CPU time by its threads, and segments know what they take on theirs."""
+        """CPU time to pace by. The place divides it by its threads, but segments' times are already by the clock."""
         return sum(segments_s) * self._threads if segments_s else cpu_s
 
     def _build(self, asked: Ordered) -> Built:
@@ -279,9 +279,9 @@ class Executor:
             for slot in range(self._arena.slot_count):
                 _go_on(asked)
                 stage.bind(self._arena, slot)
-                time.sleep(0)  # this holds the interpreter, which a frame may be waiting for
+                time.sleep(0)  # release the interpreter lock, as a frame may wait for it
         except Exception as error:
-            # Whatever the engine says is the user's to read: it becomes the proposal's reason, in one line.
+            # The engine's message is for the user: it becomes, in one line, the reason why the proposal failed.
             return Built(PrepareFailed(order.epoch, order.stage, self._incarnation, one_line(error)), None)
         if too_short is not None:
             return Built(PrepareFailed(order.epoch, order.stage, self._incarnation, too_short, bad_machine=True), None)
@@ -290,9 +290,9 @@ class Executor:
         return Built(msgspec.structs.replace(built.answer, alone=alone), stage) if alone else built
 
     def _why_too_short(self, order: Prepare, stage: BuiltStage) -> str | None:
-        """Whether this host keeps the place's target; the real computation is timed only where there is a doubt.
+        """Why this host cannot keep the place's target, or None. The real computation is timed only in case of doubt.
 
-        A busy moment looks like a slow host, and passes: one run in time is enough.
+        A busy moment looks like a slow host but passes, so one run that is fast enough suffices.
         """
         demand = Demand(stage.frame_bytes, order.modelled_cpu_s, stage.described)
         if not self._place.needs_check(demand):
@@ -305,7 +305,7 @@ class Executor:
             segments_s = stage.warm(cpu_clock)
             wall_s, cpu_s = time.monotonic() - start_s, cpu_clock() - start_cpu_s
             least_cpu_s = min(least_cpu_s, self._paced_cpu_s(cpu_s, segments_s))
-            # Computed in this thread, CPU time leaves out what frames on this core took meanwhile.
+            # A run in this thread is timed by its CPU time, which excludes frames computed on this core meanwhile.
             least_s = min(least_s, cpu_s if inline else wall_s)
             reason = self._place.why_too_short(demand, least_s, least_cpu_s)
             if reason is None:
@@ -327,18 +327,18 @@ class Executor:
 
 
 def _go_on(asked: Ordered) -> None:
-    """Raises unless it is still to be built here. Whatever is answered to it then is heard by nobody."""
+    """Raise InterruptedError if another builder has the order now; the answer to it is then ignored."""
     if asked.taken_away:
         raise InterruptedError("another builder has it")
 
 
 def _builder_clock(inline: bool) -> CpuClock:
-    """CPU seconds behind what a builder runs; with threads of the engine's own, frames' too."""
+    """A clock of CPU seconds for what a builder runs; if the engine has its own threads, it includes frames' time."""
     return time.thread_time if inline else time.process_time
 
 
 class _Content(NamedTuple):
-    """What makes two orders the same stage. `cores`: of a whole team."""
+    """Orders of equal content are for the same stage. `cores`: of a whole team of several places, else empty."""
 
     work: tuple[Span, ...]
     placement: tuple[str, ...]
@@ -354,13 +354,13 @@ def _content(order: Prepare) -> _Content:
 
 
 def one_line(error: BaseException) -> str:
-    """An exception as a single line: its type and what it says, but for where that was in the engine."""
+    """An exception as a single line: its type and message, without the position in the engine's sources."""
     text = " ".join(_IN_SOURCES.sub("", str(error)).split())
     return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__
 
 
 def _private_bytes() -> int:
-    """Anonymous memory of this process: what it has copied or allocated, not what it maps with others."""
+    """Anonymous memory of this process: what it has copied or allocated, without shared mappings."""
     status = Path("/proc/self/status").read_text()
     line = next(line for line in status.splitlines() if line.startswith("RssAnon:"))
     return int(line.split()[1]) * 1024

@@ -1,7 +1,7 @@
-"""Stages that have been built, by what they are made of: the same one is not built twice as long as it is there.
+"""Built stages by their content: no stage is built again while one of equal content exists.
 
-Plans come back: a daemon that follows its load goes to and fro between two, and a search returns to the best. So the
-last few stay when no live plan has them, as long as their private memory is little; all others go with their last plan.
+Plans come back: a daemon that follows its load alternates between two, and a search returns to the best. So the last
+few stages stay when no live plan has them, if they take little private memory; all others go with their last plan.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class KeptStages:
         self._most_bytes = most_bytes
         self._alive: weakref.WeakValueDictionary[Hashable, BuiltStage] = weakref.WeakValueDictionary()
         self._warm_s: weakref.WeakKeyDictionary[BuiltStage, float] = weakref.WeakKeyDictionary()
-        self._last: dict[Hashable, _Kept] = {}  # the one that was used last is the last
+        self._last: dict[Hashable, _Kept] = {}  # the least recently used comes first
 
     def find(self, content: Hashable) -> tuple[BuiltStage, float] | None:
-        """The stage and what warming it took, if it is there."""
+        """The stage and the seconds of its warm-up, or None if there is no such stage."""
         stage = self._alive.get(content)
         if stage is None:
             return None
@@ -43,7 +43,7 @@ class KeptStages:
         return stage, self._warm_s[stage]
 
     def add(self, content: Hashable, stage: BuiltStage, warm_s: float, private_bytes: int) -> None:
-        """One that was built; those that were not used for longest may go."""
+        """Add a new stage; the least recently used ones may be dropped for it."""
         self._alive[content], self._warm_s[stage] = stage, warm_s
         self._last.pop(content, None)
         if private_bytes > self._most_bytes:
@@ -53,7 +53,7 @@ class KeptStages:
             del self._last[next(iter(self._last))]
 
     def forget(self, is_doomed: Callable[[Any], bool]) -> None:
-        """Stages of such content stay no longer than their plans."""
+        """Stop keeping stages of such content: each goes with its last plan."""
         self._last = {content: kept for content, kept in self._last.items() if not is_doomed(content)}
 
     @property

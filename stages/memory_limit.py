@@ -1,12 +1,12 @@
-"""A limit on what frames make a worker take: one that makes its engine allocate without end harms itself alone.
+"""A limit on the memory that frames make a worker allocate: a frame that asks for too much harms only itself.
 
-The kernel refuses a process what would have its data, private memory that it may write, grow over a limit
-(RLIMIT_DATA). So an allocation of the engine fails, which is its error for that frame, and the worker goes on. Slots
-and what clients lend are shared, and do not count. Weights that are mapped do: the limit is so much above what there
-is once stages have been built, and none while one is being built. An engine keeps what it has allocated for the next
-frame: where that is more than this worker's share of what all may take, it is asked to give it back.
+The kernel refuses allocations by which a process's data (private writable memory) would exceed a limit (RLIMIT_DATA).
+So an allocation of the engine fails, which becomes that frame's error, and the worker goes on. Slots and lent memory
+are shared and do not count, but mapped weights do: the limit is added to what is in use once stages have been built,
+and is lifted while one is being built. An engine keeps allocated memory for the next frame: if it keeps more than this
+worker's share of the limit, it is asked to release it.
 
-Where memory runs out all the same, the kernel is to end a worker before the daemon, or whatever else this host does.
+If memory runs out nevertheless, the kernel should kill a worker before the daemon or other processes of this host.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from shisha_rt.machine.host.memory import frames_memory_bytes
 
 _OOM_SCORE: Final = Path("/proc/self/oom_score_adj")
 _WORKERS_SCORE: Final = 500
-"""Added to a worker's own, which is at most 1000: of several workers the largest still comes first."""
+"""The kernel adds it to a worker's own score of at most 1000, so that the largest worker is still killed first."""
 _DATA_FIELD: Final = 5
-"""Of `statm`, in pages."""
+"""Index of the size of data in `statm`, which counts pages."""
 _ALLOCATION: Final = "alloc"
-"""In what engines say where an allocation fails: "Failed to allocate", "bad allocation", "std::bad_alloc"."""
+"""Part of engines' messages on a failed allocation: "Failed to allocate", "bad allocation", "std::bad_alloc"."""
 
 
 class MemoryLimit:
-    """`said`: of the limit; see `frames_memory_bytes`. `workers`: how many there are.
+    """`said`: the configured limit, if any (see `frames_memory_bytes`). `workers`: how many there are.
 
-    `grown`: the engine is to give back what it keeps.
+    `grown`: the engine is to release memory that it keeps.
     """
 
     def __init__(self, said: int | None, workers: int) -> None:
@@ -44,12 +44,12 @@ class MemoryLimit:
         self._built_bytes = self._kept_bytes = self._data_bytes()
 
     def lift(self) -> None:
-        """A stage is about to be built."""
+        """Remove the limit, as while a stage is built."""
         self.is_lifted = True
         resource.setrlimit(resource.RLIMIT_DATA, (self._most, self._hard))
 
     def settle(self) -> None:
-        """Stages have been built, and no frame is being computed: what there is now is theirs."""
+        """Set the limit from the memory in use now: stages have been built, and no frame is being computed."""
         self._built_bytes = self._kept_bytes = self._data_bytes()
         self.hold()
 
@@ -60,18 +60,18 @@ class MemoryLimit:
         resource.setrlimit(resource.RLIMIT_DATA, (within, self._hard))
 
     def look(self) -> bool:
-        """Every so often: whether the engine is to give back what it keeps."""
+        """Called periodically; return whether the engine is to release memory that it keeps."""
         if not self.is_lifted and self._data_bytes() > self._kept_bytes + self._share_bytes:
             self.grown = True
         return self.grown
 
     def gave_back(self) -> None:
-        """What is left now is not asked for again."""
+        """Note that the engine has released memory; it is not asked again for what it still keeps."""
         self.grown = False
         self._kept_bytes = max(self._built_bytes, self._data_bytes())
 
     def explained(self, reason: str) -> str:
-        """What is to be said of an allocation that has failed."""
+        """The error message for a failed allocation."""
         mib = self.frames_bytes / 2**20
         return (
             f"the frame asks for more memory than frames may take, {mib:.0f} MiB, which serve --max-worker-bytes sets: "
@@ -83,12 +83,12 @@ class MemoryLimit:
 
 
 def is_for_memory(error: Exception) -> bool:
-    """Whether an engine, or what brings tensors to it, could not have the memory that it asked for."""
+    """Whether the error is a failed allocation, of an engine or of code that prepares its tensors."""
     return isinstance(error, MemoryError) or _ALLOCATION in str(error)
 
 
 def die_before_others() -> None:
-    """Have the kernel end this process first where memory runs out."""
+    """Have the kernel kill this process before others if memory runs out."""
     with contextlib.suppress(OSError, ValueError):  # some sandboxes have no such file
         if int(_OOM_SCORE.read_text()) < _WORKERS_SCORE:
             _OOM_SCORE.write_text(str(_WORKERS_SCORE))

@@ -3,7 +3,7 @@
 One loop: read messages, run parts in their order, and between two frames swap in what the builder has finished.
 A part on an emulated place ends when it is due, not when it is computed; the loop goes on reading until then.
 A second thread signs the board; if it falls silent, or a frame takes far too long, the daemon kills the process.
-The worker dies with its daemon, whatever way that goes.
+The worker dies with its daemon, however the daemon ends.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ from stages.memory_limit import MemoryLimit, die_before_others, is_for_memory
 _CopyLent: TypeAlias = Callable[[Sequence[LentPiece], Mapping[int, int], Arena, int, int], None]
 _HEARTBEAT_S: Final = 0.1
 _LONGEST_POLL_S: Final = 60.0
-_BUILDING_MS: Final = 100  # how often builders are looked after, if nothing comes
+_BUILDING_MS: Final = 100  # between two looks after builders while no message comes
 _PR_SET_TIMERSLACK: Final = 29
-_SWITCH_S: Final = 0.0002  # a builder at work keeps the interpreter for so long from a frame that waits for it
+_SWITCH_S: Final = 0.0002  # for so long a builder may keep the interpreter lock while a frame waits for it
 
 
 def main(arguments: list[str]) -> int:
@@ -71,13 +71,13 @@ def main(arguments: list[str]) -> int:
 
 
 def _wake_on_time() -> None:
-    """Have the kernel add no slack of its own (50 us) to the main thread's sleeps; it refuses nothing here."""
+    """Minimise the slack (50 us by default) that the kernel adds to the main thread's sleeps. The call cannot fail."""
     ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
 
 
 @dataclass(slots=True)
 class _Part:
-    """A part that is computed; `due_s`: when it ends."""
+    """A part that has been computed on an emulated place, and ends at `due_s`."""
 
     descriptor: Descriptor
     started: Started
@@ -88,7 +88,7 @@ class _Part:
 
 
 class Worker:
-    """Everything of one incarnation. `allowed`: the cores that its teams may have, beside its place's own."""
+    """One incarnation. `allowed`: the process's cores before it was pinned to its place's; its teams may use them."""
 
     def __init__(self, config: WorkerConfig, allowed: Collection[int]) -> None:
         self._config = config
@@ -115,21 +115,21 @@ class Worker:
             self._wake,
         )
         self._lent: dict[int, int] = {}  # descriptors of clients' regions, by number
-        self._pending: deque[tuple[messages.Run, float]] = deque()  # with the time since when its input is there
-        self._forgetting: deque[tuple[int, ...]] = deque()  # cores that stages which have no epoch are to leave
+        self._pending: deque[tuple[messages.Run, float]] = deque()  # with the time at which its input was ready
+        self._forgetting: deque[tuple[int, ...]] = deque()  # the cores of each `Forget` that is not answered yet
         self._part: _Part | None = None
         self._idle_since_s = time.monotonic()
         self._channel = Channel.inherited(config.channel_fd)
 
     def run(self) -> None:
-        """Run until the daemon ends this process, or itself."""
+        """Run until the channel to the daemon closes."""
         self._send(messages.Ready(self._config.incarnation))
         poller = select.poll()
         poller.register(self._channel, select.POLLIN)
         poller.register(self._wake_fd, select.POLLIN)
-        gc.freeze()  # what is there now stays: not to be looked through between two frames
+        gc.freeze()  # objects that exist now stay: garbage collection between two frames shall skip them
         while self._channel.open:
-            # Under load the next part is there already: it is read without being waited for.
+            # Under load the next message is already there, and is read without a poll.
             data = self._channel.take()
             if data is not None:
                 self._take(messages.TO_WORKER.decode(data))
@@ -154,7 +154,7 @@ class Worker:
                 self._run(*self._pending.popleft())
 
     def _wait(self, poller: select.poll) -> None:
-        """Wait until something has come or been built, or the part is due within a millisecond."""
+        """Wait for a message or a wake-up, but at most until the part is due within a millisecond."""
         patience_ms = _BUILDING_MS if self._executor.building else None
         if self._part is not None:
             patience_ms = max(0, int(min(_LONGEST_POLL_S, self._part.due_s - time.monotonic()) * 1e3))
@@ -213,7 +213,7 @@ class Worker:
         if isinstance(error, LentFault | NoRoom):
             reason = str(error)
         elif is_for_memory(error):
-            self._memory.lift()  # else there might be none to say so
+            self._memory.lift()  # else there might be no memory to report the failure
             self._memory.grown = True
             reason = self._memory.explained(one_line(error))
         else:
@@ -237,7 +237,7 @@ class Worker:
                 copy(pieces, self._lent, self._arena, other.slot, run.layout)
 
     def _repace(self, *, at_once: bool) -> None:
-        """Apply the place's new speed, or its being down, also to a wait that has begun."""
+        """Apply the place's new speed, or that it was taken down, also to a part that is waiting until it is due."""
         self._place.release(at_once=at_once)
         part = self._part
         if part is not None:
@@ -249,7 +249,7 @@ class Worker:
         self._arena.note_pacing(self._config.place_index, round(due_s * 1e9))
 
     def _end_if_due(self, part: _Part) -> None:
-        """Report the part. The last millisecond before it is due, which `poll` cannot tell, is slept through."""
+        """Report the part if it is due within a millisecond, after a sleep; `poll` waits whole milliseconds only."""
         left_s = part.due_s - time.monotonic()
         if left_s >= 1e-3:
             return
@@ -275,7 +275,7 @@ class Worker:
 
     def _sign(self) -> None:
         while True:
-            with contextlib.suppress(MemoryError):  # a frame has all that there is
+            with contextlib.suppress(MemoryError):  # a frame has used up all memory
                 self._arena.beat(self._config.place_index, time.monotonic_ns())
                 if self._memory.look():
                     self._wake()
@@ -283,7 +283,7 @@ class Worker:
 
 
 def _threads_of(order: messages.Prepare, own: int) -> Threads:
-    """Those of a team of several places, or as many as the place has of its `own`."""
+    """The threads of the order's team of several places, or else as many as the place's `own`."""
     return Threads(order.threads or own, order.cores, spin=order.engine == "onnxruntime-spin")
 
 
@@ -293,9 +293,9 @@ _BuildStage: TypeAlias = Callable[[messages.Prepare], BuiltStage]
 def _stage_builder(
     config: WorkerConfig, indexes: Sequence[ModelIndex], arena: Arena, allowed: Collection[int]
 ) -> _BuildStage:
-    """Stages along the placement that each order has; on a place without devices, cuts of the engine's own form.
+    """Return what builds the stage of an order: by its placement, or, without devices, as a cut of the engine's form.
 
-    What only places with devices need would take as long to import as all the rest, in each of many workers.
+    Modules that only places with devices need are imported for them alone: they take as long as all other imports.
     """
     if config.devices:
         return _builder_on_devices(config, indexes[0], arena)
@@ -335,7 +335,7 @@ def _on_openvino(
     allowed: Collection[int],
     batch: int,
 ) -> BuiltStage:
-    """The whole network on OpenVINO, held against ONNX Runtime first; raises ValueError where it computes otherwise."""
+    """The whole network on OpenVINO, first compared with ONNX Runtime; raises ValueError if their answers differ."""
     from stages.engines.openvino.whole import WholeOnOpenVino, load_for_all_of
 
     load_for_all_of(allowed)
@@ -371,7 +371,7 @@ def _builder_on_devices(config: WorkerConfig, index: ModelIndex, arena: Arena) -
     )
 
     def batched(order: messages.Prepare, single: PlacedStage) -> BuiltStage:
-        """For runs of as many frames as there may be: each further size would have weights of its own."""
+        """A stage for batches, which computes only full ones: each further size would hold weights of its own."""
         many = placed.of_frames(order.batch).stage(order.work, order.placement, _threads_of(order, config.threads))
         specs = {spec.name: spec for spec in index.tensors}
         inputs, outputs = ([specs[name] for name in names] for names in (single.inputs, single.outputs))

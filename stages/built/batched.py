@@ -1,10 +1,10 @@
-"""A stage that computes several frames in one run, beside what it does for one.
+"""A stage that computes batches as well as single frames.
 
-Frames in neighbouring slots are one tensor where they lie. Any others, and tensors that have gaps between slots, are
-gathered in memory of the stage's own; and what it makes there is put into the slots again.
+Frames in neighbouring slots form one tensor in place. Frames in other slots, and tensors with gaps between slots, are
+gathered in the stage's own memory, and outputs are copied from there into the slots.
 
-That frames come out of a run as each of them does alone follows from the operators (`model.batches`); before a stage is
-used it is tried on a few.
+The operators guarantee that a frame has the same answer in a batch as alone (`model.batches`); a stage is also tried on
+a few frames before it is used.
 """
 
 from __future__ import annotations
@@ -25,27 +25,26 @@ from stages.engines.session import Array, CpuClock
 
 _TRIED_FRAMES: Final = 3
 _MOST_OF_LARGEST: Final = 1e-3
-"""Rounding differs with the company that a frame has; what mixes frames differs by far more."""
+"""A batch may be rounded otherwise than a single frame; a network that mixes frames differs by far more."""
 _MOST_OF_INTEGERS: Final = 0.05
 _HALVES: Final = 16
 
 
 Go: TypeAlias = Callable[[CpuClock], tuple[float, ...]]
-"""Computes what it was bound to; returns what `BuiltStage.run` does."""
+"""Computes on the arrays that it was bound to; returns what `BuiltStage.run` does."""
 
 
 class ManyFrames(Protocol):
-    """What computes a number of frames on arrays that have them one behind the other."""
+    """A network that computes a batch, on arrays that hold its frames one behind the other."""
 
     def go_on(self, arrays: Mapping[str, Array]) -> Go: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """A stage in one shape of the model: its ends, with the axis of frames of each by name.
+    """A stage in one shape of the model: its inputs and outputs, with each one's axis of frames in `axes`, by name.
 
-    `sizes`: what computes so many frames in one go, for the numbers for which there is something; `alone`: what the
-    stage makes of one frame's inputs.
+    `sizes`: networks that compute batches, by the batch's frames; `alone`: returns the stage's outputs for one frame.
     """
 
     inputs: Sequence[TensorSpec]
@@ -80,11 +79,11 @@ class BatchedStage:
         return self.single.difference
 
     def run_bytes(self, frames: int) -> int:
-        """Bytes that a run of so many moves: weights once, inputs and outputs of each."""
+        """Bytes that a batch of `frames` moves: weights once, inputs and outputs of each frame."""
         return self.frame_bytes + (frames - 1) * max(shape.end_bytes for shape in self._shapes)
 
     def warm(self, cpu_clock: CpuClock) -> tuple[float, ...]:
-        """As `BuiltStage`; the first time, runs of several frames too. Raises FramesDiffer."""
+        """As `BuiltStage`; the first time, run batches too. Raises FramesDiffer."""
         segments_s = self.single.warm(cpu_clock)
         if self._refused:
             raise FramesDiffer(f"the engine computes one frame at a time: {self._refused}")
@@ -108,7 +107,7 @@ class BatchedStage:
     def run_together(
         self, arena: Arena, slots: Sequence[int], cpu_clock: CpuClock, layout: int = 0
     ) -> tuple[float, ...]:
-        """Compute the tensors of these slots, which ascend, in as few goes as there are sizes for."""
+        """Compute the tensors of these slots, in ascending order; each run is as large as `sizes` allows."""
         shape, at = self._shapes[layout], 0
         of_goes: list[tuple[float, ...]] = []
         while at < len(slots):
@@ -123,7 +122,7 @@ class BatchedStage:
 
 @dataclass(frozen=True, slots=True)
 class _Binding:
-    """`go` reads and writes slots, but for what is `gathered` before, or `scattered` behind."""
+    """`go` works on slots, except for tensors `gathered` from slots before it, or `scattered` to slots after it."""
 
     go: Go
     gathered: tuple[str, ...]
@@ -131,7 +130,7 @@ class _Binding:
 
 
 class _Runs:
-    """Runs of several frames of one shape."""
+    """Runs of batches, in one shape of the model."""
 
     def __init__(self, together: Together) -> None:
         self._together = together
@@ -146,11 +145,11 @@ class _Runs:
 
     @property
     def networks(self) -> set[ManyFrames]:
-        """What computes several frames; one may be for many numbers of them."""
+        """The networks that compute batches; one may be for several sizes."""
         return set(self._together.sizes.values())
 
     def largest(self, frames: int) -> int:
-        """The largest size of at most so many frames."""
+        """The largest size of at most `frames`; 1 if there is none."""
         return next((size for size in self._descending if size <= frames), 1)
 
     def run(self, arena: Arena, slots: Sequence[int], cpu_clock: CpuClock, layout: int) -> tuple[float, ...]:
@@ -170,7 +169,7 @@ class _Runs:
         return segments_s
 
     def _bind(self, arena: Arena, first: int, count: int, layout: int) -> _Binding:
-        """`first`: of neighbouring slots; -1 where they are none."""
+        """`first`: the first of neighbouring slots; -1 if the slots are not neighbours."""
         regions, axes = arena.layouts[layout].regions, self._together.axes
         arrays, aside = {}, set()
         for name, spec in self._ends.items():
@@ -186,7 +185,7 @@ class _Runs:
         )
 
     def _room(self, spec: TensorSpec) -> Array:
-        """(most frames, bytes) of this tensor, beside the slots."""
+        """(most frames, bytes): the stage's own memory for this tensor."""
         if spec.name not in self._aside:
             self._aside[spec.name] = np.zeros((self._descending[0], spec.size_bytes), np.uint8)
         return self._aside[spec.name]
@@ -197,7 +196,7 @@ class _Runs:
         return raw.view(NUMPY_OF[spec.datatype]).reshape(shape)
 
     def try_out(self) -> None:
-        """Raises FramesDiffer unless a few frames come out of a run as each does alone, whatever computes it."""
+        """Try each network on a few frames; raise FramesDiffer unless each has the same answer in a batch as alone."""
         given, expected = self._tried_frames()
         sizes_of: dict[ManyFrames, list[int]] = {}
         for size, network in self._together.sizes.items():
@@ -224,7 +223,7 @@ class _Runs:
                 _check_alike(spec, apart[position], expected[number][spec.name])
 
     def _tried_frames(self) -> tuple[list[Mapping[str, Array]], list[Mapping[str, Array]]]:
-        """Frames that the stage runs on, and what it makes of each alone."""
+        """A few frames that the stage can compute, and its outputs for each of them alone."""
         fault: Exception | None = None
         for change in (_small_numbers, lambda array, _: array, lambda array, _: np.zeros_like(array)):
             generator = np.random.default_rng(0)
@@ -234,7 +233,7 @@ class _Runs:
             ]
             try:
                 return list(given), [self._together.alone(frame) for frame in given]
-            except Exception as error:  # an engine raises whatever it does
+            except Exception as error:  # engines raise exceptions of any type
                 fault = fault or error
         assert fault is not None
         raise fault
@@ -247,7 +246,7 @@ def _made_up(spec: TensorSpec, generator: np.random.Generator) -> Array:
 
 
 def _small_numbers(array: Array, generator: np.random.Generator) -> Array:
-    """Whole numbers that may be indices, and differ from frame to frame."""
+    """Integers that are all 0 are replaced by zeros and ones: valid indices that differ from frame to frame."""
     if array.dtype.kind not in "iu" or array.any():
         return array
     return generator.integers(0, 2, array.shape).astype(array.dtype)

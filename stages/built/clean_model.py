@@ -1,8 +1,8 @@
 """The cleaned model of a place with devices: each segment is cut out of it as an ONNX model of its own.
 
-Any run of operators may be cut, and its tensors have the cleaned graph's names and are plain: no engine has touched
-them. Weights stay in the file beside the model, which a cut refers to; an engine that cannot follow the reference gets
-them embedded, at the price of copies.
+Any run of operators may be cut out. Its tensors keep the cleaned graph's names and are in the plain format, as no
+engine has changed them. Weights stay in the file beside the model, to which a cut refers; an engine that cannot follow
+the reference gets them embedded, at the cost of copies.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from shisha_rt.tensors import NUMPY_OF
 
 
 class CleanModel:
-    """A cleaned model as `Model.save` left it. Its weights lie in `folder`, and so do its `scales`, if it has any.
+    """A cleaned model as `Model.save` left it. Its weights are in `folder`, and so are its `scales`, if it has any.
 
-    `partial`: tensors that are sums to be added to others'.
+    `partial`: tensors that are partial sums, to be added to other shards'.
     """
 
     partial: frozenset[str] = frozenset()
@@ -45,21 +45,21 @@ class CleanModel:
 
     @classmethod
     def of(cls, folder: Path, graph: Graph, proto: onnx.ModelProto) -> CleanModel:
-        """Another graph, such as an engine's own: `proto` has its nodes and weights, large ones in `folder`."""
+        """The model of any graph, such as an engine's own; `proto`: its nodes and weights, large ones in `folder`."""
         loaded = cls.__new__(cls)
         loaded.folder, loaded._scales_file = folder, scales_file()
         loaded._take(graph, proto)
         return loaded
 
     def changed(self, graph: Graph, proto: onnx.ModelProto, partial: Iterable[str] = ()) -> CleanModel:
-        """Another graph over the same files."""
+        """The model of another graph over the same files."""
         copied = copy(self)
         copied.partial = frozenset(partial)
         copied._take(graph, proto)
         return copied
 
     def of_frames(self, count: int) -> CleanModel:
-        """The same for so many frames at once; of use where operators keep them apart (`model.batches`)."""
+        """The same for batches of `count` frames; right only if the operators keep frames apart (`model.batches`)."""
         followed = follow_batch(self.graph, integers_of(self.proto.graph))
         proto = onnx.ModelProto()
         proto.CopyFrom(self.proto)
@@ -89,13 +89,13 @@ class CleanModel:
 
     @cached_property
     def scales(self) -> Mapping[str, int]:
-        """Exponents of two by tensor, for int8; none where none have been found for this model."""
+        """Exponents of two for int8, by tensor; empty if none have been found for this model."""
         return read_scales(self.folder, self._scales_file) or {}
 
     def cut(self, segment: Segment) -> onnx.ModelProto:
         """The segment's operators, from its inputs to its outputs; large weights are external data in `folder`.
 
-        No shape is said of a tensor whose shape depends on the data.
+        A tensor whose shape depends on the data has no shape there.
         """
         nodes = self.proto.graph.node[segment.first : segment.last + 1]
         read = dict.fromkeys(name for node in nodes for name in reads(node))
@@ -113,7 +113,7 @@ class CleanModel:
         return self._graph_of(self._operators(segment), segment.inputs, segment.outputs)
 
     def part(self, operators: Sequence[int]) -> CleanModel:
-        """Some operators, ascending, as a model of their own, though others may stand between them."""
+        """Some operators, in ascending order, as a model of their own; they need not be adjacent."""
         copied = copy(self)
         run_operators = [self.graph.operators[operator] for operator in operators]
         copied.graph = self._graph_of(
@@ -127,7 +127,7 @@ class CleanModel:
         return copied
 
     def with_weights(self, cut: onnx.ModelProto) -> onnx.ModelProto:
-        """The same with all weights inside. Serialising it fails beyond 2 GiB, where protobuf ends."""
+        """The cut with all weights embedded. Serialising it fails beyond 2 GiB, protobuf's limit."""
         model_proto = onnx.ModelProto()
         model_proto.CopyFrom(cut)
         for constant in model_proto.graph.initializer:
@@ -163,7 +163,7 @@ class CleanModel:
         )
 
     def _weights(self, operators: Iterable[Operator]) -> list[str]:
-        """Names of the constants that they read, in the order in which they do."""
+        """Names of the constants that the operators read, in the order of reading."""
         read = dict.fromkeys(name for operator in operators for name in operator.inputs)
         return [name for name in read if name in self._constants]
 

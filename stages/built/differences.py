@@ -1,4 +1,4 @@
-"""How far arrays that ought to be alike are apart."""
+"""How far apart two arrays are that should be equal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def relative_difference(computed: Array, expected: Array) -> float:
     """Relative difference of an output from the expected one (see `PlacedStage.difference`)."""
     if not expected.size:
         return 0.0
-    if expected.dtype.kind in "iu" and expected.dtype.itemsize == 1:  # they stand for reals
+    if expected.dtype.kind in "iu" and expected.dtype.itemsize == 1:  # quantised values
         return float(np.abs(computed.astype(np.int16) - expected.astype(np.int16)).max() / 255)
     if expected.dtype.kind != "f":
         return float((computed != expected).mean())

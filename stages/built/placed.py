@@ -1,13 +1,12 @@
 """A stage on the devices of its place: segments that run one after the other, each in an engine session of its own.
 
-What comes into the stage and what leaves it is bound to the slot; what passes between its segments lies in arrays of
-the stage's own, which serve one frame after the other. All of it is plain, as any engine must be able to read what
-another made: that is the price of a change of device.
+The stage's inputs and outputs are bound to the slot; tensors between its segments lie in the stage's own arrays, which
+are reused for every frame. All tensors are in the plain format, as an engine must be able to read another's outputs:
+that is the cost of changing devices.
 
-A described device is emulated: its segments' values are computed for real, while their seconds, transfers included,
-are its description's. For an engine of this host they are those of the run, CPU seconds on one thread and seconds by
-the clock on several, and what it costs to take in another engine's tensors is among them. Both are divided by the speed
-that the device has at the time.
+A described device is emulated: its segments' values are really computed, while their seconds, transfers included, come
+from its description. On an engine of this host, the run's seconds count: CPU time on one thread, wall time on several,
+including the time to read another engine's tensors. Both are divided by the device's speed at the time.
 """
 
 from __future__ import annotations
@@ -45,14 +44,14 @@ from stages.engines.session import Array, Bound, CpuClock, Session, Threads
 EXACT: Final = Device("(exact)", "", "onnxruntime", memory="(exact)", precision="fp32")
 _MOST_STEPS: Final = 4
 _MOST_OF_LARGEST: Final = 0.05
-_SCALED_NOISE: Final = STEPS / 8  # the largest of many values is four times that, and a scale at most twice as wide
+_SCALED_NOISE: Final = STEPS / 8  # noise's largest value is about four times that, and a scale up to twice too wide
 
 
 class PlacedModel:
-    """The cleaned model, and the devices of a place of `threads` threads, along which stages are cut from it.
+    """The cleaned model, cut into stages by the `devices` of a place of `threads` threads.
 
-    `index` is its plain one, which has the layers.
-    `device_speed` tells how fast the device of an index is now, against what it is otherwise.
+    `index`: the model's plain index, which has the layers. `device_speed`: returns the present speed of the device at
+    an index of `devices`, relative to its usual speed.
     """
 
     def __init__(
@@ -71,14 +70,14 @@ class PlacedModel:
         self._formulas = described_costs(model.graph, devices)
 
     def of_frames(self, count: int) -> PlacedModel:
-        """The same for so many frames at once (see `CleanModel.of_frames`)."""
+        """The same for batches of `count` frames (see `CleanModel.of_frames`)."""
         return PlacedModel(self._model.of_frames(count), self._index, self._devices, self._threads, self._device_speed)
 
     def stage(self, work: Sequence[Span], placement: Sequence[str], team: Threads | None = None) -> PlacedStage:
         """Build one or more runs of layers; `placement` names the device of each of their operators.
 
-        `team`: its threads; None: the place's own. Its segments are those of each run, one after the
-        other. Raises ValueError for a placement that does not fit, and whatever an engine raises.
+        `team`: the threads of a team; None: the place's own. No segment spans two runs. Raises ValueError for a
+        placement that does not fit, and whatever an engine raises.
         """
         graph = self._model.graph
         runs = [self._index.operators_of(*run) for run in work]
@@ -104,7 +103,7 @@ class PlacedModel:
         return stage
 
     def split_stage(self, work: Sequence[Span], split: Split, device: str, team: Threads | None = None) -> ShardStage:
-        """A shard, or a join with the layers behind it, on one device; the rest as for `stage`."""
+        """A shard, or a join with the layers behind it, on one device; otherwise as `stage`."""
         split_model = SplitStageModel(self._model, self._index, split, work, block=0)
         graph, whole = split_model.model.graph, split_model.segment(device)
         (time_s,) = segment_times_s(graph, (whole,), described_costs(graph, self._devices))
@@ -132,7 +131,7 @@ class PlacedModel:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A built segment. `formula_s`: what it takes on a described device; nothing in particular on any other."""
+    """A built segment. `formula_s`: its seconds on a described device; not used on other devices."""
 
     segment: Segment
     session: Session
@@ -142,7 +141,7 @@ class _Part:
     formula_s: float
 
     def took_s(self, cpu_s: float, wall_s: float, speed: float) -> float:
-        """One thread's CPU time leaves out what others take from its core; of several, the last one's end counts."""
+        """Seconds of a run: CPU time of one thread, without other processes' share of its core; else wall time."""
         measured_s = cpu_s if self.threads == 1 else wall_s
         return (self.formula_s if self.device.described else measured_s) / speed
 
@@ -150,10 +149,10 @@ class _Part:
 class PlacedStage:
     """A built stage. `frame_bytes`: weights, inputs and outputs that one frame moves.
 
-    `segments` and `devices` are one for each segment. `described`: the time of some segment is a formula's.
-    `difference`: by how much the devices' precision changes what it hands on, over the largest value of that (of
-    integers of 8 bits: over their range; of what else are no floats: the share that is another), or another engine than
-    ONNX Runtime where it computes in integers; found on one frame of noise.
+    `devices`: one for each of `segments`. `described`: at least one segment's time comes from a formula.
+    `difference`: by how much the devices' precision, or on integers an engine other than ONNX Runtime, changes an
+    output: relative to its largest value (8-bit integers: to their range; others that are no floats: the share of
+    changed values). It is measured on one frame of noise.
     """
 
     def __init__(
@@ -181,7 +180,7 @@ class PlacedStage:
 
     @property
     def paced(self) -> bool:
-        """Whether some segment's time is emulated: a formula's, or that of a device which is slowed at present."""
+        """Whether a segment's time is emulated: it comes from a formula, or its device is slowed at present."""
         return self.described or any(self._device_speed(part.device_index) != 1 for part in self._parts)
 
     def warm(self, cpu_clock: CpuClock = lambda: 0.0) -> tuple[float, ...]:
@@ -191,7 +190,7 @@ class PlacedStage:
         return self.run_bound(self._bound_apart, cpu_clock)
 
     def compute(self, given: Mapping[str, Array]) -> dict[str, Array]:
-        """What it makes of these inputs, on memory of its own."""
+        """The stage's outputs for these inputs, on memory of its own."""
         arrays = {tensor.name: _zeros(tensor) for tensor in self._ends}
         for name in self.inputs:
             arrays[name][...] = given[name]
@@ -209,13 +208,13 @@ class PlacedStage:
         return self.run_bound(self._bound[slot], cpu_clock)
 
     def bind(self, arena: Arena, slot: int) -> None:
-        """Have it done before a frame comes to `slot`."""
-        self._bound_apart = None  # it is warm: what served for that may go
+        """Bind the stage to `slot` before the first frame comes there."""
+        self._bound_apart = None  # the warm-up is over: free its arrays
         regions = arena.layout.regions
         self._bound[slot] = self.bind_to({tensor.name: arena.view(slot, regions[tensor.name]) for tensor in self._ends})
 
     def bind_to(self, stage_ends: Mapping[str, Array]) -> tuple[Bound, ...]:
-        """What `run_bound` takes, on arrays of the stage's inputs and outputs."""
+        """Bind the segments to arrays of the stage's inputs and outputs, for `run_bound`."""
         arrays = {**self._between, **stage_ends}
         return tuple(
             part.session.bind(
@@ -226,11 +225,11 @@ class PlacedStage:
         )
 
     def go_on(self, arrays: Mapping[str, Array]) -> Callable[[CpuClock], tuple[float, ...]]:
-        """The same bound to arrays: see `run_bound`."""
+        """Return `run_bound`, bound to these arrays."""
         return partial(self.run_bound, self.bind_to(arrays))
 
     def run_bound(self, bound: Sequence[Bound], cpu_clock: CpuClock) -> tuple[float, ...]:
-        """Compute on the arrays that it is bound to; returns each segment's seconds."""
+        """Compute on the bound arrays; return each segment's seconds."""
         times_s = []
         cpu_start_s, start_s = cpu_clock(), time.perf_counter()
         for part, compute in zip(self._parts, bound, strict=True):
@@ -247,7 +246,7 @@ def _zeros(tensor: Tensor) -> Array:
 
 
 def _may_differ(graph: Graph, part: _Part) -> bool:
-    """From what ONNX Runtime makes of integers."""
+    """Whether the part's integers may differ from ONNX Runtime's."""
     operators = graph.operators[part.segment.first : part.segment.last + 1]
     return part.device.engine != EXACT.engine and any(map(depends_on_engine, operators))
 
@@ -257,7 +256,7 @@ def _difference(model: CleanModel, stage: PlacedStage, exact: PlacedStage) -> fl
     names, _ = ends_of(model.graph, stage.runs)
     tensors = [model.graph.tensors[name] for name in names]
     given = {tensor.name: noise(tensor.shape, tensor.datatype, generator) for tensor in tensors}
-    if any(device.precision == "int8" for device in stage.devices):  # it has no integers for what is out of its range
+    if any(device.precision == "int8" for device in stage.devices):  # values beyond a scale are clipped
         for name in given.keys() & model.scales.keys():
             given[name] *= np.float32(2.0 ** model.scales[name] * _SCALED_NOISE)
         for name in given.keys() & never_negative(model.graph):
@@ -267,8 +266,8 @@ def _difference(model: CleanModel, stage: PlacedStage, exact: PlacedStage) -> fl
 
 
 def most_apart(datatypes: Iterable[str]) -> float:
-    """The largest difference that two engines' outputs of these datatypes may have where both are right.
+    """The largest difference that outputs of two engines may have, by their datatypes, if both are right.
 
-    Engines round a step of 255 apart, two after two roundings; the largest of an output's floats may be few steps.
+    With each rounding, engines may differ by one step of 255; an output's largest float may be only a few steps.
     """
     return _MOST_STEPS / 255 if {"INT8", "UINT8"}.issuperset(datatypes) else _MOST_OF_LARGEST

@@ -1,7 +1,7 @@
-"""Shards and joins as ONNX models: a split (`model.shards`) carried out on the nodes and weights of a saved graph.
+"""Shards and joins as ONNX models: a split (`model.shards`) applied to the nodes and weights of a saved graph.
 
-A shard's convolution weights are mostly a byte range of the one file of weights that all workers map: filters, or
-groups, follow one another there. Of what does not lie in one piece a shard has a copy.
+A shard's convolution weights are mostly a byte range of the weight file that all workers map, in which filters, or
+groups, follow one another. A shard has copies of weights that are not contiguous there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from shisha_rt.model.shards.shards import Crop, Excerpt, Join, Shard, ShardOpera
 from shisha_rt.model.subgraphs import reads
 from shisha_rt.tensors import NUMPY_OF
 
-_SLICE_TAKES_INPUTS: Final = 10  # opsets
+_SLICE_TAKES_INPUTS: Final = 10  # from this opset on
 _CLIP_TAKES_INPUTS: Final = 11
 _PARAMETERS: Final[Mapping[str, tuple[tuple[str, float], ...]]] = {
     "Elu": (("alpha", 1.0),),
@@ -29,16 +29,14 @@ _PARAMETERS: Final[Mapping[str, tuple[tuple[str, float], ...]]] = {
     "LeakyRelu": (("alpha", 0.01),),
     "Clip": (("min", -np.inf), ("max", np.inf)),
 }
-"""Of activations that can follow a sum: names in the order in which a fused operator lists them, and what they are
-unless it does.
-"""
+"""Parameters of activations that can follow a sum: names, in the order of a fused operator's list, and defaults."""
 _SINGLE: Final = ("activation_alpha", "activation_beta", "activation_gamma")
 
 
 class ShardedModel:
-    """A saved graph of operators, cleaned or an engine's: `model` without its external weights, which lie in `folder`.
+    """A saved graph of operators, cleaned or an engine's: `model` without its external weights, which are in `folder`.
 
-    `graph` is the same as planning sees it; `block`: channels of a block, where it has blocked formats (0: none).
+    `graph`: the same graph as planning sees it. `block`: channels of a block in blocked formats (0: there are none).
     """
 
     def __init__(self, model: onnx.ModelProto, graph: Graph, folder: Path, block: int = 0) -> None:
@@ -52,7 +50,7 @@ class ShardedModel:
         )
 
     def shard(self, split: SplitRun, part: int) -> onnx.ModelProto:
-        """Shard `part`, from what it reads to what it makes."""
+        """Shard `part` as a model, from the tensors that it reads to those that it makes."""
         shard = split.shards[part]
         nodes, new = shard_nodes(self._model.graph.node, shard, self._opset, self._block)
         weights = [self._excerpt(name, constant) for name, constant in shard.constants.items()]
@@ -60,7 +58,7 @@ class ShardedModel:
         return self._wrapped(nodes, [*weights, *new], *ends)
 
     def join(self, split: SplitRun, behind: Sequence[int] = ()) -> onnx.ModelProto:
-        """What is left when all shards are done, and the operators `behind` it that are in the same stage."""
+        """The join as a model, with the operators `behind` it that are in the same stage."""
         nodes, new = join_nodes(self._model.graph.node, self._graph, split.join, self._opset)
         nodes += (self._model.graph.node[index] for index in behind)
         read = dict.fromkeys(name for node in nodes for name in reads(node))
@@ -85,7 +83,7 @@ class ShardedModel:
         return onnx.ModelProto(ir_version=self._model.ir_version, opset_import=self._model.opset_import, graph=graph)
 
     def _excerpt(self, name: str, excerpt: Excerpt) -> onnx.TensorProto:
-        """A constant or a slice of one: where it can be, a range of the file that has it."""
+        """A constant or a slice of one: if possible, as a range of its file."""
         source: onnx.TensorProto = self._constants[excerpt.name]
         if excerpt.slice is None:
             return source
@@ -97,7 +95,7 @@ class ShardedModel:
         axis, first, end = excerpt.slice.axis, excerpt.slice.first, excerpt.slice.end
         whole = self._array(source)
         if excerpt.blocked and axis == 1:
-            # Blocks of input channels come right behind those of the filters: [O/b][I/b][H][W][b][b].
+            # Blocks of input channels are the axis after the filters' blocks: [O/b][I/b][H][W][b][b].
             filters, channels = whole.shape[:2]
             blocks = whole.reshape(filters // self._block, channels // self._block, -1)
             kept = blocks[:, first // self._block : end // self._block]
@@ -105,7 +103,7 @@ class ShardedModel:
         return np.ascontiguousarray(whole.take(range(first, end), axis))
 
     def _array(self, source: onnx.TensorProto) -> npt.NDArray[Any]:
-        """Mapped where it is external: the library would read all of it, and warns of an engine's own entries."""
+        """The values, mapped if external: the library would read the whole file, and warns of an engine's entries."""
         if source.data_location != onnx.TensorProto.EXTERNAL:
             return numpy_helper.to_array(source)
         where = {entry.key: entry.value for entry in source.external_data}
@@ -117,9 +115,9 @@ class ShardedModel:
 def shard_nodes(
     nodes: Sequence[onnx.NodeProto], shard: Shard, opset: int, block: int = 0
 ) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
-    """The nodes of a shard, one for each operator of its graph, and the constants that are new in it.
+    """The nodes of a shard, one for each operator of its graph, and its new constants.
 
-    `nodes` are the whole graph's; `block` as in `ShardedModel`.
+    `nodes`: of the whole graph; `block` as in `ShardedModel`.
     """
     new = [numpy_helper.from_array(np.array(values, np.int64), name) for name, values in shard.vectors.items()]
     new += [numpy_helper.from_array(np.zeros(1, NUMPY_OF[kind]), name) for name, kind in shard.zeros.items()]
@@ -137,7 +135,7 @@ def shard_nodes(
 def join_nodes(
     nodes: Sequence[onnx.NodeProto], graph: Graph, join: Join, opset: int
 ) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
-    """The sum of the shards' partial ones under its activation, what comes behind, and the constants new in it."""
+    """The nodes of a join (the sum of shards' parts, its activation, operators behind), and its new constants."""
     node_protos: list[onnx.NodeProto] = []
     new: list[onnx.TensorProto] = []
     if join.sum is not None:
@@ -158,7 +156,7 @@ def join_nodes(
 
 
 def _parameters(node: onnx.NodeProto, activation: str) -> dict[str, float]:
-    """Those of the activation that is fused into a node: a list of them, or attributes of their own."""
+    """Parameters of the activation that is fused into a node, from one list or from an attribute for each."""
     attributes = {attribute.name: attribute for attribute in node.attribute}
     listed = [*attributes["activation_params"].floats] if "activation_params" in attributes else []
     listed = listed or [attributes[name].f for name in _SINGLE if name in attributes]
@@ -172,7 +170,7 @@ def _changed(node: onnx.NodeProto, step: ShardOperator) -> onnx.NodeProto:
         name=node.name,
         op_type=step.kind or node.op_type,
         domain="" if step.kind else node.domain,
-        input=step.inputs[: len(node.input)],  # behind them is what its graphs read
+        input=step.inputs[: len(node.input)],  # any further inputs are those that its subgraphs read
         output=step.outputs,
         attribute=[
             *(attribute for attribute in node.attribute if attribute.name not in gone),
@@ -182,7 +180,7 @@ def _changed(node: onnx.NodeProto, step: ShardOperator) -> onnx.NodeProto:
 
 
 def _crop(step: Crop, opset: int) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
-    name = f"{step.result}/crop"  # a node may be called after a tensor
+    name = f"{step.result}/crop"  # `step.result` may be a node's name
     bounds = {"starts": step.slice.first, "ends": step.slice.end, "axes": step.slice.axis}
     if opset < _SLICE_TAKES_INPUTS:
         lists: dict[str, Any] = {name: [value] for name, value in bounds.items()}
@@ -197,7 +195,7 @@ def _crop(step: Crop, opset: int) -> tuple[list[onnx.NodeProto], list[onnx.Tenso
 def _blocked_crop(
     step: Crop, shard: Shard, opset: int, block: int
 ) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
-    """Rows of what lies as [N][C/b][H][W][b], whatever its shape says: taken in that shape, and given its own again."""
+    """Crop rows of a tensor that lies in memory as [N][C/b][H][W][b]: reshape it to that, crop, and reshape it back."""
     images, channels, *sizes = shard.tensors[step.source].shape
     shapes = {
         step.unfolded: (images, channels // block, *sizes, block),
@@ -214,7 +212,7 @@ def _blocked_crop(
 
 
 def _byte_range(source: onnx.TensorProto, name: str, excerpt: Excerpt) -> onnx.TensorProto | None:
-    """The slice as external data, if the constant is that and the slice lies in it in one piece."""
+    """The slice as external data; None if the constant is not external, or the slice is not contiguous."""
     assert excerpt.slice is not None, "a whole constant is as it is"
     if source.data_location != onnx.TensorProto.EXTERNAL or any(size > 1 for size in source.dims[: excerpt.slice.axis]):
         return None
@@ -237,6 +235,6 @@ def _byte_range(source: onnx.TensorProto, name: str, excerpt: Excerpt) -> onnx.T
 
 
 def _described(tensor: Tensor) -> onnx.ValueInfoProto:
-    """No shape is said of a tensor whose shape depends on the data."""
+    """The tensor's description, without a shape if that depends on the data."""
     element = helper.np_dtype_to_tensor_dtype(NUMPY_OF[tensor.datatype])
     return helper.make_tensor_value_info(tensor.name, element, None if tensor.open_axes else tensor.shape)

@@ -16,10 +16,10 @@ from stages.built.shard_nodes import ShardedModel
 
 
 class SplitStageModel:
-    """What a stage with a split computes: `model` is it, `reads` and `makes` are pieces of tensors in the slot.
+    """A stage with a split, as a `model`, with the pieces of tensors in the slot that it `reads` and `makes`.
 
-    `whole` is the graph that stages are cut from, in which `index` says where layers are; `work` the stage's layers.
-    `block`: channels that lie together in blocked formats (0: there are none). Raises ValueError for what cannot be.
+    `whole`: the model that stages are cut from; `index`: where its layers are; `work`: the stage's layers. `block`:
+    channels of a block in blocked formats (0: there are none). Raises ValueError for a split that is not possible.
     """
 
     def __init__(self, whole: CleanModel, index: ModelIndex, split: Split, work: Sequence[Span], block: int) -> None:
@@ -38,7 +38,7 @@ class SplitStageModel:
             self.reads, self.makes = run.shards[split.part].reads, run.shards[split.part].makes
 
     def segment(self, device: str) -> Segment:
-        """All of it."""
+        """The whole model as one segment."""
         graph = self.model.graph
         inputs, outputs = ([tensor.name for tensor in ends] for ends in (graph.inputs, graph.outputs))
         return Segment(device, 0, len(graph.operators) - 1, tuple(inputs), tuple(outputs))

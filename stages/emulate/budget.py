@@ -2,8 +2,8 @@
 
     free_at = max(start, free_at) + bytes / bandwidth
 
-Each segment reserves when it starts and is done no earlier than its reservation is through. `flock` keeps two workers
-from losing each other's update; the kernel frees it when its holder is killed. It is never held over a wait.
+Each run reserves its bytes when it starts, and ends no earlier than its reservation. `flock` keeps two workers from
+losing each other's update; the kernel frees it when its holder is killed. It is never held during a wait.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ class Budget:
     """One worker's access to its memory's record."""
 
     def __init__(self, inherited_fd: int, bandwidth_bytes_per_s: float) -> None:
-        # flock belongs to the open file, which an inherited descriptor shares with everybody: open it anew.
+        # flock belongs to the open file description, which processes share if they inherit it: open the file anew.
         self._fd = os.open(f"/proc/self/fd/{inherited_fd}", os.O_RDWR | os.O_CLOEXEC)
         self._ns_per_byte = 1e9 / bandwidth_bytes_per_s
 
     def reserve(self, size_bytes: int, start_s: float) -> float:
-        """Room for a segment that starts at `start_s`; returns when its bytes have been moved. Both CLOCK_MONOTONIC."""
+        """Reserve for a run that starts at `start_s`; return when its bytes will be moved. Both by CLOCK_MONOTONIC."""
         fcntl.flock(self._fd, fcntl.LOCK_EX)
         try:
             free_at_ns, reserved_bytes = budgets.read_record(self._fd)

@@ -1,6 +1,6 @@
-"""The place that a worker pretends to be: its speed, its memory, and when each of its frames is due.
+"""The place that a worker emulates: its speed, its memory, and when each of its frames is due.
 
-On a place that is not slowed in any way frames are due when they are computed.
+On a place that is not slowed, frames are due when they are computed.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from stages.emulate.budget import Budget
 from stages.emulate.pace import Pace
 
 HEADROOM: Final = 1.2
-"""A target is at least so many times the real computation: else too little wait is left to absorb what disturbs it."""
-_REAL_TIME_ERROR: Final = 0.05  # how well the warm-up knows the real computation
+"""Least ratio of a target to the real computation: the wait between them absorbs disturbances."""
+_REAL_TIME_ERROR: Final = 0.05  # relative error of the warm-up's measurement of the real computation
 
 
 class Demand(msgspec.Struct, frozen=True):
-    """What one frame asks of its place. `modelled_cpu_s`: stored CPU seconds to go by; 0: by the run's own.
+    """What one run needs of its place. `modelled_cpu_s`: stored CPU seconds to pace by; 0: the run's own.
 
-    `paced`: its time is emulated on any place, since devices that it runs on are.
+    `paced`: its time is emulated on any place, since the devices that it runs on are.
     """
 
     frame_bytes: int
@@ -32,9 +32,9 @@ class Demand(msgspec.Struct, frozen=True):
 
 
 class Started(msgspec.Struct, frozen=True):
-    """An emulated frame under way. `start_s` is the emulation's, which may be earlier than the moment of the call.
+    """An emulated frame under way. `start_s`: its start in the emulation, which may be earlier than the real one.
 
-    `slowed`: it is due at its target; otherwise it takes what it takes, but waits for its memory, free at `free_s`.
+    `slowed`: it is due at its target; otherwise it takes its real time, but waits for its memory until `free_s`.
     """
 
     demand: Demand
@@ -45,7 +45,7 @@ class Started(msgspec.Struct, frozen=True):
 
 
 class EmulatedPlace:
-    """`speed` is read anew for each frame; `bandwidth_bytes_per_s` is None where the memory has no limit.
+    """`speed` is read anew for each frame; `bandwidth_bytes_per_s` is None if the memory has no limit.
 
     `budget_fd` is the memory's record (see `process.budgets`), as inherited; None: nobody else uses the memory.
     """
@@ -72,7 +72,7 @@ class EmulatedPlace:
         self._at_once = False
 
     def start(self, demand: Demand, ready_s: float, now_s: float) -> Started | None:
-        """A frame whose input has been there since `ready_s` is about to be computed. None: nothing is emulated."""
+        """Start a frame whose input was ready at `ready_s`, before it is computed. None: nothing is emulated."""
         speed = self._speed()
         slowed = speed != 1 or self.needs_check(demand)
         if not slowed and self._budget is None:
@@ -97,9 +97,9 @@ class EmulatedPlace:
         return self._pace.finish(started.start_s, service_s, started.free_s)
 
     def repace(self, started: Started, cpu_s: float, due_s: float, now_s: float) -> tuple[Started, float]:
-        """A frame waits until `due_s`, and the place has changed: the frame as it is from now on, and when it is due.
+        """Adapt a frame that waits until `due_s` to the changed place; return the new frame, and when it is due now.
 
-        What is left of its wait is stretched as its whole target is.
+        The rest of its wait is scaled as its whole target is.
         """
         if self._at_once:
             return started, self._pace.change(min(due_s, now_s))
@@ -111,11 +111,11 @@ class EmulatedPlace:
         return changed, due_s
 
     def release(self, *, at_once: bool) -> None:
-        """Whether it waits for nothing from now on: what is still computed on it holds up a plan without it."""
+        """Set whether frames are due as soon as they are computed: a wait would hold up the plan without this place."""
         self._at_once = at_once
 
     def target_s(self, demand: Demand, cpu_s: float, speed: float) -> float:
-        """What a frame takes on this place, in the stretched time in which it runs here."""
+        """Seconds that a frame takes on this place, stretched by `time_scale`."""
         return self._time_scale * target_s(
             demand.modelled_cpu_s or cpu_s,
             demand.frame_bytes,
@@ -132,13 +132,13 @@ class EmulatedPlace:
     def needs_check(self, demand: Demand) -> bool:
         """Whether a target may be too short for this host.
 
-        Not if the run's own time is divided by a speed below 1: the loader has seen to it that the speeds on a core
-        leave enough of it. A stored cost, a described device or a `time_scale` promises more.
+        Not if only the run's own time is divided by a speed below 1: the loader has checked that the speeds on a core
+        leave enough time. A stored cost, a described device or a `time_scale` may promise more than this host can do.
         """
         return demand.modelled_cpu_s > 0 or demand.paced or self._time_scale != 1
 
     def why_too_short(self, demand: Demand, real_s: float, cpu_s: float) -> str | None:
-        """Why this host cannot keep the target of a frame that really takes `real_s`; None if it can."""
+        """Why this host cannot keep the target of a frame whose real computation takes `real_s`; None if it can."""
         speed = self._speed()
         target = self.target_s(demand, cpu_s, speed)
         if target * (1 + _REAL_TIME_ERROR) >= HEADROOM * real_s:

@@ -1,4 +1,4 @@
-"""A carrier over a channel of this host: message and tensors are one message there."""
+"""A carrier over a channel of this host, in which a message and its tensors are one message."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ENCODER: Final = msgspec.msgpack.Encoder()
 
 
 class ChannelCarrier:
-    """See `Carrier`; the channel's end is one that does not wait."""
+    """See `Carrier`; `channel` must be an end that does not block."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -35,7 +35,7 @@ class ChannelCarrier:
         try:
             if self._channel.waiting and self._channel.open:
                 self._channel.flush()
-        except ChannelBroken as broken:  # what it said before it went is there still
+        except ChannelBroken as broken:  # earlier messages can still be read
             self._broken = str(broken)
         try:
             message = self._channel.take()

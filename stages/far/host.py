@@ -1,8 +1,9 @@
 """The far end of a place on another host: `python -m stages.far.host CONFIG` (see `messages.worker.FarConfig`).
 
-It has an arena as the daemon's own, in which frames have the same slots, and starts the same worker on it as the
-daemon would: what its relay sends it writes into the slot and passes on, and with a part's end it sends back what the
-stage has made for others. It ends with its worker, with its relay, or with whoever has started it, and leaves nothing.
+It has an arena like the daemon's, in which frames have the same slots, and starts on it the same worker as the daemon
+would. It writes the tensors that its relay sends into the slot and passes the part on; with the part's end it sends
+back the tensors that other stages need. It ends with its worker, its relay, or the process that started it, and leaves
+nothing behind.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def _await_relay(end: FarEnd) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Model:
-    """What lies where in a slot, and what crosses the ends of stages, for each shape."""
+    """Where tensors lie in a slot, and which tensors enter and leave stages, for each shape."""
 
     layouts: tuple[Layout, ...]
     boundaries: tuple[Boundaries, ...]
@@ -111,7 +112,7 @@ class FarPlace:
         self._arena.set_speed(0, config.speed)
         self._arena.clear_sign(0, time.monotonic_ns())
         self._ends: dict[tuple[int, int], far.PrepareFar] = {}
-        self._here: dict[Descriptor, tuple[int, float]] = {}  # the layout of a part, and since when it is here
+        self._here: dict[Descriptor, tuple[int, float]] = {}  # the layout of each part here, and when it came
         self._beat_s = 0.0
         self._heard_s = time.monotonic()
         self._ready = False
@@ -148,7 +149,7 @@ class FarPlace:
             if self._channel.waiting and self._channel.open:
                 with contextlib.suppress(ChannelBroken):
                     self._channel.flush()
-            carried = self._end.take()  # last, as in the relay
+            carried = self._end.take()  # last: see `Relay._serve`
             if carried is not None:
                 self._heard_s = time.monotonic()
                 self._hear(carried)
@@ -158,7 +159,7 @@ class FarPlace:
                     self._tell_end()
                     return
                 if not self._channel.open:
-                    time.sleep(1e-3)  # until the kernel says the rest
+                    time.sleep(1e-3)  # until the kernel reports the worker's end
                 poller.poll(_BEAT_EVERY_S * 1e3)
 
     @property
@@ -166,7 +167,7 @@ class FarPlace:
         return bool(select.select([self._child.pidfd], [], [], 0)[0])
 
     def _tell_end(self) -> None:
-        """The root cause, to the relay; and what it had begun."""
+        """Tell the relay the root cause, and which frame the worker was computing."""
         status = self._child.wait()
         self._read_stderr()
         said = f": {self._last_lines[-1]}" if self._last_lines else ""
@@ -176,7 +177,7 @@ class FarPlace:
         self._end.send(far.FROM_FAR.encode(ended))
         until_s = time.monotonic() + 1.0
         with contextlib.suppress(CarrierBroken):
-            while time.monotonic() < until_s:  # the relay hangs up once it has read it
+            while time.monotonic() < until_s:  # the relay closes the line once it has read the message
                 self._end.take()
                 time.sleep(5e-3)
 
@@ -189,7 +190,7 @@ class FarPlace:
                 print(line, file=sys.stderr)
 
     def _look(self, now_s: float) -> None:
-        """Every so often: tell of the worker's signs of life."""
+        """Called periodically: report the worker's signs of life."""
         if now_s < self._beat_s + _BEAT_EVERY_S:
             return
         self._beat_s = now_s
@@ -200,7 +201,7 @@ class FarPlace:
 
     @property
     def _is_alive(self) -> bool:
-        """Whether the worker shows signs of life, or would if it got a core; one that starts has not begun to."""
+        """Whether the worker shows signs of life, or only waits for a core; True until it is ready."""
         silent_s = (time.monotonic_ns() - self._arena.sign(0).heartbeat_ns) / 1e9
         if not self._ready or silent_s < _WORKER_SILENT_S:
             return True
@@ -263,7 +264,7 @@ class FarPlace:
         self._order(message.run)
 
     def _order(self, message: messages.ToWorker) -> None:
-        """A worker that takes nothing any more is about to be gone: what it died of is what counts."""
+        """Send an order to the worker. If it reads no more it is about to end, and the cause of that is reported."""
         with contextlib.suppress(ChannelBroken):
             self._channel.send(messages.TO_WORKER.encode(message))
 
@@ -297,7 +298,7 @@ class FarPlace:
         self._end.send(far.FROM_FAR.encode(messages.Failed(part, reason)))
 
     def close(self) -> None:
-        """The worker ends before anything else."""
+        """End the worker, then free the rest."""
         self._child.end()
         self._channel.close()
         self._arena.close()

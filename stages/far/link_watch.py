@@ -1,11 +1,11 @@
-"""What a relay knows of its link: how fast it is each way, and whether the far end is there. Times are passed in.
+"""What a relay knows of its link: its speed in each direction, and whether the far end is alive. Times are passed in.
 
-A round is a small message there and back, which tells the latency (half of it each way), then a large one there and a
-large one back: what these take beyond tells how many bytes pass in a second. It is made while no part is out, else it
-would tell, besides, what it had to wait for; so parts are kept back for it, and what is not sent is lost to the place.
-Hence it is made seldom, and at once when parts are under way for longer, or less long, than the link would have it.
-Whatever else may pass makes a link look slower, never faster: of several rounds the least times count, and a link that
-looks different is looked at again, a second later too, before that is told.
+A round of measuring sends a small message, which is answered: half of its time is the latency of each direction. Then
+it sends a large message, and asks for a large answer: their time beyond the small message's gives the bytes per second.
+No part may be out meanwhile, as it would delay the messages; so parts are held back, and the place loses that time.
+Hence the link is measured rarely, but at once if parts spend more, or less, time on it than its speed predicts. Other
+traffic makes a link look slower, never faster: so the least times of several rounds count, and a link that looks
+different is measured once more a second later, before the new speed is reported.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from shisha_rt.costs.link_speed import LinkSpeed, OneWay, differ
 from stages.far import messages as far
 
 _ROUNDS: Final = 5
-_PATIENT_S: Final = 2.0  # with all of them: parts that are kept back for longer look like a hang
+_PATIENT_S: Final = 2.0  # for all rounds: parts that are held back for longer look like a hang
 _EVERY_S: Final = 10.0
 _AGAIN_AFTER_S: Final = 1.0
-_DRIFTED_AFTER_S: Final = 1.0  # twice as long whenever that was for nothing
-_BULK_TAKES_S: Final = 10e-3  # at the rate that the last one had
+_DRIFTED_AFTER_S: Final = 1.0  # doubled by each measurement that finds no change
+_BULK_TAKES_S: Final = 10e-3  # at the speed of the last measurement
 _LEAST_BULK_BYTES: Final = 64 << 10
 _MOST_BULK_BYTES: Final = 1 << 20
 _PARTS: Final = 5
 _SIGN_EVERY_S: Final = 2.0
 _SILENCE_S: Final = 1.0
-_MEASURING_S: Final = 2.0  # a large message may hold up what comes behind it
-_LEAST_PART: Final = 0.01  # of what a large message takes there and back: less cannot be told from noise
+_MEASURING_S: Final = 2.0  # a large message may delay the messages behind it
+_LEAST_PART: Final = 0.01  # of a large message's round trip: a shorter transfer cannot be told from noise
 _NOTHING: Final = bytes(_MOST_BULK_BYTES)
 
 
 class PingOut(NamedTuple):
-    """A ping to be sent, with what goes beside it."""
+    """A ping to be sent, with the tensors beside it."""
 
     message: far.Ping
     tensors: Sequence[memoryview]
 
 
 class _Round(NamedTuple):
-    """What its messages took, each with an answer."""
+    """Seconds from each of its messages to the answer."""
 
     trip_s: float
     there_s: float
@@ -51,7 +51,7 @@ class _Round(NamedTuple):
 
 
 def _speed(rounds: Sequence[_Round], size_bytes: int) -> LinkSpeed:
-    """`size_bytes`: of their large messages."""
+    """`size_bytes`: of the rounds' large messages."""
     trip_s, there_s, back_s = (min(times) for times in zip(*rounds, strict=True))
     there, back = (size_bytes / max(took_s - trip_s, took_s * _LEAST_PART) for took_s in (there_s, back_s))
     return LinkSpeed(OneWay(trip_s / 2, there), OneWay(trip_s / 2, back))
@@ -67,18 +67,18 @@ class _Underway:
 class LinkWatch:
     def __init__(self) -> None:
         self._underway: dict[Descriptor, _Underway] = {}
-        self._took_s: list[float] = []  # in this round, until now
+        self._took_s: list[float] = []  # the answered messages of the present round
         self._rounds: list[_Round] = []
         self._number = 0
         self._asked: int | None = None
         self._sent_ns = 0
         self._told: LinkSpeed | None = None
-        self._suspect: LinkSpeed | None = None  # what it looked like the last time, if that was not what was told
+        self._suspect: LinkSpeed | None = None  # the last measurement, if not confirmed
         self._bulk_bytes = _LEAST_BULK_BYTES
         self._due_s = self._sign_s = 0.0
         self._began_s = self._ended_s = 0.0
         self._patience_s = _DRIFTED_AFTER_S
-        self._ways: deque[tuple[float, float]] = deque(maxlen=_PARTS)  # of the last parts: seconds taken and expected
+        self._ways: deque[tuple[float, float]] = deque(maxlen=_PARTS)  # last parts' seconds on the link, and expected
         self._heard_s: float | None = None
         self._alive = True
 
@@ -88,11 +88,11 @@ class LinkWatch:
         self._heard_s = now_s
 
     def beat(self, now_s: float, *, alive: bool) -> None:
-        """What the far end says of its worker."""
+        """Note a beat; `alive`: whether the far end's worker is."""
         self._heard_s, self._alive = now_s, alive
 
     def is_alive(self, now_s: float) -> bool:
-        """Something has come lately, or may be held up by what is under way."""
+        """Whether a message has come lately, or may be delayed by what is on the link."""
         if self._heard_s is None:
             return True
         passing_s = 0.0
@@ -106,11 +106,11 @@ class LinkWatch:
     # --- parts ------------------------------------------------------------------------------------------------
 
     def sends(self, part: Descriptor, there_bytes: int, back_bytes: int, now_s: float) -> None:
-        """A part is on its way; with its end so many bytes may come back."""
+        """Note that a part is sent; with its end `back_bytes` are expected back."""
         self._underway[part] = _Underway(there_bytes, back_bytes, now_s)
 
     def part_ended(self, part: Descriptor, there_s: float | None, now_s: float) -> None:
-        """`there_s`: for how long it was there, by the clock there. None: it failed."""
+        """`there_s`: how long the part was at the far end, by the far end's clock. None: it failed."""
         underway = self._underway.pop(part, None)
         if underway is not None and there_s is not None and self._told is not None:
             expected_s = self._told.takes_s(underway.there_bytes, underway.back_bytes)
@@ -118,7 +118,7 @@ class LinkWatch:
 
     @property
     def _drifted(self) -> bool:
-        """All of the last parts were under way for longer than they should have been, or all for less long."""
+        """Whether the last parts all spent more time on the link than expected, or all less."""
         if len(self._ways) < _PARTS or not all(differ(*way) for way in self._ways):
             return False
         return len({took_s > expected_s for took_s, expected_s in self._ways}) == 1
@@ -130,13 +130,13 @@ class LinkWatch:
         return self._told is not None
 
     def wants_quiet(self, now_s: float) -> bool:
-        """Whether parts are to be kept back: it measures, or waits for those that are out so that it can."""
+        """Whether to hold parts back: for a measurement under way, or for one that waits for parts that are out."""
         if self._rounds or self._took_s or self._asked is not None or now_s >= self._due_s:
             return True
         return self._drifted and now_s >= self._ended_s + self._patience_s
 
     def next_ping(self, now_s: float) -> PingOut | None:
-        """One at a time. Between rounds: a sign of life."""
+        """The next ping if one is due: of a round, or, between rounds, a sign of life. One at a time."""
         if self._asked is not None:
             return None
         if not self.wants_quiet(now_s) or self._underway:
@@ -147,7 +147,7 @@ class LinkWatch:
         self._sign_s = now_s + _SIGN_EVERY_S
         if not self._rounds and not self._took_s:
             self._began_s = now_s
-            if self._drifted:  # a large message would be late as parts were
+            if self._drifted:  # a large message would be late by the same factor as parts
                 times = max(took_s / expected_s for took_s, expected_s in self._ways)
                 self._bulk_bytes = max(int(self._bulk_bytes / max(times, 1.0)), _LEAST_BULK_BYTES)
         self._number += 1
@@ -161,11 +161,11 @@ class LinkWatch:
                 return PingOut(far.Ping(self._number, self._bulk_bytes), ())
 
     def sent_ping(self, now_ns: int) -> None:
-        """The last one is handed on."""
+        """Note when the last ping was sent."""
         self._sent_ns = now_ns
 
     def pong(self, pong: far.Pong, now_ns: int) -> LinkSpeed | None:
-        """An answer came; the link, if it is to be told of."""
+        """Note an answer; return the link's speed if it is to be reported."""
         if self._asked is None or pong.number != self._asked:
             return None
         self._asked = None
@@ -183,7 +183,7 @@ class LinkWatch:
         if another and in_time and len(self._rounds) < _ROUNDS:
             return None
         sent_bytes, self._bulk_bytes = self._bulk_bytes, _bulk_bytes(now)
-        if another and in_time and self._bulk_bytes > 2 * sent_bytes:  # what was sent was too little to tell much
+        if another and in_time and self._bulk_bytes > 2 * sent_bytes:  # the messages were too small to measure with
             self._rounds.clear()
             return None
         sure = another and (self._told is None or (self._suspect is not None and not now.is_unlike(self._suspect)))
@@ -199,6 +199,6 @@ class LinkWatch:
 
 
 def _bulk_bytes(speed: LinkSpeed) -> int:
-    """What would take as long as it should, over the slower way of the two."""
+    """Bytes that take `_BULK_TAKES_S` in the slower direction, within limits."""
     slower = min(way.bytes_per_s for way in speed)
     return int(min(max(slower * _BULK_TAKES_S, _LEAST_BULK_BYTES), _MOST_BULK_BYTES))

@@ -1,4 +1,4 @@
-"""Every message between a relay and its far end. Tensors go beside them, in the order in which they are named."""
+"""Every message between a relay and its far end. Tensors travel beside a message, in the order of their names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shisha_rt.process.codec import Codec
 
 
 class Sent(msgspec.Struct, frozen=True, array_like=True):
-    """A tensor beside the message; `shape`: of one whose shape depends on the data."""
+    """A tensor beside the message; `shape`: given only if it depends on the data."""
 
     name: str
     shape: tuple[int, ...] = ()
@@ -21,7 +21,7 @@ class Sent(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PrepareFar(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """`reads` and `makes`, by layout: what crosses the stage's ends, as the relay knows the model."""
+    """`reads` and `makes`, by layout: the tensors that enter and leave the stage in the relay's form of the model."""
 
     order: Prepare
     reads: tuple[tuple[str, ...], ...]
@@ -39,7 +39,7 @@ class RepaceFar(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Ping(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """A message to be answered at once, with bytes beside it, and with `bytes_back` bytes beside the answer."""
+    """A message to be answered at once, with `bytes_back` bytes beside the answer; it may have bytes beside it, too."""
 
     number: int
     bytes_back: int = 0
@@ -51,7 +51,7 @@ ToFar: TypeAlias = PrepareFar | RunFar | RepaceFar | Retire | Ping
 
 
 class DoneFar(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """`here_s`: from when the part had come until this was sent; the rest of its time it was under way."""
+    """`here_s`: from the part's arrival until this message was sent; the rest of its time it was on the link."""
 
     done: Done
     tensors: tuple[Sent, ...]
@@ -59,7 +59,7 @@ class DoneFar(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Beat(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The worker shows signs of life (`alive`), or waits as its place is emulated (`paced`)."""
+    """Whether the worker shows signs of life (`alive`), and whether it waits as its place is emulated (`paced`)."""
 
     alive: bool
     paced: bool
@@ -70,7 +70,7 @@ class Pong(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Ended(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The far end's last message: its worker is dead. `running`: the frame that it was computing."""
+    """The far end's last message: its worker is dead. `running`: the frame that it was computing, if any."""
 
     reason: str
     running: int | None

@@ -1,11 +1,11 @@
 """The relay of one place on another host: `python -m stages.far.relay CONFIG` (see `messages.worker.WorkerConfig`).
 
-To the daemon it is that place's worker: one incarnation, with the channel, the board and the arena of one. Orders go
-on to its far end, a part with the tensors that its stage reads; what the stage makes for others comes back with the
-part's end, into the slot. So a part that is lost runs again from its slot like any other, and when this process is dead
+To the daemon it is that place's worker: one incarnation, with a worker's channel, board and arena. It passes orders on
+to its far end, and with a part the tensors that its stage reads; the tensors that other stages need come back with the
+part's end, into the slot. So a lost part can run again from its slot like any other, and once this process is dead
 nothing writes into the arena for that place any more.
 
-It signs the board as long as the far end shows signs of life. Whatever breaks the line ends it, with the cause.
+It signs the board as long as the far end shows signs of life. If the line breaks, it ends and reports the cause.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def main(arguments: list[str]) -> int:
 
 
 class _FarEnded(Exception):
-    """The far worker is dead; `crashed`: by its own doing."""
+    """The far worker is dead; `crashed`: by its own fault, as it was not killed (SIGKILL)."""
 
     def __init__(self, reason: str, *, crashed: bool) -> None:
         super().__init__(reason)
@@ -70,7 +70,7 @@ class _FarEnded(Exception):
 
 
 class Relay:
-    """Everything of one incarnation."""
+    """One incarnation."""
 
     def __init__(self, config: WorkerConfig) -> None:
         self._config = config
@@ -84,17 +84,17 @@ class Relay:
         ]
         self._ends: dict[tuple[int, int], far.PrepareFar] = {}
         self._lent: dict[int, int] = {}
-        self._kept: deque[messages.Run] = deque()  # until the link has been measured
-        self._out: deque[tuple[messages.Run, float]] = deque()  # with the time since when it was sent
+        self._kept: deque[messages.Run] = deque()  # held while the link is being measured
+        self._out: deque[tuple[messages.Run, float]] = deque()  # sent to the far end, with the time of that
         self._ended_s = time.monotonic()
         self._signed_s = 0.0
         self._channel = Channel.inherited(config.channel_fd)
         self._end = NearEnd(largest_tensor_bytes(self._arena.layouts))
         self._link = LinkWatch()
-        self._up: messages.Ready | None = None  # what the daemon is to hear once the link has been measured
+        self._up: messages.Ready | None = None  # held until the link has been measured
 
     def run(self) -> None:
-        """Run until the daemon ends this process, or the line to the far end breaks."""
+        """Run until the channel to the daemon closes, or the line to the far end breaks."""
         self._send(messages.Hail(self._config.incarnation, self._end.key))
         connect = self._await_connect()
         if connect is None:
@@ -110,7 +110,7 @@ class Relay:
             if time.monotonic() > until_s:
                 raise CarrierBroken(f"{connect.endpoint} does not answer")
         try:
-            self._repace(at_once=False)  # the place may have another speed than when its far end was started
+            self._repace(at_once=False)  # the place's speed may have changed since its far end was started
             self._serve(poller)
         except CarrierBroken:
             self._hear_the_rest()
@@ -119,7 +119,7 @@ class Relay:
     def _await_connect(self) -> messages.Connect | None:
         """Wait for the message that says where the far end is; None if the daemon is gone.
 
-        Messages that every worker gets reach a relay, too, before there is a far end.
+        Other messages that every worker gets, such as `Lend`, may come before it.
         """
         while True:
             try:
@@ -137,8 +137,8 @@ class Relay:
                     raise ChannelBroken(f"{type(message).__name__} came before there was a far end")
 
     def _serve(self, poller: select.poll) -> None:
-        """The carrier is asked last: by sending, too, it may learn that something has come, and does not say so again
-        when that is waited for.
+        """Pass messages on, both ways. The carrier is read last: a send may already notice that a message has come, and
+        a poll does not report it again.
         """
         while self._channel.open:
             self._look(time.monotonic())
@@ -153,13 +153,13 @@ class Relay:
                 poller.poll(_SIGN_EVERY_S * 1e3)
 
     def _hear_the_rest(self) -> None:
-        """Why its far end has ended, if it has said so."""
+        """Read the far end's last messages, which may say why it has ended."""
         with contextlib.suppress(CarrierBroken):
             while (carried := self._end.take()) is not None:
                 self._hear(carried)
 
     def blame_nothing(self) -> None:
-        """No frame is to be charged with what ended this."""
+        """Have no frame blamed for the end of this process."""
         self._arena.note_end(self._config.place_index)
 
     def _look(self, now_s: float) -> None:
@@ -179,7 +179,7 @@ class Relay:
     def _take(self, message: messages.ToWorker) -> None:
         match message:
             case messages.Run() as run:
-                self._kept.append(run)  # `_look` comes before anything else is waited for
+                self._kept.append(run)  # `_look` sends it before the next poll
             case messages.Prepare() as order:
                 self._prepare(order)
             case messages.Retire(epoch=epoch):
@@ -285,7 +285,7 @@ class Relay:
         self._send(done)
 
     def _take_out(self, part: Descriptor) -> tuple[messages.Run, float] | None:
-        """Take back a part that is out; None for a part that is not."""
+        """Remove a part from those that are out; None if it is not among them."""
         for out in self._out:
             if out[0].part == part:
                 self._out.remove(out)

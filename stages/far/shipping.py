@@ -1,4 +1,4 @@
-"""Tensors of a slot as they go over a carrier, and back into a slot. What comes is checked before it is copied."""
+"""Tensors of a slot to a carrier, and from a carrier into a slot. Incoming ones are checked before they are copied."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from stages.far.messages import Sent
 
 
 def largest_tensor_bytes(layouts: Sequence[Layout]) -> int:
-    """What no tensor or message that passes is larger than."""
+    """The largest size of a tensor or message."""
     return max(LARGEST_PING_BYTES, *(region.size_bytes for layout in layouts for region in layout.regions.values()))
 
 
 def send_of(regions: Sequence[Region], arena: Arena, slot: int) -> tuple[tuple[Sent, ...], list[memoryview]]:
-    """What names the tensors of these regions, and their bytes where they are. Raises `NoRoom` as `Arena.raw` does."""
+    """Names of the tensors in these regions, and their bytes in place. Raises `NoRoom` as `Arena.raw` does."""
     shapes = [arena.shape(slot, region) if region.tensor.open_axes else () for region in regions]
     sent = tuple(Sent(region.tensor.name, shape) for region, shape in zip(regions, shapes, strict=True))
     return sent, [arena.raw(slot, region).data for region in regions]
@@ -33,8 +33,8 @@ def receive(
     arena: Arena,
     slot: int,
 ) -> None:
-    """Copy tensors into `slot`. Raises CarrierBroken for others than those of the names that are `expected`, in their
-    order and size, and `NoRoom` for one of no fixed size that is too large.
+    """Copy tensors into `slot`. Raises CarrierBroken if their names, order or sizes are not as `expected`, and `NoRoom`
+    if a tensor of variable size is too large.
     """
     if [tensor_sent.name for tensor_sent in sent] != list(expected) or len(tensors) != len(sent):
         raise CarrierBroken(f"tensors {[tensor_sent.name for tensor_sent in sent]} came, expected {list(expected)}")

@@ -1,7 +1,7 @@
-"""A carrier over ZeroMQ: a pair of sockets over TCP, each end known to the other by its key (CURVE).
+"""A carrier over ZeroMQ: a pair of sockets over TCP, each of which identifies the other by its key (CURVE).
 
-The far end listens, and admits one key only (ZAP). A connection is never made a second time: what it carried when it
-broke is not known, so its end is the carrier's.
+The far end listens, and admits one key only (ZAP). A carrier ends with its connection and does not reconnect: nobody
+knows which messages were delivered when the connection broke.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from zmq.utils.monitor import parse_monitor_message
 from stages.far.carrier import Carried, CarrierBroken
 
 LARGEST_BYTES: Final = 256 << 20
-"""Of a message or a tensor, unless something else is said."""
+"""Default limit for a message or a tensor."""
 
-_SEALING_BYTES: Final = 1 << 10  # what CURVE adds to each, and more
-_COPIED_BYTES: Final = 1 << 20  # below, a copy costs less than to be told when what was sent is not needed any more
+_SEALING_BYTES: Final = 1 << 10  # more than CURVE adds to each
+_COPIED_BYTES: Final = 1 << 20  # below, a copy costs less than to track when a sent buffer is free again
 _HANDSHAKE_MS: Final = 5000
-_NEVER_MS: Final = 86_400_000  # no second connection; told so outright, libzmq (4.3.5) drops what was not read yet
+_NEVER_MS: Final = 86_400_000  # no reconnection; if disabled outright (-1), libzmq (4.3.5) drops unread messages
 _MOST_WAITING: Final = 1000
 _DOMAIN: Final = b"far"
 _ENDED: Final = {
@@ -38,8 +38,8 @@ _ENDED: Final = {
 class _End:
     """One end, connected or yet to be. `key`: its public key (Z85).
 
-    `largest_bytes`: what is larger than any tensor ends the connection, before there is memory for it; so for
-    strangers, too, whom libzmq has not asked for a key yet.
+    `largest_bytes`: a larger message ends the connection before memory is allocated for it; also a stranger's, whom
+    libzmq has not asked for a key yet.
     """
 
     def __init__(self, largest_bytes: int) -> None:
@@ -65,8 +65,8 @@ class _End:
 
     @property
     def connected(self) -> bool:
-        """Whether the other end has been there, and could be sent something."""
-        if not self._joined and self._met:  # the monitor tells of it a little before
+        """Whether the other end has connected, and messages can be sent to it."""
+        if not self._joined and self._met:  # the monitor reports the handshake a little earlier
             self._joined = self._takes
         return self._joined
 
@@ -93,12 +93,12 @@ class _End:
         if self._broken is None:
             self._look()
             if self._broken is not None:
-                return self.take()  # what it said before it went
+                return self.take()  # a message from before the end
             return None
         raise CarrierBroken(self._broken)
 
     def look(self) -> None:
-        """What has become of the connection. Raises CarrierBroken where it could not be made."""
+        """Raise CarrierBroken if the connection could not be made, or has ended."""
         self._look()
         if self._broken is not None:
             raise CarrierBroken(self._broken)
@@ -128,7 +128,7 @@ class _End:
 
 
 class NearEnd(_End):
-    """The relay's; see `Carrier`."""
+    """The relay's end; see `Carrier`."""
 
     def __init__(self, largest_bytes: int = LARGEST_BYTES) -> None:
         super().__init__(largest_bytes)
@@ -143,9 +143,9 @@ class NearEnd(_End):
 
 
 class FarEnd(_End):
-    """The far end's, which listens at `address` for whoever has `near_key`. Raises CarrierBroken; see `Carrier`.
+    """The far end's end, which listens at `address` for the owner of `near_key`. Raises CarrierBroken; see `Carrier`.
 
-    It goes on listening, and refuses all who come later: libzmq would end the connection with its listener.
+    It keeps listening, and refuses later connections: libzmq would close the connection with its listener.
     """
 
     def __init__(self, address: str, near_key: str, largest_bytes: int = LARGEST_BYTES) -> None:
@@ -168,15 +168,15 @@ class FarEnd(_End):
         return [*super().filenos(), self._zap.fileno()]
 
     def _look(self) -> None:
-        """Handshakes are answered as long as it lives: a request that waits would leave its descriptor readable."""
+        """Answer handshakes for as long as this end exists: a pending one would leave its descriptor readable."""
         self._answer_handshakes()
         super()._look()
         if self._somebody_left and self._broken is None and not self._takes:
             self._broken = _ENDED[zmq.EVENT_DISCONNECTED]
 
     def _note(self, event: int) -> None:
-        """Strangers come and go, and the monitor does not say whose connection has ended: it was the relay's if nothing
-        can be sent any more.
+        """Note an event. As strangers connect too, the monitor does not tell whose connection has ended: it was the
+        relay's if nothing can be sent any more.
         """
         if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
             super()._note(event)
@@ -184,7 +184,7 @@ class FarEnd(_End):
             self._somebody_left = self._joined
 
     def _answer_handshakes(self) -> None:
-        """ZeroMQ's RFC 27: a request is version, number, domain, address, identity, mechanism and the client's key."""
+        """Answer by ZeroMQ's RFC 27. A request: version, number, domain, address, identity, mechanism, client's key."""
         while True:
             try:
                 request: list[Any] = self._zap.recv_multipart(zmq.NOBLOCK)
@@ -193,7 +193,7 @@ class FarEnd(_End):
             version, number = request[:2]
             admitted = request[2] == _DOMAIN and request[5:] == [b"CURVE", self._admitted]
             if admitted:
-                self._admitted = b""  # it comes once
+                self._admitted = b""  # the key is admitted once
             status = (b"200", b"OK") if admitted else (b"400", b"unknown key")
             self._zap.send_multipart([version, number, *status, b"", b""])
 

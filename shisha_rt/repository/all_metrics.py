@@ -16,14 +16,14 @@ _PATIENCE_S: Final = 2.0
 
 
 class ModelsCollector(Collector):
-    """`pages`: where each daemon has its page; `places`: how many a model has. Both are called by the page's thread."""
+    """`pages`: URL of each daemon's page; `places`: number of places of each model. The page's thread calls both."""
 
     def __init__(self, pages: Callable[[], Mapping[str, str]], places: Callable[[], Mapping[str, int]]) -> None:
         self._pages = pages
         self._places = places
 
     def describe(self) -> Iterable[Metric]:
-        """None are known before the daemons serve."""
+        """Return nothing: the metrics are not known before the daemons serve."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
@@ -40,7 +40,10 @@ class ModelsCollector(Collector):
 
 
 def _families(page: str) -> Iterable[Metric]:
-    """None of a daemon that has just ended, or does not answer; the process's own are told by the host process."""
+    """The daemon's metrics named `shisha_...`; none if it has just ended or does not answer.
+
+    Metrics of its process are left out: the host process reports only its own.
+    """
     try:
         with urllib.request.urlopen(page, timeout=_PATIENCE_S) as answer:
             families = list(text_string_to_metric_families(answer.read().decode()))

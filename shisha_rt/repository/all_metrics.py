@@ -17,7 +17,7 @@ _OPEN_METRICS: Final = "application/openmetrics-text; version=1.0.0"
 
 
 class ModelsCollector(Collector):
-    """`pages`: where each daemon has its page; `places`: how many a model has. Both are called by the page's thread.
+    """`pages`: URL of each daemon's page; `places`: number of places of each model. The page's thread calls both.
 
     `own`: counters of the host process, in no registry, as daemons have counters of the same names.
     """
@@ -33,7 +33,7 @@ class ModelsCollector(Collector):
         self._own = tuple(own)
 
     def describe(self) -> Iterable[Metric]:
-        """None are known before the daemons serve."""
+        """Return nothing: the metrics are not known before the daemons serve."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
@@ -50,7 +50,10 @@ class ModelsCollector(Collector):
 
 
 def _families(page: str) -> Iterable[Metric]:
-    """None of a daemon that has just ended, or does not answer; the process's own are told by the host process."""
+    """The daemon's metrics named `shisha_...`; none if it has just ended or does not answer.
+
+    Metrics of its process are left out: the host process reports only its own.
+    """
     asked = urllib.request.Request(page, headers={"Accept": _OPEN_METRICS})  # which has one family for each name
     try:
         with urllib.request.urlopen(asked, timeout=_PATIENCE_S) as answer:

@@ -1,4 +1,4 @@
-"""A line on which the host process asks a daemon, and hears its answers as they come."""
+"""A line on which the host process sends operations to a daemon, and receives the answers asynchronously."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from shisha_rt.protocol.multipart import receive_parts, send_parts
 
 Fields: TypeAlias = Mapping[str, Any]
 Then: TypeAlias = Callable[[Fields], None]
-"""Called with the fields of the answer: those of an error are `{"error": {"code", "message"}}`."""
+"""Called with the fields of the answer; an error answer is `{"error": {"code", "message"}}`."""
 
 GONE: Final[Fields] = {"error": {"code": "UNAVAILABLE", "message": "the daemon has ended"}}
 
 
 class AskingLine:
-    """Whoever waits for an answer when the line is closed is told `GONE`."""
+    """A line to one daemon; closing it answers all waiting calls with `GONE`."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str, poller: Poller) -> None:
         self._poller = poller
@@ -62,6 +62,6 @@ class AskingLine:
 
 
 def refusal(fields: Fields) -> str | None:
-    """Why it was refused; None: it was not."""
+    """The message of an error answer; None if the operation succeeded."""
     error = fields.get("error")
     return None if error is None else str(msgspec.to_builtins(error)["message"])

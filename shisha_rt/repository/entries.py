@@ -21,13 +21,13 @@ OF_THE_HOST: Final = (
     *("machine", "endpoint", "metrics", "http", "grpc", "http_certificate", "http_key", "http_shared_memory"),
     *("access", "secret_key", "ray", "leases"),
 )
-"""Keys that the host process goes by; all others are those of each model's daemon."""
+"""Keys of the host process's own settings; all other keys are settings of each model's daemon."""
 _TABLE: Final = "model"
 _NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 
 
 class _Terms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a `[[model]]` table says to the host process."""
+    """Keys of a `[[model]]` table that the host process reads; the rest are the daemon's settings."""
 
     version: Annotated[str, msgspec.Meta(pattern=_NAME, max_length=64)] = FIRST_VERSION
     share: Annotated[float, msgspec.Meta(gt=0, le=1e6)] = 1.0
@@ -37,7 +37,7 @@ class _Terms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class ModelEntry:
-    """A model to be served. `settings`: of its daemon. `folder`: has its versions, each in a folder of that name."""
+    """A model to be served. `settings`: its daemon's. `folder`: has one folder for each version, named after it."""
 
     name: str
     version: str
@@ -46,12 +46,12 @@ class ModelEntry:
     folder: Path | None = None
 
     def as_version(self, model: str, version: str) -> ModelEntry:
-        """The same with another file."""
+        """The same entry with a different model file and version."""
         settings = with_settings_of(self.settings, model=model)
         return ModelEntry(self.name, version, settings, self.terms, self.folder)
 
     def newest(self) -> ModelEntry:
-        """The newest version in its folder; itself where it has none."""
+        """The entry with the newest version in `folder`; unchanged without a folder."""
         if self.folder is None:
             return self
         version, path = _versions(self.folder)[-1]
@@ -59,7 +59,7 @@ class ModelEntry:
 
 
 def names_several(sources: Sequence[str]) -> bool:
-    """Whether these are for a host process: several, a folder, or a daemon file with tables of models."""
+    """Whether `sources` need a host process: several of them, a folder, or a daemon file with `[[model]]` tables."""
     if len(sources) != 1:
         return True
     source = Path(sources[0])
@@ -67,7 +67,7 @@ def names_several(sources: Sequence[str]) -> bool:
 
 
 def entries_of(sources: Sequence[str], given: Mapping[str, Any]) -> tuple[Settings, list[ModelEntry]]:
-    """The host process's settings, and the models. `given`: keys that options have set. Raises BadInput."""
+    """The host process's settings, and the models. `given`: settings given as options. Raises BadInput."""
     host, entries = Settings(""), list[ModelEntry]()
     for source in sources:
         if source.endswith(".toml"):
@@ -106,7 +106,7 @@ def _entry(model: str, settings: Settings | None = None) -> ModelEntry:
 
 
 def _in_folder(folder: Path) -> list[ModelEntry]:
-    """`NAME.onnx`, and `NAME/VERSION/FILE.onnx`, of which the newest version is served."""
+    """One entry for each `NAME.onnx`, and one for each `NAME/VERSION/FILE.onnx`, with its newest version."""
     entries = [_entry(str(path)) for path in sorted(folder.glob("*.onnx"))]
     for inner in sorted(path for path in folder.iterdir() if path.is_dir()):
         if _versions(inner):
@@ -117,7 +117,7 @@ def _in_folder(folder: Path) -> list[ModelEntry]:
 
 
 def _versions(folder: Path) -> list[tuple[str, Path]]:
-    """The versions in a folder with their files, the newest last: by number, as Triton has it."""
+    """The versions in a folder with their files, the newest (highest number, as in Triton) last."""
     versions = {inner.name: sorted(inner.glob("*.onnx")) for inner in folder.iterdir() if inner.name.isdecimal()}
     return [(name, files[0]) for name, files in sorted(versions.items(), key=lambda item: int(item[0])) if files]
 
@@ -152,6 +152,6 @@ def _check_names(entries: Iterable[ModelEntry]) -> None:
 
 
 def told(entry: ModelEntry) -> dict[str, Any]:
-    """What makes two entries the same daemon, for JSON."""
+    """Name, version and settings, as JSON values: a running daemon fits an entry if these are equal."""
     identity = {"name": entry.name, "version": entry.version, "settings": asdict(entry.settings)}
     return msgspec.json.decode(msgspec.json.encode(identity), type=dict[str, Any])

@@ -1,11 +1,11 @@
-"""The one public address: requests led to the model that they name, and answers back.
+"""The one public address: forwards requests to the daemon of the model that they name, and answers to the client.
 
-A client that can follow is told where its model's daemon serves and talks to that alone. For all others each has a
-connection of its own to each daemon that it asks, which to the daemon is a client like any other: its ids, its streams,
-its share of slots are its own, and what it sends passes through untouched.
+A client that can follow learns its model's endpoint and then talks to that daemon only. For any other client the front
+opens one connection to each daemon that the client asks. To the daemon this connection is a client like any other, with
+its own ids, streams and share of slots; messages pass through unchanged.
 
-Where another daemon takes over a model, a client's requests go there as soon as nothing of its own is with the old one:
-so its streams stay in order, and none is refused.
+If another daemon takes over a model, a client's requests go to the new one as soon as the old one has answered all of
+that client's requests: so its streams stay in order, and no request is refused.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from shisha_rt.protocol.multipart import receive_parts, send_parts
 from shisha_rt.protocol.request import RequestRoute, read_route
 
 LIMITS: Final = Limits()
-"""Of a message to any model."""
+"""Limits of messages, whichever model they are for."""
 _HELD_BYTES: Final = 96 << 20
-"""Of one client's requests to one daemon, while that takes none."""
+"""Most bytes of one client's requests that are held for one daemon while its socket accepts no more."""
 _ANSWERS_PER_TURN: Final = 32
 _PUSH_S_PER_LINE: Final = 1e-4
-"""To try one takes a twentieth of it."""
+"""Time between attempts to send what is held, for each line that holds any; an attempt takes a twentieth of it."""
 _UNUSED_S: Final = 600.0
 _LOOK_S: Final = 10.0
 
 
 @dataclass(slots=True, eq=False)
 class Line:
-    """One client's connection to one daemon. `in_flight`: envelopes by id; `held`: what could not be sent yet.
+    """One client's connection to one daemon. `in_flight`: envelopes by request id; `held`: messages not sent yet.
 
-    `after`: what waits for this line to be done, as another daemon has taken over.
+    `after`: requests for the daemon that has taken over, until the old one has answered those in flight.
     """
 
     client: Hashable
@@ -59,7 +59,7 @@ class Line:
 
 
 class Front(PublicSocket):
-    """`leads` gives the endpoint of a model's daemon now; raises `ShishaError` where there is none."""
+    """`leads`: returns the endpoint of a model's present daemon; raises `ShishaError` if there is none."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Front(PublicSocket):
         self._look_s = self._push_s = 0.0
 
     def receive(self) -> Iterator[tuple[Message, RequestRoute]]:
-        """The requests that have come; those that cannot be read, or that nobody may make, are answered here."""
+        """Yield the requests that have arrived; unreadable or forbidden ones are answered with an error here."""
         for message in self.messages():
             try:
                 route = read_route(message.payload, self.limits)
@@ -94,7 +94,7 @@ class Front(PublicSocket):
         self.outbox.send(message.client, [*message.envelope, encode_answer(request_id, fields)])
 
     def forward(self, message: Message, route: RequestRoute, model: str, now_s: float) -> None:
-        """To the model's daemon; an error answer where there is none, or it takes no more of this client."""
+        """Send a request to the model's daemon; answer with an error if there is none or too many bytes are held."""
         try:
             self._forward(message, route, model, now_s)
         except ShishaError as error:
@@ -138,14 +138,14 @@ class Front(PublicSocket):
         return line
 
     def _return(self, line: Line) -> Iterator[object]:
-        """Answers of a daemon go to the client that asked; and what was held may be sent now."""
+        """Pass a daemon's answers on to their client, then send what was held."""
         for _ in range(_ANSWERS_PER_TURN):
             try:
                 frames = receive_parts(line.socket)
             except zmq.Again:
                 break
             parts = [frame.buffer for frame in frames]
-            with contextlib.suppress(Exception):  # of a daemon of ours: it answers as the protocol has it
+            with contextlib.suppress(Exception):  # our own daemon keeps to the protocol; drop whatever does not
                 envelope = line.in_flight.pop(decode_head(parts[0]).id or "", None)
                 if envelope is not None:
                     self.outbox.send(line.client, [*envelope, *(frame.bytes for frame in frames)])
@@ -155,7 +155,7 @@ class Front(PublicSocket):
         return iter(())
 
     def tend(self, now_s: float) -> float:
-        """As the public socket's; what was held is sent, too, where there is room again."""
+        """As `PublicSocket.tend`; also sends held messages that a daemon's socket accepts again."""
         if self._holding and now_s >= self._push_s:
             self._push_s = now_s + max(LEAST_AGAIN_S, _PUSH_S_PER_LINE * len(self._holding))
             for line in list(self._holding):
@@ -169,13 +169,13 @@ class Front(PublicSocket):
             self._holding.discard(line)
 
     def _go_on(self, line: Line) -> None:
-        """Nothing of this client is with the old daemon any more."""
+        """Close a line whose daemon has answered everything, and forward what waited for that to the new daemon."""
         self._end(line)
         for message, route in line.after:
             self.forward(message, route, line.model, line.used_s)
 
     def daemon_gone(self, endpoint: str, reason: str) -> None:
-        """Whoever has something there hears of its end."""
+        """Answer each request in flight at a daemon that has ended with an error, and close its lines."""
         for line in [line for line in self._lines.values() if line.endpoint == endpoint]:
             for request_id, envelope in line.in_flight.items():
                 error = error_for(Error.MODEL_GONE, reason, request_id)
@@ -191,7 +191,7 @@ class Front(PublicSocket):
         return not any(line.in_flight or line.after for line in self._lines.values())
 
     def look(self, now_s: float) -> None:
-        """Every so often: end connections that nobody has used for long."""
+        """Called periodically, to close connections that have long been unused."""
         if now_s >= self._look_s:
             self._look_s = now_s + _LOOK_S
             for line in [line for line in self._lines.values() if now_s > line.used_s + _UNUSED_S]:

@@ -1,7 +1,7 @@
-"""The host process: one loop that starts, watches and ends the daemons of several models, leads requests to them, and
-has the dealer's instructions carried out.
+"""The host process: one loop that starts, watches and ends the daemons of several models, forwards requests to them,
+and carries out the dealer's instructions.
 
-Daemons outlive it. One that finds those of a host process that died at the same address takes them over.
+If the host process dies its daemons go on. The next host process at the same address takes them over.
 """
 
 from __future__ import annotations
@@ -57,23 +57,23 @@ LOOK_EVERY_S: Final = 0.25
 _DRAIN_S: Final = 30.0
 _ENDS_WITHIN_S: Final = 40.0
 _MOST_FAILURES: Final = 5
-"""Deaths of a model's daemon in a row, none of which served for `_SERVED_S`, before it is given up."""
+"""A model is given up after so many deaths of its daemon in a row without serving for `_SERVED_S` in between."""
 _SERVED_S: Final = 10.0
 _FIRST_DELAY_S: Final = 0.5
 _QUIET_S: Final = 1.0
-"""For so long nothing may be in flight at a daemon that another has taken over from before it is ended."""
+"""A daemon that has been replaced is ended once nothing has been in flight there for this long."""
 _PROCESS_BYTES: Final = 200 << 20
-"""What a daemon and its first worker take beside a model's weights."""
+"""Memory of a daemon and its first worker, without the model's weights."""
 _WEIGHT_COPIES: Final = 2
 _WHOLE: Final = frozenset({"server_live", "server_ready", "server_metadata", "repository_index"})
-"""Operations about all models that name none; `status`, `events` and statistics are if they do not."""
+"""Operations about all models, which name none. Those of `_OF_ALL` are about all models if they name none."""
 _OF_ALL: Final = frozenset({"status", "events", "model_statistics"})
 _LOADING: Final = frozenset({"model_load", "model_unload", "model_undo"})
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What a daemon has said of its load by `at_s`: seconds of computing, and frames refused, since it began."""
+    """A daemon's load as reported at `at_s`: seconds of computing and number of frames refused, since it began."""
 
     at_s: float
     busy_s: float
@@ -82,11 +82,12 @@ class _Seen:
 
 @dataclass(slots=True, eq=False)
 class ServedModel:
-    """`daemon`: the one that requests go to; `coming`: of another version, which is to take over when it serves.
+    """`daemon`: requests go to it; `coming`: a different version's daemon, which takes over once it serves.
 
-    `leaving`: those that another has taken over from, since when nothing is in flight there. `previous`: the version
-    before. `shadow`: how many frames `coming` is to compute beside this one before it takes over, and `shadowed` what
-    came of that. `then`: who is to be told how the loading ends; None: it serves.
+    `leaving`: replaced daemons, and since when nothing has been in flight there (inf: something is, or that is unknown;
+    -inf: the daemon is being ended). `previous`: the version before. `shadow`: how many frames `coming` computes beside
+    `daemon` before it takes over; `shadowed`: the result. `then`: called at the end of loading with what went wrong, or
+    None if the model serves.
     """
 
     entry: ModelEntry
@@ -215,7 +216,7 @@ class ModelHost:
         return self._stop_at_s < math.inf
 
     def _is_over(self, now_s: float) -> bool:
-        """Whether it is to stop, and what came by here is answered or waited for no longer."""
+        """Whether to end: a signal asked for it, and all forwarded requests are answered or their time is up."""
         return self._stopping and (now_s >= self._stop_at_s or (self.front.idle and self.front.outbox.empty))
 
     def _hear(self, event: object, now_s: float) -> None:
@@ -294,7 +295,7 @@ class ModelHost:
             if model is None and len(self.models) == 1:
                 model = next(iter(self.models))
             if model is None and route.op not in ("infer", "cancel", *OPERATIONS):
-                read_operation(message.payload)  # which says what is wrong
+                read_operation(message.payload)  # raises an error that says what is wrong
             if model is None:
                 raise error_for(
                     Error.UNKNOWN_MODEL, f"header at model_name: several models are served; expected {self._names}"
@@ -336,7 +337,7 @@ class ModelHost:
                 self.front.answer(message, route.id, about[route.op]())
 
     def _metadata(self) -> dict[str, object]:
-        leads = self._admission.security is None  # where there are keys, only this address knows them
+        leads = self._admission.security is None  # with keys clients cannot follow: daemons do not know the keys
         return {
             "name": "shisha-rt",
             "version": __version__,
@@ -429,7 +430,7 @@ class ModelHost:
                 self._deal(de.ModelCame(served.entry.name, served.entry.terms))
 
     def _adopt(self, served: ServedModel, record: Any) -> bool:
-        """Whether a daemon of a host process that has died is still there, and serves this model from now on."""
+        """Adopt the daemon of this record, which a host process that died has left; False if it has ended."""
         daemon = ModelDaemon(served.entry, record.number, self._folder, self._poller, self._context)
         try:
             daemon.adopt(record)
@@ -511,7 +512,7 @@ class ModelHost:
             self._put_off(served, reason, now_s)
 
     def _put_off(self, served: ServedModel, reason: str, now_s: float) -> None:
-        """Start it again, later each time; give it up if it does not serve for a while in between."""
+        """Start the daemon again after a delay, which doubles each time; give the model up after `_MOST_FAILURES`."""
         name, served.reason, served.daemon = served.entry.name, reason, None
         served.failures += 1
         served.ready_s, served.seen = math.inf, None
@@ -535,7 +536,7 @@ class ModelHost:
     def _change_models(
         self, op: str, arguments: ops.ModelLoad | ops.ModelUnload, then: Callable[[str | None], None]
     ) -> None:
-        """`then` is told how it ends. Raises `ShishaError` for what cannot be begun."""
+        """Load, unload or undo; `then` is called with the result. Raises `ShishaError` if it cannot be begun."""
         name, served = arguments.model_name, self.models.get(arguments.model_name)
         if isinstance(arguments, ops.ModelLoad):
             self._load(name, served, arguments, then)
@@ -583,7 +584,7 @@ class ModelHost:
             self._replace(served, entry, then, shadow=asked.shadow)
 
     def _check_within(self, model: str) -> None:
-        """Raises `ShishaError` for a file that a client may not name: one outside the folders of the first models."""
+        """Raises `ShishaError` for a file that clients may not load: one outside the folders of the first models."""
         if model.startswith("zoo:"):
             return
         folder = Path(model).resolve().parent
@@ -608,7 +609,7 @@ class ModelHost:
     def _replace(
         self, served: ServedModel, entry: ModelEntry, then: Callable[[str | None], None], *, shadow: int = 0
     ) -> None:
-        """Start the other version beside this one; it takes over when it serves."""
+        """Start a daemon for `entry` beside the present one; it takes over once it serves."""
         if served.coming is not None or served.daemon is None or not served.daemon.ready:
             raise error_for(Error.LOAD_FAILED, f"model {entry.name!r} is changing already; ask again later")
         _check_room(entry)
@@ -619,7 +620,7 @@ class ModelHost:
         served.then.append(then)
 
     def _compare(self, served: ServedModel, coming: ModelDaemon) -> None:
-        """A version that takes other inputs or gives other outputs is another model: its clients would be refused."""
+        """Let the new version take over only if inputs and outputs are the same: else clients would be refused."""
         assert served.daemon is not None
         before: list[Fields] = []
 
@@ -636,24 +637,24 @@ class ModelHost:
 
         for daemon in (served.daemon, coming):
             if daemon.line is None:
-                return  # it has just ended, which is told
+                return  # it has just ended; `_ended` reports that
             daemon.line.ask("model_metadata", heard)
 
     def _send_back(self, served: ServedModel, coming: ModelDaemon, why: str) -> None:
-        """The version is not to take over: it is ended, and nothing has changed."""
+        """End the daemon that was to take over; the present version keeps serving."""
         served.coming = None
         served.leaving[coming] = -math.inf
         coming.terminate()
         self._tell(served, f"version {coming.entry.version} {why}")
 
     def _shadow(self, served: ServedModel, coming: ModelDaemon) -> None:
-        """Both compute, and the old one answers, until enough frames are compared; then the new one takes over."""
+        """Have both versions compute, and the old one answer, until enough frames are compared; then switch."""
         assert served.daemon is not None
         assert served.daemon.line is not None
 
         def heard(said: Fields) -> None:
             if coming is not served.coming:
-                return  # it has ended meanwhile, which is told
+                return  # it has ended meanwhile; `_ended` has reported that
             trouble = refusal(said)
             if trouble is not None:
                 self._send_back(served, coming, f"could not be compared: {trouble}")
@@ -672,7 +673,7 @@ class ModelHost:
         served.daemon.line.ask("shadow", heard, endpoint=coming.endpoint, frames=served.shadow)
 
     def _switch(self, served: ServedModel, coming: ModelDaemon) -> None:
-        """From now on requests go to the other one; the old one answers what it has, and sends its clients away."""
+        """Send requests to `coming` from now on; the old daemon answers what it has, and sends its clients away."""
         old = served.daemon
         served.previous, served.entry = served.entry, coming.entry
         served.daemon, served.coming, served.seen = coming, None, None
@@ -687,7 +688,7 @@ class ModelHost:
         self._tell(served, None)
 
     def _see_off(self, served: ServedModel, now_s: float) -> None:
-        """End a daemon that another has taken over from, when it has had nothing to do for a while."""
+        """End replaced daemons at which nothing has been in flight for `_QUIET_S`."""
         for daemon, quiet_s in list(served.leaving.items()):
             if daemon.line is None or quiet_s == -math.inf:
                 continue
@@ -712,7 +713,7 @@ class ModelHost:
     # --- dealing ----------------------------------------------------------------------------------------------
 
     def _heard(self, served: ServedModel, said: Fields) -> None:
-        """What a daemon says of itself goes to the dealer as its load."""
+        """Derive a daemon's load from its status, and report it to the dealer."""
         if "status" not in said:
             return
         served.said = status = said["status"]
@@ -729,7 +730,7 @@ class ModelHost:
             self._tell_crowded(daemon)
 
     def _tell_crowded(self, daemon: ModelDaemon) -> None:
-        """So that its tuner does not take what others compute there for the machine's own speed."""
+        """Report where other models compute too, so that the tuner does not mistake that for a slow machine."""
         crowded = self._dealer.crowded(daemon.entry.name)
         if daemon.line is not None and crowded != daemon.crowded:
             daemon.crowded = crowded
@@ -739,7 +740,7 @@ class ModelHost:
         served.statistics = said.get("model_stats", served.statistics)
 
     def _deal(self, event: de.DealerEvent) -> None:
-        """Hand an event to the dealer, and have its instructions carried out."""
+        """Hand an event to the dealer, and carry out its instructions."""
         for instruction in self._dealer.handle(event, time.monotonic()):
             match instruction:
                 case de.BeginModel(model, places):
@@ -771,7 +772,7 @@ class ModelHost:
     # --- the end ----------------------------------------------------------------------------------------------
 
     def _end_daemons(self) -> None:
-        """They drain: what clients that were led to them have in flight is answered."""
+        """End all daemons. Each drains first, so requests that clients sent to it directly are answered."""
         self._stop_at_s = min(self._stop_at_s, time.monotonic())
         until_s = time.monotonic() + _ENDS_WITHIN_S
         for daemon in self._all():
@@ -795,7 +796,7 @@ class ModelHost:
 
 
 def _places_a_team(status: Fields) -> float:
-    """How many places compute a frame at a time, in the live plan."""
+    """Mean number of places in a team of the live plan."""
     teams = [len(team["places"]) for stage in status["plan"]["stages"] for team in stage["teams"]]
     return sum(teams) / len(teams) if teams else 1.0
 
@@ -805,7 +806,7 @@ def _next_version(version: str) -> str:
 
 
 def _check_room(entry: ModelEntry) -> None:
-    """Raises `ShishaError` where there is no memory for another daemon with this model's weights."""
+    """Raises `ShishaError` if memory does not suffice for one more daemon with this model's weights."""
     path = Path(entry.settings.model)
     if entry.settings.model.startswith("zoo:"):
         return

@@ -1,8 +1,8 @@
-"""`python -m shisha_rt.repository.hosted`: the daemon of one model, for a host process, which writes to its standard
-input what it is to be (pickled: both ends are the same program).
+"""`python -m shisha_rt.repository.hosted`: the daemon of one model, started by a host process, which writes a
+`HostedModel` to its standard input (pickled: both ends are the same program).
 
-It prints one JSON line: where it serves, or why it cannot. Once it serves it outlives the host process: another takes
-it over, or ends it, by the record that it has left. Until then it ends with the host process.
+It prints one JSON line: that it serves, with its metrics page, or why it cannot. Until it serves it ends with the host
+process. From then on it outlives the host process: a later one finds its record, and takes it over or ends it.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from shisha_rt.machine.machine import Machine
 from shisha_rt.process.parent import die_with, outlive_parent, sigterm_ends_a_start
 
 STARTS_CHILDREN: Final = True
-"""A process of this module has a fork server of its own: see `process/fork_server.py`."""
+"""A process of this module starts its own fork server: see `process/fork_server.py`."""
 
 
 class DaemonRecord(msgspec.Struct, frozen=True):
-    """What a daemon that serves leaves beside its socket for a host process that comes after its own.
+    """A serving daemon's file beside its socket, for a later host process to find it by.
 
-    `told`: what it serves (`entries.told`), None if another has taken over from it; `number`: its own in the folder of
-    that address.
+    `told`: what it serves (`entries.told`), None if another daemon has taken over from it; `number`: unique in the
+    folder of the host process's address.
     """
 
     told: dict[str, Any] | None
@@ -49,10 +49,10 @@ class DaemonRecord(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class HostedModel:
-    """`machine`: all places that the daemon may ever have; those that it begins with are not spare ones.
+    """Orders for a daemon. `machine`: all places that it may ever have; it begins with those that are not spare.
 
-    `leases`: where cores are leased, if they are; `log`: level and format; `host_pid`: of the host process; `record`:
-    where its record is to be, with `told` and `number`.
+    `leases`: folder of core leases, None without leases; `log`: level and format; `host_pid`: the host process's;
+    `record`: path for the daemon's record, which holds `told` and `number`.
     """
 
     settings: Settings
@@ -81,32 +81,32 @@ def main() -> int:
 
 def _serve(asked: HostedModel) -> None:
     with contextlib.ExitStack() as leaving, sigterm_ends_a_start():
-        share = _share(asked)  # before any other process is started, which inherits where it may run
+        share = _share(asked)  # before any child process is started, as children inherit the CPU affinity
         leaving.callback(share.close)
         expect_daemon()
         manager = ServiceManager({})
         wanted = Preparation(asked.settings, share.machine, asked.fresh)
         daemon = start_daemon(wanted, share, manager, asked.log, logging.info)
-        leaving.pop_all()  # it is the daemon's now
+        leaving.pop_all()  # the daemon owns the share now
 
         def announce() -> None:
             write_daemon_record(asked.record, DaemonRecord(asked.told, asked.number, os.getpid(), daemon.metrics_page))
             outlive_parent()
-            with contextlib.suppress(BrokenPipeError):  # just now it has died, and the next finds the record
+            with contextlib.suppress(BrokenPipeError):  # the host process has just died; the next finds the record
                 print(json.dumps({"ready": True, "metrics": daemon.metrics_page}), flush=True)
 
         daemon.run(announce)
 
 
 def write_daemon_record(path: Path, record: DaemonRecord) -> None:
-    """Whole or not at all, whoever reads it meanwhile."""
+    """Write the record atomically."""
     begun = path.with_suffix(".begun")
     begun.write_bytes(msgspec.json.encode(record))
     begun.replace(path)
 
 
 def _share(asked: HostedModel) -> HostShare:
-    """Its part of the host; its threads keep off the cores of places that it does not have."""
+    """The daemon's share of the host. Also keeps its threads off the cores of places that it does not have yet."""
     machine, may = asked.machine, frozenset(os.sched_getaffinity(0))
     own = {core for place in machine.usual for core in place.cores}
     withheld = may & {core for place in machine.places for core in place.cores} - own

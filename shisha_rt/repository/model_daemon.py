@@ -1,4 +1,4 @@
-"""One model's daemon as the host process has it: a process that outlives this one, its address, and a line to it."""
+"""The host process's view of one model's daemon: a process that outlives this one, its address, and a line to it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class DaemonReady:
 
 @dataclass(frozen=True, slots=True)
 class DaemonEnded:
-    """`refused`: it says itself that it cannot serve this, and would not another time."""
+    """`refused`: the daemon itself reported that it cannot serve the model; starting it again is useless."""
 
     daemon: ModelDaemon
     reason: str
@@ -51,7 +51,7 @@ class DaemonEnded:
 
 
 class ModelDaemon:
-    """`number` is its own in the folder of this address. `ready`: it serves, at `endpoint`."""
+    """`number`: unique in the folder of the host process's address. `ready`: the daemon serves, at `endpoint`."""
 
     def __init__(
         self, entry: ModelEntry, number: int, folder: Path, poller: Poller, context: zmq.Context[zmq.Socket[bytes]]
@@ -74,7 +74,7 @@ class ModelDaemon:
         self._last_lines: deque[str] = deque(maxlen=5)
 
     def start(self, machine: Machine, leases: Path | None, log_as: tuple[int, str], *, fresh: bool) -> None:
-        """Raises OSError where no process can be had."""
+        """Start the daemon's process. Raises OSError if that fails."""
         entry = self.entry
         own = {"name": entry.name, "version": entry.version, "endpoint": self.endpoint, "metrics": _ANY_PORT}
         settings = replace(entry.settings, http=(), leases=None, **own)
@@ -94,7 +94,7 @@ class ModelDaemon:
         self._poller.watch(child.pidfd, self._ended)
 
     def adopt(self, record: DaemonRecord) -> None:
-        """Take over one that serves already. Raises OSError where it has just ended."""
+        """Take over a daemon that serves already. Raises OSError if it has just ended."""
         self.pid, self.metrics = record.pid, record.metrics
         self._pidfd = os.pidfd_open(record.pid)
         self._poller.watch(self._pidfd, self._ended)
@@ -105,7 +105,7 @@ class ModelDaemon:
         self.line = AskingLine(self._context, self.endpoint, self._poller)
 
     def send_away(self) -> None:
-        """Another takes over, and no host process is to have this one serve again."""
+        """Have a replaced daemon send its clients away, and mark its record so that nobody adopts it."""
         assert self.line is not None
         write_daemon_record(
             _record_of(self._folder, self.number), DaemonRecord(None, self.number, self.pid, self.metrics)
@@ -153,7 +153,7 @@ class ModelDaemon:
                 signal.pidfd_send_signal(self._pidfd, number)
 
     def close(self) -> None:
-        """It has ended: put away what is ours of it, and what it may have left."""
+        """Release this process's resources for a daemon that has ended, and remove the files that it may have left."""
         self.ready = False
         descriptor, self._pidfd = self._pidfd, None
         if descriptor is None:
@@ -173,7 +173,7 @@ class ModelDaemon:
 
 
 def left_daemons(folder: Path) -> Sequence[DaemonRecord]:
-    """The daemons that serve a folder's address, as a host process that has died has left them, the newest first."""
+    """Records of the daemons that a host process that died has left in its address's folder, the newest first."""
     records = []
     for path in folder.glob("*.json"):
         try:
@@ -184,7 +184,7 @@ def left_daemons(folder: Path) -> Sequence[DaemonRecord]:
 
 
 def end_left(folder: Path, records: Sequence[DaemonRecord], within_s: float) -> None:
-    """End daemons that nobody wants any more, and what they leave. A process id may be another's by now."""
+    """End these daemons and remove their files. Process ids are checked, as they may have been reused."""
     processes = []
     for record in records:
         with contextlib.suppress(psutil.Error):
@@ -204,7 +204,7 @@ def _record_of(folder: Path, number: int) -> Path:
 
 
 def _forget(folder: Path, number: int) -> None:
-    """Remove what a daemon has in the folder, and leaves there if it was killed."""
+    """Remove a daemon's files in the folder, which it leaves there if it is killed."""
     record = _record_of(folder, number)
     socket = folder / str(number)
     for path in (record, record.with_suffix(".begun"), socket, socket.with_name(f"{number}.lock")):

@@ -1,4 +1,4 @@
-"""What nodes can do by themselves, out of any group: the way back where a group turns out not to be in use."""
+"""Where nodes run by themselves, without groups: the fallback if a group turns out not to be in use."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from shisha_rt.placement.problem import Assignment, Problem
 
 
 def fastest_alone(problem: Problem) -> tuple[int, ...]:
-    """Assign each node to the device that takes least for the node alone; of equal devices the first."""
+    """Assign each node to the device that runs it fastest by itself; of equally fast devices to the first."""
     return tuple([min(node.capable, key=node.cost_s.__getitem__) for node in problem.nodes])
 
 
 def feasible(problem: Problem, assignment: Assignment, elsewhere: Assignment) -> tuple[int, ...]:
-    """The assignment; where nodes can run neither alone nor in a group, they are moved `elsewhere`, where they can."""
+    """The assignment; nodes that can run there neither alone nor in a group move to their devices of `elsewhere`."""
     if cost(problem, assignment).total_s < math.inf:
         return tuple(assignment)
     stranded = {n for n, node in enumerate(problem.nodes) if node.cost_s[assignment[n]] == math.inf}

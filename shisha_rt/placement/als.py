@@ -2,15 +2,15 @@
 
     f_d[j] = a_dj + min(f_d[j-1], min over c != d of f_c[j-1] + T_dj)
 
-It trades the optimum for a time linear in the operators: of all paths that end on a device only the cheapest lives
-on, though another may have left the tensors that are still to be read in a better place. Where nothing is read but
-by the next operator there is no such tensor: on a chain the result is the optimum.
+It gives up the optimum for a time linear in the operators: of all paths that end on a device only the cheapest is kept,
+though another may have tensors that are read later on better devices. If every tensor is read only by the next operator
+(a chain), the result is the optimum.
 
-The two solvers differ in T_dj, what it costs to bring all that node j reads to device d. `als` sums it along the path
-that was kept. `als_literal` does as Eq. 2 is printed: every producer counts as if it were on the device of operator
-j-1, so whoever stays on a device pays nothing, even for what was made elsewhere.
+The two solvers differ in T_dj, the cost to bring all inputs of node j to device d. `als` sums it along the kept path.
+`als_literal` follows Eq. 2 as printed: every producer counts as if it were on the device of operator j-1, so a path
+that stays on its device pays nothing, even for tensors made on another.
 
-Groups are ignored in solving; they can only make the result cheaper than the recurrence says.
+The solvers ignore groups; these can only make the result cheaper than the recurrence says.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from shisha_rt.placement.problem import Problem, ProblemTensor
 from shisha_rt.placement.solution import PlacementSolution
 
 Rows = Sequence[Sequence[float]]
-"""(devices, memories) seconds: what a tensor costs to bring into each memory, by the device where a path stands."""
+"""(devices, memories) seconds to bring a tensor into each memory, for the kept path that ends on each device."""
 
 
 def als(problem: Problem, should_stop: ShouldStop = never) -> PlacementSolution:
-    """Eq. 2 with T summed along the stored path, as `transfer_counting` has it.
+    """Eq. 2 with T summed along the kept path, by the problem's `transfer_counting`.
 
     Optimal on a chain without groups, else feasible. `statistics["recurrence_s"]` is f at the end. None (LIMIT) if
-    `should_stop`, asked at each node, says so.
+    stopped: `should_stop` is asked at each node.
     """
     paths = Paths()
     return _solve(problem, paths, _AlongPath(problem, paths), should_stop)
 
 
 def als_literal(problem: Problem, should_stop: ShouldStop = never) -> PlacementSolution:
-    """Eq. 2 as printed; `statistics["recurrence_s"]` is what it takes its assignment to cost."""
+    """Eq. 2 as printed; `statistics["recurrence_s"]` is the cost that it predicts for its assignment."""
     return _solve(problem, Paths(), _FromPrevious(problem), should_stop)
 
 
@@ -64,7 +64,7 @@ def _solve(problem: Problem, paths: Paths, transfers: _Transfers, should_stop: S
     for index, node in enumerate(problem.nodes):
         if should_stop():
             return PlacementSolution(None, Outcome.LIMIT, reason=STOPPED)
-        arrival_s = [best_s] * len(problem.memories)  # (memories, devices): by where the path stood before
+        arrival_s = [best_s] * len(problem.memories)  # (memories, devices): by the device of the operator before
         for rows in transfers.due_s(index, kept):
             columns = zip(*rows, strict=True)
             arrival_s = [list(map(add, before_s, column)) for before_s, column in zip(arrival_s, columns, strict=True)]
@@ -86,7 +86,7 @@ def _is_plain_chain(problem: Problem) -> bool:
 
 
 class _AlongPath:
-    """What is still to be paid for each tensor, known for the device of each path at the tensor's last use."""
+    """Unpaid transfer costs of each tensor, stored by the device of the last node so far that made or read it."""
 
     def __init__(self, problem: Problem, paths: Paths) -> None:
         self._problem = problem
@@ -116,10 +116,10 @@ def _paid(row: Sequence[float], memory: int) -> Sequence[float]:
 
 
 class _FromPrevious:
-    """Every producer as if on the device of the previous operator; one that this device cannot run costs nothing.
+    """Every producer counts as on the previous operator's device; if this cannot run the producer, its tensor is free.
 
-    With two devices, as in the papers, such a producer is on the device that it would be brought to. With more this
-    is ours: the device-mapped graph has no edge there.
+    With two devices, as in the papers, the producer is then on the reader's device. With more devices the rule is ours:
+    the device-mapped graph has no edge there.
     """
 
     def __init__(self, problem: Problem) -> None:

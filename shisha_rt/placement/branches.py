@@ -1,12 +1,12 @@
 """Branches of a problem's graph, and which are parallel (PartitionTuner, Section 3.2, Definitions 1 and 2).
 
-A branch is a run of nodes in which each only feeds the next. Branches are parallel, and share a level, if they have the
-same input node and the same output node; an edge straight from the one to the other is no branch. Where the graph
-begins and where it ends count as nodes.
+A branch is a sequence of nodes in which each feeds only the next. Branches are parallel, and share a level, if they
+have the same input node and the same output node; an edge directly from one to the other is no branch. The beginning
+and the end of the graph count as nodes.
 
-The definitions say nothing of branches within branches. Here (ours) a level and the node before and after it are again
-a piece of a branch, as in the series and parallel reductions of a two-terminal graph (Valdes, Tarjan, Lawler, "The
-recognition of series parallel digraphs", 1979). What cannot be reduced is taken in sequence.
+The definitions leave out branches within branches. Here (ours) a level with the nodes before and after it is again a
+piece of a branch, as in the series and parallel reductions of a two-terminal graph (Valdes, Tarjan, Lawler, "The
+recognition of series parallel digraphs", 1979). Nodes that cannot be reduced are taken in sequence.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Final
 from shisha_rt.placement.problem import Problem
 
 _DEEPEST: Final = 64
-"""Levels within levels; what is nested deeper is taken in sequence."""
+"""Levels may be nested so deep; branches of deeper nesting are taken in sequence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Parallel branches, at least two, by their first nodes; `depth` is 1 without a level in any of them."""
+    """Parallel branches, at least two, sorted by first node; `depth` is 1 if no branch has a level within."""
 
     branches: tuple[Items, ...]
     depth: int
@@ -36,10 +36,10 @@ Items = tuple[int | Level, ...]
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A run of nodes. Levels count from the end of the graph, as the paper draws them.
+    """A sequence of nodes. Levels are numbered from the end of the graph, as in the paper's figures.
 
-    2-1 and 2-2 are the branches of level 2; 2-1.3 is a piece of branch 2-1, which has levels of its own. Alone in its
-    level, a branch has the level's name.
+    2-1 and 2-2 are the branches of level 2; 2-1.3 is a piece of branch 2-1, which has levels of its own. The only
+    branch of a level has the level's name.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Branch:
 
 
 def structure(problem: Problem) -> Items:
-    """All nodes, those of parallel branches in levels."""
+    """All nodes, with parallel branches in levels."""
     return _Reduction(problem).items()
 
 
@@ -59,7 +59,7 @@ def branches(problem: Problem) -> tuple[Branch, ...]:
 
 
 def nodes_of(items: Items) -> Iterator[int]:
-    """All of them, one branch of a level after the other."""
+    """Yield all nodes, one branch of a level after the other."""
     for item in items:
         if isinstance(item, Level):
             for branch in item.branches:
@@ -107,7 +107,7 @@ def _links(problem: Problem) -> set[tuple[int, int]]:
 
 
 class _Reduction:
-    """Edges carry the branches that they have replaced. The two nodes after the last stand for begin and end."""
+    """Series-parallel reduction. Edges have the branches that they replaced; the last two nodes are begin and end."""
 
     def __init__(self, problem: Problem) -> None:
         count = len(problem.nodes)
@@ -122,7 +122,7 @@ class _Reduction:
         self._placed: set[int] = set()
 
     def items(self) -> Items:
-        """What feeds only the next, and nothing else feeds that, stays in a row, also where all is tangled."""
+        """All items in order; a node and its only reader, if that reads nothing else, stay adjacent in any graph."""
         left = self._reduced()
         items: list[int | Level] = []
         for node in [*left, self._end]:
@@ -131,7 +131,7 @@ class _Reduction:
         return tuple(items)
 
     def _place(self, node: int, items: list[int | Level]) -> None:
-        """Behind the branches that lead to it, as far as they are not there yet."""
+        """Append a node to `items`, after the branches leading to it that are not there yet."""
         for source in sorted(self._before[node], key=lambda source: (source != self._begin, source)):
             items += _joined(self._edges[source].pop(node, []))
         if node == self._end:
@@ -146,7 +146,7 @@ class _Reduction:
                 self._place(target, items)
 
     def _reduced(self) -> list[int]:
-        """Takes out nodes of one edge in and one out, while there are any; returns the others."""
+        """Remove nodes with one edge in and one out while there are any; return the other nodes."""
         waiting = deque(range(self._begin))
         gone: set[int] = set()
         while waiting:
@@ -164,7 +164,7 @@ class _Reduction:
 
 
 def _joined(parallel: Sequence[Items]) -> Items:
-    """The branches of one edge as items; without any it is a shortcut, and a single one runs in sequence."""
+    """The branches of one edge as items: none for a plain edge, a single branch as it is, several as a level."""
     if len(parallel) < 2:
         return parallel[0] if parallel else ()
     ordered = sorted(parallel, key=lambda branch: next(nodes_of(branch)))

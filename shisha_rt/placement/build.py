@@ -1,8 +1,8 @@
-"""A graph and what its operators cost on devices into a placement problem.
+"""Builds a placement problem from a graph and the costs of its operators on devices.
 
-Nodes are the graph's operators in its order, tensors what they make and read. What no operator makes is in every
-memory from the start: weights, and the inputs of the graph, as the papers' start node costs nothing. Nor does it
-cost anything to hand out the graph's outputs. `stage_problem` adds both for a stage of a pipeline.
+Nodes are the graph's operators in its order; tensors are those that an operator makes and another reads. Weights and
+the graph's inputs are in every memory from the start, as the papers' start node costs nothing, and the graph's outputs
+cost nothing to hand out. For a stage of a pipeline `stage_problem` adds the costs of inputs and outputs.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from shisha_rt.placement.problem import Group, Node, Problem, ProblemTensor, Tra
 def build_problem(
     graph: Graph, costs: OperatorCosts, transfer_counting: TransferCounting = "once", *, alone: bool = True
 ) -> Problem:
-    """The problem of running a graph on the devices of `costs`, which has at least one, of names of their own.
+    """The problem of running a graph on the devices of `costs`: at least one, with distinct names.
 
-    `alone`: each operator can run somewhere by itself, as solvers expect; else in a group is enough.
-    Raises BadInput for an operator that no device can run, and for devices of one memory that state different prices
-    for moving into it; ValueError where a cost is not known (nan).
+    `alone`: each operator must be able to run on some device by itself, as solvers expect; else a group is enough.
+    Raises BadInput for an operator that no device can run, and for devices of one memory that state different costs of
+    moving into it; ValueError if a cost is unknown (nan).
     """
     if np.isnan(costs.time_s).any():
         raise ValueError("an operator's cost is nan, expected seconds, or inf where a device cannot run it")
@@ -63,9 +63,9 @@ def build_problem(
 
 
 def check_capable(graph: Graph, costs: OperatorCosts, *, alone: bool = False) -> None:
-    """Raises BadInput for an operator that no device can run; `costs` are those of the graph's operators.
+    """Raise BadInput for an operator that no device can run; `costs` are those of the graph's operators.
 
-    `alone`: in a group does not count.
+    `alone`: running within a group does not count.
     """
     for operator, capable in zip(graph.operators, costs.capable_alone if alone else costs.capable, strict=True):
         if not capable:
@@ -79,19 +79,19 @@ def check_capable(graph: Graph, costs: OperatorCosts, *, alone: bool = False) ->
 
 
 def tensor_kinds(graph: Graph, problem: Problem) -> tuple[TensorKind, ...]:
-    """(tensors,): what the transfers of each tensor of a graph's problem depend on besides the devices."""
+    """(tensors,): what the transfer costs of each tensor of a graph's problem depend on besides the devices."""
     tensors = [graph.tensors[tensor.name] for tensor in problem.tensors]
     return tuple(TensorKind(tensor.datatype, tensor.size_bytes) for tensor in tensors)
 
 
 def _processors(devices: Sequence[Device]) -> tuple[int, ...]:
-    """What is not behind a link of its own is a way to use the place's cores."""
+    """(devices,) processors: described devices with `transfer_in` have one each, all others share the place's cores."""
     names = [device.name if device.described and device.transfer_in is not None else "" for device in devices]
     return tuple(list(dict.fromkeys(names)).index(name) for name in names)
 
 
 def _doors(devices: Sequence[Device]) -> Mapping[str, Device]:
-    """Map each memory to a device that states the price of moving into that memory."""
+    """Map each memory to a device that states the cost of moving into it."""
     doors: dict[str, Device] = {}
     for device in devices:
         other = doors.setdefault(device.memory, device)
@@ -105,5 +105,5 @@ def _doors(devices: Sequence[Device]) -> Mapping[str, Device]:
 
 
 def _way_in(device: Device) -> tuple[object, ...]:
-    """All that the price of moving into a device's memory depends on."""
+    """All that the cost of moving into a device's memory depends on."""
     return device.transfer_in, device.precision, device.links

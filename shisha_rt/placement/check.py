@@ -1,6 +1,6 @@
-"""What an assignment really costs, computed apart from every solver: every result passes it.
+"""The cost of an assignment, computed independently of the solvers, to check every result of theirs.
 
-The cost is a sum in sequence, as the papers have it: operators run one at a time, and a transfer overlaps nothing.
+The cost is a plain sum, as in the papers: operators run one at a time, and transfers overlap nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from shisha_rt.placement.problem import Assignment, Group, Problem
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Seconds. `node_s` has groups in place of their members, where they are cheaper or cannot run by themselves."""
+    """Seconds. `node_s` counts a group instead of its members if it is cheaper or a member cannot run by itself."""
 
     node_s: float
     transfer_s: float
@@ -27,7 +27,7 @@ class Cost:
 
 
 def cost(problem: Problem, assignment: Assignment) -> Cost:
-    """The cost of an assignment; inf for one that puts a node on a device that can run it neither alone nor in a group.
+    """The cost of an assignment; inf if a node's device can run it neither alone nor in a group.
 
     Raises ValueError unless there is one device for each node.
     """
@@ -42,7 +42,7 @@ def cost(problem: Problem, assignment: Assignment) -> Cost:
     ]
     if math.inf in alone_s:
         return Cost(math.inf, 0.0)
-    # Exact but for the last rounding: equal costs are equal to the last bit, however they were added up.
+    # fsum rounds only once, whatever the order of the terms: equal costs are equal to the last bit.
     node_s = math.fsum([*alone_s, *(group.cost_s for group in used)])
     return Cost(node_s, math.fsum(_transfers_s(problem, assignment)))
 
@@ -57,16 +57,19 @@ def _transfers_s(problem: Problem, assignment: Assignment) -> Iterator[float]:
 
 
 def groups_in_use(problem: Problem, assignment: Assignment) -> tuple[Group, ...]:
-    """Disjoint groups that make the assignment cost least, sorted by their nodes.
+    """The disjoint groups that make the assignment cheapest, sorted by their nodes.
 
-    Above all they have the most of those nodes in them that cannot run by themselves where they are.
+    First of all they cover as many as possible of the nodes that cannot run by themselves on their devices.
     """
     there = (group for group in problem.groups if all(assignment[node] == group.device for node in group.nodes))
     return best_groups(there, lambda node, device: problem.nodes[node].cost_s[device])
 
 
 def best_groups(groups: Iterable[Group], alone_s: Callable[[int, int], float]) -> tuple[Group, ...]:
-    """Return the disjoint groups that save most, of groups that may all be in use; `alone_s` takes node and device."""
+    """Return the disjoint groups that save most, of groups whose nodes are all on the groups' devices.
+
+    `alone_s` maps a node and a device to the node's own seconds there.
+    """
     gains = ((group, _gain(group, alone_s)) for group in groups)
     usable = [(group, gain) for group, gain in gains if gain > _NO_GAIN]
     usable.sort(key=lambda pair: pair[0].nodes)
@@ -74,10 +77,10 @@ def best_groups(groups: Iterable[Group], alone_s: Callable[[int, int], float]) -
 
 
 _Gain = tuple[int, Fraction]
-"""The nodes that run only in a group, and the seconds saved over the others by themselves; sums are exact."""
+"""How many members run only in a group, and the seconds that the group saves over the other members' own; exact."""
 _NO_GAIN: Final[_Gain] = (0, Fraction(0))
 _Chosen = tuple[Group, "_Chosen"] | None
-"""The group taken last, and those before it."""
+"""A linked list: the group taken last, and the groups taken before it."""
 
 
 def _gain(group: Group, alone_s: Callable[[int, int], float]) -> _Gain:
@@ -87,10 +90,9 @@ def _gain(group: Group, alone_s: Callable[[int, int], float]) -> _Gain:
 
 
 def _best_packing(usable: Sequence[tuple[Group, _Gain]]) -> tuple[Group, ...]:
-    """Disjoint groups of the largest gain, by taking or leaving one after the other.
+    """Disjoint groups of the largest gain, by dynamic programming: each group in turn is taken or left.
 
-    What is taken matters only as far as groups still to come have it too; as groups are chains and sorted, that is
-    little, and the cases are few.
+    The state is the nodes taken that later groups have, too. As groups are chains and sorted, states are few.
     """
     later: list[frozenset[int]] = [frozenset()]
     for group, _ in reversed(usable):

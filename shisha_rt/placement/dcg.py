@@ -1,11 +1,11 @@
-"""The device-mapped graph (DCG-2022 and DCG-2024, sections 3.1 and 3.2.1): a network as its devices see it.
+"""The device-mapped graph (DCG-2022 and DCG-2024, sections 3.1 and 3.2.1): a network with a choice of devices.
 
-A start node, a node for each operator and each device that can run it, an edge wherever data may go from one such
-node to another, and an end node. Only edges between devices cost anything, and most of those are alike: the datatype
-and size of the tensor, the source and the destination device decide what a transfer takes. So each set of distinct
-attributes, a DA edge, is profiled once.
+It has a start node, a node for each pair of an operator and a device that can run it, an edge wherever data may go from
+one such node to another, and an end node. Only edges between devices have a cost, and many have the same: it depends
+only on the tensor's datatype and size, the source and the target device. So each distinct set of these attributes, a DA
+edge, is profiled once.
 
-Edges grow with the square of the devices: they are counted when asked for, never stored.
+The number of edges grows with the square of the devices: they are counted on demand, never stored.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class TensorKind:
 
 
 Kind = TensorKind | tuple[tuple[float, ...], ...]
-"""A problem read from a file says nothing of datatypes and sizes: there the tensor's `transfer_s` stands in."""
+"""A problem file has no datatypes and sizes: the tensor's `transfer_s` is used instead."""
 
 Between = Literal["memories", "devices"]
-"""Which edges are transfers: those between memories (ours: within one nothing moves), or all between two devices, as
-the papers count."""
+"""Which edges count as transfers: those between memories (ours: nothing moves within one), or, as in the papers, all
+between two devices."""
 BETWEEN: Final[tuple[Between, ...]] = get_args(Between)
 
 
@@ -53,10 +53,10 @@ class Vertex(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Tables 1 and 3. `nodes` and `edges` have the start and the end node and their edges in them.
+    """Tables 1 and 3. `nodes` and `edges` include the start and the end node and their edges.
 
-    `transfer_edges` are the edges between devices alone, E_d of Table 1. `capable` is (devices,): the operators that
-    each can run.
+    `transfer_edges` counts only edges that are transfers (`Between`), E_d of Table 1. `capable` (devices,): how many
+    operators each can run.
     """
 
     operators: int
@@ -117,7 +117,7 @@ class Dcg:
 def device_mapped_graph(
     problem: Problem, kinds: Sequence[TensorKind] | None = None, between: Between = "memories"
 ) -> Dcg:
-    """The DCG of a problem. `kinds` is (tensors,), None where they are not known.
+    """The DCG of a problem. `kinds` is (tensors,), or None if they are unknown.
 
     Raises ValueError unless there is one kind for each tensor.
     """
@@ -154,7 +154,7 @@ def data_edges(problem: Problem) -> Iterator[tuple[int, int, int]]:
 
 
 def _ends(problem: Problem) -> tuple[list[int], list[int]]:
-    """The operators that read no other's tensor, and those whose tensors no other reads."""
+    """The operators that read no other operator's tensor, and those whose tensors no operator reads."""
     first = [operator for operator, inputs in enumerate(problem.inputs) if not inputs]
     last = [
         operator

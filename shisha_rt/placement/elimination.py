@@ -1,11 +1,11 @@
-"""Variable elimination: the least of a sum of tables over variables of few values each. Generic; nothing of placement.
+"""Variable elimination: minimises a sum of tables over variables of few values each. Generic: knows no placement.
 
-Eliminating a variable joins the tables that it stands in, and keeps, for each choice of its neighbours, its best
-value (Bertele and Brioschi, Nonserial Dynamic Programming, 1972). The work is the entries of the joined tables:
-exponential in the width of the order, linear in the number of variables. Of these only one is held at a time, and of
-each its best values; the best choices are joined again, for the values chosen before, on the way back. A best order is
-hard to find. This one takes variables with at most two neighbours first, which never raises the treewidth (islet, twig
-and series rule) and so is best possible up to treewidth 2; beyond that, whichever makes the smallest table.
+Eliminating a variable joins the tables that contain it, and keeps the least sum for each choice of its neighbours'
+values (Bertele and Brioschi, Nonserial Dynamic Programming, 1972). The work is the entries of the joined tables:
+exponential in the width of the order, linear in the number of variables. Only one joined table is in memory at a time;
+the tables of least sums are kept, and on the way back each variable's best value is computed from them again. A best
+order is hard to find. This one takes variables with at most two neighbours first, which never raises the treewidth
+(islet, twig and series rule) and so is optimal up to treewidth 2; then the variable that makes the smallest table.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ Scope = tuple[int, ...]
 """The variables of a table, one for each of its axes, none twice."""
 
 Factor = tuple[Scope, Table]
-"""A table of costs, inf where values do not go together."""
+"""A table of costs, inf for combinations of values that are not allowed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """`neighbours[i]` is what the table of `variables[i]` spans besides itself; all of it is eliminated later.
+    """`neighbours[i]`: the other variables of the joined table of `variables[i]`; all are eliminated later.
 
-    `entries` counts those of all joined tables, `held` those that are held at most; `width` is the most neighbours.
+    `entries`: of all joined tables; `held`: most entries in memory at once; `width`: most neighbours of a variable.
     """
 
     variables: tuple[int, ...]
@@ -44,9 +44,10 @@ class Order:
 
 
 def elimination_order(sizes: Sequence[int], scopes: Sequence[Scope], limit_entries: int) -> Order | None:
-    """Greedy order; None once the joined tables would have more than `limit_entries` entries together.
+    """Greedy order; None if the joined tables would have more than `limit_entries` entries together.
 
-    `sizes` is (variables,) values. Variables of one value are in no scope. O(variables log variables) at bounded width.
+    `sizes` (variables,): numbers of values; a variable with a single value must be in no scope. O(variables log
+    variables) at bounded width.
     """
     left = _Left(sizes, scopes, limit_entries)
     urgencies = [left.urgency(variable) for variable in range(len(sizes))]
@@ -77,11 +78,11 @@ def elimination_order(sizes: Sequence[int], scopes: Sequence[Scope], limit_entri
 
 
 class _Left:
-    """The variables that are not eliminated yet, and which of them stand in a table together."""
+    """The variables that are not eliminated yet, and which of them share a table."""
 
     def __init__(self, sizes: Sequence[int], scopes: Sequence[Scope], limit_entries: int) -> None:
         self._sizes = sizes
-        self._most_neighbours = limit_entries.bit_length()  # beyond it 2 values each are too many already
+        self._most_neighbours = limit_entries.bit_length()  # with more, even 2 values each exceed the limit
         self._adjacent: list[set[int]] = [set() for _ in sizes]
         for scope in scopes:
             for variable in scope:
@@ -90,19 +91,19 @@ class _Left:
             others.discard(variable)
 
     def entries(self, variable: int) -> float:
-        """Entries of the table that joins all that a variable is in."""
+        """Entries of the table that joins all tables of a variable."""
         others = self._adjacent[variable]
         if len(others) > self._most_neighbours:
             return math.inf
         return self._sizes[variable] * math.prod([self._sizes[other] for other in others])
 
     def urgency(self, variable: int) -> float:
-        """The least is eliminated first."""
+        """Sort key: the variable with the least is eliminated first."""
         count = len(self._adjacent[variable])
-        return count if count <= 2 else self.entries(variable)  # which are 16 or more
+        return count if count <= 2 else self.entries(variable)  # at least 2 ** 4
 
     def eliminate(self, variable: int) -> Scope:
-        """Leave a variable out: its neighbours, which are returned, stand in a table together from then on."""
+        """Remove a variable and return its neighbours, which share a table from then on."""
         others = self._adjacent[variable]
         for other in others:
             around = self._adjacent[other]
@@ -112,7 +113,7 @@ class _Left:
 
 
 class Least(NamedTuple):
-    """The least sum of tables, inf if no values go together, and (variables,) values that have it."""
+    """The least sum of tables, inf if no combination of values is allowed, and the (variables,) values that have it."""
 
     total: float
     values: list[int]
@@ -121,7 +122,7 @@ class Least(NamedTuple):
 def _buckets(
     factors: Sequence[Factor], position: Sequence[int], variable_count: int
 ) -> tuple[float, list[list[Factor]]]:
-    """Return the sum of the factors without variables, and the others by the first position that they have."""
+    """Return the sum of the factors without variables, and the others by their variables' first position."""
     least = 0.0
     buckets: list[list[Factor]] = [[] for _ in range(variable_count)]
     for scope, table in factors:
@@ -143,14 +144,14 @@ def minimise(
     order: Order,
     should_stop: ShouldStop = never,
 ) -> Least | None:
-    """The least sum of the factors. `order` is over the variables of their scopes.
+    """Minimise the sum of the factors; `order` covers the variables of their scopes.
 
-    None if `should_stop`, asked at each variable, says so.
+    None if stopped: `should_stop` is asked at each variable.
     """
     position = [0] * len(sizes)
     for place, variable in enumerate(order.variables):
         position[variable] = place
-    # From here on a variable is its position, and axes ascend: the one to be eliminated always comes first.
+    # From here on variables are given by position, and axes ascend: the next variable to eliminate is always axis 0.
     least, buckets = _buckets(factors, position, len(order.variables))
     size = [sizes[variable] for variable in order.variables]
     for place, others in enumerate(order.neighbours):

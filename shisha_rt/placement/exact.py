@@ -1,11 +1,11 @@
-"""The optimum on any graph, proven, by elimination of the variables of its cost network.
+"""The proven optimum on any graph, by eliminating the variables of its cost network.
 
-The time is linear in the operators where the treewidth of the network is bounded. With a helper variable for each
-tensor of several consumers the networks of the usual CNNs have treewidth at most 2. A network may be too wide for it:
-how large its tables would be is known before the first is made. Then the problem is narrowed (`narrowing`), which
-mostly ends with the optimum too; if not, with what could be proven, and HiGHS is asked for something better.
+The time is linear in the operators if the treewidth of the network is bounded. With a helper variable for each tensor
+of several consumers the networks of the usual CNNs have treewidth at most 2. If a network is too wide, which is known
+before any table is made, the problem is narrowed (`narrowing`). That mostly finds the optimum, too; if not, it leaves
+an assignment with a proven bound, and HiGHS looks for a better assignment.
 
-Costs are added up in floating point: the optimum is one up to that rounding.
+Costs are floating-point sums: the optimum is exact up to their rounding.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from shisha_rt.placement.problem import Problem
 from shisha_rt.placement.solution import PlacementSolution
 
 _MOST_COLUMNS: Final = 1 << 16
-"""Of a program for HiGHS: beyond that it finds nothing in its time."""
+"""Largest program given to HiGHS: with more columns it finds nothing in its time."""
 _HIGHS_S: Final = 60.0
-"""Without a time limit."""
+"""HiGHS's time limit, if the time left is longer."""
 _OF_THE_TIME: Final = 0.9
-"""The rest is for what its answer may prove."""
+"""HiGHS's share of the time left; the rest is for narrowing with its answer."""
 _TOO_WIDE: Final = "the problem is too wide to be eliminated"
 
 
 def exact_placement(
     problem: Problem, limits: WidthLimits | None = None, left_s: LeftSeconds = forever
 ) -> PlacementSolution:
-    """A placement of least cost, and proven to be; where that is beyond `limits` or the time left, a good one.
+    """A placement of proven least cost; if that exceeds `limits` or the time left, a good one.
 
-    That is looked at many times a second, but while HiGHS runs, which keeps to what is left. `statistics["over_limit"]`
-    is 1 where the problem as a whole was too wide.
+    The time left is checked many times a second, except while HiGHS runs, which gets a time limit of its own.
+    `statistics["over_limit"]` is 1 if the problem as a whole was too wide.
     """
     limits = limits or WidthLimits()
     should_stop = within(left_s)
@@ -50,7 +50,7 @@ def exact_placement(
         least = minimise(network.sizes, network.factors, order, should_stop)
         if least is not None:
             assignment = network.devices(least.values)
-            # The checker adds the same costs in another order; that can only lower the bound, by a rounding.
+            # The checker adds the same costs in another order: its sum may be lower by a rounding error.
             bound_s = min(least.total, cost(problem, assignment).total_s)
             return PlacementSolution(assignment, Outcome.OPTIMAL, bound_s, statistics=statistics)
     narrow = _narrowed(problem, limits, left_s)
@@ -61,10 +61,7 @@ def exact_placement(
 
 
 def _narrowed(problem: Problem, limits: WidthLimits, left_s: LeftSeconds) -> Narrowed:
-    """Narrow the problem in half of the time.
-
-    What is left open, and is small, goes to HiGHS in the rest, if scipy is there.
-    """
+    """Narrow the problem in half of the time left, then give a small enough rest to HiGHS, if scipy is installed."""
     highs_s = left_s() / 2 if left_s() < math.inf else 0.0
     start = bounded(problem, quick_assignment(problem, within(left_s, 0.5)))
     if column_count(start.left) > _MOST_COLUMNS:

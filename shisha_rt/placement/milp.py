@@ -1,17 +1,20 @@
 """The placement problem as a mixed integer linear program. Needs scipy, whose solver is HiGHS.
 
-Columns, all from 0 to 1: `place` (device) of each node, 1 where it runs there by itself, and `use` of each group, 1 for
-all of its nodes; `move` (device, memory) of each tensor and consumer, 1 where the producer runs on the one and the
-consumer in the other; `copy` (device, memory) of each tensor that is paid once for several consumers, no less than any
-`move` of it. As `move` adds up to `place` on both sides, the relaxation is the local polytope, which has no gap on
-trees of tensors that are read once.
+Columns, all from 0 to 1:
 
-HiGHS's tolerances are absolute, and costs may spread over many decades. So it is told no cost but what a node costs
-more than at least, what costs more than the best assignment known leaves room for is no column, and the rest is in
-units of that room. Where an answer leaves far less room, it is asked again.
+- `place` (device) of each node: 1 if it runs there by itself;
+- `use` of each group: 1 if all of its nodes run in it;
+- `move` (device, memory) of each tensor and consumer: 1 if the producer runs on the device, the consumer in the memory;
+- `copy` (device, memory) of each tensor that is paid once for several consumers: at least each `move` of the tensor.
 
-It is not trusted either: an assignment is read off by rounding, which makes one of any answer, its cost is checked, and
-what bound there is comes from elsewhere (`narrowing`).
+As `move` adds up to `place` on both sides, the relaxation is the local polytope, which has no gap on trees of tensors
+with one consumer each.
+
+HiGHS's tolerances are absolute, and costs may spread over many orders of magnitude. So each node's least cost is
+subtracted. The room is by how much the best known assignment exceeds the sum of these least costs: the unit of all
+costs; columns that cost more are left out. If an answer leaves far less room, HiGHS solves the reduced problem again.
+
+HiGHS is not trusted: its answer is rounded to an assignment, whose cost is checked, and bounds come from `narrowing`.
 """
 
 from __future__ import annotations
@@ -40,16 +43,16 @@ from shisha_rt.placement.problem import Problem
 from shisha_rt.placement.solution import PlacementSolution
 
 _MOST_COLUMNS: Final = 1 << 17
-"""Half a gigabyte."""
+"""With so many, the program takes half a gigabyte of memory."""
 _MUCH_LESS: Final = 1 / 8
 _OF_THE_TIME: Final = 0.7
-"""That is left: for HiGHS. The rest is for proving its answer."""
+"""HiGHS's share of the time left; the rest is for proving its answer."""
 _ROUNDED_UP: Final = 1 + 1e-6
-"""No column of the best assignment known is left out."""
+"""Relative tolerance, so that rounding leaves out no column of the best known assignment."""
 
 
 def milp(problem: Problem, left_s: LeftSeconds = forever, limits: WidthLimits | None = None) -> PlacementSolution:
-    """What HiGHS finds in the seconds that are left, which may be nothing (LIMIT); optimal if `narrowing` proves it.
+    """HiGHS's assignment within the time left, or none (LIMIT); optimal if `narrowing` proves it.
 
     Raises BadInput if scipy is not installed.
     """
@@ -77,7 +80,7 @@ def milp(problem: Problem, left_s: LeftSeconds = forever, limits: WidthLimits | 
 
 
 def column_count(problem: Problem) -> int:
-    """Number of columns of the program, without those of groups and copies."""
+    """Number of columns of the program, without `use` and `copy`."""
     devices = problem.devices_of
     memories = [len({problem.memory_of[device] for device in group_devices}) for group_devices in devices]
     return sum(map(len, devices)) + sum(
@@ -88,7 +91,7 @@ def column_count(problem: Problem) -> int:
 
 
 def least_by_program(narrow: Narrowed, left_s: LeftSeconds) -> tuple[int, ...] | None:
-    """The best that HiGHS finds of what is left, or None. Raises BadInput if scipy is not installed."""
+    """The best assignment that HiGHS finds for `narrow.left`, or None. Raises BadInput if scipy is not installed."""
     try:
         from scipy.optimize import Bounds, LinearConstraint
         from scipy.optimize import milp as solve
@@ -132,7 +135,8 @@ def least_by_program(narrow: Narrowed, left_s: LeftSeconds) -> tuple[int, ...] |
 class _Program:
     """Columns and rows, `low` <= row <= `high`; the sparse matrix as (row, column, coefficient).
 
-    `least_s` (nodes,) is what each node costs in any case; `room_s`, the unit of `cost`, what an assignment may more.
+    `least_s` (nodes,): the least cost of each node. `room_s`: by how much an assignment may exceed their sum; the unit
+    of `cost`.
     """
 
     def __init__(self, problem: Problem, least_s: Floats, room_s: float) -> None:
@@ -203,7 +207,7 @@ class _Program:
                         self._row(copy[pair], column, 0, np.inf)
 
     def _column(self, seconds: float, whole: bool = False) -> list[int]:
-        """Add one column; none if it is too dear."""
+        """Add one column, unless it costs more than the room; return its index in a list, or none."""
         if seconds > self._most_s:
             return []
         self.cost.append(seconds / self._room_s)
@@ -211,7 +215,7 @@ class _Program:
         return [len(self.cost) - 1]
 
     def _row(self, plus: Iterable[int], minus: Iterable[int], low: float, high: float) -> None:
-        """`low` <= sum of `plus` - sum of `minus` <= `high`."""
+        """Add the row `low` <= sum of `plus` - sum of `minus` <= `high`."""
         for columns, coefficient in ((plus, 1.0), (minus, -1.0)):
             for column in columns:
                 self.row.append(len(self.low))

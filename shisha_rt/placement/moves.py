@@ -1,4 +1,4 @@
-"""The tensors that an assignment makes move, one by one: for people to see, not to count costs by (that is `check`)."""
+"""The tensors that an assignment moves, one by one, for display and schedules; `check` computes their total cost."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from shisha_rt.placement.problem import Assignment, Problem
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A tensor's way into another memory, and the nodes there that read it; all indices of the problem's."""
+    """A tensor's move from device `source` into another memory, and the nodes that read it there; all by index."""
 
     tensor: int
     source: int
@@ -21,7 +21,7 @@ class Move:
 def moves(problem: Problem, assignment: Assignment) -> tuple[Move, ...]:
     """Moves of an assignment in the order of tensors.
 
-    One a memory, or one a consumer where the problem counts `per_edge`.
+    One for each memory, or for each consumer if the problem counts `per_edge`.
     """
     moves_made = []
     for index, tensor in enumerate(problem.tensors):

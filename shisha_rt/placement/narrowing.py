@@ -1,12 +1,12 @@
-"""What is proven of an assignment, and better ones, where the cost network is too wide to be eliminated as it is.
+"""Better assignments and lower bounds for problems whose cost network is too wide to be eliminated as it is.
 
-Devices are dropped that no better assignment than the best one known puts a node on: what every node costs at least
-bounds all others; then the relaxation of the cost network does, tighter. Until what is left is narrow enough, and its
-optimum that of the whole. On the way, better assignments are found by moving any nodes to some of the devices, all the
-others staying where they are: the best of all such moves at once (expansion moves: Boykov, Veksler, Zabih, 2001), by
-the same elimination.
+A device is dropped for a node if a lower bound shows that no assignment with the node there is better than the best
+known one. The first bound is the sum of the nodes' least costs, then comes the tighter relaxation of the cost network.
+This repeats until the rest is narrow enough to be eliminated; its optimum is that of the whole problem. On the way,
+elimination finds better assignments, too: the best of all that move any set of nodes to some of the devices and leave
+the other nodes where they are (expansion moves: Boykov, Veksler, Zabih, 2001).
 
-Nothing here asks a solver that is not the project's own, so a bound is one, whoever found the assignment.
+No external solver is used here, so bounds are proven, whatever solver found the assignment.
 """
 
 from __future__ import annotations
@@ -31,37 +31,37 @@ from shisha_rt.placement.relaxation import relaxed
 from shisha_rt.placement.solution import PlacementSolution
 
 PROVEN: Final = 1e-9
-"""Relative: an assignment no further above a bound is the best. What sums of costs lose by rounding is far less."""
+"""An assignment at most this far (relative) above a bound counts as the best; sums have far smaller rounding errors."""
 _ROUNDED_DOWN: Final = 1 - 1e-12
 
 
 @dataclass(frozen=True, slots=True)
 class WidthLimits:
-    """Limits of an elimination.
+    """Limits of an elimination: `entries` of all joined tables limit its time, entries `held` at once its memory.
 
-    `entries` of all joined tables, which take time, and those `held` at once, of 8 bytes each.
+    An entry has 8 bytes.
     """
 
     entries: int = 1 << 30
     held: int = 1 << 25
 
     def order(self, network: CostNetwork) -> Order | None:
-        """Elimination order of a network; None where every order goes beyond the limits."""
+        """Greedy elimination order of a network; None if it exceeds the limits."""
         order = elimination_order(network.sizes, network.scopes, self.entries)
         return None if order is None or order.held > self.held else order
 
 
 _OF_THE_TIME: Final = 0.6
-"""For a relaxation, of what is left: its first sweeps gain most."""
+"""A relaxation's share of the time left: its first sweeps gain most."""
 _OF_A_MOVE: Final = WidthLimits(1 << 26, 1 << 23)
-"""There are many."""
+"""Limits of one expansion move; low, as there are many moves."""
 
 
 @dataclass(frozen=True, slots=True)
 class Narrowed:
-    """The best assignment so far, a bound of all of them, and where there may still be a better one.
+    """The best assignment so far, a lower bound of all assignments, and the rest of the problem.
 
-    `left` is the problem without devices (inf) that no better assignment puts a node on.
+    `left` is the problem without the devices (cost inf) that no better assignment puts a node on.
     """
 
     problem: Problem
@@ -76,18 +76,18 @@ class Narrowed:
         return self.cost_s <= self.lower_bound_s * (1 + PROVEN)
 
     def with_assignment(self, assignment: Sequence[int]) -> Narrowed:
-        """The better one."""
+        """With the better of both assignments."""
         cost_s = cost(self.problem, assignment).total_s
         return replace(self, assignment=tuple(assignment), cost_s=cost_s) if cost_s < self.cost_s else self
 
     def with_bound(self, bound_s: float) -> Narrowed:
-        """The higher one, but for what rounding puts it above the assignment."""
+        """With the higher of both bounds, capped at `cost_s`, as rounding may put a bound above it."""
         return replace(self, lower_bound_s=min(max(bound_s, self.lower_bound_s), self.cost_s))
 
     def only(self, alive: Bools) -> Problem:
-        """What is left on devices that are `alive` (nodes, devices), and on those of the assignment.
+        """`left` with only the devices that are `alive` (nodes, devices) or in the assignment.
 
-        A node may then have no device left but within groups.
+        A node may be left with devices that run it only in groups.
         """
         alive = alive.copy()
         alive[range(len(self.assignment)), self.assignment] = True
@@ -102,7 +102,7 @@ class Narrowed:
 
 
 def quick_assignment(problem: Problem, should_stop: ShouldStop) -> tuple[int, ...]:
-    """The best of what takes linear time: nodes on their fastest devices, all on one device, duet, als."""
+    """The best of linear-time methods: nodes on their fastest devices, all possible nodes on one device, als, duet."""
     return min(_quick(problem, should_stop), key=lambda assignment: cost(problem, assignment).total_s)
 
 
@@ -125,10 +125,11 @@ def _quick(problem: Problem, should_stop: ShouldStop) -> Iterator[tuple[int, ...
 
 
 def least_node_s(problem: Problem) -> Floats:
-    """(nodes, devices): seconds of a node, or its share of a group's; inf where it cannot run.
+    """(nodes, devices): least seconds of a node, by itself or as its share of a group; inf where it cannot run.
 
-    Shares are as the members' costs; those that cannot run by themselves share what a group costs more than the others
-    do. So what the nodes of an assignment cost is at least the sum.
+    A group that saves time is shared in proportion to the members' own costs. If it saves none, members that cannot run
+    by themselves share equally what it costs beyond the other members' own costs. So the nodes of any assignment cost
+    at least the sum of these.
     """
     alone_s = np.array([node.cost_s for node in problem.nodes])
     least_s = alone_s.copy()
@@ -148,7 +149,7 @@ def least_node_s(problem: Problem) -> Floats:
 
 
 def bounded(problem: Problem, assignment: Assignment) -> Narrowed:
-    """What costs nothing to know: no node costs less than on its cheapest device."""
+    """Narrow by the bound that costs nothing: the sum of all nodes' costs on their cheapest devices."""
     cost_s = cost(problem, assignment).total_s
     least_s = least_node_s(problem)
     floor_s = least_s.min(axis=1)
@@ -184,10 +185,7 @@ def narrowed(narrow: Narrowed, limits: WidthLimits, left_s: LeftSeconds) -> Narr
 
 
 def _moved(narrow: Narrowed, should_stop: ShouldStop) -> Narrowed:
-    """Move nodes until no move to any of the devices is a gain.
-
-    Moves go to as many devices at once as are narrow enough.
-    """
+    """Make expansion moves until none is a gain, to as many devices at once as `_OF_A_MOVE` permits."""
     devices = len(narrow.left.devices)
     count, first, idle = max(1, devices // 2), 0, 0
     while count and idle < devices and not should_stop():

@@ -1,15 +1,15 @@
 """A placement problem as a cost network: variables of few values, and tables of seconds over a few of them each.
 
 Every node is a variable. So that a tensor of several consumers is paid once for each memory, it gets a helper
-variable, the set of memories that its copies are in: the producer pays for the set, and each consumer's memory must
-be one of it. As no cost is negative and copies come straight from the producer, a best set has no more than it needs:
-no more members than there are consumers. Where there are many such sets, a tensor of two consumers has a table over
-all three nodes instead, and of more consumers, where there are too many to list, a helper for each memory, which says
-whether there is a copy: small tables, many neighbours.
+variable, the set of memories with a copy: the producer pays for the set, and each consumer's memory must be in it. As
+no cost is negative and copies come straight from the producer, some best set has at most one member for each consumer.
+If there are many sets, a tensor of two consumers has a table over all three nodes instead; a tensor of more consumers
+with too many sets to list has a helper for each memory, which says whether it has a copy: small tables, many
+neighbours.
 
-Groups add no variables: a node is alone on a device, or there as a member of one group. Along each link of a chain
-both ends are in the same group or neither is in one that has the link. So groups in use are whole and disjoint, and
-the constraint joins only what a tensor joins already.
+Groups add no variables: a value of a node is a device, either alone or as a member of one group. For each link of a
+group's chain, both ends are in the same group with that link, or neither end is in any. So groups in use are whole and
+disjoint, and the constraint joins only nodes that a tensor joins already.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ Ints = NDArray[np.intp]
 _NO_GROUP: Final = -1
 
 _MANY_SETS: Final = 4
-"""For each value of a node. Of fewer, a helper makes the narrower network."""
+"""Sets for each value of a node, beyond which two consumers get a table instead; else a helper is narrower."""
 _MOST_ENTRIES: Final = 1 << 22
-"""Of the tables of all sets of copies together: 32 MiB."""
+"""Limit of the entries of all tables with sets, together: 32 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
 class States:
-    """(states,) what a node can be: alone on a device, or there in a group (its index, else -1).
+    """(states,) values of a node: alone on a device (`group` -1), or there in a group (its index).
 
     The first node of a group pays for all of it.
     """
@@ -52,10 +52,10 @@ class States:
 
 @dataclass(frozen=True, slots=True)
 class CostNetwork:
-    """The sum of `factors` is to be least; variable i has `sizes[i]` values, and variables of one are in no scope.
+    """Minimise the sum of `factors`; variable i has `sizes[i]` values; variables with a single value are in no scope.
 
-    The first variables are the nodes, and their values are `states`. The helpers follow; `producers` are those of
-    their tensors.
+    The first variables are the nodes, with values `states`. Helpers follow; `producers` has the producer of each one's
+    tensor.
     """
 
     states: tuple[States, ...]
@@ -74,12 +74,12 @@ class CostNetwork:
         return sorted(range(len(anchors)), key=lambda variable: (anchors[variable], variable))
 
     def devices(self, values: Sequence[int]) -> tuple[int, ...]:
-        """(nodes,): the assignment that (variables,) values mean."""
+        """(nodes,): the assignment that (variables,) `values` stand for."""
         return tuple([int(states.device[value]) for states, value in zip(self.states, values, strict=False)])
 
 
 def cost_network(problem: Problem) -> CostNetwork:
-    """Build the cost network of a problem; its tables grow with the problem, and no faster."""
+    """Build the cost network of a problem; the size of its tables is linear in the problem's."""
     groups = {index: group for index, group in enumerate(problem.groups) if _saves(problem, group)}
     states = _states(problem, groups)
     network = CostNetwork(states, [len(node.device) for node in states], [], [])
@@ -130,7 +130,7 @@ def _states(problem: Problem, groups: Mapping[int, Group]) -> tuple[States, ...]
 
 
 def _add(network: CostNetwork, scope: Scope, table: Table) -> None:
-    """Leaves out variables of one value: they would only make neighbours of their neighbours."""
+    """Add a factor, without variables of a single value: they would only make neighbours of their neighbours."""
     sizes = network.sizes
     several = tuple([variable for variable in scope if sizes[variable] > 1])
     if len(several) < len(scope):
@@ -154,7 +154,7 @@ def _add_pair(network: CostNetwork, tensor: ProblemTensor, from_s: Table) -> Non
 
 
 def _add_sets(network: CostNetwork, tensor: ProblemTensor, from_s: Table, sets: Table) -> None:
-    """One payment for each memory; `from_s` is (states of the producer, memories) seconds, `sets` see _sets."""
+    """One payment for each memory; `from_s` is (states of the producer, memories) seconds, `sets` is from `_sets`."""
     helper = _helper(network, tensor, len(sets))
     _add(network, (tensor.producer, helper), from_s @ sets.T)
     absent_s = np.where(sets > 0, 0.0, math.inf)
@@ -163,7 +163,7 @@ def _add_sets(network: CostNetwork, tensor: ProblemTensor, from_s: Table, sets: 
 
 
 def _add_copies(network: CostNetwork, tensor: ProblemTensor, from_s: Table, reach: frozenset[int]) -> None:
-    """The same, with a helper for each memory: 0, or 1 where it has a copy."""
+    """One payment for each memory, with a helper for each memory: 1 if it has a copy, else 0."""
     for memory in sorted(reach):
         helper = _helper(network, tensor, 2)
         _add(network, (tensor.producer, helper), from_s[:, memory, None] * [0.0, 1.0])
@@ -181,7 +181,7 @@ def _helper(network: CostNetwork, tensor: ProblemTensor, size: int) -> int:
 
 @lru_cache(maxsize=8)
 def _sets(reach: frozenset[int], most: int, memories: int) -> Table:
-    """(sets, memories): 1 for what is in each set, of all sets of 1 to `most` of `reach`."""
+    """(sets, memories): all sets of 1 to `most` memories of `reach`, as 1 for members and 0 for others."""
     listed = [members for size in range(1, most + 1) for members in combinations(sorted(reach), size)]
     sets = np.zeros((len(listed), memories))
     for row, members in zip(sets, listed, strict=True):

@@ -1,7 +1,7 @@
-"""Groups of operators that are measured as one (PartitionTuner, Section 3.1): the user names their types, in a row.
+"""Groups of operators measured as one (PartitionTuner, Section 3.1); the user gives the sequence of operator types.
 
-A group is a chain: each operator but the last hands all that it makes to the next one and to nothing else. What it
-reads besides may come from anywhere. Groups may share operators; whoever uses them takes those that do not.
+A group is a chain: all outputs of each operator but the last are read by the next one only. Other inputs may come from
+anywhere. Groups may share operators; only disjoint groups are used together.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from shisha_rt.errors import BadInput, Error
 from shisha_rt.model.graph import Graph
 
 Pattern = tuple[str, ...]
-"""Types of operators of ONNX, in a row."""
+"""A sequence of ONNX operator types."""
 
 DEFAULT_PATTERNS: Final[tuple[Pattern, ...]] = (("Conv", "Relu"),)
-"""The paper's."""
+"""The paper's pattern."""
 
 _BETWEEN: Final = "+"
 
 
 def parse_patterns(texts: Iterable[str] | None) -> tuple[Pattern, ...]:
-    """`["Conv+Relu"]` as `(("Conv", "Relu"),)`; without any those of the paper. Raises BadInput."""
+    """Parse `["Conv+Relu"]` into `(("Conv", "Relu"),)`; without texts, return `DEFAULT_PATTERNS`. Raises BadInput."""
     patterns: list[Pattern] = []
     for text in texts or ():
         pattern = tuple(text.split(_BETWEEN))
@@ -45,7 +45,7 @@ def parse_patterns(texts: Iterable[str] | None) -> tuple[Pattern, ...]:
 
 
 def operator_groups(graph: Graph, patterns: Sequence[Pattern]) -> tuple[tuple[int, ...], ...]:
-    """All groups of these patterns: operators, ascending; by where they begin, then the shorter first."""
+    """All groups of these patterns, each as ascending operators; sorted by first operator, then by length."""
     after = [_only_reader(graph, operator) for operator in range(len(graph.operators))]
     groups = []
     for first in range(len(graph.operators)):
@@ -57,7 +57,7 @@ def operator_groups(graph: Graph, patterns: Sequence[Pattern]) -> tuple[tuple[in
 
 
 def _begun(graph: Graph, pattern: Pattern, first: int, after: Sequence[int | None]) -> tuple[int, ...]:
-    """The group that begins with an operator; () if none does."""
+    """The group of the pattern that begins with operator `first`; () if there is none."""
     group: list[int] = []
     operator: int | None = first
     for op_type in pattern:
@@ -69,7 +69,7 @@ def _begun(graph: Graph, pattern: Pattern, first: int, after: Sequence[int | Non
 
 
 def _only_reader(graph: Graph, operator: int) -> int | None:
-    """The operator to which this one hands all that it makes; None if there is another, or the graph's output is."""
+    """The only operator that reads this one's outputs; None if there is none, or an output is also the graph's."""
     made = [name for name in graph.operators[operator].outputs if name in graph.needed_until]
     if any(graph.needed_until[name] == len(graph.operators) for name in made):
         return None

@@ -1,9 +1,8 @@
-"""Paths through the device-mapped graph: one device for each operator so far, sharing their beginnings.
+"""Paths through the device-mapped graph: one device for each operator so far; paths share their beginnings.
 
-Extending a path takes constant time and room, however many others grow from it. Looking up where one operator ran
-takes O(log n): every element also points far back, by jumps whose lengths are those of skew binary numbers (Myers,
-"An applicative random-access stack", 1983). A path is a number, as 300,000 of them as objects take Python's
-garbage collector longer than making them.
+Extending a path takes constant time and memory. Looking up one operator's device takes O(log n): every element also
+points far back, by jumps whose lengths follow skew binary numbers (Myers, "An applicative random-access stack", 1983).
+A path is a number: with 300,000 path objects, Python's garbage collector would take longer than creating them.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ class Paths:
         self._jump = [START]
 
     def then(self, path: int, device: int) -> int:
-        """A path and the next operator, on `device`."""
+        """The path extended by the next operator, on `device`."""
         last, jumps = self._last, self._jump
         jump = jumps[path]
         far = jumps[jump]
@@ -47,7 +46,7 @@ class Paths:
         return self._device[path]
 
     def devices(self, path: int) -> tuple[int, ...]:
-        """The device of each of its operators."""
+        """The devices of a path's operators, in order."""
         covering = []
         while path != START:
             covering.append(self._device[path])

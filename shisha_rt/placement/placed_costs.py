@@ -1,9 +1,9 @@
-"""What layers cost on a machine whose places have devices: what the best placement of their operators makes it.
+"""Costs of layers on a machine whose places have devices, by the best placement of their operators.
 
-A stage takes what its placement is predicted to take, slowed as its place is: the same target as where layers are
-measured (`costs.layer_costs`), with that prediction in place of the CPU time. The times of single layers do not add up
-to it, since a stage moves nothing where it has no cut, and chooses its devices as one. So layers get the times that
-the fit finds (`costs.fit`): they agree with the predictions for runs as long as stages are.
+A stage's time is the predicted time of its placement, slowed as its place is: the same target as for measured layers
+(`costs.layer_costs`), with the prediction instead of the CPU time. The predictions of single layers do not add up to
+it, as a stage transfers nothing between its own layers and its devices are chosen for all of them together. So layers
+get fitted times (`costs.fit`), which agree with the predictions for spans as long as stages.
 
 Stages are cut from the cleaned graph: every cut is legal, and handing tensors on costs nothing.
 """
@@ -31,15 +31,15 @@ from shisha_rt.model.spans import moved_bytes
 from shisha_rt.placement.stage_problem import place_stage
 from shisha_rt.plan.plan import Team
 
-_LEAST_S: Final = 1e-9  # nothing takes no time, whatever a description says: the fit divides by it
+_LEAST_S: Final = 1e-9  # least time of a stage, whatever a description says: the fit divides by it
 
 
 class PlacedCosts:
     """Costs of one model on one machine. Places are given by name, layers as first and last, inclusive.
 
-    `costs_of_place` has what the graph's operators cost on the devices of each place, `costs_of_team` on those of
-    several together. Seconds are inf where a layer has an operator that none of them can run. `others_ratio`: nobody
-    looks who else is at work while devices are profiled.
+    `costs_of_place` has the costs of the graph's operators on the devices of each place, `costs_of_team` on those of
+    each team. Seconds are inf if none of the devices can run one of the operators. `others_ratio` is 0, as the load of
+    other processes is not measured while devices are profiled.
     """
 
     others_ratio: Final = 0.0
@@ -80,12 +80,12 @@ class PlacedCosts:
         return self._machine.place(place).threads * self._placed_s(first, last, place)
 
     def modelled_s(self, first: int, last: int, place: str) -> float:
-        """What a stage takes for one frame if no other place uses its memory."""
+        """Seconds of a stage for one frame if no other place uses its memory."""
         size_bytes = moved_bytes(self._graph, *operators_of(self._layers, first, last))
         return self._span_s(first, last, size_bytes, place)
 
     def _layer_times_s(self, place: str) -> Floats:
-        """(layers,) seconds, fitted within each run of layers that the place can run."""
+        """(layers,) seconds, fitted within each sequence of layers that the place can run; nan for other layers."""
         runs = groupby(range(len(self._layers)), key=lambda layer: self._capable(place, layer, layer))
         span_s = partial(self._span_s, place_name=place)
         times_s = [
@@ -111,7 +111,7 @@ class PlacedCosts:
         )
 
     def _placed_s(self, first: int, last: int, place: str) -> float:
-        """What the best placement takes at full speed."""
+        """Seconds of the best placement at full speed."""
         key = self._first_alike[place], first, last
         if key not in self._stages_s:
             self._stages_s[key] = self._solved_s(*key)

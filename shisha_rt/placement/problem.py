@@ -1,11 +1,11 @@
-"""The placement problem: nodes to put on devices, and tensors that cost something to move. Values only.
+"""The placement problem: nodes to assign to devices, and the cost of moving tensors. Values only.
 
-DCG-2022 and DCG-2024 see a network as operators in topological order, each with a cost on every device that can run
-it, and tensors whose transfer between two devices costs what their size, datatype and the two devices make it. Here
-devices belong to memories: a tensor moves between memories, and is free within one.
+In DCG-2022 and DCG-2024 a network is operators in topological order, each with a cost on every device that can run it,
+and tensors whose transfer cost depends on their size, their datatype and the two devices. Here each device belongs to a
+memory: moving a tensor between memories has a cost, within a memory it is free.
 
-Everything is an index: nodes in topological order, devices and memories as the problem lists them. What a device
-cannot run costs `math.inf` there.
+Nodes, devices and memories are given by index: nodes in topological order, devices and memories as the problem lists
+them. A node's cost is `math.inf` on a device that cannot run it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from functools import cached_property
 from typing import Literal, get_args
 
 TransferCounting = Literal["once", "per_edge"]
-"""How often a tensor that is needed elsewhere is paid for.
+"""How often the transfer of a tensor is paid.
 
-`once`: for each memory but its producer's that needs it. `per_edge`, as in the papers: for each of its consumers
-that is on another memory.
+`once`: for each memory in which it is read, except its producer's. `per_edge`, as in the papers: for each consumer in
+another memory.
 """
 
 TRANSFER_COUNTINGS: tuple[TransferCounting, ...] = get_args(TransferCounting)
@@ -42,9 +42,9 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class ProblemTensor:
-    """What node `producer` makes and each of the nodes `consumers` (ascending, all later) reads.
+    """A tensor that node `producer` makes and the nodes `consumers` (ascending, all after the producer) read.
 
-    `transfer_s` is (devices, memories) seconds: from the device that made it into a memory; 0 into that device's own.
+    `transfer_s` is (devices, memories) seconds: from the producer's device into a memory; 0 into that device's own.
     """
 
     name: str
@@ -55,10 +55,10 @@ class ProblemTensor:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Nodes that one device runs together for `cost_s`, in place of their own costs there (PartitionTuner).
+    """Nodes that one device runs together for `cost_s` instead of their own costs there (PartitionTuner).
 
-    `nodes` ascend and form a chain: between each and the next there is a tensor that nothing else reads. The device
-    need not be able to run each of them by itself: such a node is there only within a group.
+    `nodes` ascend and form a chain: each makes a tensor that only the next one reads. Some may be nodes that the device
+    can run only within a group.
     """
 
     nodes: tuple[int, ...]
@@ -70,8 +70,8 @@ class Group:
 class Problem:
     """`memory_of` is (devices,): the memory of each device, an index into `memories`.
 
-    `processors` (devices,): numbers, equal where devices are ways to use the same cores, which do one thing at a time;
-    empty: each device is a processor of its own.
+    `processors` (devices,): numbers, equal for devices that use the same cores, and so cannot run at the same time; if
+    empty, each device is a processor of its own.
     """
 
     devices: tuple[str, ...]
@@ -85,7 +85,7 @@ class Problem:
 
     @cached_property
     def devices_of(self) -> tuple[tuple[int, ...], ...]:
-        """(nodes,): the devices that each node may be on, by itself or in a group, ascending."""
+        """(nodes,): the devices that can run each node, by itself or in a group, ascending."""
         able = [set(node.capable) for node in self.nodes]
         for group in self.groups:
             for node in group.nodes:
@@ -93,7 +93,7 @@ class Problem:
         return tuple(tuple(sorted(devices)) for devices in able)
 
     def processor_of(self, device: int) -> int:
-        """What is on different ones can run at the same time."""
+        """The processor of a device; nodes on different processors can run at the same time."""
         return self.processors[device] if self.processors else device
 
     @cached_property
@@ -114,7 +114,7 @@ class Problem:
         return tuple(map(tuple, groups_of))
 
     def edge_cost_s(self, tensor: ProblemTensor, source: int, target: int) -> float:
-        """Seconds to move a tensor from the device that made it to another; 0 within a memory."""
+        """Seconds to move a tensor from the device `source` that made it to `target`; 0 within a memory."""
         return tensor.transfer_s[source][self.memory_of[target]]
 
 

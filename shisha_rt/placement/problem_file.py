@@ -1,4 +1,4 @@
-"""PROBLEM.json: a placement problem as strangers write it.
+"""PROBLEM.json: the file format of placement problems.
 
 Pure: text in, `Problem` out, or one line (BadInput) that says where the file is wrong.
 """
@@ -50,13 +50,13 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def parse_problem(text: bytes | str, source: str) -> Problem:
-    """The problem that JSON text states; `source` names it in messages. Raises BadInput."""
+    """Parse a problem from JSON text; messages call it `source`. Raises BadInput."""
     raw = decode_json(text, source, "a placement problem as JSON")
     return _Reader(convert(raw, _File, source), source).problem()
 
 
 class _Reader:
-    """Names into indices, and what a schema cannot say."""
+    """Turns names into indices, and checks what the schema cannot."""
 
     def __init__(self, file: _File, source: str) -> None:
         self._file = file
@@ -100,7 +100,7 @@ class _Reader:
         return self._of_devices("memories", given)
 
     def _of_devices(self, key: str, given: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[int, ...]]:
-        """What devices belong to: names, each once, and (devices,) indices into them."""
+        """Return the distinct names that `given` assigns to devices, and (devices,) indices into them."""
         for device in given:
             self._index(self._device, device, f"{key}: {shown(device)}", "device")
         for device in self._file.devices:
@@ -136,7 +136,7 @@ class _Reader:
         return ProblemTensor(tensor.name, producer, tuple(sorted(consumers)), transfer_s)
 
     def _transfers(self, given: Mapping[str, float], where: str) -> tuple[tuple[float, ...], ...]:
-        """(devices, memories); a pair that is not given costs nothing."""
+        """(devices, memories) seconds; pairs that are not given are free."""
         for pair in given:
             if pair not in self._pairs:
                 self._fail(f"{where}: {shown(pair)}: expected DEVICE->DEVICE, two of {', '.join(self._file.devices)}")
@@ -187,7 +187,7 @@ class _Reader:
 
 
 def chain_links(problem: Problem) -> set[tuple[int, int]]:
-    """Pairs of nodes that may follow each other in a group: all that goes from one to the other goes nowhere else."""
+    """Pairs of neighbours that a group may have: every tensor from the first to the second has no other consumer."""
     shared = {(t.producer, c) for t in problem.tensors if len(t.consumers) > 1 for c in t.consumers}
     return {(t.producer, t.consumers[0]) for t in problem.tensors if len(t.consumers) == 1} - shared
 

@@ -1,13 +1,14 @@
-"""Low-overhead profiling (DCG-2022 and DCG-2024, section 3.2, Algorithm 1): few runs that show every cost.
+"""Low-overhead profiling (DCG-2022 and DCG-2024, section 3.2, Algorithm 1): few runs that measure every cost.
 
-One run for each device shows all node costs, and on the way many DA edges; a few more runs show the other DA edges.
-To find the fewest is a covering problem. Algorithm 1 walks the DCG once, keeps for every node the lists of DA edges
-that some path to it has crossed, and stops when a list is full. Lists can grow in number without end, so only the
-fullest few are kept (ours): the runs are few, not fewest, and the bound says how few they could be.
+One run of the network for each device measures all node costs, and some DA edges, too; a few more runs measure the
+other DA edges. To find the fewest is a covering problem. Algorithm 1 walks the DCG once, keeps for every node the lists
+of DA edges that paths to it have crossed, and stops when a list is full. As the number of lists is unbounded, only the
+fullest few are kept (ours): the runs are few but not the fewest; a lower bound says how few are possible.
 
-Where no list is full at the end, of which the paper is silent, the path of the fullest becomes a run, and the walk
-begins again with what is left (ours). Paths that have crossed the same are one to the algorithm, though they differ
-in where tensors for later were made; if so it loses the paths that matter, and the next run is packed by hand (ours).
+If no list is full at the end, a case that the paper does not mention, the path of the fullest becomes a run, and the
+walk starts again with the remaining DA edges (ours). The algorithm merges paths that have crossed the same DA edges,
+even if they made tensors for later readers on different devices. So it can lose the paths that it needs; then the next
+run is packed greedily (ours).
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from shisha_rt.placement.dcg import Dcg, Vertex, data_edges
 from shisha_rt.placement.paths import START, Paths
 
 MAX_LISTS: Final = 8
-"""Profiled-edge lists kept for one node of the DCG."""
+"""Most profiled-edge lists kept for one node of the DCG."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileRun:
-    """`assignment` is (operators,) devices; `newly_measured` the numbers of DA edges that no run before it crosses."""
+    """`assignment` (operators,): devices. `newly_measured`: the numbers of DA edges that no earlier run crosses."""
 
     assignment: tuple[int, ...]
     newly_measured: tuple[int, ...]
@@ -34,7 +35,7 @@ class ProfileRun:
 
 @dataclass(frozen=True, slots=True)
 class ProfileRuns:
-    """`node_runs` is (devices,). No fewer than `edge_run_bound` edge runs can follow these node runs (proven)."""
+    """`node_runs` is (devices,). After these, at least `edge_run_bound` edge runs are necessary (proven)."""
 
     node_runs: tuple[ProfileRun, ...]
     edge_runs: tuple[ProfileRun, ...]
@@ -42,7 +43,7 @@ class ProfileRuns:
 
     @property
     def left_after_node_runs(self) -> int:
-        """DA edges for the edge runs to measure."""
+        """Number of DA edges that the edge runs measure."""
         return sum(len(run.newly_measured) for run in self.edge_runs)
 
 
@@ -59,12 +60,12 @@ def profile_runs(dcg: Dcg) -> ProfileRuns:
 
 
 def by_priority(dcg: Dcg, device: int) -> tuple[int, ...]:
-    """Lines 5-6: every operator on `device`, else on device 0, else on the first that can run it (ours)."""
+    """Lines 5-6: every operator on `device` if possible, else on device 0, else on the first that can run it (ours)."""
     return tuple(device if device in devices else devices[0] for devices in dcg.capable)
 
 
 def _measuring(left: set[int], assignment: tuple[int, ...], dcg: Dcg) -> ProfileRun:
-    """The run, and its DA edges taken out of `left`."""
+    """The run with this assignment; removes its DA edges from `left`."""
     new = dcg.crossed(assignment) & left
     left -= new
     return ProfileRun(assignment, tuple(sorted(new)))
@@ -78,7 +79,7 @@ class ProfiledList(NamedTuple):
 
 
 class Visit(NamedTuple):
-    """Lines 10-26 for one node of the DCG: its lists, the fullest first, none included in another."""
+    """Lines 10-26 for one node of the DCG: its lists, the fullest first, none a subset of another."""
 
     vertex: Vertex
     lists: Sequence[ProfiledList]
@@ -87,14 +88,14 @@ class Visit(NamedTuple):
 def visits(dcg: Dcg, known: Collection[int], paths: Paths) -> Iterator[Visit]:
     """Algorithm 1's walk from the start node, whose list has the DA edges `known`, to the end node.
 
-    Siblings come in Figure 5's order, the last device first. A node's predecessors are the previous operator's nodes,
-    whether or not data flows between them: an operator runs after all that come before it in the order.
+    Nodes of one operator come in Figure 5's order, the last device first. A node's predecessors are the previous
+    operator's nodes, whether or not data flows between them: operators run in the order of the graph.
     """
     bit = [[[0 if n is None else 1 << n for n in row] for row in numbers] for numbers in dcg.number]
     tensors, inputs = dcg.problem.tensors, dcg.problem.inputs
     before = [ProfiledList(_bits(known), START)]
     for operator, devices in enumerate(dcg.capable):
-        # For each list so far, and each tensor now read: what bringing it to each device crosses, (devices,) bits.
+        # For each list so far and each tensor that is read: (devices,) bits of the DA edges crossed to each device.
         moved = [
             [bit[dcg.kind_of[t]][paths.device_of(tensors[t].producer, path)] for t in inputs[operator]]
             for _, path in before
@@ -119,7 +120,7 @@ def _bits(numbers: Iterable[int]) -> int:
 
 
 def _summarized(lists: Iterable[int]) -> list[int]:
-    """Lines 19-21: the fullest first, without those that another includes, `MAX_LISTS` at most."""
+    """Lines 19-21: the fullest lists first, without subsets of others, `MAX_LISTS` at most."""
     kept: list[int] = []
     for crossed in sorted(lists, key=int.bit_count, reverse=True):
         if all(crossed & ~other for other in kept):
@@ -130,7 +131,7 @@ def _summarized(lists: Iterable[int]) -> list[int]:
 
 
 def _walked(dcg: Dcg, left: Collection[int]) -> tuple[int, ...]:
-    """Lines 10-27: the path of the first full list, else of the fullest; what comes after it as device 0 has it."""
+    """Lines 10-27: the path of the first full list, else of the fullest at the end; later operators as for device 0."""
     paths = Paths()
     full = (1 << len(dcg.da_edges)) - 1
     fullest = ProfiledList(0, START)
@@ -143,7 +144,7 @@ def _walked(dcg: Dcg, left: Collection[int]) -> tuple[int, ...]:
 
 
 def _packed(dcg: Dcg, left: Collection[int]) -> tuple[int, ...]:
-    """An assignment that crosses at least one DA edge of `left`, and each further one that goes with those before."""
+    """Greedily, an assignment that crosses a DA edge of `left`, and each further one compatible with those before."""
     missing = set(left)
     device_of: dict[int, int] = {}
     for tensor, producer, consumer in data_edges(dcg.problem):
@@ -160,11 +161,11 @@ def _packed(dcg: Dcg, left: Collection[int]) -> tuple[int, ...]:
 
 
 def _fewest_runs(dcg: Dcg, left: Collection[int]) -> int:
-    """A bound from below on the runs that cross all of `left`.
+    """A lower bound of the number of runs that cross all of `left`.
 
-    In one run a data edge shows one DA edge, a producer is one source and a consumer one target. So for DA edges of
-    one kind: no run shows more of them than there are data edges to show them on, nor more of their sources than
-    producers, nor more of their targets than consumers.
+    In one run a data edge crosses one DA edge, a producer is on one source and a consumer on one target. So of the DA
+    edges of one kind, a run crosses at most as many as that kind has data edges; their sources are at most as many as
+    its producers, their targets at most as many as its consumers.
     """
     wanted: dict[int, set[int]] = {}
     shown_on: dict[int, set[tuple[int, int]]] = {}

@@ -1,13 +1,12 @@
-"""A lower bound of the least sum of tables, where eliminating their variables takes too much. Generic.
+"""A lower bound of the least sum of tables, if eliminating their variables costs too much. Generic.
 
-Costs are moved between tables so that no sum changes: what the best choice of all other variables adds to a value in
-any case goes to the table of its own variable, what all values of a variable have in common to the bound. What is then
-left of a variable goes back, in equal parts, to the tables that it shares with variables still to come (sequential
-message passing: Kolmogorov, TRW-S, 2006). The bound only ever grows, towards that of the linear programming relaxation.
-Values that the bound shows to be in no better choice than one that is known are made as dear as that.
+Costs are moved between tables so that no choice's sum changes. From each table of several variables, the least entry
+for each value of a variable moves to that variable's own table; the least entry of an own table moves to the bound. The
+rest of an own table goes back, in equal parts, to the tables with variables that come later in the sweep (sequential
+message passing: Kolmogorov, TRW-S, 2006). The bound never falls, and approaches that of the linear programming
+relaxation. A value that the bound shows to be in no choice better than the known one gets the known choice's cost.
 
-No table holds anything negative to begin with, nor later on, and whatever is dearer than the known choice may be taken
-to cost just that. So entries stay small, and what is lost by rounding is known.
+Entries are never negative, and capped at the known choice's cost. So they stay small, and rounding errors are bounded.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from shisha_rt.placement.elimination import Factor, Scope, Table
 
 _MOST_SWEEPS: Final = 100
 _STALLED: Final = 1e-3
-"""Of the gap, that a sweep has to close for another one to be worth it."""
+"""Share of the gap that a sweep has to close for another one to follow."""
 _EPSILON: Final = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True, slots=True)
 class Relaxed:
-    """No choice of values is below `least`, or below the known one. `values` is the best that was come across.
+    """Every choice of values costs at least `least` or the known cost, whichever is lower. `values`: the best found.
 
-    `least_with`, for each variable (values,): no choice of the value is below it, or below the known one.
+    `least_with`, (values,) for each variable: the same bound for choices with that value.
     """
 
     least: float
@@ -46,9 +45,10 @@ def relaxed(
     known: float,
     should_stop: ShouldStop = never,
 ) -> Relaxed:
-    """`factors` are not negative, `sequence` the variables as they follow each other, `known` what some choice costs.
+    """Bound the sum of `factors`, which are not negative, given the cost `known` of some choice.
 
-    Ends where a sweep gains little, or once `should_stop`, asked at each variable, says so.
+    Sweeps visit variables in the order of `sequence`, and back. Ends if a sweep gains little, or if stopped:
+    `should_stop` is asked at each variable.
     """
     passing = _Passing(sizes, factors, sequence, known)
     best, values = np.inf, passing.guess()
@@ -75,7 +75,7 @@ def _total(factors: Sequence[Factor], values: Sequence[int]) -> float:
 
 
 class _Side(NamedTuple):
-    """A table as one of its variables sees it: the axes of the `others`, and the shape of a cost of its own."""
+    """A table as seen by one of its variables: the axes of the `others`; the `shape` that broadcasts its own costs."""
 
     table: Table
     scope: Scope
@@ -86,7 +86,7 @@ class _Side(NamedTuple):
 
 
 class _Passing:
-    """`least` is what has been gathered, `proven` what of it rounding leaves."""
+    """`least`: the bound so far; `proven`: the bound less possible rounding errors."""
 
     def __init__(self, sizes: Sequence[int], factors: Sequence[Factor], sequence: Sequence[int], known: float) -> None:
         self._known = known
@@ -117,7 +117,7 @@ class _Passing:
 
     @property
     def _lost(self) -> float:
-        """No result of a rounded operation is above twice the known cost, and each choice has one entry of a table."""
+        """Bound of rounding errors: no result is above twice the known cost; a choice has one entry of each table."""
         return self._roundings * _EPSILON * self._known
 
     def visit(self, variable: int, backwards: bool) -> None:
@@ -154,7 +154,7 @@ class _Passing:
 
 
 def _at(side: _Side, variable: int, values: Sequence[int]) -> Table:
-    """What a table adds to each value of a variable, where some of the others (not -1) have theirs."""
+    """The least that a table adds to each value of a variable, given the others' `values` (-1: not chosen yet)."""
     chosen: Iterator[int | slice] = (
         values[other] if other != variable and values[other] >= 0 else slice(None) for other in side.scope
     )

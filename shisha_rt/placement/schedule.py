@@ -1,11 +1,11 @@
-"""When the partitions of an assignment run (PartitionTuner, Sections 3.4 and 3.5): the least sum, then what overlaps.
+"""The schedule of an assignment (PartitionTuner, Sections 3.4 and 3.5): when each of its partitions runs.
 
-A partition is a run of nodes on one device. All run one after the other, but for parallel branches (`branches`) that
-are each a single partition: those on different processors run at the same time, those on one in turn, and what follows
-them waits for all.
+A partition is consecutive nodes on one device. Partitions run one after the other, except parallel branches
+(`branches`) that are a single partition each: these run at the same time on different processors, in turn on the same
+processor, and all end before the next partition begins.
 
-A tensor that moves is paid for by the first partition that reads it there, before that runs; one that several lanes
-read in the same memory before any of them begins.
+The first partition that reads a moved tensor in a memory pays for the move, at its start. If several parallel lanes
+read it there, it is moved before any of them begins.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from shisha_rt.placement.problem import Assignment, Problem
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Nodes that run in turn on one device; times are from the start of the frame, and moving in is part of them."""
+    """Nodes that run in turn on one device; times are from the start of the frame, and include moves of its own."""
 
     device: int
     nodes: tuple[int, ...]
@@ -34,7 +34,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Lanes of partitions: one lane runs in sequence; of several, on a processor each, all run at the same time."""
+    """Lanes on different processors, which run at the same time; the partitions of a lane run in sequence."""
 
     lanes: tuple[tuple[Partition, ...], ...]
     start_s: float
@@ -57,25 +57,25 @@ class Schedule:
 
     @property
     def overlapping(self) -> tuple[Partition, ...]:
-        """The branches that run beside others."""
+        """Partitions that run at the same time as others."""
         several = (section for section in self.sections if len(section.lanes) > 1)
         return tuple(partition for section in several for lane in section.lanes for partition in lane)
 
 
 def schedule_of(problem: Problem, assignment: Assignment, items: Items | None = None) -> Schedule:
-    """The schedule of an assignment in which every node can run where it is.
+    """The schedule of an assignment whose devices can all run their nodes.
 
-    `items` is the problem's `structure`, where the caller has it.
+    `items`: the problem's `structure`, if the caller has it already.
     """
     return _Scheduling(problem, assignment).schedule(structure(problem) if items is None else items)
 
 
 _Lanes = list[list[tuple[int, ...]]]
-"""Of one section: nodes, partition by partition."""
+"""The lanes of a section; each lists its partitions, as their nodes."""
 
 
 class _Scheduling:
-    """`node_s` (nodes,) is what each adds to its partition: the first of a group all of it."""
+    """`_node_s` (nodes,): seconds that each node adds to its partition; a group's first node stands for the group."""
 
     def __init__(self, problem: Problem, assignment: Assignment) -> None:
         self._problem = problem
@@ -107,7 +107,7 @@ class _Scheduling:
         return Schedule(tuple(scheduled))
 
     def _sections(self, items: Items) -> Iterator[_Lanes]:
-        """What runs in sequence is one section, up to branches that overlap."""
+        """Yield a section of one lane for each sequence of nodes, and one of several lanes for overlapping branches."""
         device_of = self._assignment.__getitem__
         for is_run, steps in groupby(self._steps(items), key=lambda step: isinstance(step, int)):
             if is_run:
@@ -117,7 +117,7 @@ class _Scheduling:
                 yield from (step for step in steps if not isinstance(step, int))
 
     def _steps(self, items: Items) -> Iterator[int | _Lanes]:
-        """Nodes, and the lanes of branches that overlap; the other branches of their level come after them."""
+        """Yield nodes, and lanes of overlapping branches; the level's other branches follow these, in sequence."""
         for item in items:
             if not isinstance(item, Level):
                 yield item
@@ -138,14 +138,14 @@ class _Scheduling:
                 yield from self._steps(branch)
 
     def _is_one_partition(self, nodes: Sequence[int]) -> bool:
-        """Whether nodes are on one device, and in no group with nodes elsewhere."""
+        """Whether nodes are on one device, and in no group with nodes outside the branch."""
         if len({self._assignment[node] for node in nodes}) > 1:
             return False
         grouped = {other for node in nodes if node in self._group_of for other in self._group_of[node].nodes}
         return grouped <= set(nodes)
 
     def _moving_s(self, sections: Sequence[_Lanes]) -> list[float]:
-        """What moves before each section begins; what moves for one lane alone is added to its nodes."""
+        """(sections,) seconds of moves before each section begins; moves for one lane are added to `_node_s`."""
         before_s = [0.0 for _ in sections]
         place: dict[int, tuple[int, int]] = {}  # section and lane, in the order in which nodes run
         for index, lanes in enumerate(sections):
@@ -164,7 +164,7 @@ class _Scheduling:
 
 
 def schedule_object(problem: Problem, schedule: Schedule) -> dict[str, Any]:
-    """As `place --json` writes it: `makespan_s`, and the sections in turn; the lanes of one run at the same time."""
+    """The schedule as `place --json` writes it: `makespan_s`, and the sections in order."""
 
     def partition(partition: Partition) -> dict[str, Any]:
         return {

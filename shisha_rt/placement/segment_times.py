@@ -1,11 +1,10 @@
-"""What each segment of a stage takes when what its operators and transfers cost is known.
+"""Predicted time of each segment of a stage, from the costs of operators and transfers.
 
-A segment pays for its operators, which its device runs as one where it can and that saves something; for every tensor
-that it is the first to read in its memory, the way in; and for every tensor that it made, the way out, once for each
-other memory that needs it; where a direct link is quicker, the reader pays for that alone. What comes into a stage
-lies in the host's memory, and so must what leaves it. Summed over a stage this is what the checker says of the same
-placement. Only a measured device gets what comes into the stage for nothing: making that its own is part of its
-operators' times.
+A segment pays for its operators (in groups, if these save time); for the transfer in of every tensor that it is the
+first to read in its memory; and for the transfer out of every tensor that it makes, once for each other memory in which
+it is read. If a direct link is faster, the reader alone pays, for the link. A stage's inputs are in the host's memory,
+and its outputs must end there. The sum over a stage is the checker's cost of the same placement. For a measured device
+the stage's inputs are free: converting them is part of its operators' times.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from shisha_rt.placement.segments import Segment
 
 
 def segment_times_s(graph: Graph, segments: Sequence[Segment], costs: OperatorCosts) -> tuple[float, ...]:
-    """(segments,) seconds of a stage's segments, in the graph's order; inf where a device cannot run an operator.
+    """(segments,) seconds of a stage's segments, in the graph's order; inf if a device cannot run an operator.
 
-    `costs` is of all the graph's operators, and has the device of each segment.
+    `costs` are of all the graph's operators, and include the device of each segment.
     """
     column = {device.name: index for index, device in enumerate(costs.devices)}
     devices = [costs.devices[column[part.device]] for part in segments]
@@ -57,7 +56,7 @@ def segment_times_s(graph: Graph, segments: Sequence[Segment], costs: OperatorCo
 def operator_times_s(costs: OperatorCosts, first: int, last: int, device: int) -> list[float]:
     """(operators,) seconds of `first` to `last` in one segment on a device (index).
 
-    The first operator of a group that is in use stands for all of it, the others take nothing.
+    The first operator of a group in use has the group's time, the others have 0.
     """
     own_s: list[float] = costs.time_s[first : last + 1, device].tolist()
     within = (

@@ -1,4 +1,4 @@
-"""What a placement solver returns: an assignment, and what some schemes make of it."""
+"""What a placement solver returns: an assignment, and for some schemes its schedule."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from shisha_rt.outcome import Solution
 from shisha_rt.placement.schedule import Schedule
 
 ANY_ORDER_BOUND: Final = "any_order_bound_s"
-"""Among the statistics of a schedule: none of any form ends sooner, over any assignment."""
+"""Key in `statistics`: a lower bound of the makespan of any schedule, of any form and assignment."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementSolution(Solution[tuple[int, ...]]):
     """The answer is the (nodes,) `assignment` to devices; `check.cost` says what it costs.
 
-    `schedule` is there where a solver lets branches overlap. Outcome and bound are of what `bounds` names.
+    `schedule` is set if the solver lets branches overlap. Outcome and bound refer to what `bounds` names.
     """
 
     schedule: Schedule | None = None

@@ -1,4 +1,4 @@
-"""What placement solvers are called: a command's help names them all, and loads none."""
+"""Names of the placement solvers, so that a command's help can list them without importing any."""
 
 from __future__ import annotations
 

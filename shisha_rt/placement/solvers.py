@@ -23,7 +23,7 @@ class SolverOptions:
     """Options of all solvers; each solver reads its own and ignores the rest.
 
     `priority`: the order of devices, by name. `duet`: x, in percent. `typeseq`: the accelerator's name, by default the
-    last device. `left_s`: seconds until the time limit; those that only pass the nodes a few times do not go by it.
+    last device. `left_s`: seconds until the time limit; solvers that make only a few passes over the nodes ignore it.
     """
 
     priority: tuple[str, ...] = ()

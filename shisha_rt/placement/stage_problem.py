@@ -1,12 +1,12 @@
 """The placement problem of one stage of a pipeline, and its solution segment by segment.
 
-What a stage reads lies in the host's memory, and what it hands on must end there. So the host is a device too
-(`placement.host`). It runs two operators more: `entry` makes what the stage reads, `exit` reads
-what it hands on. They cost nothing; what moves to and from them does.
+A stage's inputs are in the host's memory, and its outputs must end there. So the host is a device, too
+(`placement.host`). It runs two additional operators: `entry` makes the stage's inputs, `exit` reads its outputs. Both
+cost nothing, only transfers to and from them do.
 
-Where a device is measured, what making its tensors plain takes is part of its operators' times: it enters and leaves
-the stage for nothing, and pays for what comes from another device. Measured costs are not exact, so several devices
-have to promise something (the margin) before they are taken instead of one.
+A measured device's operator times include converting its tensors to the plain format: transfers into and out of the
+stage are free for it, and it pays only for tensors from other devices. Measured costs are not exact, so several devices
+must be predicted to gain more than a margin over a single one.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ DEFAULT_MARGIN: Final = 0.03
 
 @dataclass(frozen=True, slots=True)
 class StagePlacement:
-    """`devices` has the name of each operator's, in the graph's order.
+    """`devices` (operators,): names of their devices, in the graph's order.
 
-    `segments_s` is what each segment takes (`placement.segment_times`); they add up to `cost_s`. `outcome` is of this
-    placement: `feasible`, too, where the margin has kept a better one from being taken.
+    `segments_s`: seconds of each segment (`placement.segment_times`); they add up to `cost_s`. `outcome` is of this
+    placement: also `feasible` if a better one was rejected because of the margin.
     """
 
     devices: tuple[str, ...]
@@ -51,10 +51,10 @@ class StagePlacement:
 
 
 def stage_problem(graph: Graph, first: int, last: int, costs: OperatorCosts) -> Problem:
-    """The problem of operators `first` to `last` (inclusive), whose costs are among those of the whole graph.
+    """The problem of operators `first` to `last` (inclusive); `costs` are of the whole graph.
 
-    The operators are its nodes 1, 2, ...; node 0 is `entry` and the last node `exit`. The host is its last device.
-    On a single device an operator may be one that runs in a group only. Raises BadInput as `build_problem` does.
+    The operators are nodes 1, 2, ...; node 0 is `entry` and the last node `exit`. The host is the last device. With a
+    single device, operators may be able to run only in groups. Raises BadInput as `build_problem` does.
     """
     operators, own_costs = graph.operators[first : last + 1], costs.part(first, last)
     alone = len(costs.devices) > 1
@@ -79,8 +79,8 @@ def place_stage(
 ) -> StagePlacement:
     """Place operators `first` to `last` (inclusive). Raises BadInput as `build_problem` does.
 
-    Several devices are taken only if the best single one is predicted to take more than 1 + `margin` times as long;
-    where all devices are described costs are exact, and this does not apply.
+    Several devices are used only if the best single one is predicted to take more than 1 + `margin` times as long. If
+    all devices are described, costs are exact and no margin applies.
     """
     problem = stage_problem(graph, first, last, costs)
     solution = solve(solver, problem) if len(costs.devices) > 1 else _on_the_one(graph, problem)
@@ -99,7 +99,7 @@ def place_stage(
 
 
 def _on_the_one(graph: Graph, problem: Problem) -> PlacementSolution:
-    """There is nothing to decide; raises BadInput where operators need the same one for groups of theirs."""
+    """The placement on the only device; raises BadInput if operators that run only in groups share a neighbour."""
     device, host = range(len(problem.devices))
     assignment = (host, *[device] * (len(problem.nodes) - 2), host)
     cost_s = cost(problem, assignment).total_s
@@ -114,7 +114,7 @@ def _on_the_one(graph: Graph, problem: Problem) -> PlacementSolution:
 
 
 def _worth_several(problem: Problem, solution: PlacementSolution, margin: float) -> PlacementSolution:
-    """The solution; in its place the best single device, unless that takes more than 1 + `margin` times as long."""
+    """The best single device if it takes at most 1 + `margin` times as long as the solution; else the solution."""
     *devices, host = range(len(problem.devices))
     operator_count = len(problem.nodes) - 2
     singles = [(host, *[device] * operator_count, host) for device in devices]
@@ -135,7 +135,7 @@ def _with_host(costs: OperatorCosts) -> OperatorCosts:
 
 
 def _entering(tensor: ProblemTensor, measured: set[int]) -> ProblemTensor:
-    """What the stage reads, free into the memories of measured devices."""
+    """A stage's input, made free to move into the memories of measured devices."""
     *rows, host_s = tensor.transfer_s
     host_s = tuple(0.0 if memory in measured else s for memory, s in enumerate(host_s))
     return replace(tensor, transfer_s=(*rows, host_s))

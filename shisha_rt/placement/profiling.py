@@ -3,7 +3,7 @@
 One run of the network for each device measures all node costs, and some DA edges, too; a few more runs measure the
 other DA edges. To find the fewest is a covering problem. Algorithm 1 walks the DCG once, keeps for every node the lists
 of DA edges that paths to it have crossed, and stops when a list is full. As the number of lists is unbounded, only the
-fullest few are kept (ours): the runs are few but not the fewest; a lower bound says how few are possible.
+fullest few are kept (ours): the runs are few, if not the fewest; a lower bound says how few are possible.
 
 If no list is full at the end, a case that the paper does not mention, the path of the fullest becomes a run, and the
 walk starts again with the remaining DA edges (ours). The algorithm merges paths that have crossed the same DA edges,

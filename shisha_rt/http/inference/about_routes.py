@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
 import msgspec
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -82,8 +83,10 @@ class AboutRoutes:
         return json_answer(await self._about.change(caller, op, model, arguments))
 
     async def never(self, _: Request) -> Response:
-        """Not reached, as `HttpFront` takes inference: the route only makes other methods end in 405 instead of 404."""
-        raise AssertionError
+        """Inference is taken by `HttpFront`: this route makes other methods end in 405, and paths that are inference's
+        only once they are unescaped in 404.
+        """
+        raise HTTPException(404)
 
     async def no_tracing(self, _: Request) -> Response:
         raise no_tracing()

@@ -29,7 +29,7 @@ def order_of(body: bytes) -> Steering:
     """Read a request such as `{"op": "tuner_set", "pause": true}`. Raises `HttpFault` that says what is wrong."""
     try:
         given = msgspec.json.decode(body, type=dict[str, Any])
-    except msgspec.DecodeError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise HttpFault(400, f"the request: {error}; expected a JSON object with op and its arguments") from None
     op = given.pop("op", None)
     if op not in STEERING:

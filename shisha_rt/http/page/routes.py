@@ -134,7 +134,7 @@ class _Page:
             raise HttpFault(409, "nobody has to log in: this daemon has no allow-list")
         try:
             token = msgspec.json.decode(await _body(request), type=_Login).token
-        except msgspec.DecodeError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise HttpFault(400, f'the request: {error}; expected {{"token": "..."}}') from None
         user = users.of_token(token.strip())
         if user is None:

@@ -38,6 +38,8 @@ def test_orders_are_passed_on_as_they_are(order: dict[str, Any]) -> None:
     ("body", "expected"),
     [
         (b"", "expected a JSON object"),
+        (b'{"op": "\xff"}', "expected a JSON object"),
+        (b'{"op": ' + b"[" * 60_000, "expected a JSON object"),
         (b"[]", "expected a JSON object"),
         (b"\xff", "expected a JSON object"),
         (b'{"op":"infer"}', "op: 'infer'; expected one of tuner_set, place_set, plan_set"),

@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 LOOK_EVERY_S: Final = 0.02
 IDLE_LOOK_EVERY_S: Final = 0.1
 LOOKED_AT: Final = 128
-"""Connections in one look."""
+"""Most connections that one look covers."""
 _HEARTBEATS_BYTES_PER_S: Final = 1024
 """ZeroMQ's own traffic, which counts as received but not as messages."""
 _LAST_ANSWERS_S: Final = 0.2

@@ -39,6 +39,6 @@ def check_endpoint(endpoint: str, *, access: bool = False, secret_key: bool = Fa
 
 
 def any_port(endpoint: str) -> str:
-    """ZeroMQ writes `*` for any free port."""
+    """Convert an endpoint to ZeroMQ's form: `*` for port 0 (any free port), an address for localhost."""
     endpoint = endpoint.replace("tcp://localhost:", "tcp://127.0.0.1:")
     return endpoint[:-1] + "*" if endpoint.startswith("tcp://") and endpoint.endswith(":0") else endpoint

@@ -61,7 +61,7 @@ class ServeHttp(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class ModelsChanged(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The models of an address that serves several are these now."""
+    """The models of an endpoint that serves several have changed to these."""
 
     models: tuple[str, ...]
 

@@ -73,7 +73,7 @@ class Outbox:
 
     @property
     def clients(self) -> Iterable[Hashable]:
-        """Clients for whom something waits."""
+        """Clients for whom answers wait."""
         return self._waiting.keys()
 
     def is_full(self, client: Hashable) -> bool:
@@ -98,7 +98,7 @@ class Outbox:
         return is_granted(size, held=held, held_by_all=self._all_bytes, room=2 * self._limit_bytes)
 
     def wake_s(self) -> float:
-        """When `flush` has something to do, if nothing else happens."""
+        """When `flush` is due next, if nothing else happens."""
         if self.empty:
             return math.inf
         return self._again_s if self._stirred else max(self._again_s, self._tried_s + self._unasked_s)

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 _LONGEST_BYTES: Final = 4096
 _CREDENTIALS: Final = struct.Struct("iII")  # struct ucred: process, user, group
-_SPARE_CONNECTIONS: Final = 16  # that have not asked for a region yet
+_SPARE_CONNECTIONS: Final = 16  # connections that have no region yet
 _PRIVATE: Final = 0o700
 
 

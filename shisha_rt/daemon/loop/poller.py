@@ -86,7 +86,7 @@ class Poller:
             read_next = self._readers.get(fd)
             if read_next is not None:
                 yield from read_next()
-            elif not asked:  # a socket: once a turn
+            elif not asked:  # a ZeroMQ socket, which is read once a turn
                 asked = True
                 socket, read = self._sockets[fd]
                 if can_be_read(socket):

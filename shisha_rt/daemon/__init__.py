@@ -1,1 +1,1 @@
-"""The serving daemon: one loop around three pure cores, which carries out what they say. Shell."""
+"""The serving daemon: one loop around three pure cores, whose instructions it carries out. Shell."""

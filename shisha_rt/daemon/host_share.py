@@ -54,7 +54,7 @@ def share_of(settings: Settings) -> HostShare:
     if settings.machine == THIS_MACHINE:
         own = own_cores(leases, this_limits())
         return HostShare(own.machine, leases, own.limits, own.shared)
-    from shisha_rt.machine.config.machine_file import check_runnable, load_machine  # most daemons read none
+    from shisha_rt.machine.config.machine_file import check_runnable, load_machine  # most daemons need neither
 
     machine = load_machine(settings.machine)
     check_runnable(machine)

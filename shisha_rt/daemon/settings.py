@@ -1,4 +1,4 @@
-"""What a daemon is started with, each key once: in a daemon file, and as an option of `serve`."""
+"""The settings of a daemon, each defined once for daemon files and for the options of `serve`."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ ONLY_VERSION: Final = "1"
 METRICS: Final = "127.0.0.1:9464"
 TRACE_RATIO: Final = 0.01
 NETWORK, PLANNING, HOST = "Network and access", "Planning", "Host"
-"""Groups of options that are not common."""
+"""Groups, in `--help`, of options that are not common."""
 STRATEGIES: Final = (*LIVE, "seed", *SCHEMES)
-"""`seed`: it is not tuned at all. Schemes schedule partitions."""
+"""`seed`: the plan is not tuned at all. Schemes schedule partitions."""
 
 MOST_DELAY_US: Final = 1_000_000
 LEAST_WORKER_BYTES: Final = 1 << 20
@@ -50,20 +50,19 @@ _Size: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_SIZE)]
 def _key(
     text: str, metavar: str | None = None, *choices: str, group: str | None = None, **further: bool
 ) -> msgspec.Meta:
-    """What a command says of an option. `choices`: of a word. `group`: among which `--help` has it; None: the common.
+    """Help text and metadata of an option. `choices`: allowed words. `group`: its group in `--help`; None: common.
 
-    `further`: `file`; `flag`: there is no `--no-` of it.
+    `further`: `file`: the value is a path; `flag`: the option has no `--no-` form.
     """
     return msgspec.Meta(description=text, extra={"metavar": metavar, "choices": choices, "group": group, **further})
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Each key of a daemon file, its default, and what `serve` says of the option of the same name: their one home.
+    """Each key of a daemon file, its default, and the help text of the option of the same name: all defined only here.
 
-    `model` is a path or `zoo:NAME`. `objective` and `layers` are by default what the strategy goes by, `engine` is what
-    the machine file says. An address that
-    other hosts can reach, `metrics` too, takes `http_certificate`, `http_key` and `access`; `endpoint` takes `access`
-    and `secret_key`.
+    `model` is a path or `zoo:NAME`. By default `objective` and `layers` depend on the strategy, and `engine` is the
+    machine file's. An address that other hosts can reach, of `metrics` too, requires `http_certificate`, `http_key` and
+    `access`; for `endpoint`, it requires `access` and `secret_key`.
     """
 
     model: str
@@ -248,7 +247,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SettingKey(NamedTuple):
-    """A key of a daemon file that is an option of one value, or of several. `kind`: of a value, but for files."""
+    """A key of a daemon file that is an option, with one value or several. `kind`: a value's type, except for files."""
 
     name: str
     kind: type
@@ -264,7 +263,7 @@ class SettingKey(NamedTuple):
 def setting_keys() -> Iterator[SettingKey]:
     """Yield the keys in the order of `serve --help`.
 
-    `model`, and the keys that a command writes otherwise (`dims`, `shape`, `groups`), are left out.
+    `model`, and the keys that have another form on the command line (`dims`, `shape`, `groups`), are left out.
     """
     for name, hint in get_type_hints(Settings, include_extras=True).items():
         for meta in getattr(hint, "__metadata__", ()):
@@ -284,7 +283,7 @@ def setting_keys() -> Iterator[SettingKey]:
 
 
 def read_daemon_file(path: Path) -> dict[str, object]:
-    """What a daemon file says, unchecked. Raises BadInput for what is no TOML."""
+    """Read a daemon file, unchecked. Raises BadInput if it is not TOML."""
     try:
         return tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError) as error:
@@ -295,12 +294,12 @@ def read_daemon_file(path: Path) -> dict[str, object]:
 
 
 def read_settings(path: Path) -> Settings:
-    """A daemon file of one model."""
+    """Read a daemon file of one model."""
     return settings_in(read_daemon_file(path), path, str(path))
 
 
 def settings_in(raw: object, path: Path, source: str) -> Settings:
-    """Settings of a daemon file, whose folder relative paths start from. `source`: where they stand, in words."""
+    """Settings of a daemon file; relative paths start from its folder. `source`: the file, as messages name it."""
     settings = convert(raw, Settings, source)
     model = settings.model if settings.model.startswith("zoo:") else str(path.parent / settings.model)
     files = {key.name: getattr(settings, key.name) for key in setting_keys() if key.file}
@@ -359,7 +358,7 @@ def check_built(settings: Settings, source: str) -> None:
 
 
 def _check_scheme(settings: Settings, source: str) -> None:
-    """Raises BadInput for what a scheme of partitions does not know."""
+    """Raises BadInput for settings that a scheme of partitions does not support."""
     if settings.objective not in (None, "latency"):
         raise BadInput(
             f"{source}: objective = {shown(settings.objective)}: strategy {settings.strategy} knows none but latency",
@@ -374,7 +373,7 @@ def _check_scheme(settings: Settings, source: str) -> None:
 
 
 def check_cluster(address: str | None, machine: Machine) -> None:
-    """Raises BadInput where a machine has places on other hosts and no cluster is said, or the other way round."""
+    """Raises BadInput if a machine has places on other hosts and no cluster is given, or the other way round."""
     if machine.remote and address is None:
         source, name = machine.source, machine.remote[0].name
         message = f'{source}: place {name} has host = "ray": expected --ray ADDRESS, or --ray local'
@@ -387,7 +386,7 @@ def check_cluster(address: str | None, machine: Machine) -> None:
 
 
 def check_energy(settings: Settings, machine: Machine) -> None:
-    """Raises BadInput where energy is asked for and is not known, or cannot be planned for."""
+    """Raises BadInput if the objective is energy, and energy is not known or the strategy cannot plan for it."""
     if settings.objective != "energy":
         return
     if settings.strategy != "guided":
@@ -399,16 +398,16 @@ def check_energy(settings: Settings, machine: Machine) -> None:
 
 
 def layer_kind(settings: Settings, machine: Machine) -> LayerKind:
-    """Kind of layers for checked settings; a schedule of partitions takes the finest that the machine has."""
+    """Kind of layers for checked settings; schemes of partitions use the finest that the machine has."""
     if settings.strategy in SCHEMES:
         return machine.finest_layers
     return cast(LayerKind, settings.layers or "heavy")
 
 
 def engine_of(settings: Settings, machine: Machine) -> AnyEngine:
-    """What may compute stages, for checked settings; on places that are not plainly this host's cores, the usual one.
+    """Engine that may compute stages, for checked settings; the default one if places are not plain cores of this host.
 
-    Raises BadInput where another is asked for that is not installed, or cannot be had on such places.
+    Raises BadInput if another engine is asked for that is not installed, or cannot be used on such places.
     """
     asked = cast(AnyEngine, settings.engine or machine.engine or "auto")
     own = why_usual_engine(machine)
@@ -422,7 +421,7 @@ def engine_of(settings: Settings, machine: Machine) -> AnyEngine:
 
 
 def why_usual_engine(machine: Machine) -> str:
-    """Why no other engine serves on this machine; empty where one may."""
+    """Why only the default engine can serve on this machine; empty if others can."""
     if any(place.devices for place in machine.places):
         return "its places have devices, each of which names its engine"
     if machine.remote:
@@ -439,5 +438,5 @@ def objective_of(settings: Settings) -> AnyObjective:
 
 
 def _beside(path: Path, machine: str) -> str:
-    """A shipped name stays a name; anything that looks like a file is one beside the daemon file."""
+    """Resolve a machine file relative to the daemon file; the name of a shipped machine stays as it is."""
     return str(path.parent / machine) if machine.endswith(".toml") else machine

@@ -1,1 +1,1 @@
-"""The processes in which plans are searched and placed, and the line to each. Shell."""
+"""The daemon's child processes, which prepare, profile, search, place, compare and trace, and links to them. Shell."""

@@ -162,7 +162,7 @@ class Children:
 
 
 class PlanWriter:
-    """Writer of the best plans of one model to disk: a thread, as files may be locked, and the loop never waits.
+    """Writes the best plans of one model to disk, in a thread: files may be locked, and the loop never waits.
 
     Without a path nothing is kept.
     """

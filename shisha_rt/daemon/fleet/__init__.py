@@ -1,1 +1,1 @@
-"""The worker processes, and the lines to them. Shell."""
+"""The worker processes, and the channels to them. Shell."""

@@ -165,7 +165,7 @@ class Telemetry:
         return (window for (_, _, owner), window in self._windows.items() if owner == place)
 
     def team_s(self, epoch: int, plan: Plan) -> tuple[tuple[float | None, ...], ...]:
-        """(stages, teams): median seconds, None where a team has run nothing lately."""
+        """(stages, teams): median seconds; None for a team that has run nothing lately."""
         return tuple(
             tuple(self.window(epoch, index, lead).median_service_s for lead in stage.leads)
             for index, stage in enumerate(plan.stages)

@@ -1,1 +1,1 @@
-"""Where clients knock: messages to requests, answers to messages. Shell."""
+"""The daemon's front ends: messages to requests, answers to messages. Shell."""

@@ -1,4 +1,4 @@
-"""Where a daemon is to be found: by its own clients, by Prometheus, over HTTP and gRPC; and who may come."""
+"""A daemon's addresses: for its own clients, for Prometheus, of HTTP and gRPC; and files that say who may connect."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Addresses:
     """`certificate`, `key`: PEM, for HTTP, gRPC and metrics that other hosts can reach.
 
     `shared_memory`: callers of HTTP and gRPC may name files in /dev/shm. `access`: the allow-list; `secret_key`: the
-    daemon's own. `otlp`: the receiver of traces, one for so many frames (`trace_ratio`).
+    daemon's own. `otlp`: the receiver of traces. `trace_ratio`: the share of frames that are traced.
     """
 
     endpoint: str = ENDPOINT
@@ -41,7 +41,9 @@ class Addresses:
 
 
 def addresses_of(settings: Settings) -> Addresses:
-    """Raises BadInput for an address that cannot be, or that other hosts can reach without what that takes."""
+    """Check the addresses in `settings`. Raises BadInput for an invalid one, or if other hosts can reach one without
+    the certificate and keys that it requires.
+    """
     keys = {"access": settings.access is not None, "secret_key": settings.secret_key is not None}
     check_endpoint(settings.endpoint, **keys)
     addresses = Addresses(
@@ -108,7 +110,7 @@ def _check_certificate(certificate: Path, key: Path) -> None:
 
 
 def _no_password() -> str:
-    """A key that asks for one cannot be used: there is nobody to type it."""
+    """Return an empty password: an encrypted key cannot be used, as there is nobody to type its password."""
     return ""
 
 

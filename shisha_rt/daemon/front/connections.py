@@ -1,18 +1,19 @@
-"""The connections behind the public socket, watched for a message that goes on beyond its size.
+"""The connections behind the public socket, watched for messages that grow beyond their limit.
 
-libzmq holds the parts of a message until the last one has come, however many come (its limits are on one part, and on
-how many whole messages wait). Nothing of it is to be seen at the socket, so what the kernel has received of each
-connection is compared with when a message was last read from it: a client that has sent more since than it may have
-waiting is cut off. What it has sent by then is at most that much and what comes between two looks.
+libzmq buffers the parts of a message until the last one has come, however many there are: it limits the size of a part,
+and the number of whole messages that wait. The socket shows nothing of this. So the bytes that the kernel has received
+on each connection are compared with their number when a message was last read from it: a client that has sent more
+since than may be waiting is cut off. By then it has sent at most that much, and what arrives between two looks.
 
-Of many connections a look is at some, and all have their turn: else a thousand take more of the loop than all frames.
+With many connections each look covers some of them, in turn: otherwise a thousand would take more of the loop's time
+than all frames.
 
-Only TCP counts what was received. On an ipc endpoint, which only this user's own programs reach, nothing is watched.
-Nor is it where the kernel does not tell what it counts (old ones, sandboxes, emulators): then only the size of each
-part of a message is limited, not their number, which is said once.
+Only TCP counts received bytes. Connections to an ipc endpoint, which only this user's own programs reach, are not
+watched. Nor are any if the kernel does not report the count (old kernels, sandboxes, emulators): then only the size of
+each part of a message is limited, not the number of parts, and a warning is logged once.
 
-Where there are keys, a message is also traced to its connection for certain, by the number that the connection was
-given at its handshake; a descriptor may by then be the next one's.
+With keys, the connection of a message is also known for certain, by the number that the connection was given at its
+handshake: a descriptor may have been reused.
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ log = logging.getLogger(__name__)
 LOOK_EVERY_S: Final = 0.02
 IDLE_LOOK_EVERY_S: Final = 0.1
 LOOKED_AT: Final = 128
-"""Connections in one look."""
+"""Most connections that one look covers."""
 _HEARTBEATS_BYTES_PER_S: Final = 1024
-"""Of ZeroMQ's own, which are received and are no messages."""
+"""ZeroMQ's own traffic, which counts as received but not as messages."""
 _LAST_ANSWERS_S: Final = 0.2
-"""For so long what has been sent to whoever is sent away may be on its way to the kernel."""
+"""Time for the last answers to a client that is sent away to get from libzmq to the kernel."""
 _TO_LEAVE_S: Final = 2.0
 KEY_CHARACTERS: Final = 40
 _SRCFD: Final = int(zmq.SRCFD)
@@ -54,16 +55,17 @@ _AT_ONCE: Final = struct.pack("ii", 1, 0)
 _RECEIVED: Final = struct.Struct("=Q")
 _RECEIVED_AT: Final = 128  # tcpi_bytes_received in the kernel's struct tcp_info
 _MONITOR_EVENT: Final = struct.Struct("=Hi")
-"""As zmq_socket_monitor(3) has it: the event, and its value. pyzmq's own reader of it brings asyncio along."""
+"""The event and its value, as in zmq_socket_monitor(3). pyzmq's own parser of them would import asyncio."""
 _BROKEN_OFF: Final = frozenset({zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL, zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL})
 
 
 @dataclass(slots=True, eq=False)
 class Connection:
-    """`end` is a descriptor of our own: libzmq's may be another connection's by the time that it is looked at.
+    """`end`: our own descriptor of the connection, as libzmq's may have been reused by the time of a look.
 
-    `received_bytes` at `since_s`, when a message had last been read from it; `heard`: one has been since the last look.
-    With keys: `user_id` is that of its handshake, known from its first message on: a `key` and a number above `above`.
+    `received_bytes`: received until `since_s`, the first look after a message was last read. `heard`: a message has
+    been read since the last look. With keys, `user_id`: the id given at its handshake, known from its first message on:
+    the `key`, and a number above `above`.
     """
 
     end: socket.socket
@@ -80,9 +82,10 @@ class Connection:
 
 
 class Connections:
-    """Those of a socket about to be bound. `allowed_bytes`: what one may have sent and nobody has read as messages.
+    """The connections of a socket about to be bound.
 
-    `broken_off` is called for each handshake that ended before anybody was asked who it is.
+    `allowed_bytes`: how much a connection may have sent beyond the messages that were read. `cut_off`: called for each
+    client that is cut off. `broken_off`: called for each handshake that failed before the client's key was checked.
     """
 
     def __init__(
@@ -96,8 +99,8 @@ class Connections:
         self._cut_off = cut_off
         self._broken_off = broken_off
         self._by_fd: dict[int, Connection] = {}
-        self._to_look_at: list[int] = []  # those whose turn is still to come, the next one last
-        self._leaving: dict[Connection, float] = {}  # since when they have had nothing to wait for
+        self._to_look_at: list[int] = []  # descriptors whose turn is still to come, the next one last
+        self._leaving: dict[Connection, float] = {}  # since when no answer waits for it; inf: one does
         self._number = 0
         self._said = False
         self._look_s = 0.0
@@ -105,13 +108,13 @@ class Connections:
         events = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED
         if broken_off is not None:
             events |= zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-        # pyzmq's own name is made of a descriptor, which may be in use again before the name is free.
+        # pyzmq's default name has a descriptor's number, which may be reused before the name is free.
         self._monitor: zmq.Socket[bytes] = bound.get_monitor_socket(events, f"inproc://watch-{uuid.uuid4().hex}")
         self._monitor.linger = 0
 
     def heard(self, frame: zmq.Frame) -> bool:
-        """A message has been read; this is one of its parts. False: libzmq does not say which connection it came by, as
-        with peers that speak a ZMTP older than 3.0.
+        """Note a message that was read; `frame` is one of its parts. False if libzmq does not say which connection it
+        came by, as with peers whose ZMTP is older than 3.0.
         """
         try:
             fd = frame.get(_SRCFD)
@@ -123,16 +126,16 @@ class Connections:
         return True
 
     def new_user_id(self, key: str) -> str:
-        """Return an id for a connection whose handshake is under way, and so has been accepted.
+        """Return an id for a connection in its handshake: its key and a new number.
 
-        Its key and a new number.
+        Pending events are taken first, so that the connection is already known, with an `above` below that number.
         """
         self._take_events(time.monotonic())
         self._number += 1
         return f"{key}{self._number}"
 
     def sender(self, frame: zmq.Frame) -> Connection | None:
-        """The connection that a message came by, of which this is a part; None: it has gone."""
+        """The connection that a message came by, of which `frame` is a part; None: the connection has gone."""
         connection = self._by_fd.get(frame.get(_SRCFD))
         user_id = str(frame.get("User-Id"))
         if connection is None or (connection.user_id != user_id and not _is_first(connection, user_id)):
@@ -141,19 +144,19 @@ class Connections:
         return connection
 
     def is_open(self, connection: Connection) -> bool:
-        """Certain at this moment: libzmq tells of an end before it forgets the connection's routing id."""
+        """Whether the connection is open, for certain: libzmq reports an end before it frees the routing id."""
         if connection.open and can_be_read(self._monitor):
             self._take_events(time.monotonic())
         return connection.open
 
     def send_away(self, is_known: Callable[[str], object]) -> None:
-        """Whose key is not known any more is to go, once there is nothing that it waits for."""
+        """Mark the connections whose key is not known any more: each is ended once no answer waits for it."""
         for connection in self._by_fd.values():
             if connection.user_id and not is_known(connection.key):
                 self._leaving.setdefault(connection, math.inf)
 
     def see_off(self, now_s: float, waiting: Callable[[], Collection[object]]) -> None:
-        """End the connections of those sent away, but for those that still have something coming."""
+        """End the connections that were sent away, except those in `waiting`, for which answers are still to come."""
         if not self._leaving:
             return
         busy = waiting()
@@ -167,7 +170,7 @@ class Connections:
             elif now_s >= idle_s + _TO_LEAVE_S:
                 self._end(connection)
             elif now_s >= idle_s + _LAST_ANSWERS_S:
-                with contextlib.suppress(OSError):  # it hears of the end behind all that was sent to it
+                with contextlib.suppress(OSError):  # the client sees the end after all that was sent to it
                     connection.end.shutdown(socket.SHUT_WR)
 
     def fileno(self) -> int:
@@ -179,7 +182,7 @@ class Connections:
         return ()
 
     def rest(self, now_s: float) -> bool:
-        """Whether no look is due, and nobody is on the way out."""
+        """Whether no look is due, and no connection is being sent away."""
         return now_s < self._look_s and not self._leaving
 
     def wake_s(self) -> float:
@@ -187,7 +190,7 @@ class Connections:
         return self._look_s if self._by_fd or not self._look_s else math.inf
 
     def look(self, now_s: float) -> None:
-        """Every so often: cut off whoever has sent too much for a message."""
+        """Called periodically: cut off clients that have sent more than a message may have."""
         if now_s < self._look_s:
             return
         self._take_events(now_s)
@@ -199,7 +202,7 @@ class Connections:
             if connection is None:
                 continue
             state, received_bytes = _tcp_info(connection.end)
-            if state != _ESTABLISHED and connection not in self._leaving:  # nothing comes any more, and libzmq knows
+            if state != _ESTABLISHED and connection not in self._leaving:  # the client sends no more, and libzmq knows
                 self._forget(fd)
                 continue
             if received_bytes is None:
@@ -227,8 +230,8 @@ class Connections:
         self._cut_off()
 
     def _end(self, connection: Connection) -> None:
-        with contextlib.suppress(OSError):  # it has just gone by itself
-            connection.end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)  # reset, and not drained
+        with contextlib.suppress(OSError):  # the client has just closed it
+            connection.end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)  # reset it, do not drain it
             connection.end.shutdown(socket.SHUT_RDWR)
 
     def _take_events(self, now_s: float) -> None:
@@ -246,14 +249,14 @@ class Connections:
                     self._by_fd[fd] = Connection(end, now_s, self._number)
 
     def _forget(self, fd: int) -> None:
-        """A connection is over only when our descriptor of it is closed, too."""
+        """Drop a connection, and close our descriptor of it, without which it would not end."""
         connection = self._by_fd.pop(fd, None)
         if connection is not None:
             connection.open = False
             connection.end.close()
 
     def close(self) -> None:
-        """Before the socket is closed."""
+        """To be called before the socket is closed."""
         for fd in list(self._by_fd):
             self._forget(fd)
         self._bound.disable_monitor()
@@ -261,7 +264,7 @@ class Connections:
 
 
 def _is_first(connection: Connection, user_id: str) -> bool:
-    """Whether it may be the connection's own: its number is not given before it has been accepted."""
+    """Whether `user_id` may be the connection's: it has none yet, and the number was given after its acceptance."""
     return not connection.user_id and int(user_id[KEY_CHARACTERS:]) > connection.above
 
 
@@ -283,7 +286,7 @@ def _duplicate(fd: int) -> socket.socket | None:
 
 
 def _tcp_info(end: socket.socket) -> tuple[int, int | None]:
-    """The connection's state, and how many bytes it has received so far; None where the kernel does not say."""
+    """The connection's state, and the bytes received so far; None if the kernel does not report these."""
     try:
         return parse_tcp_info(end.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _RECEIVED_AT + _RECEIVED.size))
     except OSError:
@@ -291,9 +294,9 @@ def _tcp_info(end: socket.socket) -> tuple[int, int | None]:
 
 
 def parse_tcp_info(info: bytes) -> tuple[int, int | None]:
-    """State and received bytes of the kernel's struct tcp_info, which is as long as the kernel is new.
+    """State and received bytes of the kernel's struct tcp_info, which is longer in newer kernels.
 
-    A connection of which not even the state is told counts as established: libzmq will tell of its end.
+    Without even a state a connection counts as established: libzmq reports its end.
     """
     state = info[0] if info else _ESTABLISHED
     if len(info) < _RECEIVED_AT + _RECEIVED.size:
@@ -302,9 +305,9 @@ def parse_tcp_info(info: bytes) -> tuple[int, int | None]:
 
 
 def _in_kernel_bytes(end: socket.socket) -> float:
-    """Received, and not read by libzmq, which reads no more while as many messages wait as may.
+    """Bytes received and not read by libzmq yet, which stops reading while its queue of messages is full.
 
-    Infinite where the kernel does not say: then nobody is cut off for it.
+    Infinite if the kernel does not report them: then the client is not cut off.
     """
     unread = array.array("i", [0])
     try:

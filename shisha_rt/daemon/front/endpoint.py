@@ -1,4 +1,4 @@
-"""The public address: which may be bound."""
+"""Checks of the public endpoint's address."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ _EXPECTED = "expected tcp://HOST:PORT or ipc://PATH"
 
 
 def check_endpoint(endpoint: str, *, access: bool = False, secret_key: bool = False) -> None:
-    """Other hosts reach it only with keys: `access` and `secret_key` say what is given. Raises BadInput."""
+    """Raises BadInput for an invalid address, or for one that other hosts can reach without keys.
+
+    `access`, `secret_key`: whether these options are given.
+    """
     transport, _, address = endpoint.partition("://")
     if transport == "ipc" and address and not address.startswith("@"):
         check_ipc_path(endpoint)
@@ -36,6 +39,6 @@ def check_endpoint(endpoint: str, *, access: bool = False, secret_key: bool = Fa
 
 
 def any_port(endpoint: str) -> str:
-    """ZeroMQ writes `*` for any free port."""
+    """Convert an endpoint to ZeroMQ's form: `*` for port 0 (any free port), an address for localhost."""
     endpoint = endpoint.replace("tcp://localhost:", "tcp://127.0.0.1:")
     return endpoint[:-1] + "*" if endpoint.startswith("tcp://") and endpoint.endswith(":0") else endpoint

@@ -1,6 +1,6 @@
-"""The ZeroMQ face of the daemon: messages to requests, answers to messages. One reply for every request.
+"""The daemon's ZeroMQ front end: turns messages into requests, and answers into messages. Each request has one reply.
 
-A bad message costs its sender an error answer and nobody else anything.
+A bad message is answered with an error, and affects nobody but its sender.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from shisha_rt.protocol.request import InferRequest, OpRequest, Signature, parse
 
 _MOST_FOLLOWERS: Final = 4096
 _MOST_WRITTEN: Final = 64
-"""Choices of outputs, whose headers are kept in JSON."""
+"""Most choices of outputs whose encoded headers are kept."""
 
 
 class Reply(Struct, eq=False):
@@ -51,7 +51,7 @@ class Reply(Struct, eq=False):
         return () if other is None else other.frames
 
     def follow(self) -> None:
-        """Whoever asked will be told when another daemon takes over."""
+        """Have the client told when another daemon takes over."""
         self.gateway.follow(self.client, self.envelope)
 
     def fields(self, fields: Mapping[str, object]) -> None:
@@ -109,12 +109,12 @@ class Gateway(PublicSocket):
         self.signature = signature
         self._regions = regions
         self.waiting: dict[tuple[Hashable, str | None], Reply] = {}
-        self._followers: dict[Hashable, Sequence[bytes]] = {}  # envelopes; who came last is last
+        self._followers: dict[Hashable, Sequence[bytes]] = {}  # envelopes by client, the latest client last
         self._sent_away = False
         self._written: dict[tuple[int, tuple[str, ...]], Raw] = {}  # by layout and names
 
     def written_outputs(self, answer: Ticket) -> Raw:
-        """The outputs of an answer as its header has them; written once where they are the same for every frame."""
+        """The outputs of an answer, encoded for its header; encoded once if they are the same for every frame."""
         request = answer.request
         key, varies = (request.layout, request.outputs), bool(request.lent_out) or request.frames > 1
         written = None if varies else self._written.get(key)
@@ -126,7 +126,7 @@ class Gateway(PublicSocket):
         return written
 
     def watch(self, poller: Poller) -> None:
-        """Have `poller` tell of requests, handshakes, and connections that come and go."""
+        """Have `poller` watch for requests, handshakes, and connections that come and go."""
         self.listen(poller, self.receive)
 
     def receive(self) -> Iterator[Arrived]:
@@ -147,13 +147,13 @@ class Gateway(PublicSocket):
                 reason = f"header at id: {request.id!r} is waiting already; expected an id that no waiting request has"
                 raise error_for(Error.ID_IN_USE, reason, request.id)
         except ShishaError as error:
-            self.refuse(message, error)  # not by a `Reply`: the id may be that of a request that goes on waiting
+            self.refuse(message, error)  # not by a `Reply`, which would end a waiting request with the same id
             return None
         reply = self.waiting[client, request.id] = Reply(self, client, message.envelope, request.id)
         return Arrived(request, reply)
 
     def follow(self, client: Hashable, envelope: Sequence[bytes]) -> None:
-        """Have a client told of another daemon that takes over; at once, if it has come too late."""
+        """Have a client told when another daemon takes over; at once, if one has already."""
         if self._sent_away:
             self.outbox.send(client, [*envelope, encode_moved()])
             return
@@ -163,7 +163,7 @@ class Gateway(PublicSocket):
             del self._followers[next(iter(self._followers))]
 
     def send_away(self) -> None:
-        """Tell clients that another daemon takes over; what they send all the same is answered as ever."""
+        """Tell clients that another daemon takes over; requests that they still send are answered as usual."""
         self._sent_away = True
         for client, envelope in self._followers.items():
             self.outbox.send(client, [*envelope, encode_moved()])

@@ -1,5 +1,6 @@
-"""Where HTTP is spoken, the metrics page included: `PORT`, `HOST:PORT` or `unix:PATH`; and gRPC, without `unix:PATH`.
-The daemon binds, so that an address outlives the HTTP process.
+"""Addresses of HTTP: `PORT`, `HOST:PORT` or `unix:PATH`; and of the metrics page and gRPC, without `unix:PATH`.
+
+The daemon binds them, so that an address outlives the HTTP process.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ _EVERYBODY: Final = 0o666
 
 @dataclass(frozen=True, slots=True)
 class HttpAddress:
-    """One of both: `path`, or `host` (a name or an address, without brackets) and `port` (0: any free one).
+    """Either `path`, or `host` (a name or an address, without brackets) and `port` (0: any free one).
 
-    `option`: the option of `serve` that says so, which messages about the address begin with.
+    `option`: the option of `serve` that set it, with which messages about the address begin.
     """
 
     host: str = ""
@@ -54,12 +55,12 @@ def is_loopback(host: str) -> bool:
 
 
 def is_port(text: str) -> bool:
-    """Or 0: any free one."""
+    """Whether the text is a port number, or 0 for any free port."""
     return text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= 65535
 
 
 def http_address(text: str) -> HttpAddress:
-    """Raises BadInput. A port by itself is one of loopback."""
+    """Parse an address of HTTP. A port by itself is on loopback. Raises BadInput."""
     if text.startswith("unix:"):
         if text == "unix:":
             raise BadInput(f"http {text!r}: {_EXPECTED}", Error.BAD_ENDPOINT)
@@ -71,12 +72,12 @@ def http_address(text: str) -> HttpAddress:
 
 
 def metrics_address(text: str) -> HttpAddress:
-    """Raises BadInput. Prometheus asks over TCP: there is no `unix:PATH`."""
+    """Parse an address of the metrics page: no `unix:PATH`, as Prometheus connects over TCP. Raises BadInput."""
     return _tcp_address(text, "metrics", 9464)
 
 
 def grpc_address(text: str) -> HttpAddress:
-    """Raises BadInput. Who calls over a UNIX socket gRPC does not say: there is no `unix:PATH`."""
+    """Parse an address of gRPC: no `unix:PATH`, as gRPC does not report who calls over one. Raises BadInput."""
     return _tcp_address(text, "grpc", 8001)
 
 
@@ -99,8 +100,8 @@ def _host_and_port(text: str) -> tuple[str, int] | None:
 
 
 class HttpListener:
-    """A socket at an address, listening. Raises BadInput where it cannot be. `open_to_all`: other users may connect to
-    a UNIX socket, too.
+    """A listening socket. Raises BadInput if the address cannot be bound. `open_to_all`: other users may connect to a
+    UNIX socket, too.
     """
 
     def __init__(self, address: HttpAddress, *, secure: bool, open_to_all: bool = False) -> None:
@@ -124,15 +125,15 @@ class HttpListener:
 
 
 class HeldPort:
-    """A port that is kept for gRPC, whose library takes no socket of ours but binds beside one (SO_REUSEPORT).
+    """A port reserved for gRPC, whose library accepts no socket of ours, but can bind the same port (SO_REUSEPORT).
 
-    It does not listen, so nobody is connected to it. Raises BadInput where the address cannot be had. `target`: as
-    gRPC's clients and servers have it.
+    Our socket does not listen, so no client connects to it. Raises BadInput if the address cannot be bound. `target`:
+    the address in gRPC's notation.
     """
 
     def __init__(self, address: HttpAddress) -> None:
         if address.port:
-            _bound(address).close()  # fails where anybody is: SO_REUSEPORT by itself would share the port with him
+            _bound(address).close()  # fails if the port is in use: SO_REUSEPORT alone would share it
         self._socket = _bound(address, held=True)
         where = HttpAddress(*self._socket.getsockname()[:2])
         self.target, self.beyond = str(where), address.beyond
@@ -142,7 +143,7 @@ class HeldPort:
 
 
 def _bound(address: HttpAddress, *, held: bool = False) -> socket.socket:
-    """A socket at an address: one that listens, or one that holds the port for those of the same user."""
+    """Bind a socket: it listens or, if `held`, reserves the port for sockets of the same user."""
     end: socket.socket | None = None
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(
@@ -154,7 +155,7 @@ def _bound(address: HttpAddress, *, held: bool = False) -> socket.socket:
         if not held:
             end.listen(_BACKLOG)
         end.setblocking(False)
-    except UnicodeError:  # before anybody is asked for it
+    except UnicodeError:  # raised before the name is looked up
         raise BadInput(f"{address.option} {address}: no name of a host; {_EXPECTED}", Error.BAD_ENDPOINT) from None
     except OSError as error:
         if end is not None:

@@ -23,14 +23,14 @@ class Listener(msgspec.Struct, frozen=True, array_like=True):
 
 
 class GrpcListener(msgspec.Struct, frozen=True, array_like=True):
-    """Where gRPC is to listen. The daemon holds the port. `target`: HOST:PORT, with the host's address in numbers."""
+    """Where gRPC is to listen. The daemon holds the port. `target`: HOST:PORT, with the host's numeric address."""
 
     target: str
     beyond: bool
 
 
 class Keys(msgspec.Struct, frozen=True, array_like=True):
-    """How one role of the HTTP process makes itself known to a daemon that asks for keys; Z85."""
+    """Keys by which one role of the HTTP process connects to a daemon that requires keys; Z85."""
 
     public: str
     secret: str
@@ -38,12 +38,12 @@ class Keys(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ServeHttp(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Begin. `endpoint`: the daemon's own. `users`: who may come; None: everybody who can connect.
+    """Begin. `endpoint`: the daemon's own. `users`: who may use it; None: everybody who can connect.
 
     `certificate` and `key`: PEM files, for TLS. `shared_memory`: callers may name files in /dev/shm. `client_keys` and
-    `operator_keys`: of its two roles; None where the endpoint asks for none. `metrics`: the UNIX socket that the
-    metrics page is read from; "" where no listener has that page. `models`: of an
-    endpoint that serves several; None: it is the daemon of one. `max_message_bytes`: the most of a request over gRPC.
+    `operator_keys`: keys of the process's two roles; None if the endpoint requires none. `metrics`: the UNIX socket
+    that the metrics page is read from; "" if no listener has that page. `models`: the models, if the endpoint serves
+    several; None: it is a daemon's, with one. `max_message_bytes`: the largest request over gRPC.
     """
 
     endpoint: str
@@ -61,7 +61,7 @@ class ServeHttp(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class ModelsChanged(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The models of an address that serves several are these now."""
+    """The models of an endpoint that serves several have changed to these."""
 
     models: tuple[str, ...]
 
@@ -77,9 +77,7 @@ class EndHttp(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class HttpCounted(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Since it was last said: requests over HTTP by the status of their answer, callers refused by the reason, requests
-    over gRPC by their code.
-    """
+    """Counts since the last such message: HTTP requests by status, refused callers by reason, gRPC requests by code."""
 
     by_status: dict[int, int]
     refused: dict[str, int]

@@ -1,7 +1,7 @@
-"""A UNIX socket at a path that is ours alone. We bind it: ZeroMQ would first remove whatever lies there.
+"""A UNIX socket at a path that only we use. We bind it ourselves: ZeroMQ would first remove any file there.
 
-Beside it lies a lock (`PATH.lock`), which tells a daemon that serves from one that died and left its socket behind.
-Nothing is ever removed but such a leftover, and what we have made.
+A lock file beside it (`PATH.lock`) distinguishes a daemon that serves from one that died and left its socket behind.
+Only such leftovers, and files that we have made, are ever removed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def check_ipc_path(endpoint: str) -> Path:
 
 
 class IpcSocket:
-    """Raises BadInput where it cannot be, and then leaves everything as it was. `kind`: of the listening socket."""
+    """Raises BadInput, and leaves everything as it was, if it cannot be made. `kind`: type of the listening socket."""
 
     def __init__(self, endpoint: str, kind: socket.SocketKind = socket.SOCK_STREAM) -> None:
         self._path = check_ipc_path(endpoint)
@@ -61,7 +61,7 @@ class IpcSocket:
             raise BadInput(f"endpoint {endpoint}: {said}; expected a path of its own", Error.ADDRESS_TAKEN) from None
 
     def hand_over(self) -> int:
-        """The listening descriptor, which its taker closes."""
+        """Return the listening descriptor, which the caller has to close."""
         return self._socket.detach()
 
     def close(self) -> None:
@@ -97,7 +97,7 @@ def _locked(path: Path, endpoint: str) -> int:
 
 
 def _remove_leftover(path: Path) -> None:
-    """A socket that nobody listens at was left by somebody who died. Raises OSError if somebody does."""
+    """Remove a socket at which nobody listens: a dead process left it. Raises OSError if somebody listens."""
     if _mode(path) is None:
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
@@ -108,7 +108,7 @@ def _remove_leftover(path: Path) -> None:
 
 
 def _mode(path: Path) -> int | None:
-    """Links are not followed. None: nothing is there, or nothing can be."""
+    """Mode of the file at `path`; links are not followed. None: there is no file, or there can be none."""
     try:
         return path.lstat().st_mode
     except OSError:

@@ -1,18 +1,18 @@
 """Answers on their way to clients that may be slow, or gone.
 
-Where there are keys a client is one connection, and an answer is for nobody else. A routing id may have become another
-user's: it is free as soon as its connection has gone, and clients may choose theirs. So only when libzmq has settled by
-the first part where a message goes (and it settles it then, once and for all) is it looked at whether the connection is
-still there; if not, the message ends with an error that says nothing.
+With keys a client is one connection, and its answers must not reach anybody else. But its routing id may have become
+another user's: an id is free as soon as its connection has gone, and clients may choose theirs. libzmq fixes where a
+message goes when its first part is sent. So the connection is checked after the first part: if it has gone, the message
+ends with an error that reveals nothing.
 
-The socket never blocks. What a client's queue does not take waits here; beyond a client's room, and for one that has
-left, answers are counted as undeliverable and dropped. Room is shared out as `core.fair_share`
-says; a client's first answer waits however large it is.
+The socket never blocks. An answer that a client's queue does not take waits here. Answers beyond a client's share of
+memory, and answers to clients that have left, are counted as undeliverable and dropped. Memory is shared out as
+`core.fair_share` says; a client's first answer waits however large it is.
 
-ZeroMQ does not say of which client's queue there is room again, only (by the socket's descriptor, which ends the
-loop's wait) that something has changed. So after a change all are tried again, as often as that takes a small part of
-the loop's time: whoever reads large answers as they come is not to wait for them. A change may go unnoticed among
-others: without one all are tried at intervals that grow as long as nobody takes anything.
+ZeroMQ does not report which client's queue has space again, only (by the socket's descriptor, which ends the loop's
+wait) that something has changed. So after a change all waiting answers are tried again, soon enough for clients that
+read large answers as they come, and as often as a small part of the loop's time allows. A change may go unnoticed:
+without one, answers are tried again at intervals, which grow as long as no client takes anything.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from shisha_rt.protocol.multipart import send_parts
 
 LEAST_AGAIN_S: Final = 0.0005
 UNASKED_S: Final = 0.1
-"""The longest interval without a change."""
+"""Longest interval between tries without a change."""
 _PART_OF_LOOP: Final = 0.05
-"""Of the loop's time, at most, is taken by trying again."""
-_ENTRY_BYTES: Final = 512  # of memory for an answer that waits, however short it is
+"""Largest part of the loop's time that trying again may take."""
+_ENTRY_BYTES: Final = 512  # memory overhead of each waiting answer
 _FIRST: Final = int(zmq.DONTWAIT | zmq.SNDMORE)
 _NOT_FOR_YOU: Final = encode_error(None, error_for(Error.RECEIVER_GONE, "whom this was for has gone"))
 
@@ -45,8 +45,8 @@ _NOT_FOR_YOU: Final = encode_error(None, error_for(Error.RECEIVER_GONE, "whom th
 class Outbox:
     """Sends multipart messages, each starting with the client's routing id, over a ROUTER socket.
 
-    `limit_bytes`: what waits for one client alone; for all together, twice as much. `is_open` says of a client that is
-    a connection whether it is still there.
+    `limit_bytes`: how much may wait for a single client; for all together, twice as much. `is_open`: whether a client
+    that is a connection is still there.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Outbox:
 
     @property
     def clients(self) -> Iterable[Hashable]:
-        """Clients for whom something waits."""
+        """Clients for whom answers wait."""
         return self._waiting.keys()
 
     def is_full(self, client: Hashable) -> bool:
@@ -98,13 +98,13 @@ class Outbox:
         return is_granted(size, held=held, held_by_all=self._all_bytes, room=2 * self._limit_bytes)
 
     def wake_s(self) -> float:
-        """When `flush` has something to do, if nothing else happens."""
+        """When `flush` is due next, if nothing else happens."""
         if self.empty:
             return math.inf
         return self._again_s if self._stirred else max(self._again_s, self._tried_s + self._unasked_s)
 
     def flush(self, now_s: float) -> None:
-        """Something may have changed: try again what waits, unless that was a moment ago."""
+        """Try waiting answers again, as something may have changed, unless they were tried a moment ago."""
         if self.empty:
             return
         if now_s < self._again_s:
@@ -126,7 +126,7 @@ class Outbox:
                 del self._waiting[client], self._bytes[client]
 
     def _try(self, client: Hashable, parts: Sequence[bytes]) -> bool:
-        """False if the client's queue is full. A client that is gone takes everything, and gets nothing."""
+        """Send an answer; False if the client's queue is full. An answer to a client that is gone is dropped: True."""
         try:
             if isinstance(client, Connection):
                 self._send_to(client, parts)

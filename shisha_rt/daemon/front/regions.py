@@ -1,7 +1,7 @@
-"""The regions that clients have been lent: who may name which, how much each may have, and when one ends.
+"""The regions lent to clients: which client may name which region, how much each may have, and when a region ends.
 
-Room is shared out as `core.fair_share` says, in bytes and in regions. A region ends with its connection, once the
-frames that use it have been answered; until then its descriptor stays open, whatever becomes of its client.
+Bytes and regions are shared out as `core.fair_share` says. A region ends with its connection, once the frames that use
+it have been answered; until then its descriptor stays open, whatever becomes of its client.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TOKEN_BYTES: Final = 16
 class LentRegion:
     """`holder`: the process that asked for it. `client`: the ZeroMQ connection that first named it; None: none has.
 
-    `users`: pieces of it that unanswered frames use. `ended`: so has its connection.
+    `users`: number of its pieces that unanswered frames use. `ended`: whether its connection has ended.
     """
 
     number: int
@@ -50,7 +50,7 @@ class _Held:
 class Regions:
     """Shared-memory regions lent to clients: at most `most`, of `most_bytes` together; `size_bytes` are lent now.
 
-    `left`: the numbers of regions that have ended and have still to be announced.
+    `left`: the numbers of regions that have ended, which workers have not been told yet.
     """
 
     def __init__(self, most: int, most_bytes: int) -> None:
@@ -76,7 +76,7 @@ class Regions:
         return self._by_number[number].fd
 
     def create(self, holder: int, size_bytes: int) -> LentRegion:
-        """Raises `ShishaError` where there is no room for it."""
+        """Create a region for process `holder`. Raises `ShishaError` if a limit or the system does not allow it."""
         held = self._held.get(holder, _Held())
         if not is_granted(1, held=held.regions, held_by_all=self.count, room=self.most):
             raise _exhausted(f"{held.regions} regions of this process, {self.count} of all")
@@ -100,7 +100,10 @@ class Regions:
         self._drop_if_unused(region)
 
     def check(self, client: Hashable, request: InferRequest) -> None:
-        """Raises `ShishaError` unless all that the request names is this client's; from now on it is."""
+        """Raises `ShishaError` unless all pieces that the request names are inside regions of this client, or of none.
+
+        From then on these regions are this client's.
+        """
         for what, pieces in (("input", request.lent_in), ("output", request.lent_out)):
             for name, piece in pieces.items():
                 region = self._by_token.get(piece.token)
@@ -115,7 +118,7 @@ class Regions:
             self._by_token[piece.token].client = client
 
     def hold(self, pieces: Mapping[str, Lent]) -> tuple[LentPiece, ...]:
-        """Pieces that have been checked, as workers are told of them. Their regions stay until `release`."""
+        """Convert checked pieces to the form that workers get. Their regions stay until `release`."""
         held = []
         for name, piece in pieces.items():
             region = self._by_token[piece.token]
@@ -124,7 +127,7 @@ class Regions:
         return tuple(held)
 
     def release(self, pieces: Iterable[LentPiece]) -> None:
-        """Their frame has been answered."""
+        """Release the pieces of a frame that has been answered."""
         for piece in pieces:
             region = self._by_number[piece.region]
             region.users -= 1

@@ -1,8 +1,8 @@
-"""Requests between their client and their slot: what the lifecycle decides about frames, done to real bytes.
+"""Copies requests' bytes into slots, and answers' bytes out of them, as the lifecycle decides.
 
-One copy in (request to slot), one copy out (slot to answer), none between stages. What a client lends is copied by the
-worker that begins the frame and by the one that ends it; here only where there are several of them. Nothing here knows
-of ZeroMQ: a client is an opaque key and a function that takes its answers, so any front end can be one.
+One copy in (request to slot), one copy out (slot to answer), none between stages. Lent memory is copied by the worker
+that begins the frame and by the one that ends it; if several workers do, it is copied here. Nothing here depends on
+ZeroMQ: a client is an opaque key and a function that takes its answers, so it may use any front end.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Output(Struct, frozen=True):
-    """A tensor on its way out: its `data`, or where its client finds it."""
+    """A tensor of an answer: its `data`, or the `lent` memory where its client finds it."""
 
     tensor: TensorSpec
     shape: tuple[int, ...]
@@ -38,9 +38,10 @@ class Output(Struct, frozen=True):
 class Ticket(Struct, eq=False):
     """A request in flight and, in the end, its answer: `outputs`, each with its own shape, or `error` and `message`.
 
-    `answer_to` is called with it exactly once. `reads` and `writes`: pieces of memory that the client lends, held until
-    then. `compute_s`: seconds of its parts so far; `latency_s`: from `arrived_s` to the answer. `epochs`: of several
-    frames, if several plans made them. `own`: it is the daemon's own, and no client's. `trace`: if it is looked at.
+    `answer_to`: called with the ticket exactly once. `reads` and `writes`: pieces of memory that the client lends, held
+    until then. `compute_s`: seconds of its parts so far; `latency_s`: from `arrived_s` to the answer. `epochs`: for a
+    request of several frames, if these differ in epoch. `own`: the frame is the daemon's own, not a client's. `trace`:
+    set if the frame is traced.
     """
 
     request: InferRequest
@@ -74,7 +75,7 @@ AnswerTo: TypeAlias = Callable[[Ticket], None]
 
 
 class Requests:
-    """Copies between requests, slots and answers. A frame's ticket says all that is to be known of it."""
+    """Copies between requests, slots and answers. A frame's ticket has all of the frame's state here."""
 
     def __init__(self, arena: Arena, regions: Regions) -> None:
         self.regions = regions
@@ -82,7 +83,7 @@ class Requests:
         self._numbers = itertools.count()
 
     def arrived(self, client: Hashable, request: InferRequest, answer_to: AnswerTo, now_s: float) -> FrameArrived:
-        """A validated request, as the lifecycle is to hear of it; its answer will be for `answer_to`, once."""
+        """The event of a validated request, for the lifecycle. `answer_to` will be called with the answer, once."""
         ticket = Ticket(request, next(self._numbers), answer_to, now_s)
         if request.lent_in:
             ticket.reads = self.regions.hold(request.lent_in)
@@ -108,7 +109,7 @@ class Requests:
         regions = self._arena.layouts[ticket.request.layout].regions
         for name, data in ticket.request.tensors.items():
             self._arena.write(slot, regions[name], data)
-        ticket.request.tensors.clear()  # its own buffers are free from here on
+        ticket.request.tensors.clear()  # frees the request's own buffers
 
     def read_lent(self, ticket: Ticket, slot: int) -> None:
         try:
@@ -139,7 +140,7 @@ class Requests:
             ticket.outputs = tuple(outputs)
 
     def end(self, instruction: Deliver | Refuse, now_s: float) -> Ticket:
-        """The ticket with what the request's sender is to be told; what the client lends is its own again."""
+        """Complete the ticket with the answer, and release the memory that the client lends. Returns the ticket."""
         ticket: Ticket = instruction.ticket
         if instruction.kind is not None:
             ticket.error, ticket.message, ticket.outputs = instruction.kind, instruction.message, ()

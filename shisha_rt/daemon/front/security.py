@@ -1,9 +1,9 @@
-"""Who is at the other end of a connection, where there are keys: CURVE on the public socket, and ZAP for it.
+"""Identity of clients by keys: CURVE on the public socket, and a ZAP handler for it.
 
-ZeroMQ asks us (ZAP, RFC 27) at each handshake, and never again: so the allow-list is looked at for each message, too,
-by the User-Id that libzmq keeps with a connection. Ours is the key and a number that no other connection has got. With
-it a message says which connection it came by, and that is what everything of a client hangs on (its requests, answers,
-streams, lent memory): not its routing id, which libzmq (4.3.5) lets clients choose, also one like those it makes.
+ZeroMQ asks the handler (ZAP, RFC 27) at each handshake only. So the allow-list is checked for each message, too, by the
+User-Id that libzmq keeps with a connection. Ours is the key and a number that no other connection has, so it tells
+which connection a message came by. Everything of a client (its requests, answers, streams, lent memory) belongs to its
+connection, and not to its routing id: libzmq (4.3.5) lets clients choose that, even one like those that it makes.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ _HANDSHAKES_PER_TURN: Final = 8
 _REQUEST_PARTS: Final = 7
 _KEY_BYTES: Final = 32
 _ROUTING_ID_BYTES: Final = 5
-"""Those that libzmq makes: a zero byte, and a number."""
+"""Length of routing ids that libzmq makes: a zero byte, and a number."""
 _NOW: Final = int(zmq.DONTWAIT)
 
 
 class Access:
-    """Who may come now: the allow-list, which changes, and users of the daemon's own (`inner`), who stay."""
+    """Who may connect: the allow-list, which may change, and the daemon's internal users (`inner`), who stay."""
 
     def __init__(self, users: AccessList, inner: Sequence[User] = ()) -> None:
         self.users = users
@@ -71,7 +71,7 @@ class Access:
 
 
 class Security:
-    """`access` says who may come, `refused` is called with the reason for which somebody may not."""
+    """`access`: who may connect. `refused`: called with the reason of each refusal."""
 
     def __init__(self, keys: KeyPair, access: Access, refused: Callable[[str], None]) -> None:
         self.access = access
@@ -80,7 +80,7 @@ class Security:
         self._zap: zmq.Socket[bytes] | None = None
 
     def guard(self, context: zmq.Context[zmq.Socket[bytes]], public: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
-        """Before `public`, of this context, is bound. Returns the socket where `receive` is to be called for."""
+        """Secure `public`, before it is bound. Returns the ZAP socket: call `receive` when it can be read."""
         self._zap = context.socket(zmq.REP)
         self._zap.setsockopt(zmq.LINGER, 0)
         self._zap.bind(_ZAP_ENDPOINT)
@@ -91,7 +91,7 @@ class Security:
         return self._zap
 
     def receive(self, new_user_id: Callable[[str], str]) -> Iterator[object]:
-        """Answer handshakes; there are no events in it. `new_user_id` of a key: no connection has had it before."""
+        """Answer handshakes; yields no events. `new_user_id`: returns a new id for a connection with the given key."""
         assert self._zap is not None
         for _ in range(_HANDSHAKES_PER_TURN):
             try:
@@ -102,7 +102,7 @@ class Security:
         yield from ()
 
     def _verdict(self, asked: Sequence[bytes], new_user_id: Callable[[str], str]) -> Sequence[bytes]:
-        """Status, its text, the User-Id, no metadata."""
+        """The last parts of a ZAP reply: status, its text, the User-Id, no metadata."""
         if len(asked) != _REQUEST_PARTS or asked[5] != b"CURVE" or len(asked[6]) != _KEY_BYTES:
             return b"500", b"expected CURVE", b"", b""
         key = z85.encode(asked[6]).decode()
@@ -128,11 +128,11 @@ class Security:
             raise error_for(Error.NOT_AN_OPERATOR, message, request_id)
 
     def broken_off(self) -> None:
-        """A handshake, before anybody was asked who it is."""
+        """Count a handshake that failed before the client's key was checked."""
         what = "a connection that spoke no CURVE, or with another daemon's key"
         self.refusals.add("handshake", what)
 
     def close(self) -> None:
-        """After the public socket."""
+        """To be called after the public socket is closed."""
         if self._zap is not None:
             self._zap.close()

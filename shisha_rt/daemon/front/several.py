@@ -1,4 +1,4 @@
-"""A request of several frames: taken apart as it comes, and answered as one when all of them are."""
+"""A request of several frames: split on arrival, and answered as one when all of its frames are answered."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shisha_rt.protocol.request import InferRequest, Signature
 
 
 class SeveralFrames:
-    """`each`: its frames, as requests of one. `answer_to` gets the answer of them all, once."""
+    """`each`: the frames, as requests of one frame. The given `answer_to` is called once, with the joint answer."""
 
     def __init__(self, request: InferRequest, signature: Signature, answer_to: AnswerTo) -> None:
         self.each = request.each(signature)
@@ -20,7 +20,7 @@ class SeveralFrames:
         self._missing = request.frames
 
     def answer_to(self, number: int) -> Callable[[Ticket], None]:
-        """What takes the answer of the frame of this number."""
+        """Return the function that takes the answer of frame `number`."""
         return partial(self._take, number)
 
     def _take(self, number: int, answer: Ticket) -> None:
@@ -53,7 +53,7 @@ class SeveralFrames:
 
 
 def _joined(outputs: tuple[Output, ...]) -> Output:
-    """One output of all frames, along its first axis; the pieces of memory that it went to lie side by side."""
+    """Concatenate an output of all frames along its first axis; its pieces of lent memory are contiguous."""
     first = outputs[0]
     shape = (sum(output.shape[0] for output in outputs), *first.shape[1:])
     lent = first.lent

@@ -1,8 +1,8 @@
-"""Where clients on this host get memory to share: a socket beside the public one, which can carry a descriptor.
+"""The socket at which clients on this host get memory to share. Unlike the public one, it can pass a descriptor.
 
-It lies in a folder that only this user may enter, and whoever connects is asked for by the kernel: another user's
-program is cut off. One connection has one region, and its end is the region's end; so nothing is left of a client
-that was killed. See "Tensors in shared memory" in `docs/wire.md`.
+It lies in a folder that only this user may enter, and the kernel says which user connects: other users' programs are
+cut off. A connection has one region, which ends with it: so a killed client leaves nothing behind. See "Tensors in
+shared memory" in `docs/wire.md`.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ log = logging.getLogger(__name__)
 
 _LONGEST_BYTES: Final = 4096
 _CREDENTIALS: Final = struct.Struct("iII")  # struct ucred: process, user, group
-_SPARE_CONNECTIONS: Final = 16  # that have not asked for a region yet
+_SPARE_CONNECTIONS: Final = 16  # connections that have no region yet
 _PRIVATE: Final = 0o700
 
 
 @dataclass(frozen=True, slots=True)
 class RegionsLeft:
-    """Regions may have ended, which workers are to be told."""
+    """Regions may have ended: workers are to be told."""
 
 
 class _Asked(msgspec.Struct, frozen=True):
@@ -49,7 +49,7 @@ class _Asked(msgspec.Struct, frozen=True):
 
 
 class Sharing:
-    """`path` is None where there can be no such socket: clients send bytes then. `instance`: the daemon's own."""
+    """`path`: the socket's; None if it cannot be made: then clients send bytes. `instance`: identifies the daemon."""
 
     def __init__(self, endpoint: str, instance: str, regions: Regions, poller: Poller) -> None:
         self.regions = regions
@@ -66,17 +66,17 @@ class Sharing:
             log.warning("clients cannot share memory, and send bytes: %s", error)
             remove_empty(path.parent)
             return
-        self.path = path.absolute()  # clients may be elsewhere
+        self.path = path.absolute()  # clients may have another working directory
         self._listening = socket.socket(fileno=self._bound.hand_over())
         self._listen()
 
     @property
     def pids(self) -> set[int]:
-        """The processes of clients that share memory; others cannot be told from strangers."""
+        """Pids of the clients that share memory; those of other clients are not known."""
         return {process for _, process, _ in self._connections.values()}
 
     def look(self) -> None:
-        """Every so often: go on accepting, if there was no descriptor to be had."""
+        """Called periodically: accept connections again after descriptors ran out."""
         if self.path is not None and not self._watched:
             self._listen()
 
@@ -89,7 +89,7 @@ class Sharing:
             end, _ = self._listening.accept()
         except BlockingIOError:
             return ()
-        except OSError:  # it would be tried again at once, and for ever
+        except OSError:  # the socket stays readable, so the loop would try again without end
             self._poller.unwatch(self._listening.fileno())
             self._watched = False
             return ()
@@ -154,7 +154,7 @@ class Sharing:
 
 
 def _peer(end: socket.socket) -> tuple[int, int | None]:
-    """The process and the user at the other end, as the kernel has them; no user where it does not say."""
+    """The process and the user at the other end, as the kernel reports them; 0 and None if it does not."""
     try:
         said = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         process, user, _ = _CREDENTIALS.unpack(said)
@@ -164,7 +164,7 @@ def _peer(end: socket.socket) -> tuple[int, int | None]:
 
 
 def _say(end: socket.socket, said: object, fd: int | None = None) -> None:
-    """Whoever does not read it has asked in vain."""
+    """Send a message, which is lost if the client does not read."""
     beside = [] if fd is None else [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))]
     with contextlib.suppress(OSError):
         end.sendmsg([msgspec.json.encode(said)], beside)
@@ -176,7 +176,7 @@ def _socket_path(endpoint: str) -> Path:
 
 
 def folder_of(endpoint: str, suffix: str) -> Path:
-    """A folder for whoever serves at an endpoint: beside an ipc one, else in the user's runtime folder."""
+    """Folder of the process that serves at `endpoint`: beside an ipc endpoint, else in the user's runtime folder."""
     if endpoint.startswith("ipc://"):
         return Path(f"{endpoint.removeprefix('ipc://')}{suffix}")
     runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
@@ -185,7 +185,7 @@ def folder_of(endpoint: str, suffix: str) -> Path:
 
 
 def _ours(folder: Path) -> Sequence[Path]:
-    """The folder, and the one that it is in where that is for the folders of all daemons of this user."""
+    """The folder, and its parent if that is the one for the folders of all daemons of this user."""
     return (folder, folder.parent) if folder.parent.name == _name_for_all() else (folder,)
 
 
@@ -200,10 +200,10 @@ def _name_for_all() -> str:
 
 
 def make_private(folder: Path) -> None:
-    """Raises BadInput unless the folder, and one of ours that it is in, is this user's alone."""
+    """Make the folder, and its parent if that is ours. Raises BadInput if anybody but this user may enter them."""
     for our in reversed(_ours(folder)):
         with contextlib.suppress(FileExistsError):
             our.mkdir(mode=_PRIVATE)
-        status = our.lstat()  # a folder in one with the set-group-ID bit has that bit, too, which lets nobody in
+        status = our.lstat()  # a set-group-ID bit, which folders inherit, is ignored: it lets nobody in
         if status.st_uid != os.geteuid() or status.st_mode & 0o777 != _PRIVATE or not our.is_dir() or our.is_symlink():
             raise BadInput(f"{our}: expected a folder that only this user may enter", Error.EXPOSED_FILE)

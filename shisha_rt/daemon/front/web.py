@@ -1,5 +1,5 @@
-"""The HTTP process, which speaks gRPC, too, as the daemon has it: sockets that stay while processes come and go, and
-what it counts.
+"""The daemon's link to the HTTP process, which also speaks gRPC: listening sockets that outlive the process, and counts
+of requests.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _LAST_ANSWERS_S: Final = 4.0
 
 
 class Web:
-    """Raises BadInput for an address that cannot be bound. `urls`, `grpc`: where HTTP and gRPC are spoken, as told to
-    people. `listens`: whether clients can connect to all of them.
+    """Raises BadInput for an address that cannot be bound. `urls`, `grpc`: addresses of HTTP and gRPC, for people to
+    read. `listens`: whether clients can connect to all of them.
 
-    `metrics`: the UNIX socket that the metrics page is read from, if other hosts can reach the page; it is served here
-    then, at `metrics_page`. `models`: of an endpoint that serves several.
+    `metrics`: the UNIX socket that the metrics page is read from, if other hosts can reach the page; then the HTTP
+    process serves it, at `metrics_page`. `models`: the models, if the endpoint serves several.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Web:
         return None if self._link is None else self._link.pid
 
     def look(self) -> Iterable[object]:
-        """Every so often."""
+        """Called periodically."""
         return () if self._link is None else self._link.look()
 
     def change_users(self, users: Sequence[User]) -> None:
@@ -97,13 +97,13 @@ class Web:
             self._link.send(hm.UsersChanged(tuple(users)))
 
     def change_models(self, models: Sequence[str]) -> None:
-        """Where several models are served: which they are."""
+        """Set the models of an endpoint that serves several."""
         self._greeting[:] = [replace(self._greeting[0], models=tuple(models))]
         if self._link is not None:
             self._link.send(hm.ModelsChanged(tuple(models)))
 
     def finish(self) -> None:
-        """The last answers have been given: wait until they have been passed on."""
+        """Wait, for a limited time, until the HTTP process has passed on the last answers."""
         if self._link is not None:
             self._link.send(hm.EndHttp())
             self._link.wait(_LAST_ANSWERS_S)
@@ -139,7 +139,7 @@ def _died(reason: str) -> object:
 def _greeting(
     addresses: Addresses, endpoint: str, admission: AccessControl, listeners: Sequence[HttpListener], metrics: str
 ) -> hm.ServeHttp:
-    """All that the process has to know before it serves."""
+    """The first message to the HTTP process."""
     client_keys, operator_keys = admission.http_keys or (None, None)
     return hm.ServeHttp(
         endpoint,

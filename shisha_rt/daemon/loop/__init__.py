@@ -1,1 +1,1 @@
-"""What the daemon waits for. Shell."""
+"""The poller, signals and interpreter settings of the daemon's loop. Shell."""

@@ -1,7 +1,7 @@
-"""What the daemon's loop waits for: descriptors, each with what is to be read there when it can be.
+"""The poller of the daemon's loop: descriptors, each with a function that reads from it.
 
-A ZeroMQ socket's descriptor is edge-triggered: it says that something changed, not that something is there. So those
-are asked directly before each wait, and when their descriptors end it.
+A ZeroMQ socket's descriptor is edge-triggered: it says that something changed, not that something can be read. So
+sockets are asked directly before each wait, and again when their descriptors end the wait.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import zmq
 from shisha_rt.protocol.multipart import can_be_read
 
 Read: TypeAlias = Callable[[], Iterable[object]]
-"""Reads what has come, and makes events of it."""
+"""Reads what has come, and returns it as events."""
 
 _SHARE_S: Final = 0.00025
-"""After this long no more requests are read in a turn of the loop, nor other descriptors: turns are short (R10)."""
+"""Time in a turn of the loop for each socket, and for all other descriptors together: turns are short (R10)."""
 _AT_ONCE: Final = 64
-"""Descriptors that one wait tells of at most."""
+"""Most descriptors that one wait reports."""
 
 
 class Poller:
@@ -33,17 +33,17 @@ class Poller:
         self._epoll = select.epoll()
         self._readers: dict[int, Read] = {}
         self._sockets: dict[int, tuple[zmq.Socket[bytes], Read]] = {}
-        self._ready: deque[int] = deque()  # what the last wait told of, and nobody has read yet
+        self._ready: deque[int] = deque()  # descriptors that waits reported, and that have not been read yet
 
     def watch(self, fd: int, read: Read) -> None:
         self._epoll.register(fd, select.EPOLLIN)
         self._readers[fd] = read
 
     def unwatch(self, fd: int) -> None:
-        """Must be called before the descriptor is closed. One that is not watched is left alone."""
+        """Stop watching a descriptor, if it is watched. Must be called before the descriptor is closed."""
         if self._readers.pop(fd, None) is not None:
             self._epoll.unregister(fd)
-            if fd in self._ready:  # its number may soon be another's
+            if fd in self._ready:  # its number may soon be reused
                 self._ready.remove(fd)
 
     def watch_socket(self, socket: zmq.Socket[bytes], read: Read) -> None:
@@ -60,14 +60,15 @@ class Poller:
                 self._ready.remove(fd)
 
     def poll(self, wait_s: float) -> Iterator[object]:
-        """The events of what can be read, each to be handled before the next, for as long as a turn may last.
+        """Yield the events of a turn, each to be handled before the next is asked for.
 
-        Waits for at most `wait_s` if there is nothing. Sockets and all else have a share of the turn each. All that one
-        wait has told of is read before the next, if in several turns: so nobody is left out.
+        Waits for at most `wait_s` if there is nothing to read. Each socket has a share of the turn, and all other
+        descriptors have one together. All descriptors that a wait reported are read before the next wait, over several
+        turns if need be: so none starves.
         """
         asked, many = False, True
         for fd, watched in tuple(self._sockets.items()):
-            if self._sockets.get(fd) is not watched:  # no more; its number may be another's by now
+            if self._sockets.get(fd) is not watched:  # unwatched meanwhile; its number may have been reused
                 continue
             socket, read = watched
             if can_be_read(socket):
@@ -75,7 +76,7 @@ class Poller:
                 yield from _share(read())
         share_ends_s = math.inf
         while True:
-            if not self._ready:  # a wait that told of one alone is seldom followed by another's at once
+            if not self._ready:  # a wait that reported just one descriptor is not repeated: it would seldom report more
                 if not (many and self._wait(wait_s)):
                     return
                 many = len(self._ready) > 1
@@ -85,7 +86,7 @@ class Poller:
             read_next = self._readers.get(fd)
             if read_next is not None:
                 yield from read_next()
-            elif not asked:  # a socket: once a turn
+            elif not asked:  # a ZeroMQ socket, which is read once a turn
                 asked = True
                 socket, read = self._sockets[fd]
                 if can_be_read(socket):
@@ -96,7 +97,7 @@ class Poller:
                 return
 
     def _wait(self, wait_s: float) -> bool:
-        """Whether there is anything to be read then."""
+        """Wait; return whether any descriptor can be read then."""
         self._ready.extend([fd for fd, _ in self._epoll.poll(wait_s, _AT_ONCE)])
         return bool(self._ready)
 

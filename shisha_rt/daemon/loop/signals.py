@@ -1,4 +1,4 @@
-"""Signals as something to read: a handler may run in the middle of any line, a loop decides when it looks."""
+"""Signals as events of the loop: a signal handler may run in the middle of any line, the loop decides when to look."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from shisha_rt.daemon.loop.poller import Poller
 
 @dataclass(frozen=True, slots=True)
 class Signalled:
-    """SIGTERM or SIGINT has come; or SIGHUP, to have files `read_again`."""
+    """SIGTERM or SIGINT has come or, if `read_again`, SIGHUP: files are to be read again."""
 
     read_again: bool = False
 
 
 @contextlib.contextmanager
 def signals(poller: Poller, *, read_again: bool = False) -> Iterator[None]:
-    """SIGTERM and SIGINT become events of the poller, and SIGHUP where there is something to be read again: else it
-    ends the daemon, as when a terminal is closed. The old handlers come back afterwards.
+    """Make SIGTERM and SIGINT events of the poller and, with `read_again`, SIGHUP: without, SIGHUP ends the daemon, as
+    when its terminal is closed. The old handlers are restored afterwards.
     """
     reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     old_fd = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
@@ -43,4 +43,4 @@ def signals(poller: Poller, *, read_again: bool = False) -> Iterator[None]:
 
 
 def _only_wake(_number: int, _frame: FrameType | None) -> None:
-    """The wakeup descriptor says the rest, in the loop and not in the middle of a line."""
+    """Do nothing: the signal's number goes to the wakeup descriptor, which the loop reads."""

@@ -1,8 +1,8 @@
-"""What the interpreter does beside the loop is kept from making it wait.
+"""Keeps garbage collection and threads from delaying the loop.
 
-Garbage collection looks through everything there is, time and again: the model's graph and all that was imported take
-it tens of milliseconds. And a thread that is at work (the metrics page of very many places takes long to write) keeps
-the interpreter for a switch interval each time that the loop has waited for anything: 5 ms, if nobody says otherwise.
+Garbage collection visits all objects again and again: with the model's graph and all imports that takes tens of
+milliseconds. And a busy thread (the metrics page of very many places takes long to write) keeps the interpreter for a
+switch interval, 5 ms by default, each time that the loop returns from a wait.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SWITCH_S: Final = 0.0005
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """What is there at the beginning is no garbage until the end, and threads hand the interpreter over soon."""
+    """Until the end, exempt all objects that exist now from garbage collection, and shorten the switch interval."""
     gc.collect()
     gc.freeze()
     before_s = sys.getswitchinterval()

@@ -2,8 +2,8 @@
 
 On a core that frames keep busy, the kernel switches threads at its tick: any other runnable thread gets 4 ms at a time
 (at 250 ticks a second), however nice it is. Many networks' stages take less than that. A thread of the idle class
-(SCHED_IDLE) runs only while no other thread wants the core, and yields it at once; so frames leave the core free for a
-moment between each other. The idle thread must have run a little before the next frame: until then the scheduler owes
+(SCHED_IDLE) runs only while no other thread wants the core, and yields it at once; so the core is left free for a
+moment between two frames. The idle thread must have run a little before the next frame: until then the scheduler owes
 it time, and gives it a tick.
 
 If other processes want the core too, an idle thread may starve, and with it any thread that waits for a lock it holds.

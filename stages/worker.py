@@ -293,7 +293,7 @@ _BuildStage: TypeAlias = Callable[[messages.Prepare], BuiltStage]
 def _stage_builder(
     config: WorkerConfig, indexes: Sequence[ModelIndex], arena: Arena, allowed: Collection[int]
 ) -> _BuildStage:
-    """Return what builds the stage of an order: by its placement, or, without devices, as a cut of the engine's form.
+    """A function that builds an order's stage: by its placement, or, without devices, as a cut of the engine's form.
 
     Modules that only places with devices need are imported for them alone: they take as long as all other imports.
     """

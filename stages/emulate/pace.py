@@ -1,11 +1,11 @@
 """When a frame on an emulated place is due. Pure: times are passed in, in seconds of one clock.
 
 In the emulation, a frame starts when its input is ready and the frame before it is due, and takes its target time from
-then on. It counts when frames *should* have started: if a wait overran, or a computation was held up, the next wait is
-shorter, so that over many frames the rate is exact however coarse each wait is. The price: single frames are as uneven
-as the host. A place that waits for input gains no time by it, since a frame cannot start before its input. Lateness
-beyond `MAX_DEBT_S` is dropped and counted: a place that was stopped for seconds shall not run at full speed for as long
-afterwards.
+then on. The emulation goes by when frames *should* have started: if a wait overran, or a computation was held up, the
+next wait is shorter, so that over many frames the rate is exact however coarse each wait is. The price: single frames
+are as uneven as the host. A place that waits for input gains no time by it, since a frame cannot start before its
+input. Lateness beyond `MAX_DEBT_S` is dropped and counted: a place that was stopped for seconds shall not run at full
+speed for as long afterwards.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""bfloat16 on an engine that computes in float32: what goes into an operator and what comes out is really rounded.
+"""bfloat16 on an engine that computes in float32: inputs and outputs of each operator are really rounded.
 
 bfloat16 is the upper half of a float32: 8 bits of exponent, 7 of mantissa. Weights are rounded beforehand; inputs and
-what operators make pass through a Cast there and back, to the nearest value, ties to even. Inside an operator sums are
-float32, as in accelerators that multiply bfloat16 and accumulate wider; so is all that happens in its graphs, if it has
-some.
+operators' outputs pass through a Cast to bfloat16 and back, to the nearest value, ties to even. Inside an operator, and
+in its subgraphs if it has any, values are float32, as in accelerators that multiply bfloat16 and accumulate wider.
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ from onnx import TensorProto, helper, numpy_helper, version_converter
 
 from shisha_rt.model.subgraphs import rename_reads
 
-_FIRST_OPSET: Final = 13  # whose Cast knows bfloat16
-# These mean the same in all opsets that are served up to then; the converter takes 7 ms however small the model.
+_FIRST_OPSET: Final = 13  # the first whose Cast has bfloat16
+# These are the same in all served opsets up to that one, and need no converter, which takes 7 ms for any model.
 _UNCHANGED: Final = frozenset({"Add", "Conv", "Div", "Gemm", "MatMul", "Mul", "Relu", "Sub"})
 _SELECTING: Final = frozenset(
     {"Concat", "Flatten", "Gather", "MaxPool", "Relu", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"}
-)  # what they pass on is rounded already
+)  # their outputs are values that are rounded already
 
 
 def rounded(array: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """The nearest bfloat16 of each value, ties to even, as float32. NaN stays NaN; beyond the largest is infinity."""
+    """The nearest bfloat16 of each value, ties to even, as float32. NaN stays NaN; overflow is infinity."""
     bits = np.ascontiguousarray(array).view(np.uint32)
     is_odd = (bits >> 16) & 1
     nearest = (bits + 0x7FFF + is_odd) & 0xFFFF0000
@@ -35,7 +34,7 @@ def rounded(array: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
 
 
 def with_casts(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The same in an opset whose Cast knows bfloat16. Raises RuntimeError where an operator cannot be carried over."""
+    """The model in an opset whose Cast has bfloat16. Raises RuntimeError if an operator cannot be converted."""
     versions = {entry.domain: entry.version for entry in model.opset_import}
     if versions[""] >= _FIRST_OPSET:
         return model
@@ -47,9 +46,9 @@ def with_casts(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def with_rounding(model: onnx.ModelProto, floats: Collection[str]) -> onnx.ModelProto:
-    """The same with every value rounded to bfloat16. `floats`: the run-time tensors of float32.
+    """The model with every value rounded to bfloat16. `floats`: the run-time tensors of float32.
 
-    The model is of opset 13 or later and holds its weights itself.
+    `model` must be of opset 13 or later, and embed its weights.
     """
     graph = model.graph
     model_proto = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
@@ -66,7 +65,7 @@ def with_rounding(model: onnx.ModelProto, floats: Collection[str]) -> onnx.Model
 
 
 def _rounded_operator(node: onnx.NodeProto, inputs: dict[str, str], floats: Collection[str]) -> list[onnx.NodeProto]:
-    """The operator on rounded inputs, and the Casts behind it that give its outputs their names back."""
+    """The operator on rounded inputs, and Casts of its outputs, which get the outputs' names."""
     operator = onnx.NodeProto()
     operator.CopyFrom(node)
     rename_reads(operator, inputs)

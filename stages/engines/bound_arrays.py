@@ -1,4 +1,4 @@
-"""What must hold of arrays before an engine gets their addresses, which it takes on trust."""
+"""Checks of arrays before an engine gets their addresses, which it does not check."""
 
 from __future__ import annotations
 

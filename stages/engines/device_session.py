@@ -1,4 +1,4 @@
-"""A segment on a device becomes a session of the device's engine, in the device's precision."""
+"""Builds a segment as a session of its device's engine, in the device's precision."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from stages.engines.session import ONE_THREAD, Session, Threads
 
 
 def build_session(model: CleanModel, segment: Segment, device: Device, threads: Threads = ONE_THREAD) -> Session:
-    """The segment on these threads, which inherit the niceness of who builds and first runs it.
+    """A session of the segment on these threads, which inherit the niceness of the one that builds and first runs it.
 
-    Raises Failure where the device's engine is not installed, and ValueError for an operator that is not computed in
-    its precision.
+    Raises Failure if the device's engine is not installed, and ValueError for an operator that cannot be computed in
+    the device's precision.
     """
     if _is_openvino(device):
         return openvino_session(model, segment, device.precision, threads)
@@ -28,9 +28,9 @@ def build_session(model: CleanModel, segment: Segment, device: Device, threads: 
 
 
 def device_model(model: CleanModel, segment: Segment, device: Device) -> onnx.ModelProto:
-    """What that session computes, for anybody who has the engine: its weights are inside. Raises ValueError as above.
+    """The model of that session, with its weights embedded, to be run elsewhere. Raises ValueError as above.
 
-    Serialising it fails beyond 2 GiB, where protobuf ends.
+    Serialising it fails beyond 2 GiB, protobuf's limit.
     """
     cut = model.cut(segment) if _is_openvino(device) else session_model(model, segment, device.precision)
     return model.with_weights(cut)
@@ -41,11 +41,10 @@ def _is_openvino(device: Device) -> bool:
 
 
 def load_engines(devices: Iterable[Device]) -> None:
-    """Load the engines of devices before the process is pinned.
+    """Load the engines of devices; to be called before the process is pinned.
 
-    OpenVINO has threads for the cores usable at that moment.
-
-    An engine that is not installed is reported when it is asked to build something.
+    OpenVINO's threads are limited to the number of cores that are usable at that moment. An engine that is not
+    installed is reported later, when it is to build a session.
     """
     if any(device.engine == "openvino" for device in devices):
         with contextlib.suppress(Failure):

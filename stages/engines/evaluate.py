@@ -1,4 +1,4 @@
-"""Run a small model once. Setting up costs more than running: not for anything that serves frames."""
+"""Run a small model once. The setup costs more than the run, so it is not for serving frames."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which operator a node that an engine fused from several of them is accounted to."""
+"""To which operator the time of a node counts that an engine fused from several operators."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from shisha_rt.model.heavy import HEAVY
 
 
 def host(graph: Graph, operators: Sequence[int]) -> int:
-    """The first heavy one, which most of the time is spent on, whatever comes before it; else the first."""
+    """The first heavy operator, as it takes most of the time; if there is none, the first operator."""
     return next((i for i in operators if graph.operators[i].op_type in HEAVY), operators[0])

@@ -1,16 +1,16 @@
 """int8 on an engine of floats: a segment's Convs and Relus as an ONNX model that computes them in integers.
 
 Every tensor t has a scale 2^e(t) (see `model.scales`). A Conv reads x_q = round(x / 2^e(x)), sums products with the
-integers of its weights and its bias in 32 bits, and makes of each sum what it is in the scale of its result. Each
-filter has a scale of its own, the smallest in which its weights fit 127 steps and its bias 2^30: they may be a hundred
-times apart where a normalisation was folded into them, and then one scale for all would leave little of the small
-ones. Roundings are to the nearest, ties to even, and what is beyond 127 is 127. A Relu is a maximum with 0. Between
-operators integers are handed on; at both ends of the segment there are floats, which is all the same: what is an
-integer times 2^e(t) is rounded to itself. Sums that are to be added to others' (see `model.shards`) are handed on as
-they are, no larger than 32 bits: what they come to together has a scale, and one of them may be far beyond it.
+integers of its weights and its bias in 32 bits, and converts each sum to the scale of its result. Each filter has a
+scale of its own, the smallest in which its weights fit 127 steps and its bias 2^30: filters may be a hundred times
+apart if a normalisation was folded into them, and one scale for all would leave few steps for the small ones. Values
+are rounded to the nearest, ties to even, and those beyond 127 become 127. A Relu is a maximum with 0. Operators pass
+integers on. The segment's inputs and outputs are floats, which loses nothing: an integer times 2^e(t) is rounded to
+itself. Partial sums (see `model.shards`) are at most 32 bits wide and leave the segment as floats, not rounded to 8
+bits: only their total has a scale, and one of them may be far beyond it.
 
-Integers lie in unsigned tensors, 128 more than they are: ONNX Runtime multiplies those without saturation on every
-processor, and signed ones on some with it. Nothing of the model is left to the engine's optimiser.
+Integers are stored in unsigned tensors, with 128 added: ONNX Runtime multiplies these without saturation on every
+processor, but signed ones with saturation on some. The model is to be run without the engine's optimiser.
 """
 
 from __future__ import annotations
@@ -34,14 +34,15 @@ _MOST_SUM: Final = 2**31 - 1
 _MOST_BIAS: Final = 2**30
 _FLOAT_BITS: Final = 24  # of a float32's mantissa
 _STEP_BITS: Final = 7
-_LEAST_SHIFT: Final = -8  # 1 is beyond 127 already
-_MOST_SHIFT: Final = 40  # whatever the sum, it is 0
+_LEAST_SHIFT: Final = -8  # a sum of 1 is beyond 127 already
+_MOST_SHIFT: Final = 40  # any sum becomes 0
 
 
 def in_integers(model: onnx.ModelProto, exponents: Mapping[str, int], partial: Collection[str] = ()) -> onnx.ModelProto:
-    """The same in int8, from floats to floats. The model holds its weights itself. `partial`: sums to be added up.
+    """The model in int8, from floats to floats. `model` must embed its weights. `partial`: tensors of partial sums.
 
-    Raises ValueError for what is no Conv of constant float32 weights and no Relu, and for a tensor without a scale.
+    Raises ValueError for operators other than Relu and Conv of constant float32 weights, and for a tensor without a
+    scale.
     """
     segment = _Segment(model.graph, exponents, partial)
     for node in model.graph.node:
@@ -52,24 +53,24 @@ def in_integers(model: onnx.ModelProto, exponents: Mapping[str, int], partial: C
 
 
 def _integers_of(values: npt.NDArray[Any], exponents: int | Ints) -> Ints:
-    """What stands for `values` in the scales 2^exponents."""
+    """The integers of `values` in the scales 2^exponents."""
     rounded = np.rint(np.ldexp(np.asarray(values, np.float64), np.negative(exponents)))
     return np.clip(rounded, -STEPS, STEPS).astype(np.int64)
 
 
 def _filter_exponent(weights: npt.NDArray[Any], bias: float, of_image: int) -> int:
-    """The smallest at which the weights of a filter fit, and its bias, in the scale of its sums."""
+    """The smallest exponent at which a filter's weights fit, and its bias fits in the scale of its sums."""
     of_weights = exponent(float(np.abs(weights).max(initial=0)))
     return max(of_weights, exponent(abs(float(bias)), _MOST_BIAS) - of_image) if bias else of_weights
 
 
 def _for_each(of_filters: npt.NDArray[Any], rank: int) -> npt.NDArray[Any]:
-    """(filters,) as it goes with an array of this rank that has them along its first axis."""
+    """(filters,), reshaped to broadcast to an array of this rank whose first axis has the filters."""
     return of_filters.reshape(-1, *[1] * (rank - 1))
 
 
 class _Segment:
-    """The model in the making. The integers of a tensor `t` are called `t:int8`."""
+    """The model under construction. The integers of a tensor `t` are called `t:int8`."""
 
     def __init__(self, source: onnx.GraphProto, exponents: Mapping[str, int], partial: Collection[str]) -> None:
         self.graph = onnx.GraphProto(name=source.name, input=source.input, output=source.output)
@@ -91,7 +92,7 @@ class _Segment:
         self._in_integers.add(node.output[0])
 
     def hand_out(self) -> None:
-        """Floats of what the segment makes, and the constants, which stand last."""
+        """Convert the segment's outputs to floats, and add the constants."""
         for value in self.graph.output:
             if value.name in self._partial:
                 continue
@@ -132,9 +133,9 @@ class _Segment:
         self._shift(sums, largest, self._exponent(result) - of_image - of_filters, weights.ndim, result)
 
     def _shift(self, sums: str, largest: Ints, shifts: Ints, rank: int, result: str) -> None:
-        """Integers of `result`: round(sum / 2^shift), (filters,) of shifts. No sum of a filter is beyond its `largest`.
+        """Compute the integers of `result`: round(sum / 2^shift). `largest`, `shifts`: (filters,); bounds of sums.
 
-        A float32 has not all integers beyond 2^24; those that are beyond 127 all the same once shifted may be rounded.
+        A float32 cannot hold all integers beyond 2^24, so doubles are used unless such sums are clipped to 127 anyway.
         """
         shifts = np.clip(shifts, _LEAST_SHIFT, _MOST_SHIFT)
         factors = _for_each(2.0**-shifts, rank - 1)
@@ -151,17 +152,14 @@ class _Segment:
         self._round(f"{result}:shifted", 0, result)
 
     def _integers(self, name: str) -> str:
-        """Name of the integers of a tensor.
-
-        Those of a float tensor that enters the segment are made once, others are there.
-        """
+        """The name of a tensor's integers, which are made first if it is a float tensor that enters the segment."""
         if name not in self._in_integers:
             self._round(name, self._exponent(name), name)
             self._in_integers.add(name)
         return f"{name}:int8"
 
     def _round(self, source: str, exponent: int, result: str) -> None:
-        """The engine's own goes down to -128."""
+        """Round to integers of at least -127; QuantizeLinear alone goes down to -128."""
         self._node("QuantizeLinear", [source, self._power(exponent), self._zero()], f"{result}:from_-128")
         self._at_least(_ZERO - STEPS, f"{result}:from_-128", f"{result}:int8")
 

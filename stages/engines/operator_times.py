@@ -1,8 +1,8 @@
-"""What each operator of a segment takes, as the device's own engine accounts for it.
+"""Times of a segment's operators, by the profiler of the device's own engine.
 
-Engines run fewer nodes than there are operators. What they fuse is accounted to its first heavy operator, else to its
-first, and the others show nothing. Accounting takes time itself and rounds down to microseconds, so only proportions
-are to be trusted; the segment's true time is measured without it.
+Engines run fewer nodes than there are operators. The time of a fused node counts for its first heavy operator, or else
+its first one; its other operators show 0. Profiling takes time itself and rounds down to microseconds, so only the
+proportions can be trusted; the segment's true time is measured without it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def operator_times(
 ) -> tuple[float, ...]:
     """Seconds of each operator of the segment by the engine's own profiler, a mean over `rounds` runs.
 
-    An operator that was fused into another shows none: its time is the other's. `feeds` are the segment's inputs by
+    An operator that was fused into another shows 0: its time counts for the other. `feeds`: the segment's inputs by
     name. Raises ValueError for a described device, whose costs are its formulas.
     """
     if device.described:

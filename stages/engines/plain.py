@@ -1,7 +1,7 @@
-"""Engines by themselves on a whole network, as they come: what a daemon is compared with.
+"""Engines by themselves on a whole network, for comparisons with a daemon.
 
-Nothing is sent or received: frames lie in memory, and answers are not looked at. Engines are left as they are, but for
-threads and precision. They read the model's file themselves.
+Nothing is sent or received: frames lie in memory, and answers are ignored. Engines keep their defaults, except for
+threads, precision and performance hints. They read the model's file themselves.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Frame: TypeAlias = dict[str, Array]
 
 @dataclass(frozen=True, slots=True)
 class RunningEngine:
-    """`run` keeps it busy for so many seconds and returns the number of frames; `one` runs a frame by itself."""
+    """`run` computes frames for so many seconds and returns their number; `one` computes a single frame."""
 
     run: Callable[[float], int]
     one: Callable[[], object]
 
 
 def openvino_throughput(path: Path, frame: Frame, cores: Sequence[int]) -> RunningEngine:
-    """OpenVINO in f32, told that throughput is wanted; it chooses streams and requests itself."""
+    """OpenVINO in f32 with its throughput hint; it chooses streams and requests itself."""
     import openvino
 
     compiled = _compiled(path, frame, PERFORMANCE_HINT="THROUGHPUT", INFERENCE_NUM_THREADS=str(len(cores)))
@@ -48,7 +48,7 @@ def openvino_throughput(path: Path, frame: Frame, cores: Sequence[int]) -> Runni
 
 
 def openvino_latency(path: Path, frame: Frame, cores: Sequence[int]) -> RunningEngine:
-    """OpenVINO in f32, told that latency is wanted, one frame after the other on all cores."""
+    """OpenVINO in f32 with its latency hint, one frame after the other on all cores."""
     compiled = _compiled(path, frame, PERFORMANCE_HINT="LATENCY", INFERENCE_NUM_THREADS=str(len(cores)))
     return _one_by_one(functools.partial(compiled.create_infer_request().infer, frame))
 
@@ -78,7 +78,7 @@ def ort_copies(path: Path, frame: Frame, cores: Sequence[int]) -> RunningEngine:
 
 
 def plain_session(path: Path, threads: int, side_by_side: int = 1) -> Any:
-    """An `onnxruntime.InferenceSession`: `threads` of an operator, of which `side_by_side` may run at once."""
+    """An `onnxruntime.InferenceSession`: `threads` for each operator, and up to `side_by_side` operators at once."""
     import onnxruntime as ort
 
     options = ort.SessionOptions()
@@ -91,7 +91,7 @@ def plain_session(path: Path, threads: int, side_by_side: int = 1) -> Any:
 
 
 def _compiled(path: Path, frame: Frame, **config: str) -> Any:
-    """An `openvino.CompiledModel`, of static shapes: those of the frame where the file leaves them open."""
+    """An `openvino.CompiledModel` of static shapes: the frame's, if the file leaves them open."""
     import openvino
 
     core = openvino.Core()
@@ -106,7 +106,7 @@ def _one_by_one(one: Callable[[], object]) -> RunningEngine:
 
 
 def copies_on(cores: Sequence[int], copies: Sequence[Callable[[], object]]) -> RunningEngine:
-    """Each copy from a thread of its own, pinned to a core."""
+    """Run each copy in a thread of its own, pinned to a core."""
 
     def run(seconds: float) -> int:
         frames = [0] * len(cores)

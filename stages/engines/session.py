@@ -1,4 +1,4 @@
-"""What a run of operators becomes in an engine: something that is bound to arrays once and then run on them."""
+"""A session: a run of operators in an engine, which is bound to arrays once and then run on them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ CpuClock = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class Threads:
-    """What an engine computes with: `count` threads, of which one is the caller's.
+    """The `count` threads that an engine computes with, of which one is the caller's.
 
-    `cores` are for all of them, the caller's first; none: the others run wherever the process may when they are made.
-    They inherit the niceness of who makes them. `spin`: they wait for the next piece of work for a while before they
-    sleep, as ONNX Runtime's can.
+    `cores`: for all threads, the caller's first; none: the other threads run wherever the process may when they are
+    started. They inherit the niceness of the thread that starts them. `spin`: threads without work busy-wait for a
+    while before they sleep, as ONNX Runtime's can.
     """
 
     count: int = 1
@@ -29,7 +29,7 @@ class Threads:
 
     @property
     def others_cores(self) -> Sequence[int]:
-        """Those of all threads but the caller's; none: not said."""
+        """The cores of all threads but the caller's; empty if not specified."""
         return self.cores[1:] if self.count == len(self.cores) else self.cores
 
 
@@ -46,8 +46,8 @@ class Session(Protocol):
     def output_names(self) -> tuple[str, ...]: ...
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Bound:
-        """A function that reads `inputs` and writes `outputs` in place, whatever is in them when it is called.
+        """A function that computes `outputs` in place, from the values that `inputs` have when it is called.
 
-        The arrays stay alive as long as the function does. Raises ValueError where a shape or datatype does not fit.
+        It keeps the arrays alive. Raises ValueError if a shape or datatype does not fit.
         """
         ...

@@ -1,7 +1,7 @@
 """`python -m stages.jobs.compile MODEL_FOLDER TARGET FORM`: have the engine bring a cleaned model into a form.
 
-An engine may write what it cannot read: so what it wrote is loaded as workers load it and run, whole and cut in two.
-If the engine dies of that, this process does, and nobody has taken what is in TARGET for a model yet.
+An engine may write a model that it cannot read: so the result is loaded as workers load it and run, whole and cut in
+two. If the engine crashes, only this process dies, before anybody uses TARGET as a model.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main(arguments: list[str]) -> int:
 
 
 def try_out(folder: Path) -> None:
-    """Run one frame through the model in `folder`, and one through the halves of it."""
+    """Run one frame through the model in `folder`, and one through its two halves."""
     index = index_file.read_index(folder)
     model = OptimisedModel(folder, index)
     arena = Arena.create(layout_of(index), slot_count=1, place_count=1)

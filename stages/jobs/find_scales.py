@@ -1,7 +1,7 @@
-"""`python -m stages.jobs.find_scales MODEL_FOLDER FILE [FRAMES.npz]`: find a model's scales in int8, and keep them.
+"""`python -m stages.jobs.find_scales MODEL_FOLDER FILE [FRAMES.npz]`: find a model's scales in int8, and store them.
 
-The cleaned model runs in fp32 on the calibration frames; without a file of them they are of noise and the same each
-time. FILE is a name in the model's folder.
+The cleaned model runs in fp32 on the calibration frames; without FRAMES.npz these are noise, the same each time. FILE
+is a name in the model's folder.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from stages.engines.onnxruntime.magnitudes import largest_magnitudes
 from stages.engines.session import Array
 
 _FRAMES: Final = 8
-_SEED: Final = 8  # no frame of noise that something is measured on has it
+_SEED: Final = 8  # not used for any frame of noise that is measured on
 
 
 def main(arguments: list[str]) -> int:

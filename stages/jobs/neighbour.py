@@ -1,9 +1,9 @@
 """`python -m stages.jobs.neighbour JOB_JSON`: keep a core busy with the model while other cores are timed.
 
-A place never has the host to itself when it serves: other places run their stages beside it and take their share of
+A place that serves never has the host to itself: other places run their stages beside it and take their share of
 caches, memory and, between threads of one core, of the core itself. Layers timed on an idle host come out faster than
-they will ever run. What a neighbour runs is the whole model, again and again: no plan is known yet. It gives way to
-whatever else wants its core: where a daemon serves already, its frames are the neighbours.
+they will ever run. A neighbour runs the whole model again and again, as no plan is known yet. It gives way to any other
+process that wants its core: if a daemon serves already, that daemon's frames take the neighbour's part.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LEAST = 19
 
 @contextlib.contextmanager
 def neighbours(folder: str, cores: tuple[int, ...], *, clean: bool = False) -> Iterator[None]:
-    """One on each of `cores`, at work from the beginning to the end; `clean`: `folder` has the cleaned model."""
+    """Keep a neighbour at work on each of `cores` in this context; `clean`: `folder` has the cleaned model."""
     with contextlib.ExitStack() as ending:
         jobs = [NeighbourJob(folder, core, os.getpid(), clean) for core in cores]
         children = [ending.enter_context(_child(job)) for job in jobs]
@@ -71,7 +71,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _optimised(folder: Path) -> Callable[[], None]:
-    """The whole of the compiled graph."""
+    """A run of the whole compiled graph."""
     index = index_file.read_index(folder)
     arena = Arena.create(layout_of(index), slot_count=1, place_count=1)
     whole = OptimisedModel(folder, index).segment(((0, index.layer_count - 1),))
@@ -79,7 +79,7 @@ def _optimised(folder: Path) -> Callable[[], None]:
 
 
 def _clean(folder: Path) -> Callable[[], None]:
-    """The whole of the cleaned model, on the engine that every host has."""
+    """A run of the whole cleaned model, on ONNX Runtime, which every host has."""
     model = CleanModel(folder)
     whole = segment(model.graph, 0, len(model.graph.operators) - 1, device="")
     session = ort_session(model, whole, "fp32")

@@ -1,4 +1,4 @@
-"""`python -m stages.jobs.newest_versions`: print the newest versions of ONNX that the engine takes."""
+"""`python -m stages.jobs.newest_versions`: print the newest versions of ONNX that the engine accepts."""
 
 from __future__ import annotations
 

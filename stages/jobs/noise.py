@@ -1,4 +1,4 @@
-"""Values to compute on where there are no real ones."""
+"""Made-up values to compute on, if there are no real ones."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def run_on_something(
     whole: Mapping[str, int] = MappingProxyType({}),
     seed: int = 0,
 ) -> _Result:
-    """What `run` makes of values made up for tensors, each given by name, shape and datatype.
+    """The result of `run` on made-up values of tensors, each given by name, shape and datatype.
 
-    With some values nothing comes out of what depends on the data, and not every operator behind that stands it: then
-    others are tried. `first`: 0 to begin with zeros, which cost nothing, 1 with noise; `most`: how many
-    kinds of values are tried at most; `whole`: what tensors of whole numbers, by name, are full of; `seed`: of the
-    noise. Raises what `run` raised first.
+    With some values, a tensor whose shape depends on the data is empty, and an operator behind it may fail: then other
+    values are tried. `first`: 0 to begin with zeros, which cost nothing, 1 with noise; `most`: how many kinds of values
+    are tried at most; `whole`: the values that fill tensors of integers, by name; `seed`: of the noise. Raises the
+    first error of `run`.
     """
     fault: Exception | None = None
     values: dict[str, Array] = {}
@@ -42,7 +42,7 @@ def run_on_something(
         try:
             changed = {name: change(array) for name, array in given.items()}
             return run(changed | {name: np.full_like(given[name], value) for name, value in whole.items()})
-        except Exception as error:  # an engine raises whatever it does
+        except Exception as error:  # engines raise exceptions of any type
             fault = fault or error
     assert fault is not None
     raise fault

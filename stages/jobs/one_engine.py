@@ -1,7 +1,7 @@
-"""`python -m stages.jobs.one_engine CHANNEL PARENT`: a whole network on one engine, as `try_engines` asks.
+"""`python -m stages.jobs.one_engine CHANNEL PARENT`: run a whole network on one engine, on requests of `try_engines`.
 
-It is built as a worker builds it, and bound to a slot of a private arena. If the engine dies of the network, so does
-this process, and nothing else.
+The network is built as a worker builds it, and bound to a slot of a private arena. If the engine crashes on it, only
+this process dies.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from stages.jobs.calibrate import threads_waited_s
 
 _SLOT: Final = 0
 _OOM_SCORE: Final = Path("/proc/self/oom_score_adj")
-"""At most 1000: where memory gets short, this process is the first that the kernel ends."""
+"""With 1000, the most, this process is the first that the kernel kills if memory runs out."""
 _LONG_S: Final = 0.1
-"""Such a run finds in the caches hardly anything that the run before it has left there."""
+"""From this length on, a run finds hardly anything of the run before it in the caches, so even the first one counts."""
 _MOST_SAID: Final = 200
 
 
@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> int:
     assert isinstance(asked, te.BuildEngine)
     try:
         engine = _Engine(asked)
-    except Exception as error:  # whatever it raises says that it does not run the network
+    except Exception as error:  # any error means that the engine does not run the network
         channel.send(te.FROM_ENGINE.encode(te.EngineRefuses(_in_a_line(error))))
         channel.wait()  # until this process is ended
         return 0
@@ -55,7 +55,7 @@ def main(arguments: list[str]) -> int:
             answer = engine.handle(te.TO_ENGINE.decode(channel.wait()))
         except EOFError:
             return 0
-        except Exception as error:  # of these values
+        except Exception as error:  # an error of this request
             answer = te.EngineRefuses(_in_a_line(error))
 
 
@@ -63,9 +63,9 @@ class _Engine:
     """The network in each of its shapes."""
 
     def __init__(self, asked: te.BuildEngine) -> None:
-        """Stand where a worker would: on its place's cores, or on the lead's of a team's.
+        """Pin this process as a worker is pinned: to its place's cores, or, in a team, to the lead's.
 
-        Raises whatever the engine does.
+        Raises whatever the engine raises.
         """
         os.sched_setaffinity(0, asked.cores)
         if asked.engine != DEFAULT_ENGINE:
@@ -98,7 +98,7 @@ class _Engine:
 
 
 def _timed(run: Callable[[], object]) -> tuple[float, float]:
-    """Seconds by the clock, and of CPU time: nothing else runs in this process."""
+    """Wall seconds and CPU seconds of a run; nothing else runs in this process."""
     cpu_start_s, wall_start_s = time.process_time(), time.perf_counter()
     run()
     return time.perf_counter() - wall_start_s, time.process_time() - cpu_start_s
@@ -134,7 +134,7 @@ class _Shape:
         self.run = partial(whole.run, self._arena, _SLOT)
 
     def compute(self, inputs: Mapping[str, bytes]) -> dict[str, bytes]:
-        """Raises whatever the engine does."""
+        """Outputs for these inputs, by name. Raises whatever the engine raises."""
         for name, value in inputs.items():
             for slot in self._slots:
                 self._arena.write(slot, self._arena.layout.regions[name], memoryview(value))
@@ -142,8 +142,8 @@ class _Shape:
         return {name: self._arena.read(_SLOT, self._arena.layout.regions[name]) for name in self._outputs}
 
     def runs_together(self) -> Callable[[], object]:
-        """What computes the slots together, built the first time; raises FramesDiffer if they come out otherwise than
-        alone.
+        """A function that computes the slots as a batch, built at the first call. Raises FramesDiffer if frames have
+        different answers in a batch than alone.
         """
         if self._many is None:
             many = BatchedStage(self._single, [self._together()])
@@ -153,13 +153,13 @@ class _Shape:
 
 
 def _private_bytes() -> int:
-    """Memory of this process that no file and no other process has. Weights that are mapped from a file have."""
+    """Memory of this process that is not shared and not mapped from a file, as weights may be."""
     _, resident, shared, *_ = map(int, Path("/proc/self/statm").read_text().split())
     return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _in_a_line(error: Exception) -> str:
-    """Without the places in OpenVINO's sources that what it says begins with."""
+    """The message as one line, without the positions in OpenVINO's sources with which its messages begin."""
     lines = [line.strip() for line in str(error).splitlines()]
     message = " ".join(line for line in lines if line and not line.startswith(("Exception from", "Check '")))
     return (message or repr(error))[:_MOST_SAID]

@@ -1,9 +1,9 @@
-"""`python -m stages.jobs.plain_engine SETTINGS`: one plain engine, which runs frames whenever it is told to.
+"""`python -m stages.jobs.plain_engine SETTINGS`: one plain engine, which computes frames on request.
 
 SETTINGS is JSON: the name of the `engine`, the `path` of the model, `cores`, and the frame: the names of the `inputs`,
-and an .npz file of their `arrays` in the same order. It says `{"ready":true}`; then for each line that it reads
-(`{"seconds":1.0,"one":false}`) what came of that: `frames` in `wall_s`, and with `one` the seconds of each frame by
-itself.
+and an .npz file of their `arrays` in the same order. It prints `{"ready":true}`; then for each line that it reads
+(`{"seconds":1.0,"one":false}`) the result: `frames` in `wall_s`, or with `one` the seconds of each single frame
+(`times_s`).
 """
 
 from __future__ import annotations

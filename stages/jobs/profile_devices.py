@@ -1,17 +1,17 @@
-"""`python -m stages.jobs.profile_devices JOB`: the profile runs of DCG-2022 and DCG-2024 (section 3.2), really run.
+"""`python -m stages.jobs.profile_devices JOB`: make the profile runs of DCG-2022 and DCG-2024 (section 3.2).
 
-Each run is the whole model as one placed stage, exactly as a worker builds one, on a private arena of one slot. They
+Each run is the whole model as one placed stage, exactly as a worker builds one, on a private arena of one slot. Runs
 take turns, round after round, each once untimed before it is timed (see `stages.jobs.calibrate` for why), so all are
-built first, and their weights are in memory at once. What a segment took is the median over the rounds.
+built first, and their weights are in memory at once. A segment's time is the median over the rounds.
 
-The engine's profiler comes last and on sessions of its own: it slows what it watches, and only the shares in which it
-divides a segment's time among operators are used. Its clock runs on while the host does something else, and what it
-says are means, so it watches three times, and the median of each operator counts.
+The engine's profiler comes last and on sessions of its own: it slows the operators that it profiles, and only the
+proportions in which it divides a segment's time among operators are used. Its clock runs on while the host does other
+work, and it reports means, so it profiles three times, and each operator's median counts.
 
-An engine may not know all operators of a network, or compute some wrong: OpenVINO does with some convolutions in groups
-that it runs in integers, and on x86 processors without VNNI sums of two products are cut off at 16 bits. Where a run
-cannot be made, and before any is made of a network of integers on another engine than ONNX Runtime, each layer is tried
-by itself. Operators that a device is not to have are what is answered, and why.
+An engine may not know all operators of a network, or compute some wrong: OpenVINO does with some grouped convolutions
+that it runs in integers, and on x86 processors without VNNI sums of two products saturate at 16 bits. If a run fails,
+and before any run of a network of integers on an engine other than ONNX Runtime, each layer is tried by itself. If that
+finds operators that a device must not have, the answer is these operators, and why.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _SLOT: Final = 0
 _WATCHED_TIMES: Final = 3
 
 _Faults: TypeAlias = dict[int, str]
-"""Operators that are not for a device, and why, in words."""
+"""Operators that a device must not have, and why, in words."""
 
 
 def main(arguments: list[str]) -> int:
@@ -70,7 +70,7 @@ def main(arguments: list[str]) -> int:
 def profile(job: DeviceProfilingJob, tell: Callable[[Progress], None]) -> Profiled:
     """Time the job's runs in this process, on the cores that it already runs on.
 
-    Raises whatever an engine raises, unless that is about some operators alone.
+    Raises whatever an engine raises, unless it concerns certain operators only.
     """
     model = CleanModel(Path(job.model_folder))
     layers = group_layers(model.graph)
@@ -111,7 +111,7 @@ def profile(job: DeviceProfilingJob, tell: Callable[[Progress], None]) -> Profil
 
 
 def _without(unfit: Sequence[_Faults], devices: Sequence[Device]) -> Profiled:
-    """What is answered where devices have operators that are not for them."""
+    """The answer if there are operators that a device must not have."""
 
     def reason(faults: _Faults, device: Device) -> str:
         if not faults:
@@ -125,9 +125,9 @@ def _without(unfit: Sequence[_Faults], devices: Sequence[Device]) -> Profiled:
 def _unfit(model: CleanModel, placed: PlacedModel, layers: Sequence[Layer], job: DeviceProfilingJob) -> list[_Faults]:
     """(devices,): the operators of its own run that a device cannot run, or computes wrong.
 
-    They are looked for layer by layer. If a layer fails they are those that fail by themselves, too. If there are none,
-    or the layer is computed, but not what ONNX Runtime makes of it, it is the heavy operator: what an engine makes of
-    it and its neighbours together is wrong. That is looked at where they compute in integers.
+    Each layer is tried by itself. If it fails, these are the operators that also fail alone. If none does, or if the
+    layer's results differ from ONNX Runtime's, it is the heavy operator: the engine computes it wrong together with its
+    neighbours. Results are compared only if operators compute in integers.
     """
     profiled = []
     for index, run in enumerate(job.node_runs):
@@ -150,14 +150,14 @@ def _faulty(
     own: Sequence[int],
     suspects: Sequence[int],
 ) -> _Faults:
-    """Return the faulty operators among `own` of a layer; `suspects` where none of them fails alone."""
+    """Return the faulty operators among `own` of a layer; `suspects` if none of them fails alone."""
     device = devices[own[0] - layer.first_operator]
     try:
         stage = placed.stage(((layer.index, layer.index),), [placed_device.name for placed_device in devices])
         stage.warm()
-    except Failure:  # of the engine, whatever it is to run
+    except Failure:  # of the engine itself, whatever it runs
         raise
-    except Exception:  # an engine's own kinds
+    except Exception:  # engines raise exceptions of any type
         alone = (segment(model.graph, i, i, device.name) for i in own)
         fails = [span.first for span in alone if not _runs(model, span, device)] or suspects
         return {i: f"it does not run {_named(model, i)}" for i in fails}
@@ -182,23 +182,23 @@ def _runs(model: CleanModel, operator: Segment, device: Device) -> bool:
     )
     try:
         build_session(model, operator, device).bind(inputs, outputs)()
-    except Failure:  # of the engine, whatever it is to run
+    except Failure:  # of the engine itself, whatever it runs
         raise
-    except Exception:  # an engine's own kinds
+    except Exception:  # engines raise exceptions of any type
         return False
     return True
 
 
 @dataclass(slots=True)
 class _Timer:
-    """One run, and what its segments have taken so far: (rounds,) of (segments,) seconds."""
+    """One run, and its segments' times so far: (rounds,) of (segments,) seconds."""
 
     stage: PlacedStage
     arena: Arena
     times_s: list[tuple[float, ...]] = field(default_factory=list)
 
     def run(self) -> None:
-        # CPU time of the whole process: whatever threads the engines have, nothing else runs in it.
+        # CPU time of the whole process, as nothing runs in it but the engines' threads.
         self.stage.run(self.arena, _SLOT, time.process_time)
         self.times_s.append(self.stage.run(self.arena, _SLOT, time.process_time))
 
@@ -211,7 +211,7 @@ class _Timer:
 
 
 def _watched(model: CleanModel, run: Run, device: Device, job: DeviceProfilingJob) -> Run:
-    """The run, with what the engine's profiler saw of the operators on `device`."""
+    """The run, with times of the operators on `device` by the engine's profiler."""
     generator = np.random.default_rng(0)
     threads = Threads(device.threads_on(job.threads), job.cores if job.lead else ())
 

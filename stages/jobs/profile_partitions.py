@@ -1,12 +1,12 @@
-"""`python -m stages.jobs.profile_partitions JOB`: what partitions take by themselves (PartitionTuner, Section 3.1).
+"""`python -m stages.jobs.profile_partitions JOB`: time partitions by themselves (PartitionTuner, Section 3.1).
 
-Each partition becomes a session of its own on each device, between arrays that are plain: so its time includes what it
-takes to bring its tensors in and to hand them out, as the paper has it. Sessions of an engine keep memory and are many,
-so that they are made, run in turns and dropped again batch by batch; all devices' sessions of a partition are in one
-batch. Each is run once untimed before it is timed (see `stages.jobs.calibrate` for why).
+Each partition becomes a session of its own on each device, with inputs and outputs in the plain format: so its time
+includes the conversion of its tensors from and to that format, as in the paper. Sessions keep memory and are many, so
+they are built, run in turns and dropped batch by batch; all devices' sessions of a partition are in one batch. Each is
+run once untimed before it is timed (see `stages.jobs.calibrate` for why).
 
-What an engine refuses to build or to run it cannot run. Nor can it what it computes wrong, which is looked at where
-another engine than ONNX Runtime computes in integers (see `stages.jobs.profile_devices`).
+A device cannot run a partition that its engine refuses to build or to run, or computes wrong. The latter is checked if
+an engine other than ONNX Runtime computes in integers (see `stages.jobs.profile_devices`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ STARTS_CHILDREN: Final = True
 """A process of this module has a fork server of its own: see `process/fork_server.py`."""
 _MOST_SESSIONS: Final = 64
 _MOST_BYTES: Final = 256 << 20
-"""Of a batch: weights of all its sessions, and the tensors around them."""
+"""Of a batch of partitions: weights of all its sessions, and their inputs and outputs."""
 
 
 def main(arguments: list[str]) -> int:
@@ -62,8 +62,8 @@ def time_partitions(
 ) -> PartitionsTimed:
     """Time the job's partitions in this process, on the cores that it already runs on.
 
-    A batch has at most `most_sessions` and `most_bytes`, but one partition at least.
-    Raises Failure where a device's engine is not installed.
+    A batch has at most `most_sessions` and `most_bytes`, but at least one partition. Raises Failure if a device's
+    engine is not installed.
     """
     model = CleanModel(Path(job.model_folder))
     times: list[tuple[SpanTime | None, ...]] = []
@@ -79,13 +79,13 @@ def time_partitions(
 
 
 def _tell_share(tell: Callable[[Progress], None], done: float, share: float, progress: Progress) -> None:
-    """Progress of a share of the whole, when so much is done."""
+    """Report the progress of a `share` of the job; `done`: the share finished before."""
     tell(Progress(min(1.0, done + share * progress.done_ratio)))
 
 
 @dataclass(frozen=True, slots=True)
 class _Partition:
-    """A model that is nothing else, and all of it. `moved_bytes`: its weights, inputs and outputs."""
+    """A partition as a model of its own; `whole`: all of it. `moved_bytes`: its weights, inputs and outputs."""
 
     model: CleanModel
     whole: Segment
@@ -99,7 +99,7 @@ class _Partition:
         return cls(part, whole, part.weight_bytes(whole) + sum(tensor.size_bytes for tensor in ends))
 
     def timers(self, job: PartitionProfilingJob) -> list[Timer | None]:
-        """(devices,)."""
+        """(devices,): a timer of the partition on each device; None for a device that cannot run it."""
         generator = np.random.default_rng(0)
         inputs, outputs = (
             [noise(tensor.shape, tensor.datatype, generator) for tensor in tensors]
@@ -118,9 +118,9 @@ class _Partition:
         try:
             compute = build_session(self.model, self.whole, device, threads).bind(inputs, outputs)
             compute()
-        except (Failure, MemoryError):  # of the engine or of this process, whatever it is to run
+        except (Failure, MemoryError):  # of the engine itself or of this process, whatever it runs
             raise
-        except Exception:  # an engine's own kinds
+        except Exception:  # engines raise exceptions of any type
             return None
         if device.exact and device.engine != EXACT.engine and any(map(depends_on_engine, graph.operators)):
             expected = [np.empty_like(array) for array in outputs]
@@ -129,14 +129,14 @@ class _Partition:
             for made, right, datatype in zip(outputs, expected, datatypes, strict=True):
                 if relative_difference(made, right) > most_apart([datatype]):
                     return None
-        # CPU time of the whole process: whatever threads the engines have, nothing else runs in it.
+        # CPU time of the whole process, as nothing runs in it but the engines' threads.
         return Timer(compute, self.moved_bytes, time.process_time)
 
 
 def _batches(
     partitions: Sequence[_Partition], devices: int, most_sessions: int, most_bytes: int
 ) -> Iterator[list[_Partition]]:
-    """They, in order, as many at a time as sessions and bytes permit; one at least."""
+    """The partitions in order, as many at a time as sessions and bytes permit, but at least one."""
     batch: list[_Partition] = []
     for partition in partitions:
         its_bytes = devices * sum(each.moved_bytes for each in (*batch, partition))

@@ -1,9 +1,9 @@
 """`python -m stages.jobs.try_engines JOB_JSON`: run a whole network on each engine, compare the answers, time the runs.
 
-Each engine is in a process of its own (`one_engine`), as it may die of the network, or come to no end. All get the same
-frames, made up, and what they answer is held against ONNX Runtime's. Those whose answers agree then take turns, round
+Each engine is in a process of its own (`one_engine`), as it may crash on the network or never finish. All get the same
+made-up frames, and their answers are compared with ONNX Runtime's. Engines whose answers agree then take turns, round
 after round, so that a drift of the host hits all alike, and medians are taken. In a turn a short run is repeated, after
-one that is not timed: where places serve copies of a network, its weights are in the caches as far as they fit.
+one that is not timed: when places serve copies of a network, its weights are in the caches as far as they fit.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ STARTS_CHILDREN: Final = True
 _FRAMES: Final = 3
 _TURN_S: Final = 0.02
 _MOST_BUDGETS: Final = 2
-"""The fewest rounds may take so many times the budget; of a large network there are fewer."""
+"""The minimum of rounds may take so many times the budget; for a large network the minimum is lowered."""
 _LEAST_ROUNDS: Final = 2
 _LIMIT_S: Final = 240.0
-"""For anything that is asked of an engine: this job counts as hung after a little longer."""
+"""For each request to an engine: this job counts as hung after a little longer."""
 
 Arrays: TypeAlias = dict[str, Array]
 AnswerT = TypeVar("AnswerT")
@@ -65,7 +65,7 @@ def main(arguments: list[str]) -> int:
 
 
 def try_engines(job: te.EnginesJob, tell: Callable[[Progress], None]) -> EnginesTried:
-    """Raises Failure where ONNX Runtime does not run the network."""
+    """Try the job's engines. Raises Failure if ONNX Runtime does not run the network."""
     shapes = [index_file.read_index(Path(engine_folder)) for _, engine_folder in job.folders]
     with contextlib.ExitStack() as ending:
         networks = [_Network(EngineTrial(*names, runs=True), job, shapes, ending) for names in job.engines.items()]
@@ -83,20 +83,20 @@ def try_engines(job: te.EnginesJob, tell: Callable[[Progress], None]) -> Engines
 
 
 class _Lost(Exception):
-    """The engine's process is gone, or was ended as it came to no end."""
+    """The engine's process has died, or was killed as it did not answer in time."""
 
 
 class _Refused(Exception):
-    """The engine raised something."""
+    """The engine raised an error."""
 
 
 class _Network:
-    """A network on one engine, in a process of its own, and what is known of it."""
+    """A network on one engine, in a process of its own, and the results of its trial."""
 
     def __init__(
         self, trial: EngineTrial, job: te.EnginesJob, shapes: Sequence[ModelIndex], ending: contextlib.ExitStack
     ) -> None:
-        """Build it. `ending` ends the process."""
+        """Build the network. `ending` ends the process."""
         self.trial = trial
         self.run_s = 0.0
         self.waited_s = 0.0
@@ -105,7 +105,7 @@ class _Network:
         self.batch = job.batch
         self._together_s: list[float] = []
         self._together_bytes = 0
-        self._has_runs_of_many = False  # its process then has what computes those as well
+        self._has_runs_of_many = False  # if so, its process has networks for batches, too
         depending = next((spec.name for index in shapes for spec in index.outputs if spec.open_axes), None)
         if depending is not None and trial.engine != DEFAULT_ENGINE:
             self._leave_out(f"the shape of output {depending!r} depends on the data")
@@ -149,9 +149,9 @@ class _Network:
                 self.trial = replace(self.trial, private_bytes=timed.private_bytes)
 
     def turn_of_many(self) -> None:
-        """Time some runs of several frames, in the first shape; none any more if they cannot be had.
+        """Time some batches in the first shape; if the engine cannot compute them, stop timing batches.
 
-        A process that dies of them, as of a shortage of memory, is replaced by one for single frames.
+        A process that dies of batches, for example for lack of memory, is replaced by one for single frames.
         """
         if why_not(self.trial) or self.batch == 1:
             return
@@ -168,7 +168,7 @@ class _Network:
             self._build()
 
     def take_times(self) -> None:
-        """Have the trial tell the mean over the shapes of the medians of what was timed."""
+        """Store the times in the trial: the mean over the shapes of each shape's median."""
         if all(self._times_s) and not why_not(self.trial):
             medians_s = [
                 [statistics.median(clock) for clock in zip(*times_s, strict=True)] for times_s in self._times_s
@@ -184,7 +184,7 @@ class _Network:
 
     @contextlib.contextmanager
     def _outcome(self) -> Iterator[None]:
-        """Whatever becomes of the engine meanwhile is what is known of it."""
+        """Note in the trial if the engine fails in this context."""
         try:
             yield
         except (_Lost, _Refused) as error:
@@ -199,9 +199,9 @@ def _arrays(outputs: dict[str, bytes], like: Arrays) -> Arrays:
 
 
 def _frame(right: _Network, shape: int, index: ModelIndex, seed: int) -> tuple[Arrays, Arrays, Arrays]:
-    """Made-up inputs, what ONNX Runtime makes of them, and what of such as are hardly others.
+    """Made-up inputs, ONNX Runtime's outputs for them, and its outputs for slightly perturbed inputs.
 
-    Raises Failure where it runs on none.
+    Raises Failure if it runs on none.
     """
     tensors = [(spec.name, spec.shape, spec.datatype) for spec in index.inputs]
     whole = {spec.name: spec.made_up for spec in index.inputs if spec.made_up}
@@ -224,7 +224,7 @@ def _frame(right: _Network, shape: int, index: ModelIndex, seed: int) -> tuple[A
 
 
 def _few_indices(index: ModelIndex, seed: int) -> Arrays:
-    """0 or 1 where whole numbers are read that may be indices; none for the first seed, where all are 0."""
+    """Zeros and ones for inputs of integers, which may be indices; empty for seed 0, for which integers are all 0."""
     generator = np.random.default_rng(seed)
     drawn = {spec.name: generator.integers(0, 2, spec.shape) for spec in index.inputs if seed and not spec.made_up}
     dtypes = {spec.name: NUMPY_OF[spec.datatype] for spec in index.inputs}
@@ -236,7 +236,7 @@ def _few_indices(index: ModelIndex, seed: int) -> Arrays:
 
 
 def _time(networks: Sequence[_Network], shape_count: int, job: te.EnginesJob, tell: Callable[[Progress], None]) -> None:
-    """Have all take turns; if that is given up, because threads had to wait, no times are taken."""
+    """Have all networks take turns. No times are stored if the measurement is given up, as threads had to wait."""
     singles = (partial(network.turn, shape) for shape in range(shape_count) for network in networks)
     turns: list[Callable[[], None]] = [*singles, *(network.turn_of_many for network in networks)]
     round_s = sum((shape_count + network.batch - 1) * network.run_s for network in networks)
@@ -253,7 +253,7 @@ def _time(networks: Sequence[_Network], shape_count: int, job: te.EnginesJob, te
 
 
 class _Process:
-    """`one_engine`, and the line to it."""
+    """A process of `one_engine`, and the line to it."""
 
     def __init__(self) -> None:
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
@@ -265,9 +265,9 @@ class _Process:
             )
 
     def ask(self, message: te.ToEngine, answer: type[AnswerT]) -> AnswerT:
-        """Raises _Lost and _Refused."""
+        """Send a message and wait for its answer. Raises _Lost and _Refused."""
         end_s = time.monotonic() + _LIMIT_S
-        with contextlib.suppress(ChannelBroken):  # then nothing comes either
+        with contextlib.suppress(ChannelBroken):  # then no answer comes either
             self._channel.send(te.TO_ENGINE.encode(message))
         while (data := self._channel.take()) is None:
             if not self._channel.open:

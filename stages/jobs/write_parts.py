@@ -1,6 +1,6 @@
-"""`python -m stages.jobs.write_parts`: runs of a cleaned model as ONNX files, as standard input asks.
+"""`python -m stages.jobs.write_parts`: write runs of a cleaned model as ONNX files, as standard input asks.
 
-Each has its weights inside, and computes what a session of its device does (see `messages.program_parts`).
+Each file embeds its weights, and computes the same as a session of its device (see `messages.program_parts`).
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Give a zoo network weights that make its answers depend on its input: `python -m stages.jobs.zoo_weights DST < SRC`.
 
-Random weights alone prove nothing: with He's scale alone ResNet-50, ShuffleNet and DenseNet-121 answer (nearly) the
-same to whatever they are shown. So the network runs once, operator by operator, on one seeded input, and each
-operator's weights are set from what really reaches it, before the next one runs. Embeddings are normal with unit
-variance. What is random comes from a generator seeded with the file's name, so a network is the same wherever it is
-built.
+Random weights alone prove nothing: with He's scale alone ResNet-50, ShuffleNet and DenseNet-121 give (nearly) the same
+answer to any input. So the network runs once, operator by operator, on one seeded input, and each operator's weights
+are set from its actual inputs and outputs, before the next one runs. Embeddings are normal with unit variance. The
+random generator is seeded with the file's name, so a network is the same wherever it is built.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ Array = npt.NDArray[Any]
 
 LOGITS_STD: Final = 2.0
 _TILE: Final = 32  # pixels
-_MIN_SAMPLES: Final = 16  # with fewer values in a channel, the statistics of the whole tensor say more
+_MIN_SAMPLES: Final = 16  # with fewer values in a channel, the whole tensor's statistics are more reliable
 _HEAVY: Final = ("Conv", "Gemm", "MatMul")
 _PASS_A_FACTOR_ON: Final = frozenset(
     {"AveragePool", "Dropout", "Flatten", "GlobalAveragePool", "LeakyRelu", "MaxPool", "Relu", "Reshape"}
@@ -57,8 +56,8 @@ def _generator(name: str) -> np.random.Generator:
 class _Calibration:
     """One pass over the operators, in order.
 
-    `weights` are the constants set so far, `values` the tensors of run time that are still to be read; `heads` are
-    the heavy operators that make an answer, by the tensor whose spread they decide: the answer, or its logits.
+    `weights`: the constants set so far; `values`: the run-time tensors that are still to be read; `heads`: the heavy
+    operators that make the outputs, by the tensor whose spread they determine: the output, or its logits.
     """
 
     def __init__(
@@ -80,7 +79,7 @@ class _Calibration:
         self._values: dict[str, Array] = {}
 
     def run(self) -> dict[str, Array]:
-        """New values, by name, of all the constants that are weights."""
+        """New values of all constants that are weights, by name."""
         self._draw_inputs()
         last_read = {name: index for index, node in enumerate(self._nodes) for name in node.input}
         for index, node in enumerate(self._nodes):
@@ -93,9 +92,9 @@ class _Calibration:
         return self._weights
 
     def _find_heads(self, outputs: Iterable[str]) -> dict[str, onnx.NodeProto]:
-        """Find the operators that make the outputs.
+        """Find the heavy operators that make the outputs.
 
-        An output that is normalised, or a sum, keeps its spread and has none.
+        An output that is normalised, or a sum, keeps its spread and has no head.
         """
         heads = {}
         for output in outputs:
@@ -109,7 +108,7 @@ class _Calibration:
         return heads
 
     def _draw_inputs(self) -> None:
-        """A picture for each input of floats; integers are 0 or 1, which is a token, a type or a mask alike."""
+        """Draw a picture for each input of floats; integers are 0 or 1, which are valid tokens, types and masks."""
         for value in self._runtime_inputs:
             tensor = value.type.tensor_type
             shape = [dim.dim_value or self._sizes[dim.dim_param] for dim in tensor.shape.dim]
@@ -140,14 +139,14 @@ class _Calibration:
                     self._set_shift(node.input[1])
 
     def _is_weight(self, name: str) -> bool:
-        """A scalar belongs to the formula."""
+        """Whether a constant is a weight; a scalar is part of a formula."""
         return name in self._constants and len(self._constants[name].dims) > 0
 
     def _set_heavy(self, node: onnx.NodeProto, filter_axis: int) -> None:
-        """He's weights, then rescaled to outputs of unit variance, and of zero mean where there is a bias.
+        """Draw He's weights, rescale them to outputs of unit variance, and, if there is a bias, of zero mean.
 
-        A head is rescaled as a whole: what tells its classes apart is the difference of their means, as some
-        networks average over all positions behind it.
+        A head is rescaled as a whole, to keep the differences of its classes' means: some networks average over all
+        positions behind it, so that only these differences are left.
         """
         shape = list(self._constants[node.input[1]].dims)
         weight = self._rng.standard_normal(shape, np.float32)
@@ -162,7 +161,7 @@ class _Calibration:
             bias -= mean / std
 
     def _set_normalization(self, node: onnx.NodeProto) -> None:
-        """Mean and variance as observed."""
+        """Set mean and variance as observed."""
         source, scale, shift, mean, variance = node.input
         self._set_scale(scale)
         self._set_shift(shift)
@@ -186,9 +185,9 @@ class _Calibration:
         self._weights[name] = self._rng.normal(0.0, 0.1, self._constants[name].dims).astype(np.float32)
 
     def _scale_head(self, end: str) -> None:
-        """What lies between a head and the end (ReLU, pooling) passes a positive factor on as it is."""
+        """Rescale the outputs by the head's weights: operators in between (ReLU, pooling) pass a positive factor on."""
         values = self._values[end]
-        # Of few values the standard deviation may happen to be tiny. Their mean is meant to be zero.
+        # The standard deviation of few values may be tiny by chance. Their mean is meant to be zero.
         std = values.std() if values.size >= _MIN_SAMPLES else np.sqrt(np.mean(np.square(values)))
         for name in self._heads[end].input[1:]:
             self._weights[name] *= np.float32(LOGITS_STD / float(std))
@@ -231,9 +230,9 @@ def _channel_axis(node: onnx.NodeProto) -> int:
 
 
 def _statistics(values: Array, channel_axis: int, *, per_channel: bool = True) -> tuple[Array, Array]:
-    """Mean and standard deviation: (channels,) each, or () where a channel has too few values, or on request.
+    """Mean and standard deviation: (channels,) each, or () if a channel has too few values, or not `per_channel`.
 
-    Where there are too few in all, nothing is said against He's scale.
+    With too few values in all they are 0 and 1, which keeps He's scale.
     """
     if values.size < _MIN_SAMPLES:
         return np.zeros((), np.float32), np.ones((), np.float32)

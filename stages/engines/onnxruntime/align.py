@@ -1,11 +1,11 @@
-"""Put prepacked weights where the engine's kernels can read them.
+"""Align prepacked weights, so that the engine's kernels can read them.
 
-ONNX Runtime writes a weight and, right behind it, what it has prepacked of that; it aligns neither unless it is over
-1 MiB. Reloaded, both are mapped where they lie. But kernels read prepacked weights by instructions that fault on an
-address that is not a multiple of their width, as every buffer of the engine's own is.
+ONNX Runtime writes a weight and, right behind it, its prepacked blobs; it aligns only those over 1 MiB. When they are
+loaded, they are mapped in place. But kernels read prepacked weights by instructions that fault if the address is not a
+multiple of their width, as it is in the engine's own buffers.
 
-Of a depthwise convolution of integers it writes an empty blob, which it then fails to read: such a weight, a small one,
-loses what was prepacked of it, and each session packs it for itself.
+For a depthwise convolution of integers it writes an empty blob, which it then fails to read: such a weight, a small
+one, loses its prepacked blobs, and each session packs it for itself.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import onnx
 
 from shisha_rt.model.subgraphs import all_graphs
 
-_ALIGNMENT_BYTES: Final = 64  # that of the engine's own buffers: a cache line, and the widest vector
+_ALIGNMENT_BYTES: Final = 64  # as the engine's own buffers: a cache line, and the widest vector
 _PREPACKED: Final = "prepacked_"
 
 
 def align_weights(model_file: Path, weights_file: Path) -> None:
-    """Rewrite a saved model and its one file of weights, so that each weight and each prepacked blob is aligned."""
+    """Rewrite a saved model and its weights file, so that each weight and each prepacked blob is aligned."""
     model = onnx.load(str(model_file), load_external_data=False)
     aligned = weights_file.with_suffix(".aligned")
     with weights_file.open("rb") as source, aligned.open("wb") as target:
@@ -32,7 +32,7 @@ def align_weights(model_file: Path, weights_file: Path) -> None:
                 offset, length = int(entries["offset"].value), int(entries["length"].value)
                 entries["offset"].value = str(_moved(source, target, offset, length))
             for entry in [entry for key, entry in entries.items() if key.startswith(_PREPACKED)]:
-                # What the engine calls the kernel and the weight, then each blob: offset, length, checksum.
+                # The engine's name of the kernel and the weight, then of each blob: offset, length, checksum.
                 name, *blobs = entry.value.split("|")
                 if any(blob.split(";")[1] == "0" for blob in blobs):
                     constant.external_data.remove(entry)
@@ -48,7 +48,7 @@ def _moved_blob(source: BinaryIO, target: BinaryIO, blob: str) -> str:
 
 
 def _moved(source: BinaryIO, target: BinaryIO, offset: int, length: int) -> int:
-    """Copy bytes to an aligned offset; return where they are now."""
+    """Copy bytes to an aligned offset, which is returned."""
     target.write(bytes(-target.tell() % _ALIGNMENT_BYTES))
     aligned_at = target.tell()
     source.seek(offset)

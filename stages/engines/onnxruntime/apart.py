@@ -14,7 +14,7 @@ from stages.engines.onnxruntime.parts import ConstantPart, NodePart, Parts
 
 
 def take_apart(model: onnx.ModelProto, index: ModelIndex) -> Parts:
-    """`model` has no values of weights beyond the few that are embedded."""
+    """`model` has no values of weights, except for the few that are embedded."""
     graph = model.graph
     header = onnx.ModelProto(
         ir_version=model.ir_version, opset_import=model.opset_import, graph=onnx.GraphProto(name="segment")
@@ -42,23 +42,23 @@ def take_apart(model: onnx.ModelProto, index: ModelIndex) -> Parts:
 
 
 def _named(tensors: Iterable[str]) -> tuple[str, ...]:
-    """An optional input or output that is not there has the name of nothing."""
+    """The names without empty ones, which mean that an optional input or output is missing."""
     return tuple(filter(None, tensors))
 
 
 def _part(graph: onnx.GraphProto) -> bytes:
-    """A model that has nothing but these fields of its graph, to be merged with others."""
+    """A serialised model with only these fields of its graph, to be merged with others."""
     return bytes(onnx.ModelProto(graph=graph).SerializeToString())
 
 
 def _value_info(spec: TensorSpec) -> onnx.ValueInfoProto:
-    """Without a shape where it depends on the data: the engine says so each time that it meets another."""
+    """Without a shape if it depends on the data: the engine would warn each time that it meets a different one."""
     element = onnx.helper.np_dtype_to_tensor_dtype(NUMPY_OF[spec.datatype])
     return onnx.helper.make_tensor_value_info(spec.name, element, None if spec.open_axes else spec.shape)
 
 
 def _of_many(spec: TensorSpec, axis: int) -> onnx.ValueInfoProto:
-    """Of any number of frames; equal names mean equal sizes to the engine."""
+    """The description for any number of frames; the engine takes axes of equal names to be of equal size."""
     element = onnx.helper.np_dtype_to_tensor_dtype(NUMPY_OF[spec.datatype])
     shape = [f"{size} frames" if position == axis else size for position, size in enumerate(spec.shape)]
     return onnx.helper.make_tensor_value_info(spec.name, element, shape)

@@ -1,12 +1,12 @@
 """Optimise a whole model once, offline, so that every stage cut from it afterwards is built in milliseconds.
 
-Weights are reordered and prepacked into one file that all workers map: a stage has no private copy of them, and what
-it computes is bit for bit what the whole optimised graph computes. The result depends on the processor and on the
-engine's version: whoever keeps it must not use it on another.
+Weights are reordered and prepacked into one file that all workers map: a stage has no private copy of them, and it
+computes bit for bit what the whole optimised graph computes. The result depends on the processor and on the engine's
+version, and must not be used with others.
 
-The engine may die of a model in that form (`align` mends what is known of that), so there are others
+The engine may crash on a model in that form (`align` mends the known causes), so there are other forms
 (`model_index.Form`): the optimised graph with weights that each session packs for itself, and the cleaned graph, of
-which each session optimises its own cut, or runs it as it stands. Which of them the engine can run shows when it has.
+which each session optimises its own cut, or runs it as it stands. Only a run shows which forms the engine can run.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from stages.jobs.noise import run_on_something
 WEIGHTS_FILE: Final = "weights.bin"
 _EMBED_BELOW_BYTES: Final = 1024  # shapes and axes must be in the graph itself: its type inference reads them
 _AS_READ: Final[tuple[Form, ...]] = ("as_is", "unoptimised")
-"""Of the forms those in which stages are cut from the cleaned graph."""
+"""The forms in which stages are cut from the cleaned graph."""
 
 
 def _passing(nodes: Sequence[NodeEnds], node_layers: Sequence[int], specs: Mapping[str, TensorSpec]) -> list[Crossing]:
@@ -101,7 +101,7 @@ def compile_into(model_folder: Path, target: Path, form: Form) -> None:
 
 
 def _with_cuts(index: ModelIndex, optimised: onnx.ModelProto, specs: Mapping[str, TensorSpec]) -> ModelIndex:
-    """The index of an engine's own form of the network, with what its nodes hand on to other layers."""
+    """Complete the index of an engine's own form of the network: cuts, and the tensors that pass between layers."""
     nodes: list[NodeEnds] = [(reads(node), node.output) for node in optimised.graph.node]
     node_layers = index.node_layers
     legal_cuts, crossing = without_open(distinct_cuts(node_layers), _passing(nodes, node_layers, specs))
@@ -115,7 +115,7 @@ def _with_cuts(index: ModelIndex, optimised: onnx.ModelProto, specs: Mapping[str
 
 
 def _whole_numbers(file: Path, graph: Graph) -> dict[str, int]:
-    """What inputs have to be for the model to run, if it does not run as they are usually made up."""
+    """Values of inputs with which the model runs; empty if it runs on the usual made-up ones."""
     compared = compared_values(onnx.load(str(file), load_external_data=False).graph)
     if not compared:
         return {}
@@ -129,7 +129,7 @@ def _whole_numbers(file: Path, graph: Graph) -> dict[str, int]:
 
 
 def _link(model_folder: Path, target: Path) -> None:
-    """The cleaned model as it lies there, its weights under the name by which it refers to them."""
+    """Link or copy the cleaned model into `target`, its weights under the name by which it refers to them."""
     weights = Path(CLEAN_FILE).with_suffix(".bin").name
     for name, its_name in ((CLEAN_FILE, MODEL_FILE), (weights, weights)):
         file, there = model_folder / name, target / its_name
@@ -155,7 +155,7 @@ def _optimise(model_folder: Path, target: Path, *, prepack: bool) -> None:
 
 
 def _check_made(graph: onnx.GraphProto) -> None:
-    """An output that follows from constants alone becomes one here: no stage would write it."""
+    """Raise ValueError for an output that the optimiser has made a constant, as no stage would write it."""
     made = {name for node in graph.node for name in node.output}
     for output in graph.output:
         if output.name not in made:
@@ -163,7 +163,7 @@ def _check_made(graph: onnx.GraphProto) -> None:
 
 
 def _specs(optimised: onnx.ModelProto, graph: Graph, folder: str, whole: Mapping[str, int]) -> dict[str, TensorSpec]:
-    """Every tensor's, from one run of the whole graph with all of them as outputs.
+    """The specification of every tensor, from one run of the whole graph with all tensors as outputs.
 
     The optimiser records neither shape nor datatype for the tensors that it makes, and a blocked format pads its
     channels.
@@ -193,7 +193,7 @@ def _specs(optimised: onnx.ModelProto, graph: Graph, folder: str, whole: Mapping
 def _open_axes(optimised: onnx.GraphProto, graph: Graph) -> dict[str, tuple[int, ...]]:
     """Open axes of the tensors whose size depends on the data.
 
-    A tensor that the optimiser has made may be open anywhere.
+    A tensor that the optimiser has made may be open along any axis; it is marked as open along axis 0.
     """
     axes = {tensor.name: tensor.open_axes for tensor in graph.tensors.values() if tensor.open_axes}
     constants = {weight.name for weight in optimised.initializer}

@@ -1,10 +1,9 @@
 """Which operators of the cleaned graph each node of ONNX Runtime's optimised graph stands for.
 
-The optimiser fuses operators, reorders them and renames tensors. What survives is enough: fused nodes keep the name
-of their last output, and a node moved to the blocked (NCHWc) format is called `<its output>_nchwc`. From that each
-tensor of the optimised graph gets its counterpart in the cleaned graph, and each node the cleaned operators that it
-covers: those between its inputs' counterparts and its output's. Where a counterpart cannot be told, the nodes around it
-are taken as one.
+The optimiser fuses operators, reorders them and renames tensors. The names that survive are enough: fused nodes keep
+the name of their last output, and a node moved to the blocked (NCHWc) format is called `<its output>_nchwc`. These give
+each tensor of the optimised graph its counterpart in the cleaned graph. A node covers the cleaned operators between its
+inputs' counterparts and its output's. If a tensor's counterpart is unknown, the nodes around it are taken as one.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _SUMS: Final = ("Add", "Sum")
 
 
 def covered_operators(graph: Graph, optimised: onnx.GraphProto) -> list[set[int]]:
-    """The operators of the cleaned `graph` that each node of `optimised` covers: none if that cannot be told.
+    """The operators of the cleaned `graph` that each node of `optimised` covers; empty if they are unknown.
 
     Nodes joined by a tensor without a counterpart are taken as one.
     """
@@ -36,7 +35,7 @@ def covered_operators(graph: Graph, optimised: onnx.GraphProto) -> list[set[int]
 
 
 def counterparts(graph: Graph, optimised: onnx.GraphProto) -> dict[str, str]:
-    """Optimised tensor name -> cleaned tensor name, for every run-time tensor where it can be told."""
+    """Optimised tensor name -> cleaned tensor name, for every run-time tensor whose counterpart is known."""
     operators = {op.name: op for op in graph.operators}
     names = {tensor.name: tensor.name for tensor in graph.inputs}
     for node in optimised.node:
@@ -57,7 +56,7 @@ def counterparts(graph: Graph, optimised: onnx.GraphProto) -> dict[str, str]:
 
 
 def _after_fused_tail(graph: Graph, tensor: str, node: onnx.NodeProto) -> str:
-    """A blocked Conv may have taken in the addition (as a fourth input) and the activation that followed it."""
+    """The output of a blocked Conv, into which an addition (its fourth input) and an activation may be fused."""
     if node.op_type == "Conv" and len(node.input) > 3 and node.input[3]:
         tensor = _output_of_only(graph, tensor, _SUMS) or tensor
     activation = next((a.s.decode() for a in node.attribute if a.name == "activation"), None)
@@ -74,7 +73,7 @@ def _output_of_only(graph: Graph, tensor: str, op_types: Sequence[str]) -> str |
 
 
 def _groups(graph: Graph, optimised: onnx.GraphProto, counterpart: dict[str, str]) -> list[list[int]]:
-    """Nodes by index, those joined by a tensor without a counterpart together."""
+    """Groups of nodes, by index; nodes joined by a tensor without a counterpart are in one group."""
     leader = list(range(len(optimised.node)))
 
     def find(i: int) -> int:
@@ -106,6 +105,6 @@ def _operators_between(graph: Graph, nodes: Sequence[onnx.NodeProto], counterpar
         if operator is not None and operator not in covered:
             covered.add(operator)
             pending += [name for name in graph.operators[operator].inputs if name and name not in stops]
-    if not covered:  # a change of format: it goes with whatever made the tensor
+    if not covered:  # a change of format: it goes with the operator that made the tensor
         covered = {graph.producer[name] for name in ends if name in graph.producer}
     return covered

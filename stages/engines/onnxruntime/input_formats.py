@@ -1,15 +1,15 @@
 """Changes of a network input's format: each layer that reads the input in another format changes it for itself.
 
-The optimiser puts a node before what wants a tensor in another format: ReorderInput before blocked convolutions, which
-on one processor are those of 8 channels and on another those of 16, Transpose before those whose channels come last,
-Cast where it has no kernel for the datatype. All readers share that node. Where a layer makes the tensor, the node goes
-with that layer, which its readers need anyway. But no layer makes an input. A shared node would be in layer 0, and
-every branch that begins at the input would need layer 0: on some processors only, and for nothing.
+The optimiser puts a node before operators that need a tensor in another format: ReorderInput before blocked
+convolutions (on some processors those of 8 channels, on others those of 16), Transpose before convolutions whose
+channels come last, Cast if there is no kernel for the datatype. All readers share that node. If a layer makes the
+tensor, the node goes with that layer, which its readers need anyway. But no layer makes an input. A shared node would
+be in layer 0, and every branch that begins at the input would need layer 0, on some processors only and for no reason.
 
-So each layer that reads has a node of its own. In one stage with others that is work done twice: as much as copying
-the input, measured at a tenth to a thirtieth of the 3x3 convolution that reads it, a quarter to two thirds of a 1x1 one
-(16 to 64 channels, images of 56x56 and 112x112). No network of the zoo gains a node, with blocks of 8 or of 16
-channels: their inputs have few channels, which convolutions read as they are.
+So each layer that reads the input has a node of its own. If one stage has several of these layers, it does the work
+more than once, each time as much as copying the input: measured at a tenth to a thirtieth of the 3x3 convolution that
+reads it, a quarter to two thirds of a 1x1 one (16 to 64 channels, images of 56x56 and 112x112). No network of the zoo
+gains a node, with blocks of 8 or of 16 channels: convolutions read inputs of few channels as they are.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ _CHANGES: Final = ("ReorderInput", "Transpose", "Cast")
 
 
 def change_in_each_layer(graph: Graph, optimised: onnx.GraphProto, node_layers: Sequence[int]) -> tuple[int, ...]:
-    """Rewrite `optimised` so, and return the layers of its nodes; `node_layers` are those that they had before.
+    """Give each reading layer of `optimised` a node of its own; return the layers of all nodes.
 
-    `graph` is the cleaned graph: a node that makes one of its tensors is an operator and stays in its layer.
+    `node_layers`: the nodes' layers before. `graph`: the cleaned graph; a node that makes one of its tensors is an
+    operator and stays in its layer.
     """
     changes = _changes_of_inputs(graph, optimised)
     if not changes:
@@ -37,7 +38,7 @@ def change_in_each_layer(graph: Graph, optimised: onnx.GraphProto, node_layers: 
     taken = {name for node in all_nodes(optimised.node) for name in (node.name, *node.input, *node.output)}
     readers: dict[str, list[tuple[onnx.NodeProto, int]]] = {}
     rewritten: list[tuple[onnx.NodeProto, int]] = []
-    for i in range(len(optimised.node) - 1, -1, -1):  # so that the readers of a node have their layers before it
+    for i in range(len(optimised.node) - 1, -1, -1):  # backwards: a node's readers have their layers before it does
         node, layer = optimised.node[i], node_layers[i]
         placed = [(node, layer)]
         if i in changes:
@@ -55,7 +56,7 @@ def change_in_each_layer(graph: Graph, optimised: onnx.GraphProto, node_layers: 
 
 
 def _changes_of_inputs(graph: Graph, optimised: onnx.GraphProto) -> set[int]:
-    """The nodes, by index, that the optimiser has added and that need nothing but a network input."""
+    """Indices of nodes that the optimiser has added, and that need only network inputs and constants."""
     known = {value.name for value in optimised.input} | {constant.name for constant in optimised.initializer}
     changes = set()
     for i, node in enumerate(optimised.node):
@@ -69,7 +70,7 @@ def _changes_of_inputs(graph: Graph, optimised: onnx.GraphProto) -> set[int]:
 def _one_for_each_layer(
     node: onnx.NodeProto, readers: Sequence[tuple[onnx.NodeProto, int]], taken: set[str]
 ) -> list[tuple[onnx.NodeProto, int]]:
-    """The node in the first layer that reads it, and copies of it in the others, whose nodes then read those."""
+    """The node, in the first layer that reads it, and a copy in each further layer, whose nodes then read the copy."""
     (result,) = node.output
     placed: list[tuple[onnx.NodeProto, int]] = []
     for layer in sorted({layer for _, layer in readers}):

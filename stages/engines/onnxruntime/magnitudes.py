@@ -19,9 +19,8 @@ def largest_magnitudes(
 ) -> dict[str, float]:
     """Largest magnitudes of tensors over all `frames` (arrays by input).
 
-    Infinite or NaN where a tensor has such values.
-
-    The engine hands out the maxima alone: all tensors of a large model at once would need much memory.
+    Infinite or NaN if a tensor has such values. The engine returns only the maxima: all tensors of a large model at
+    once would need much memory.
     """
     whole = segment(model.graph, 0, len(model.graph.operators) - 1, device="")
     cut = model.cut(whole)

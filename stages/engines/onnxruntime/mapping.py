@@ -1,11 +1,11 @@
 """Which layer each node of ONNX Runtime's optimised graph runs in.
 
-The rule is the cleaned graph's: the largest of a node's own layer and its inputs'. It needs to know heavy nodes only,
-and of these the optimiser leaves two traces. Constants that it does not rewrite keep their names: a bias does where
-its weight is reordered or prepacked. And tensors do, or the node that makes one is called after it. What fuses several
-heavy operators runs in the last one's layer; a change of format makes no layer of its own, so it goes with whatever
-made the tensor (no layer makes a network's input: for that see `input_formats`). A heavy node that cannot be told at
-all goes with its inputs: a cut is lost then, never an answer.
+The rule is the cleaned graph's: the largest of a node's own layer and its inputs'. Only heavy nodes must be identified,
+and the optimiser leaves two traces of them. Constants that it does not rewrite keep their names, such as a bias whose
+weight is reordered or prepacked. Tensors keep their names, too, or the node that makes one is named after it. A node
+that fuses several heavy operators runs in the last one's layer. A change of format makes no layer of its own, so it
+goes with the node that made the tensor (no layer makes a network's input: see `input_formats`). A heavy node that
+cannot be identified goes with its inputs: this loses a cut, but never makes an answer wrong.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def map_nodes(graph: Graph, layers: Sequence[Layer], optimised: onnx.GraphProto)
 
 
 def _layers_of_constants(graph: Graph, layer_of: Sequence[int]) -> dict[str, int]:
-    """The layer of each constant that one heavy operator alone reads: whatever reads it later stands for that.
+    """The layer of each constant that only one heavy operator reads: an optimised node that reads it stands for that.
 
-    It may read the floats made of integers.
+    The operator may read it through a DequantizeLinear.
     """
     mapped = {}
     for name in graph.constants:

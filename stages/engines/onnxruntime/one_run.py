@@ -1,6 +1,6 @@
-"""Run a model once, as it is, at the first sizes at which it runs, and tell shapes (see `model.reader.one_run`).
+"""Run a model once, with the first input shapes with which it runs, and report shapes (see `model.reader.one_run`).
 
-The inputs are made up, and nothing is optimised.
+The inputs are made up, and the model is not optimised.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _ENGINES_NAME: Final = {"FP16": "float16", "FP32": "float", "FP64": "double"}
 
 
 def run_once(asked: RunAsked) -> RunSeen:
-    """The first try that runs. Where several are asked for, all are tried with noise before other values are."""
+    """The result of the first try that runs. If there are several, all are tried with noise before other values."""
     path = Path(asked.file)
     session = ort.InferenceSession(
         _with_outputs(path, asked.wanted), as_built_options(str(path.parent)), providers=["CPUExecutionProvider"]
     )
     shown = [value.name for value in session.get_outputs()]
     reason, until_s = "", time.monotonic() + _PATIENCE_S
-    # What fails at all sizes but one would fail with each kind of values: most of the time would go there.
+    # Shapes that cannot run fail with each kind of values: trying all kinds for them would take most of the time.
     rounds: list[tuple[int | None, Mapping[str, int]]] = [(1, {}), (None, {})] if len(asked.tries) > 1 else [(None, {})]
     compared = compared_values(onnx.load(path, load_external_data=False).graph)
     for most, whole in (*rounds, (None, compared)) if compared else rounds:
@@ -47,7 +47,7 @@ def run_once(asked: RunAsked) -> RunSeen:
             try:
                 run = partial(session.run, shown)
                 results = run_on_something(run, _tensors(session, shapes), first=1, most=most, whole=whole)
-            except Exception as error:  # whatever the engine raises says that these sizes do not go
+            except Exception as error:  # any error means that the model does not run with these shapes
                 reason = str(error).strip().splitlines()[0][:300]
                 continue
             results_by_name = {name: array for name, array in zip(shown, results, strict=True) if name in asked.wanted}

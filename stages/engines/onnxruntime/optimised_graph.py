@@ -1,7 +1,7 @@
-"""ONNX Runtime's optimised graph as planning sees one: operators, shapes, and how large its blocks are.
+"""ONNX Runtime's optimised graph as planning sees a graph: operators, shapes, and the size of its blocks.
 
-Most stages are put together from parts (see `parts`), without a library that takes long to import. A shard's nodes are
-written anew, with other attributes and slices of weights: so that library is there only where a layer is split.
+Most stages are assembled from parts (see `parts`), without `onnx`, which takes long to import. A shard's nodes are
+written anew, with different attributes and slices of weights: so `onnx` is imported only if a layer is split.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ def write_tensors(specs: Iterable[TensorSpec], folder: Path) -> None:
 
 
 def read_optimised(folder: Path) -> CleanModel:
-    """The graph that stages are cut from, in place of the cleaned one."""
+    """Read the graph that stages are cut from, in place of the cleaned one."""
     specs = msgspec.msgpack.decode((folder / _TENSORS_FILE).read_bytes(), type=list[TensorSpec])
     model = onnx.load(str(folder / MODEL_FILE), load_external_data=False)
     return CleanModel.of(folder, optimised_graph(model, {spec.name: spec for spec in specs}), model)
 
 
 def optimised_graph(optimised: onnx.ModelProto, specs: Mapping[str, TensorSpec]) -> Graph:
-    """`specs`: of every tensor of run time that is not an input of `optimised`, or of those too."""
+    """The graph of `optimised`; `specs`: of every run-time tensor, inputs included."""
     graph = optimised.graph
     operators = tuple(operator_of(node) for node in graph.node)
     constants = {
@@ -68,7 +68,7 @@ def optimised_graph(optimised: onnx.ModelProto, specs: Mapping[str, TensorSpec])
 
 @cache
 def block_size() -> int:
-    """Channels of a block on this processor, by where ONNX Runtime puts the second row of an image; 0: none."""
+    """Channels of a block on this processor, seen from where ONNX Runtime puts an image's second row; 0: no blocks."""
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, BLOCK, 2, 1]) for name in "xy"]
     graph = helper.make_graph([helper.make_node("ReorderInput", ["x"], ["y"], domain=NCHWC)], "g", ends[:1], ends[1:])
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid(NCHWC, 1)]

@@ -1,4 +1,4 @@
-"""How ONNX Runtime is set up here: no spinning threads, no thread of its own beyond what the place allows."""
+"""How ONNX Runtime is set up here: no spinning threads unless asked for, and only as many as the place allows."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import onnxruntime as ort
 from stages.engines.session import ONE_THREAD, Threads
 
 _FATAL: Final = 4
-"""Of the severities of its log: what it raises is told by whoever catches it."""
+"""Least severity that the engine logs: errors are raised, and reported by the code that catches them."""
 SPIN_US: Final = 2000
-"""How long threads that spin wait for the next piece of work before they sleep: longer than between two operators."""
+"""How long spinning threads wait for work before they sleep: longer than the time between two operators."""
 
 
 def base_options(threads: Threads = ONE_THREAD) -> ort.SessionOptions:
-    """Sequential execution, quiet, and idle when there is nothing to do; of threads that spin, soon after."""
+    """Sequential execution, a quiet log, and threads that sleep without work; if they spin, after `SPIN_US`."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads.count
     options.inter_op_num_threads = 1
@@ -27,7 +27,7 @@ def base_options(threads: Threads = ONE_THREAD) -> ort.SessionOptions:
     if threads.cores and threads.count > 1:
         others = threads.others_cores
         each = [(core,) for core in others] if len(others) < len(threads.cores) else [others] * (threads.count - 1)
-        affinities = ";".join(",".join(str(1 + core) for core in own) for own in each)  # it counts cores from 1
+        affinities = ";".join(",".join(str(1 + core) for core in own) for own in each)  # the engine counts from 1
         options.add_session_config_entry("session.intra_op_thread_affinities", affinities)
     return options
 

@@ -1,8 +1,8 @@
-"""A compiled model in parts, of which segments are put together: what workers read in place of the model itself.
+"""A compiled model in parts, from which segments are assembled: workers read them instead of the model itself.
 
-A serialised protobuf message is merged with another by putting one behind the other. So each node is a model that has
-nothing but this node, serialised once, when the model is compiled; and a segment's model is the concatenation of its
-parts. A worker needs no library for that, which would be half of its start and of its private memory.
+Serialised protobuf messages are merged by concatenation. When the model is compiled, each node is serialised once, as a
+model with this node alone; a segment's model is the concatenation of its parts. So a worker does not need `onnx`, which
+would take half of its start time and of its private memory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PARTS_FILE: Final = "parts.msgpack"
 
 
 class NodePart(msgspec.Struct, frozen=True, array_like=True):
-    """A node of the graph: its layer, what it reads and makes, and itself as part of a model."""
+    """A node of the graph: its layer, the tensors that it reads and makes, and its serialised `part` of a model."""
 
     layer: int
     reads: tuple[str, ...]
@@ -28,15 +28,15 @@ class NodePart(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ConstantPart(msgspec.Struct, frozen=True, array_like=True):
-    """A weight, whose values mostly lie in a file beside."""
+    """A weight, whose values are mostly in a separate file."""
 
     size_bytes: int
     part: bytes
 
 
 class Parts(msgspec.Struct, frozen=True):
-    """`header`: what every segment begins with. `inputs` and `outputs`: each tensor as an end of a segment; those
-    `of_many`: of one that computes any number of frames together.
+    """`header`: the beginning of every segment. `inputs` and `outputs`: each tensor as an input or output of a segment;
+    `inputs_of_many` and `outputs_of_many`: of a segment that computes batches of any size.
     """
 
     header: bytes
@@ -49,21 +49,21 @@ class Parts(msgspec.Struct, frozen=True):
 
 
 class Boundaries:
-    """What crosses the ends of stages: the tensors that runs of layers read, and those that others read of them.
+    """Tensors that enter and leave stages: those that runs of layers read from others, and those that others read.
 
-    `outputs`: names of the network's own, which are read in the end.
+    `outputs`: names of the network's outputs, which count as read outside of all stages.
     """
 
     def __init__(self, parts: Parts, outputs: Iterable[str]) -> None:
         self._nodes = parts.nodes
         self._constants = parts.constants
-        self._readers: dict[str, set[int | None]] = {name: {None} for name in outputs}  # None: a layer of no stage
+        self._readers: dict[str, set[int | None]] = {name: {None} for name in outputs}  # None: outside of all stages
         for node in parts.nodes:
             for name in node.reads:
                 self._readers.setdefault(name, set()).add(node.layer)
 
     def of(self, work: Sequence[Span]) -> tuple[list[str], list[str]]:
-        """The names of what is read from outside of these layers, and of what is made for it, each in a fixed order."""
+        """Names of tensors that these layers read from outside, and that they make for it; each in a fixed order."""
         layers = {layer for first, last in work for layer in range(first, last + 1)}
         here = [node for node in self._nodes if node.layer in layers]
         made = dict.fromkeys(name for node in here for name in node.makes)

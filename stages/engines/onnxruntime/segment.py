@@ -1,11 +1,11 @@
 """A stage as ONNX Runtime runs it: a cut of the graph that was compiled for it, bound to the arena's slots.
 
-Weights stay in the file that every worker maps, so cutting is a matter of a few hundred nodes; and those have been
-serialised beforehand (see `parts`). Building holds the interpreter's lock for microseconds instead of milliseconds, in
-which no frame could start.
+Weights stay in the file that every worker maps, so a cut is only a few hundred nodes, which have been serialised
+beforehand (see `parts`). So a build holds the interpreter lock, without which no frame can start, for microseconds
+instead of milliseconds.
 
 A binding is made once for each slot and holds raw addresses, which the engine does not check: shapes and sizes are
-compared here instead. An output whose shape depends on the data comes in memory of the engine's own, and is copied.
+compared here instead. An output whose shape depends on the data is made in the engine's own memory, and copied.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _HERE: Final = "cpu"
 
 
 class OptimisedModel:
-    """The whole graph (without weight values), optimised unless its form is "as_is", from which segments are cut.
+    """The whole graph (without weight values), from which segments are cut. In form "as_is" each cut is optimised.
 
-    `layout`: the number of the one that is made of this index.
+    `layout`: the number of this index's layout in the arena.
     """
 
     def __init__(self, folder: Path, index: ModelIndex, layout: int = 0) -> None:
@@ -51,13 +51,13 @@ class OptimisedModel:
         return OptimisedSegment(*self._session(work, ends, threads), self._layout)
 
     def segment_of_many(self, work: Sequence[Span], threads: Threads = ONE_THREAD) -> SegmentOfMany:
-        """The same for any number of frames in one run; of layers that may (see `model.batches`)."""
+        """The same for batches of any size, of layers that allow it (see `model.batches`)."""
         return SegmentOfMany(*self._session(work, (self._parts.inputs_of_many, self._parts.outputs_of_many), threads))
 
     def _session(
         self, work: Sequence[Span], ends: tuple[Mapping[str, bytes], Mapping[str, bytes]], threads: Threads
     ) -> tuple[ort.InferenceSession, list[TensorSpec], list[TensorSpec], int]:
-        """With its inputs, its outputs and the bytes of its weights. `ends`: what the model says of these, by name."""
+        """A session with its inputs, outputs and bytes of weights. `ends`: the model's parts for inputs and outputs."""
         parts = self._parts
         layers = {layer for first, last in work for layer in range(first, last + 1)}
         here = [node for node in parts.nodes if node.layer in layers]
@@ -80,7 +80,7 @@ class OptimisedModel:
 
 
 class SegmentOfMany:
-    """A built stage on arrays of several frames. `weight_bytes`: of its weights."""
+    """A stage that computes batches, on arrays of several frames. `weight_bytes`: of its weights."""
 
     def __init__(
         self, session: ort.InferenceSession, inputs: list[TensorSpec], outputs: list[TensorSpec], weight_bytes: int
@@ -135,7 +135,7 @@ class OptimisedSegment:
         self._run_on_something(None)
 
     def give_back(self) -> None:
-        """Run once more, after which the engine keeps no memory but what it began with."""
+        """Run once more, with the option to release memory beyond the engine's initial allocation after the run."""
         options = ort.RunOptions()
         options.add_run_config_entry("memory.enable_memory_arena_shrinkage", f"{_HERE}:0")
         self._run_on_something(options)
@@ -147,12 +147,12 @@ class OptimisedSegment:
         run_on_something(lambda given: self._session.run(names, given, options), inputs, whole=whole)
 
     def answers(self, given: dict[str, Array]) -> dict[str, Array]:
-        """What it makes of these inputs, on memory of its own."""
+        """The outputs for these inputs, on memory of its own."""
         names = [spec.name for spec in self.outputs]
         return dict(zip(names, self._session.run(names, given), strict=True))
 
     def compute(self, given: Mapping[str, Array]) -> dict[str, Array]:
-        """What it makes of these inputs, on memory of its own."""
+        """The outputs for these inputs, on memory of its own."""
         names = [spec.name for spec in self.outputs]
         return dict(zip(names, self._session.run(names, dict(given)), strict=True))
 
@@ -166,7 +166,7 @@ class OptimisedSegment:
             self._take_open_outputs(binding, arena, slot)
 
     def bind(self, arena: Arena, slot: int) -> None:
-        """Have it done before a frame comes to `slot`."""
+        """Bind the stage to `slot` before the first frame comes there."""
         binding, regions = self._session.io_binding(), arena.layouts[self._layout].regions
         for spec in self.inputs:
             binding.bind_input(*_place(arena, slot, regions[spec.name], spec))
@@ -178,9 +178,9 @@ class OptimisedSegment:
         self._bindings[slot] = binding
 
     def _take_open_outputs(self, binding: ort.IOBinding, arena: Arena, slot: int) -> None:
-        """Copy what fits into its room, and let the engine's memory go, which it would take for the next run's.
+        """Copy outputs of variable shape to the slot, and drop the engine's buffers, which its next run would reuse.
 
-        Of what does not fit only the shape is written: whoever asks for that output finds out.
+        If an output does not fit, only its shape is written: a read of that output then fails.
         """
         made = binding.get_outputs()
         for i, spec in self._open_outputs:
@@ -199,7 +199,7 @@ def _place(arena: Arena, slot: int, region: Region, spec: TensorSpec) -> tuple[o
 
 
 def _check_shape(spec: TensorSpec, shape: tuple[int, ...]) -> None:
-    """Axes that are not open have their size; where all are open, there may be more or fewer of them."""
+    """Check the size of axes that are not open; if all are open, the number of axes may differ, too."""
     if len(spec.open_axes) == len(spec.shape):
         return
     fits = len(shape) == len(spec.shape) and all(

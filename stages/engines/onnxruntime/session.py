@@ -1,9 +1,9 @@
 """A segment as ONNX Runtime runs it: a cut of the cleaned model that the engine optimises for itself.
 
-In fp32 as it stands; in bf16 with every value rounded, which the engine's own kernels could not do: they compute in
-float32; in int8 as integers, which is not optimised. Other than a stage of ONNX Runtime's optimised graph (`segment`),
-a session has private copies of its weights, in the form that its kernels want; in exchange it may begin and end
-anywhere.
+In fp32 the cut is run as it stands. In bf16 nodes that round every value are added, as the engine's own kernels compute
+in float32. In int8 it computes integers, and is not optimised. Unlike a stage of ONNX Runtime's optimised graph
+(`segment`), a session has private copies of its weights, in the form that its kernels need; in exchange it may begin
+and end anywhere.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PROVIDERS: Final = ["CPUExecutionProvider"]
 
 
 def ort_session(model: CleanModel, segment: Segment, precision: Precision, threads: Threads = ONE_THREAD) -> OrtSession:
-    """Raises ValueError for an operator that is not computed in the precision."""
+    """Build a session. Raises ValueError for an operator that cannot be computed in the precision."""
     cut = session_model(model, segment, precision).SerializeToString()
     to_options = as_built_options if precision == "int8" else optimising_options
     options = to_options(str(model.folder), threads)
@@ -38,7 +38,7 @@ def ort_session(model: CleanModel, segment: Segment, precision: Precision, threa
 
 
 def session_model(model: CleanModel, segment: Segment, precision: Precision) -> onnx.ModelProto:
-    """What a session is made of. Weights of fp32 may lie in the model's folder; in int8 it is to be run as it stands.
+    """The model of a session. In fp32 its weights may be in the model's folder; in int8 it must not be optimised.
 
     Raises ValueError as above.
     """
@@ -70,7 +70,7 @@ class OrtSession(SegmentEnds):
 
 @dataclass(frozen=True, slots=True)
 class _Binding:
-    """The engine knows the arrays by their addresses alone, so they are kept here."""
+    """A bound session. It keeps the arrays alive, as the engine has only their addresses."""
 
     session: ort.InferenceSession
     binding: ort.IOBinding

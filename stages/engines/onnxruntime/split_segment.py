@@ -1,8 +1,8 @@
-"""A stage with a split as ONNX Runtime runs it: cut from the graph that was compiled, like any other.
+"""A stage with a split as ONNX Runtime runs it: cut from the compiled graph, like any other stage.
 
-Blocked formats stay: a shard makes its channels where they belong in the tensor that the next stage reads. Filters of a
-convolution are a range of the file that all workers map; what of a product's columns does not lie in one piece, and all
-that the engine packs for itself, is private memory of the shard.
+Blocked formats are kept: a shard writes its channels in place into the tensor that the next stage reads. A
+convolution's filters are a range of the file that all workers map. Columns of a product that are not contiguous, and
+weights that the engine packs for itself, are private memory of the shard.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def split_segment(
 ) -> ShardStage:
     """Build a shard, or the join and the layers behind it.
 
-    Raises ValueError for a split that cannot be, and whatever the engine raises.
+    Raises ValueError for a split that is not possible, and whatever the engine raises.
     """
     split_model = SplitStageModel(_whole(folder), index, split, work, block_size())
     segment = split_model.segment("")
@@ -49,8 +49,8 @@ _whole = lru_cache(maxsize=1)(read_optimised)
 
 
 class _SessionStage:
-    """One session as a stage, on whatever arrays it is bound to. `ends`: its inputs and outputs. `frame_bytes`: these,
-    and the weights.
+    """One session as a stage, on whatever arrays it is bound to. `ends`: its inputs and outputs. `frame_bytes`: of its
+    ends and weights.
     """
 
     described = False
@@ -68,13 +68,13 @@ class _SessionStage:
         return self.run_bound(self.bind_to(zeros), cpu_clock)
 
     def bind_to(self, stage_ends: Mapping[str, Array]) -> tuple[Bound, ...]:
-        """What `run_bound` takes, on arrays of these ends."""
+        """Bind the session to arrays of the stage's inputs and outputs, for `run_bound`."""
         names = self._session.input_names, self._session.output_names
         inputs, outputs = ([stage_ends[name] for name in ends] for ends in names)
         return (self._session.bind(inputs, outputs),)
 
     def run_bound(self, bound: Sequence[Bound], cpu_clock: CpuClock) -> tuple[float, ...]:
-        """Compute on the arrays that it is bound to; it has no segments whose seconds could be told."""
+        """Compute on the bound arrays; return (), as there are no segments to time."""
         for compute in bound:
             compute()
         return ()

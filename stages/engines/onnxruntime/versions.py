@@ -1,4 +1,4 @@
-"""Which versions of ONNX this ONNX Runtime takes. It has no list of them: it is given models to load."""
+"""Which versions of ONNX this ONNX Runtime accepts. It has no list of them, so models are loaded to find out."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from onnx import TensorProto, helper
 from shisha_rt.model.reader.onnx_versions import MICROSOFT, OnnxVersions
 from stages.engines.onnxruntime.options import base_options
 
-# Which all of them take.
+# Versions that every ONNX Runtime accepts.
 _IR_VERSION: Final = 8
 _OPSET: Final = 17
-_MOST_MICROSOFT: Final = 20  # it has been 1 for ever
+_MOST_MICROSOFT: Final = 20  # so far it has always been 1
 
 
 def newest_taken() -> OnnxVersions:
-    """Newest versions that the engine takes, none newer than the `onnx` package knows."""
+    """Newest versions that the engine accepts, none newer than the `onnx` package knows."""
 
     def newest_opset(domain: str, most: int) -> int:
         return next(v for v in range(most, 0, -1) if _takes(_IR_VERSION, {"": _OPSET, domain: v}))

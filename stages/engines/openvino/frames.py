@@ -1,7 +1,7 @@
-"""A network as OpenVINO reads it, for several frames at once, where its operators keep those apart (`model.batches`).
+"""A network as OpenVINO reads it, for batches, if its operators keep frames apart (`model.batches`).
 
-Nothing is written and no weight is read for that: the shapes of its inputs are changed in the engine's own graph, and
-those that Reshape operators state.
+No file is written and no weight is read for that: the shapes of inputs, and those that Reshape operators state, are
+changed in the engine's own graph.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from stages.engines.openvino.session import read_network
 
 
 def network_of_frames(folder: Path, least: int, most: int) -> Any:
-    """Read the cleaned model in `folder` as an `openvino.Model` of `least` to `most` frames, or of that one number.
+    """Read the cleaned model in `folder` as an `openvino.Model` for `least` to `most` frames, which may be equal.
 
-    Raises MixesFrames where an operator mixes them, ValueError where OpenVINO has made something else of a Reshape, and
-    whatever the engine raises.
+    Raises MixesFrames if an operator mixes frames, ValueError if OpenVINO has replaced a Reshape by another operator,
+    and whatever the engine raises.
     """
     import openvino
 
@@ -43,7 +43,7 @@ def network_of_frames(folder: Path, least: int, most: int) -> Any:
         raise ValueError(f"what makes {next(iter(stated))!r} is no Reshape to OpenVINO")
     shapes = {tensor.name: [openvino.Dimension(size) for size in tensor.shape] for tensor in graph.inputs}
     for shape_of_input in shapes.values():
-        rows = shape_of_input[0].get_length()  # of a frame: 1, but where a model was exported for several as one
+        rows = shape_of_input[0].get_length()  # of a frame: 1, unless the model was exported for several
         shape_of_input[0] = openvino.Dimension(least * rows, most * rows)
     network.reshape({name: openvino.PartialShape(shape) for name, shape in shapes.items()})
     return network

@@ -1,8 +1,8 @@
 """OpenVINO's profile of a segment: counters of each node, kept as means over all runs since it was compiled.
 
-A node lists operators that it was made from, under the names that they are given here; but not all of them. What no
-node lists was fused into the node that lists what reads it. A node that lists none, such as a change of format, goes
-with the node before it.
+A node lists operators that it was made from, under the names that they are given here, but not all of them. An operator
+that no node lists was fused into the node that lists its reader. The time of a node that lists none, such as a change
+of format, counts for the node before it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from stages.engines.fused import host
 from stages.engines.openvino.session import compile_network, read_network, shared_tensor
 from stages.engines.session import Array
 
-# The engine makes up names from names: with a full stop at the end none is the beginning of another, and with nothing
-# behind it is the operator itself, not the transposing of its weight, say.
+# The engine derives names from names. A full stop at the end keeps any name from being a prefix of another; if nothing
+# follows it, the name means the operator itself, and not, for example, the transposition of its weight.
 _OPERATOR: Final = re.compile(r"operator_(\d+)\.(?=,|$)")
 
 
@@ -45,7 +45,7 @@ def openvino_operator_times(
     operator = 0
     for node, node_s in mean_s.items():
         operator = operator_of.get(node, operator)
-        # The first run allocates: it is taken out of the mean again.
+        # The first run allocates memory, and is subtracted from the mean.
         times_s[operator] += max(0.0, (node_s * (1 + rounds) - first_s[node]) / rounds)
     return tuple(times_s)
 
@@ -64,12 +64,12 @@ def _listed(compiled: Any) -> dict[str, list[int]]:
 
 
 def _operator_of_nodes(graph: Graph, listed: Mapping[str, Sequence[int]]) -> dict[str, int]:
-    """The operator that each node is accounted to, with what was fused into it unlisted."""
+    """The operator for which each node's time counts, among the listed and the unlisted ones fused into the node."""
     taken = {operator for operators in listed.values() for operator in operators}
     times = {}
     for node, operators in listed.items():
         covered = list(operators)
-        for operator in covered:  # which grows meanwhile
+        for operator in covered:  # the list grows in the loop
             made_by = (graph.producer.get(name) for name in graph.operators[operator].inputs)
             covered += {i for i in made_by if i is not None and i not in taken and i not in covered}
         times[node] = host(graph, covered)

@@ -1,10 +1,10 @@
 """A segment as OpenVINO runs it: a cut of the cleaned model, compiled in memory, one request for each binding.
 
-Some of its ways do not fit here. On processors that have bfloat16 it computes in it, so the precision is always
-stated; it pins the thread that asks to a core, where affinity is the worker's own affair; and it looks for weights
-beside a file, so that they are embedded. With one stream of one thread a run that fails raises nothing, and leaves
-whatever was in its outputs (2026.4); without streams the caller's thread computes alike, and is told. The engine is an
-extra, and imported only when a device asks for it.
+Some of its defaults do not fit here. On processors that have bfloat16 it computes in it, so the precision is always
+stated. It pins the calling thread to a core, which is disabled, as the worker sets its own affinity. It looks for
+weights beside a file, so they are embedded. With one stream of one thread, a run that fails raises nothing, and leaves
+the outputs as they were (2026.4); without streams the calling thread computes, too, and errors are raised. The engine
+is an extra, and imported only when a device needs it.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _PRECISIONS: Final[dict[Precision, str]] = {"fp32": "f32", "bf16": "bf16"}
 
 
 def openvino_session(model: CleanModel, segment: Segment, precision: Precision, threads: Threads) -> OpenVinoSession:
-    """Raises Failure where OpenVINO is not installed, or the processor does not have the precision."""
+    """Build a session. Raises Failure if OpenVINO is not installed, or the processor does not have the precision."""
     network = read_network(model.with_weights(model.cut(segment)))
     return OpenVinoSession(CompiledNetwork(network, precision, threads), model, segment)
 
 
 def read_network(network: onnx.ModelProto | Path) -> Any:
-    """An `openvino.Model` of a network or its file. Raises Failure where OpenVINO is not installed."""
+    """An `openvino.Model` of a network or its file. Raises Failure if OpenVINO is not installed."""
     return _core().read_model(str(network) if isinstance(network, Path) else network.SerializeToString())
 
 
@@ -71,7 +71,7 @@ class CompiledNetwork:
         self._has_run = False
 
     def request(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Any:
-        """What `infer` takes, on the memory of arrays that must outlive it and fit, in the network's order."""
+        """A request for `infer`, on the memory of arrays in the network's order, which must fit and outlive it."""
         request = self._compiled.create_infer_request()
         for position, array in enumerate(inputs):
             request.set_input_tensor(position, shared_tensor(array))
@@ -80,21 +80,21 @@ class CompiledNetwork:
         return request
 
     def infer(self, request: Any) -> None:
-        """The first run is where its threads are started, if it has any."""
+        """Run a request. The first run starts the engine's threads, if it has any of its own."""
         if self._cores:
             THREADS.move_to(self._cores)
         with THREADS.starting() if self._cores and not self._has_run else nullcontext():
-            request.infer(share_outputs=True)  # else it would return copies of them
+            request.infer(share_outputs=True)  # else it would return copies of the outputs
         self._has_run = True
 
     def give_back(self) -> None:
-        """Give back memory that runs have taken."""
+        """Release memory that runs have allocated."""
         self._compiled.release_memory()
 
 
 def load_openvino() -> None:
-    """Have it count the cores that this process may use: it never has more threads. Raises Failure as above."""
-    _core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")  # without a question to it the plugin is not loaded
+    """Load the engine, which counts the cores usable now: it never has more threads. Raises Failure as above."""
+    _core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")  # a query loads the plugin
 
 
 def shared_tensor(array: Array) -> Any:
@@ -106,7 +106,7 @@ def shared_tensor(array: Array) -> Any:
 
 @lru_cache(maxsize=1)
 def _core() -> Any:
-    """The process's only one: each would load its plugin and start its threads anew."""
+    """The process's only `openvino.Core`: each further one would load the plugin and start threads again."""
     stay_where_put()
     try:
         import openvino

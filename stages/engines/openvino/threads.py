@@ -1,13 +1,13 @@
-"""OpenVINO's threads beyond the one that asks: TBB's, one pool for each process, which all sessions share.
+"""OpenVINO's threads beyond the caller's: TBB's, one pool for each process, which all sessions share.
 
-What was found by trying (OpenVINO 2026.4):
-- When the plugin is loaded TBB counts the cores that the process's first thread may use. There are never more threads
+Found by experiment (OpenVINO 2026.4):
+- When the plugin is loaded, TBB counts the cores that the process's first thread may use. There are never more threads
   than that, whatever a session asks for.
-- They are started when first needed, on all of those cores and with the niceness of whoever needed them; and they stay,
-  asleep when there is nothing to do, until the process ends.
-- Whenever one takes up work it is bound to the cores of its memory node, by way of hwloc; unless hwloc is told that it
-  is not this system that it sees.
-So they are moved to where they are wanted before a session of another team runs. A worker runs one stage at a time.
+- Threads are started when first needed, on all of those cores and with the niceness of the thread that needs them. They
+  stay until the process ends, and sleep while there is no work.
+- Each time a thread takes up work, hwloc binds it to the cores of its memory node, unless hwloc is told that the
+  topology it sees is not this system's.
+So the threads are moved to the right cores before a session of another team runs. A worker runs one stage at a time.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from typing import Final
 
 
 def stay_where_put() -> None:
-    """Have hwloc move no thread; to be called before OpenVINO is loaded."""
+    """Keep hwloc from moving threads; to be called before OpenVINO is loaded."""
     os.environ.setdefault("HWLOC_THISSYSTEM", "0")
 
 
 class _Threads:
-    """Those of this process. `starting` is for one thread at a time."""
+    """The pool's threads in this process. `starting` is for one thread at a time."""
 
     def __init__(self) -> None:
-        self._moving = threading.Lock()  # between what runs frames and what builds
+        self._moving = threading.Lock()  # shared by the thread that runs frames and builders
         self._ids: frozenset[int] = frozenset()
         self._cores: tuple[int, ...] = ()
 
     @contextlib.contextmanager
     def starting(self) -> Iterator[None]:
-        """What the engine starts meanwhile is its own."""
+        """Record threads that start in this context as the engine's."""
         before = _thread_ids()
         yield
         with self._moving:
@@ -43,13 +43,13 @@ class _Threads:
             self._cores = ()
 
     def move_to(self, cores: tuple[int, ...]) -> None:
-        """Nothing is to be done where the session before ran there too."""
+        """Move the threads to `cores`, unless the session before ran there, too."""
         if cores == self._cores:
             return
         with self._moving:
             self._cores = cores
             for thread in self._ids:
-                with contextlib.suppress(ProcessLookupError):  # one that served to build something only
+                with contextlib.suppress(ProcessLookupError):  # a thread that existed only during a build
                     os.sched_setaffinity(thread, cores)
 
 

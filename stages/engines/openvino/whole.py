@@ -1,8 +1,8 @@
 """A whole network as OpenVINO runs it, bound to the arena's slots: for a stage that has all layers.
 
-It is read from the cleaned model's file, and nothing of it is cut. Its weights are this process's own, in a form of the
-engine's. Before it serves it is held against ONNX Runtime, in the same process and on the same processor: an engine may
-round otherwise, but not compute something else.
+It is read from the cleaned model's file, and not cut. Its weights are private memory of this process, in the engine's
+own form. Before it serves, it is compared with ONNX Runtime in the same process and on the same processor: an engine
+may round differently, but must not compute something else.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from stages.jobs.noise import run_on_something
 from stages.memory_limit import is_for_memory
 
 _LARGE_BYTES: Final = 16 << 20
-"""Of a model's files, from which on to read the weights takes far longer than an open number of frames costs a run."""
+"""From this size of a model's files on, the number of frames is open: several copies of the weights would cost more."""
 _MOST_FIXED: Final = 8
-"""Of more frames in one run the number is always open: each fixed one is another network."""
+"""For larger batches the number of frames is always open: each fixed number is another network."""
 
 
 class _Network:
-    """The network for one number of frames, or for a range of them, compiled.
+    """The network, compiled for one number of frames, or for a range of them.
 
-    Once the engine could not have the memory for a run it has none for any other (2026.4): it is compiled anew then,
-    when nothing holds what it was any more.
+    After a run has failed for lack of memory, all others fail, too (2026.4): the network is then compiled anew, once
+    no request refers to the old one.
     """
 
     def __init__(self, read: Callable[[], Any], threads: Threads) -> None:
@@ -70,7 +70,7 @@ class _Network:
 
 
 class _Bound:
-    """What a network reads and writes: arrays in the order of its inputs and outputs. Called, it computes them."""
+    """A network bound to arrays, in the order of its inputs and outputs. A call computes the outputs."""
 
     __slots__ = ("__weakref__", "_inputs", "_network", "_outputs", "_request")
 
@@ -86,7 +86,7 @@ class _Bound:
         return self._request
 
     def forget(self) -> None:
-        """Let go of the compiled network that the request belongs to."""
+        """Drop the request, and so its reference to the compiled network."""
         self._request = None
 
     def __call__(self) -> None:
@@ -96,7 +96,7 @@ class _Bound:
 class WholeOnOpenVino:
     """One shape of the network; `layout` as in `OptimisedModel`.
 
-    Raises Failure where OpenVINO is not installed, and whatever it raises for a network that it does not run.
+    Raises Failure if OpenVINO is not installed, and whatever it raises for a network that it cannot run.
     """
 
     def __init__(self, folder: Path, index: ModelIndex, layout: int, threads: Threads, weight_bytes: int) -> None:
@@ -109,10 +109,10 @@ class WholeOnOpenVino:
         self._bound: dict[int, _Bound] = {}
 
     def of_frames(self, most: int, *, large_bytes: int = _LARGE_BYTES) -> dict[int, FramesOnOpenVino]:
-        """The same for up to `most` frames in one run, by number of frames; each of these has weights of its own.
+        """Networks for batches of up to `most` frames, by number of frames; each network has weights of its own.
 
-        An open number costs a few tenths of a millisecond a run (2026.4), a fixed one another copy of the weights:
-        which it is goes by the size of the model's files. Raises as `network_of_frames`.
+        An open number costs a few tenths of a millisecond a run (2026.4), a fixed one another copy of the weights: the
+        size of the model's files decides. Raises as `network_of_frames`.
         """
         if most > _MOST_FIXED or sum(file.stat().st_size for file in self._folder.iterdir()) >= large_bytes:
             return dict.fromkeys(range(2, most + 1), self._of_frames(2, most))
@@ -128,13 +128,13 @@ class WholeOnOpenVino:
         self.answers({spec.name: np.full(spec.shape, spec.made_up, NUMPY_OF[spec.datatype]) for spec in self.inputs})
 
     def answers(self, given: Mapping[str, Array]) -> dict[str, Array]:
-        """What it makes of these inputs, on memory of its own."""
+        """The outputs for these inputs, on memory of its own."""
         made = {spec.name: np.zeros(spec.shape, NUMPY_OF[spec.datatype]) for spec in self.outputs}
         self._bind([given[spec.name] for spec in self.inputs], list(made.values()))()
         return made
 
     def bind(self, arena: Arena, slot: int) -> None:
-        """Have it done before a frame comes to `slot`."""
+        """Bind the network to `slot` before the first frame comes there."""
         regions = arena.layouts[self._layout].regions
         inputs = [arena.view(slot, regions[spec.name]) for spec in self.inputs]
         outputs = [arena.view(slot, regions[spec.name]) for spec in self.outputs]
@@ -147,13 +147,13 @@ class WholeOnOpenVino:
         self._bound[slot]()
 
     def give_back(self) -> None:
-        """Have the engine give back what runs have made it keep; the next one takes it anew."""
+        """Have the engine release memory that it keeps from runs; the next run allocates it again."""
         self._network.give_back()
 
     def apart_from(self, usual: OptimisedSegment) -> float:
-        """How far its answers lie from those of ONNX Runtime on frames of noise, relative to an output's largest value.
+        """How far its answers are from ONNX Runtime's on a frame of noise, relative to an output's largest value.
 
-        Raises ValueError where that is more than rounding explains.
+        Raises ValueError if that is more than rounding explains.
         """
         inputs = [(spec.name, spec.shape, spec.datatype) for spec in self.inputs]
         whole = {spec.name: spec.made_up for spec in self.inputs if spec.made_up}
@@ -170,7 +170,7 @@ class WholeOnOpenVino:
 
 
 class FramesOnOpenVino:
-    """The network on arrays that have several frames one behind the other, as `built.batched` has them."""
+    """The network on arrays that hold several frames one behind the other, as `built.batched` has them."""
 
     def __init__(self, network: _Network, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
         self._network, self._inputs, self._outputs = network, inputs, outputs
@@ -195,9 +195,9 @@ class FramesOnOpenVino:
 
 
 def load_for_all_of(cores: Collection[int]) -> None:
-    """Load the engine as if this process might use all of `cores`, the cores of its teams, and not only its own.
+    """Load the engine so that it may use all of `cores`, which are for teams, and not only the process's own.
 
-    It counts those of the process's first thread, once. Raises Failure where it is not installed.
+    The engine counts the cores of the process's first thread, once. Raises Failure if it is not installed.
     """
     first_thread = os.getpid()
     own = os.sched_getaffinity(first_thread)

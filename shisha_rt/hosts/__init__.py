@@ -1,3 +1,3 @@
-"""Places on other hosts, by Ray: what they ask for, who has it, what becomes of it. Only `hosts/process.py` and what
-it starts on those hosts know Ray. Shell.
+"""Places on other hosts, through Ray: what they request, which host has them, and what happens to them. Only
+`hosts/process.py`, and what it starts on those hosts, use Ray. Shell.
 """

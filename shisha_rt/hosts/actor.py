@@ -1,7 +1,8 @@
-"""What Ray starts on a host for each place that it has there: it has the model brought, and starts far ends.
+"""The actor that Ray starts on a host for each place there: it fetches the model, and starts far ends.
 
-Ray makes one such object in a process of its own and calls it from several threads. All that passes is bytes and plain
-values. A far end is watched by the thread that has started it, as the kernel ends it with that (`process.parent`).
+Ray makes each actor in a separate process and calls it from several threads. Arguments and results are bytes and plain
+values. The thread that starts a far end also waits for its end, as the kernel kills a child when the thread that
+started it ends (`process.parent`).
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _FAR_MODULE: Final = "stages.far.host"
 
 
 class FarHost:
-    """One place's; far ends listen at the address by which the cluster knows this host."""
+    """The actor of one place. Its far ends listen at the address by which the cluster knows this host."""
 
     def __init__(self) -> None:
         import ray
@@ -53,7 +54,7 @@ class FarHost:
         return self._address, msgspec.json.encode(about_this_host())
 
     def stay(self) -> None:
-        """Wait for ever, so that the caller hears when this process is gone."""
+        """Wait forever, so that this call fails when the process is gone."""
         threading.Event().wait()
 
     # --- the model --------------------------------------------------------------------------------------------
@@ -64,7 +65,7 @@ class FarHost:
         return [number for number, folder in enumerate(wanted) if not is_here(folder)]
 
     def bring(self, manifest: bytes, pieces: Sequence[tuple[int, bytes, list[Any]]]) -> str:
-        """Have the model here. `pieces`: number of the folder, `ModelPiece` as JSON, and what Ray gives its bytes for.
+        """Fetch the model to this host. `pieces`: number of the folder, `ModelPiece` as JSON, and Ray's reference.
 
         Returns why that failed, or an empty string.
         """
@@ -99,7 +100,7 @@ class FarHost:
     # --- measuring --------------------------------------------------------------------------------------------
 
     def measure(self, shape: int, job: bytes) -> tuple[bytes, str]:
-        """The times of a `CalibrationJob` of one shape of the model, on cores of this host; or why there are none."""
+        """Run a `CalibrationJob` for one shape of the model on this host; return `Calibrated` as JSON, or a reason."""
         asked = msgspec.json.decode(job, type=CalibrationJob)
         if not self._engines:
             return b"", "it is another one than the model was sent to"
@@ -118,7 +119,7 @@ class FarHost:
         return msgspec.json.encode(times), ""
 
     def echo(self) -> int:
-        """Listen at a port for one connection, and answer each byte by as many as it says (see `probe`)."""
+        """Return a port that accepts one connection, and answers each message with as many bytes as its header asks."""
         listener = socket.create_server((self._address, 0))
         listener.settimeout(_ECHO_S)
         threading.Thread(target=_answer, args=(listener,), daemon=True).start()
@@ -127,7 +128,7 @@ class FarHost:
     # --- far ends ---------------------------------------------------------------------------------------------
 
     def start(self, incarnation: int, worker: bytes, near_key: str) -> tuple[str, str]:
-        """Start a far end; the line that it writes once it listens (`FarUp` as JSON), or why it does not."""
+        """Start a far end; return the line that it writes once it listens (`FarUp` as JSON), or why it failed."""
         config = msgspec.structs.replace(
             msgspec.json.decode(worker, type=WorkerConfig),
             engine_folders=tuple(map(str, self._engines)),
@@ -195,7 +196,7 @@ class FarHost:
 
 
 def _index_of(engine: FolderEntry) -> str:
-    """The digest of what the daemon's engine says of the model."""
+    """The digest of the index file in a folder of the daemon's engine."""
     return next(file.sha256 for file in engine.files if file.name == index_file.FILE_NAME)
 
 

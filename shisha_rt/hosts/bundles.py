@@ -1,4 +1,4 @@
-"""What places ask of a cluster, in Ray's terms, and what is missing where it cannot be had. Pure."""
+"""Requests of places to a cluster, in Ray's terms, and what is missing if they cannot be met. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import msgspec
 
 _NODE_ID: Final = "ray.io/node-id"
 _NODE_ID_DIGITS: Final = 56
-_A_LITTLE: Final = 0.001  # of the resource that each node has by its address
+_A_LITTLE: Final = 0.001  # of the resource named after the node's address, which each node has 1 of
 
 
 class PlaceAsked(msgspec.Struct, frozen=True, array_like=True):
-    """A place and what it asks of one node (see `machine.Remote`)."""
+    """A place and its request to one node (see `machine.Remote`)."""
 
     place: str
     cpus: int
@@ -24,7 +24,7 @@ class PlaceAsked(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ClusterNode(NamedTuple):
-    """One that is alive: everything it has, and what of it is free."""
+    """A node that is alive: all its resources, and those that are free."""
 
     node_id: str
     address: str
@@ -42,13 +42,13 @@ def bundle_of(asked: PlaceAsked) -> dict[str, float]:
 
 
 def selector_of(asked: PlaceAsked) -> dict[str, str]:
-    """The labels of a node that a bundle may lie on."""
+    """The labels that a node must have for this place's bundle."""
     by_id = {_NODE_ID: asked.node} if asked.node is not None and _is_id(asked.node) else {}
     return {**asked.labels, **by_id}
 
 
 def why_lacking(places: Sequence[PlaceAsked], nodes: Sequence[ClusterNode]) -> str:
-    """What is asked that no node has, place by place, or else that all of it is not to be had at once; and what is."""
+    """The first request that no node can meet, else that not all can be met at once; with what the nodes have."""
     for asked in places:
         fitting = [node for node in nodes if _labelled(asked, node)]
         if not any(_has(node.total, bundle_of(asked)) for node in fitting):
@@ -58,7 +58,7 @@ def why_lacking(places: Sequence[PlaceAsked], nodes: Sequence[ClusterNode]) -> s
 
 
 def infeasible(places: Sequence[PlaceAsked], nodes: Sequence[ClusterNode]) -> bool:
-    """Whether some place asks for what no node has, even if it were idle."""
+    """Whether some place's request could be met by no node, even an idle one."""
     return any(
         not any(_labelled(asked, node) and _has(node.total, bundle_of(asked)) for node in nodes) for asked in places
     )

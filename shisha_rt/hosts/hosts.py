@@ -1,4 +1,4 @@
-"""What a host says of itself, and whether it can have a place: the same versions, so that the same stages are built."""
+"""A host's description of itself, and whether it may have a place: only with equal versions it builds equal stages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ _ENGINE: Final = "onnxruntime"
 
 
 class HostAbout(msgspec.Struct, frozen=True):
-    """`python` is its minor version. `engine_key`: under which its engine keeps models; another one has other forms."""
+    """`python`: version up to the minor one. `engine_key`: of its engine's models; a different key may mean different
+    forms.
+    """
 
     version: str
     python: str
@@ -42,7 +44,7 @@ def about_this_host() -> HostAbout:
 
 
 def why_unfit(here: HostAbout, there: HostAbout) -> str | None:
-    """What keeps a host from having a place, with both versions; None: nothing."""
+    """Why host `there` may have no place, with both versions; None if it may."""
     if there.version != here.version:
         what = f"it has shisha-rt {there.version}, and this host {here.version}"
         return f"{what}: pip install shisha-rt=={here.version} there"

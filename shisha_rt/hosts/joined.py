@@ -1,4 +1,4 @@
-"""A cluster as `serve` has it before the daemon begins: joined, all places there, the model on every host."""
+"""The cluster that `serve` joins before the daemon begins: all places are there, the model is on every host."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _SENDS_EVERY_S: Final = 0.1
 
 
 class Joined:
-    """`places`: what is known of each and its host; of those that have been `lost` again, too. `greeting`: what another
-    process would have to be told first.
+    """A joined cluster. `places`: the last `PlaceThere` of each place, even if it has been `lost` since. `greeting`:
+    messages that a new cluster process would have to get first. `line`: belongs to whoever takes the cluster over.
 
-    `line` is whoever's takes it over. Raises BadInput for a cluster that is not there, or lacks what places ask for.
+    Raises BadInput if the cluster cannot be joined, or lacks what places request.
     """
 
     def __init__(self, address: str, machine: Machine, tell: Callable[[str], None]) -> None:
@@ -52,13 +52,13 @@ class Joined:
         return msgspec.json.decode(self.places[place].about, type=HostAbout)
 
     def ship(self, manifest: ModelManifest) -> None:
-        """Have the model on every host. Raises BadInput for one that cannot have it."""
+        """Bring the model to every host. Raises BadInput if a host cannot have it."""
         self.greeting.append(cm.ShipModel(msgspec.json.encode(manifest)))
         self._send(self.greeting[-1])
         self._until(cm.Shipped)
 
     def measure(self, place: str, shape: int, job: CalibrationJob) -> Calibrated:
-        """What layers take on the host of a place. Raises Failure."""
+        """Measure layers on the host of a place. Raises Failure."""
         self._progress(f"measuring layers on {self.places[place].host} (once; kept for the next start)")
         self._send(cm.ProfileThere(place, shape, msgspec.json.encode(job)))
         answer = self._until(cm.MeasuredThere)
@@ -71,7 +71,7 @@ class Joined:
         return msgspec.json.decode(answer.profiles, type=Calibrated)
 
     def links(self) -> dict[str, HostLink]:
-        """Place -> its host and the way there and back, as first measured."""
+        """Place -> its host and the link in both directions, as first measured."""
         return {place: HostLink(joined_place.host, *joined_place.link) for place, joined_place in self.places.items()}
 
     def _send(self, message: cm.ToCluster) -> None:
@@ -114,14 +114,14 @@ class Joined:
     def _ended(self) -> Failure:
         child = self.line[0]
         child.kill()
-        status = child.wait()  # `close` does the rest
+        status = child.wait()  # `close` releases its resources
         return Failure(
             f"the cluster process has ended (exit status {status}): the Ray cluster may be gone", Error.CLUSTER_LOST
         )
 
     def close(self) -> None:
         child, channel = self.line
-        if channel.open and self._all_there:  # before, it waits for Ray, and would not hear
+        if channel.open and self._all_there:  # before that, the child waits for Ray and would not read the message
             with_end = cm.TO_CLUSTER.encode(cm.EndCluster())
             try:
                 channel.send(with_end)
@@ -140,7 +140,7 @@ def _start() -> tuple[Child, Channel]:
 
 
 def asked_of(machine: Machine) -> tuple[PlaceAsked, ...]:
-    """What the places of other hosts ask for."""
+    """The requests of the places on other hosts."""
     return tuple(
         PlaceAsked(
             place.name,

@@ -13,26 +13,26 @@ from shisha_rt.process.codec import Codec
 
 PROCESS: Final = "shisha_rt.hosts.process"
 LEAVES_WITHIN_S: Final = 8.0
-"""So long a cluster process has to give back what it had reserved."""
+"""How long a cluster process may take to give back what it has reserved."""
 
 # --- daemon -> cluster process --------------------------------------------------------------------------------
 
 
 class Reserve(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Join the cluster at `address` (as Ray takes it; `local`: one of its own); reserve all places together."""
+    """Join the cluster at `address` (as for `ray.init`; `local`: start one here); reserve all places together."""
 
     address: str
     places: tuple[PlaceAsked, ...]
 
 
 class ShipModel(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Bring the model to every host that has a place, now and later: what `manifest` (JSON, `model_files`) names."""
+    """Bring the model to every host that has a place, now or later. `manifest`: `ModelManifest` as JSON."""
 
     manifest: bytes
 
 
 class ProfileThere(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Have layers measured on the host of `place`. `job`: a `CalibrationJob` as JSON; its cores say how many."""
+    """Measure layers on the host of `place`. `job`: a `CalibrationJob` as JSON; only the number of its cores counts."""
 
     place: str
     shape: int
@@ -40,7 +40,7 @@ class ProfileThere(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class StartFar(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Start a far end for the relay of this incarnation, which has `near_key`."""
+    """Start a far end for the relay of this incarnation, whose key is `near_key`."""
 
     place: str
     incarnation: int
@@ -49,13 +49,13 @@ class StartFar(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class EndFar(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The relay of a far end is gone."""
+    """End the far end of this incarnation, as its relay is gone."""
 
     incarnation: int
 
 
 class EndCluster(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Give everything back, and end."""
+    """Give all reservations back, and end."""
 
 
 ToCluster: TypeAlias = Reserve | ShipModel | ProfileThere | StartFar | EndFar | EndCluster
@@ -68,17 +68,17 @@ class AllThere(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Lacking(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The cluster cannot be joined, or has not what is asked for; in a line."""
+    """The cluster cannot be joined, or cannot meet the requests; `reason` is one line."""
 
     reason: str
 
 
 class Shipped(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Every host that has a place has the model. (One that joins later has it before its `PlaceThere`.)"""
+    """Every host that has a place has the model. (A host that joins later gets it before its `PlaceThere`.)"""
 
 
 class PlaceThere(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """`place` can be started on `host` (its address). `about`: JSON, see `hosts`; and how fast its link is."""
+    """`place` can be started on `host` (an address). `about`: `HostAbout` as JSON; `link`: its measured speed."""
 
     place: str
     host: str
@@ -94,7 +94,7 @@ class PlaceLost(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class MeasuredThere(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """What was measured there (JSON), or why nothing was."""
+    """`profiles`: `Calibrated` as JSON; or `reason`: why nothing was measured."""
 
     place: str
     profiles: bytes

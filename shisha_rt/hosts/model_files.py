@@ -1,8 +1,8 @@
-"""A compiled model as files with their digests: what a host must have before it can run a stage of it.
+"""A compiled model as files with their digests: what a host must have before it can run a stage of the model.
 
-A folder of the cache is known by its path below the cache, which is made of the model's content, the engine's version
-and the processor's kind. Another host has it under the same path. Bytes go there in pieces; a folder is published there
-as it is here (`cache.publish`), by one process, once every file in it has the digest that it should have.
+A folder is identified by its path below the cache, which is made of the model's content, the engine's version and the
+processor's kind, so it has the same path on every host. Files are sent in pieces. The receiving host publishes a folder
+as this one does (`cache.publish`): in one process, and only once every file in it has the expected digest.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PIECE_BYTES: Final = 32 << 20
 
 
 class FileEntry(msgspec.Struct, frozen=True):
-    """A file of a folder, by its name there."""
+    """A file of a folder; `name` is relative to the folder."""
 
     name: str
     size_bytes: int
@@ -30,14 +30,14 @@ class FileEntry(msgspec.Struct, frozen=True):
 
 
 class FolderEntry(msgspec.Struct, frozen=True):
-    """A folder by its path below the cache, in parts."""
+    """A folder of the cache; `path`: parts of its path below the cache."""
 
     path: tuple[str, ...]
     files: tuple[FileEntry, ...]
 
 
 class ModelManifest(msgspec.Struct, frozen=True):
-    """`engines` and `models`: for each shape, the form of the engine that has `engine_key`, and the cleaned model."""
+    """For each shape: in `engines` the form that the engine of `engine_key` made, in `models` the cleaned model."""
 
     name: str
     engine_key: str
@@ -54,7 +54,7 @@ class ModelPiece(msgspec.Struct, frozen=True):
 
 
 def manifest_of(compiled: Compiled, engine_key: str) -> ModelManifest:
-    """Reads every file once."""
+    """The manifest of a model; reads every file once."""
     return ModelManifest(
         compiled.model.name,
         engine_key,
@@ -78,7 +78,7 @@ def _digest(file: Path) -> str:
 
 
 def file_pieces(folder: FolderEntry) -> Iterator[ModelPiece]:
-    """All of its files, in order; an empty file is one empty piece."""
+    """Yield the pieces of all files, in order; an empty file is one empty piece."""
     for file in folder.files:
         for offset in range(0, max(1, file.size_bytes), PIECE_BYTES):
             yield ModelPiece(file.name, offset, min(PIECE_BYTES, file.size_bytes - offset))
@@ -91,7 +91,7 @@ def read_piece(folder: FolderEntry, piece: ModelPiece) -> bytes:
 
 
 def is_here(folder: FolderEntry) -> bool:
-    """Whether this host's cache has it, as it was published, of these sizes."""
+    """Whether this host's cache has the folder, undamaged and with files of these sizes."""
     place = folder_here(folder)
     if fault_in(place) is not None:
         return False
@@ -102,7 +102,7 @@ def is_here(folder: FolderEntry) -> bool:
 
 
 def folder_here(folder: FolderEntry) -> Path:
-    """Raises Failure for a path or a name that leads out of the cache, or a path that is the cache's own."""
+    """The folder's path on this host. Raises Failure if a path or name leads out of the cache, or a path is empty."""
     if not folder.path:
         raise Failure("a folder of the model has no path: expected a path below the cache", Error.TRANSFER_FAILED)
     for part in (*folder.path, *(file.name for file in folder.files)):
@@ -112,9 +112,9 @@ def folder_here(folder: FolderEntry) -> Path:
 
 
 def fetch(folder: FolderEntry, get: Callable[[ModelPiece], bytes]) -> Path:
-    """Have it in this host's cache; `get` is asked for every piece where it is not there yet.
+    """Make sure that this host's cache has the folder; if it is missing, call `get` for every piece.
 
-    Raises Failure where a file does not come out as it should, or cannot be written.
+    Raises Failure if a file has a wrong digest or size, or cannot be written.
     """
 
     def build(target: Path) -> None:

@@ -16,9 +16,9 @@ _PATIENCE_S: Final = 20.0
 
 
 def probe(address: str, port: int, patience_s: float = _PATIENCE_S) -> LinkSpeed:
-    """There and back, of a host that listens there (`FarHost.echo`). Raises OSError.
+    """Speed of the link to a host that listens at this port (`FarHost.echo`), in both directions. Raises OSError.
 
-    No answer is waited for longer than `patience_s`.
+    Waits at most `patience_s` for each answer.
     """
     with socket.create_connection((address, port), patience_s) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -26,7 +26,7 @@ def probe(address: str, port: int, patience_s: float = _PATIENCE_S) -> LinkSpeed
         trip_s = min(ask(1, 1) for _ in range(_ROUND_TRIPS))
         ways = []
         for there, back in ((_BULK_BYTES, 1), (1, _BULK_BYTES)):
-            ask(there // 8, back // 8)  # what a connection sends at once has to grow first
+            ask(there // 8, back // 8)  # warm-up: TCP's congestion window has to grow first
             took_s = min(ask(there, back) for _ in range(2))
             ways.append(OneWay(trip_s / 2, _BULK_BYTES / max(took_s - trip_s, _LEAST_S)))
     return LinkSpeed(*ways)
@@ -38,7 +38,7 @@ def _ask(connection: socket.socket, patience_s: float, there: int, back: int) ->
     connection.sendall(there.to_bytes(8, "little") + back.to_bytes(8, "little") + bytes(there))
     left = back
     while left:
-        # Each receipt alone may take as long, so that bytes in ones and twos would be waited for without an end.
+        # A limit for the whole answer: with one for each `recv`, a host that sends byte by byte could take forever.
         connection.settimeout(max(start_s + patience_s - time.perf_counter(), _LEAST_S))
         got = len(connection.recv(min(left, 1 << 20)))
         if not got:

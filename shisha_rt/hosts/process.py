@@ -1,10 +1,10 @@
-"""`python -m shisha_rt.hosts.process CHANNEL PARENT`: the daemon's part in a Ray cluster.
+"""`python -m shisha_rt.hosts.process CHANNEL PARENT`: the cluster process, which joins a Ray cluster for the daemon.
 
-It joins the cluster, has all places reserved together (a placement group, one bundle each), keeps an actor in each
-bundle, and starts far ends through these. When an actor dies, or its host, it asks for another in the same bundle,
-which Ray places where there is room, now or when a host joins; there is no more of scheduling a cluster here.
+It joins the cluster, reserves all places together (a placement group, with a bundle for each place), keeps an actor in
+each bundle, and starts far ends through the actors. If an actor or its host dies, it asks for a new actor in the same
+bundle, which Ray places on a host with free resources, now or when one joins. All other scheduling is left to Ray.
 
-One loop: what the daemon says, and what has become of calls to actors. Ray's own threads only wake it.
+One loop handles messages of the daemon and results of calls to actors. Ray's own threads only wake it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def main(arguments: list[str]) -> int:
     except Unable as unable:
         with contextlib.suppress(ChannelBroken):
             channel.send(cm.FROM_CLUSTER.encode(cm.Lacking(str(unable))))
-        return 1  # a daemon that serves starts another after a while, which may find what this one did not
+        return 1  # a serving daemon starts a new cluster process after a while, which may succeed
     with contextlib.suppress(ChannelBroken):
         cluster.run()
     cluster.close()
@@ -60,7 +60,7 @@ def main(arguments: list[str]) -> int:
 
 @dataclass(slots=True)
 class _Hosted:
-    """A place, and the actor that it has now. `number`: how many it has had, so that late answers are known."""
+    """A place and its present actor. `number` counts its actors, so that late answers of earlier ones are ignored."""
 
     asked: PlaceAsked
     bundle: int
@@ -76,7 +76,7 @@ class _Hosted:
 
 
 class Cluster:
-    """Raises Unable."""
+    """The cluster with its reserved places. Raises Unable."""
 
     def __init__(self, channel: Channel, asked: cm.Reserve) -> None:
         if asked.address == LOCAL:
@@ -97,17 +97,17 @@ class Cluster:
         self._all_there = self._shipped = False
         self._tell(f"joining the Ray cluster ({asked.address})")
         join_cluster(ray, asked, self._give_up)
-        ignore_signals()  # Ray has its own ways with them
+        ignore_signals()  # after `ray.init`, which installs handlers of its own
         self._hosted = {place.place: _Hosted(place, bundle) for bundle, place in enumerate(asked.places)}
         try:
             self._group = self._reserve(asked)
             for hosted in self._hosted.values():
                 self._begin(hosted)
-        except (ValueError, TypeError, ray.exceptions.RayError) as error:  # such as a label that is none to Ray
+        except (ValueError, TypeError, ray.exceptions.RayError) as error:  # such as a label that is invalid in Ray
             raise Unable(f"the Ray cluster does not take what places ask for: {in_a_line(error)}") from None
 
     def _give_up(self, reason: str) -> None:
-        """A thread that waits for Ray cannot be had back, so the process ends with it."""
+        """Report the reason and end the process at once, as the thread that waits for Ray cannot be interrupted."""
         self._say(cm.Lacking(reason))
         os._exit(1)
 
@@ -129,7 +129,7 @@ class Cluster:
     # --- the loop ---------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Run until the daemon asks for the end, or is gone."""
+        """Run until the daemon sends `EndCluster`, or is gone."""
         while self._channel.open:
             while (data := self._channel.take()) is not None:
                 message = cm.TO_CLUSTER.decode(data)
@@ -163,13 +163,13 @@ class Cluster:
                 self._start_far(message)
             case cm.EndFar(incarnation=incarnation):
                 for hosted in self._hosted.values():
-                    if hosted.has_model:  # else it has none; and calls to an actor without a host would pile up
+                    if hosted.has_model:  # else it has no far end; and calls to an actor without a host would pile up
                         hosted.actor.end.remote(incarnation)
             case _:
                 raise TypeError(f"{message}: not expected")
 
     def _when(self, future: Future[Any], done: Callable[[Any], None], failed: Callable[[str], None]) -> None:
-        """Have one of the two called in the loop."""
+        """Have `done` or `failed` called in the loop when the future ends."""
 
         def ended(future: Future[Any]) -> None:
             error = future.exception()
@@ -197,7 +197,7 @@ class Cluster:
     # --- a place gets an actor --------------------------------------------------------------------------------
 
     def _begin(self, hosted: _Hosted) -> None:
-        """Ask for an actor; it may be long until there is a host for it."""
+        """Ask for an actor; it may take long until there is a host for it."""
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         asked = hosted.asked
@@ -225,7 +225,7 @@ class Cluster:
         self._call(hosted, hosted.actor.echo.remote(), partial(self._probe, hosted))
 
     def _probe(self, hosted: _Hosted, port: int, *, again: bool = True) -> None:
-        """A second time if that fails: whoever else came to that port took the answers."""
+        """Measure the link; if that fails, once more on a new port, as a stranger may have connected to the first."""
         number = hosted.number
 
         def seen(link: LinkSpeed) -> None:
@@ -255,26 +255,26 @@ class Cluster:
 
     @property
     def _begins(self) -> bool:
-        """Whether all places are waited for: until they are there, or have the model."""
+        """Whether the daemon still waits for all places to be there, or for all to have the model."""
         return not self._all_there or (self._manifest is not None and not self._shipped)
 
     def _lost(self, hosted: _Hosted, number: int, reason: str) -> None:
-        """Replace the actor of a place that is gone or fails.
+        """Replace a place's actor that is gone or fails.
 
-        An actor that only fails is ended first: it would keep the resources that its successor needs.
+        The old one is killed first: if it only fails, it holds the resources that its successor needs.
         """
         if hosted.number != number:
             return
         self._ray.kill(hosted.actor)
         where = f"host {hosted.address}" if hosted.address else "its host"
-        if self._begins and hosted.delay_s > _FIRST_DELAY_S:  # twice in a row: another try would be no better
+        if self._begins and hosted.delay_s > _FIRST_DELAY_S:  # twice in a row: a third attempt would fail too
             self._say(cm.Lacking(f"place {hosted.asked.place}: {where}: {reason}"))
-        if hosted.there or self._begins:  # else it is known to be lost: the next actor came to a node that was dead
+        if hosted.there or self._begins:  # else the loss is reported already: the new actor came to a dead node
             self._say(cm.PlaceLost(hosted.asked.place, f"{where}: {reason}"))
         self._again(hosted)
 
     def _refuse(self, hosted: _Hosted, reason: str) -> None:
-        """Give the place up on this host, which cannot have it; the next host may be another one."""
+        """Give the place up on this host, which is unfit, and try again: the next actor may be on a different host."""
         line = f"place {hosted.asked.place} on host {hosted.address}: {reason}"
         if self._begins:
             self._say(cm.Lacking(line))
@@ -298,7 +298,7 @@ class Cluster:
         self._call(hosted, hosted.actor.lacking.remote(manifest), partial(self._send_pieces, hosted, manifest))
 
     def _send_pieces(self, hosted: _Hosted, manifest: bytes, lacking: list[int]) -> None:
-        """Put each lacking piece of the model into the cluster's store, once for all hosts that fetch it."""
+        """Put each missing piece of the model into the cluster's store, once for all hosts that fetch it."""
         assert self._manifest is not None
         about = msgspec.json.decode(hosted.about, type=HostAbout)
         same = about.engine_key == self._manifest.engine_key
@@ -313,7 +313,7 @@ class Cluster:
             if hosted.number == number:
                 self._call(hosted, hosted.actor.bring.remote(manifest, pieces), partial(self._brought, hosted))
 
-        def failed(reason: str) -> None:  # others go on serving
+        def failed(reason: str) -> None:  # the other places go on
             if hosted.number == number:
                 self._refuse(hosted, f"the model cannot be sent there: {reason}")
 
@@ -374,10 +374,10 @@ class Cluster:
         self._say(cm.FarFailed(incarnation, reason))
 
     def close(self) -> None:
-        """Leave the cluster; with this process go its actors, and its reservation."""
+        """Leave the cluster; its actors and its reservation end with this process."""
         from ray.util.placement_group import remove_placement_group
 
-        with contextlib.suppress(Exception):  # it may be gone itself
+        with contextlib.suppress(Exception):  # the cluster may be gone
             remove_placement_group(self._group)
         with contextlib.suppress(Exception):
             self._ray.shutdown()

@@ -1,4 +1,4 @@
-"""A Ray cluster: joined or made, the nodes that it has, and its errors in a line each."""
+"""A Ray cluster: joining or starting one, listing its nodes, and its errors as single lines."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from shisha_rt.hosts.bundles import ClusterNode
 LOCAL: Final = "local"
 _ANSWERS_WITHIN_S: Final = 5.0
 _JOINS_WITHIN_S: Final = 30.0
-_BEGINS_WITHIN_S: Final = 180.0  # a cluster of one's own, on a busy host
+_BEGINS_WITHIN_S: Final = 180.0  # a `local` cluster, on a busy host
 _LARGEST_PORT: Final = 65535
 _OBJECT_STORE_BYTES: Final = 200 << 20
 
 
 class Unable(Exception):
-    """The cluster cannot be joined, or lacks something; one line says what."""
+    """The cluster cannot be joined, or lacks something; the message is one line."""
 
 
 def guard_local() -> None:
-    """A cluster on this host serves this process alone, though Ray has it listen at all of the host's addresses, and
-    run what it is told there: so it asks for a token that nobody else has. Ray reads this as it is imported.
+    """Protect a `local` cluster, which is for this process alone, by a random token: Ray listens at all of the host's
+    addresses, and runs whatever code it receives. Call before Ray is imported, which reads these variables.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if "RAY_AUTH_MODE" not in os.environ:
@@ -38,9 +38,10 @@ _QUIET: Final = {"logging_level": "ERROR", "log_to_driver": False}
 
 
 def join_cluster(ray: Any, asked: cm.Reserve, give_up: Callable[[str], None]) -> None:
-    """Raises Unable where nothing answers there, or something that is not as this process is.
+    """Join or start the cluster. Raises Unable if nothing answers, or if versions of Ray or Python differ.
 
-    `give_up` is called, from another thread, where something listens and says nothing: Ray itself tries for minutes.
+    `give_up` is called, from a different thread, if something listens but does not answer: Ray itself would wait for
+    minutes.
     """
     patience_s = _BEGINS_WITHIN_S if asked.address == LOCAL else _JOINS_WITHIN_S
     answered, turn = threading.Event(), threading.Lock()
@@ -68,7 +69,7 @@ def join_cluster(ray: Any, asked: cm.Reserve, give_up: Callable[[str], None]) ->
 
 
 def _begin_here(ray: Any, asked: cm.Reserve) -> None:
-    """Begin a cluster of this host alone, with as much of everything as all places ask for together."""
+    """Start a cluster on this host alone, with the sum of all places' requests as its resources."""
     resources: dict[str, float] = {}
     for place in asked.places:
         for name, amount in place.resources.items():
@@ -84,10 +85,10 @@ def _begin_here(ray: Any, asked: cm.Reserve) -> None:
 
 
 def _knock(address: str) -> None:
-    """Raises Unable at once where nothing listens, for which Ray would wait for minutes."""
+    """Raises Unable at once if nothing listens at the address; Ray would wait for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not (host and port.isdecimal()):
-        return  # a word of Ray's own, such as "auto"
+        return  # one of Ray's keywords, such as "auto"
     if int(port) > _LARGEST_PORT:
         raise Unable(f"the Ray cluster at {address}: port {port}, expected at most {_LARGEST_PORT}")
     try:
@@ -101,7 +102,7 @@ def living_nodes(ray: Any) -> list[ClusterNode]:
         from ray._private.state import available_resources_per_node
 
         free = available_resources_per_node()
-    except Exception:  # through a client's port, and in other versions, there is no such thing
+    except Exception:  # not available through a client's port, nor in every version of Ray
         free = {}
     return [
         ClusterNode(
@@ -117,7 +118,7 @@ def living_nodes(ray: Any) -> list[ClusterNode]:
 
 
 def in_a_line(error: BaseException) -> str:
-    """Ray's errors have paragraphs, of which the one that says why is seldom the first."""
+    """One line for an error. Ray's have paragraphs, and the one that says why is seldom the first."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     why = next((line for line in lines if line.startswith(("The actor is dead because", "The actor died because"))), "")
     missing = next((line for line in reversed(lines) if "ModuleNotFoundError" in line), "")
@@ -126,7 +127,7 @@ def in_a_line(error: BaseException) -> str:
 
 
 def _raised(error: BaseException) -> str:
-    """What an actor's method raised: Ray's own words for it are a traceback, in colour."""
+    """The error that an actor's method raised, without the coloured traceback that Ray wraps it in; "" if none."""
     cause = getattr(error, "cause", None)
     if not isinstance(cause, Exception):
         return ""

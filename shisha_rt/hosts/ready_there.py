@@ -1,4 +1,4 @@
-"""A model made ready on the hosts of a cluster: brought there by content, and measured there if it was not."""
+"""A model made ready on the hosts of a cluster: sent to hosts that lack it, and measured there if not yet known."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from shisha_rt.measure.profile_store import FILE_NAME, ProfileStore
 
 
 def ready_there(ready: ModelOnMachine, joined: Joined, *, costs: bool) -> ModelOnMachine:
-    """Bring the model to every host that has a place; `costs`: have layers measured there where they are not known.
+    """Bring the model to every host that has a place; `costs`: measure layers there whose costs are not known.
 
-    Raises BadInput for a host that cannot have the model, Failure where measuring fails there.
+    Raises BadInput if a host cannot have the model, Failure if measuring fails there.
     """
     joined.ship(manifest_of(ready.compiled, engine_key()))
     settings = {place.name: _setting(ready, joined, place) for place in ready.machine.remote}
@@ -31,7 +31,7 @@ def ready_there(ready: ModelOnMachine, joined: Joined, *, costs: bool) -> ModelO
 
 
 def _setting(ready: ModelOnMachine, joined: Joined, place: Place) -> Setting:
-    """A place there has its cores to itself, as far as is known here."""
+    """What times on the place depend on; without busy neighbours, as far as is known here."""
     name, _, version = ready.compiled.index.engine.partition(" ")
     return Setting(name, version, place.threads, "", joined.about(place.name).processor, 0)
 

@@ -1,4 +1,4 @@
-"""The model on its way into the cluster: pieces that are put into Ray's store, each once, beside the loop."""
+"""Puts pieces of the model into Ray's object store, each once, in a thread beside the loop."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import msgspec
 from shisha_rt.hosts.model_files import FolderEntry, file_pieces, read_piece
 
 SentPiece: TypeAlias = tuple[int, bytes, list[Any]]
-"""Number of the folder, `ModelPiece` as JSON, and what Ray gives its bytes for; as `FarHost.bring` takes them."""
+"""Number of the folder, `ModelPiece` as JSON, and Ray's reference to its bytes in a list; see `FarHost.bring`."""
 
 
 class ModelSender:
-    """A large model takes long to read, and a store that is full takes long to make room."""
+    """Sends in a thread, as a large model takes long to read, and a full store takes long to free memory."""
 
     def __init__(self, ray: Any) -> None:
         self._ray = ray
@@ -42,7 +42,7 @@ class ModelSender:
         return pieces
 
     def forget(self) -> None:
-        """Nobody fetches any more; who comes later is sent them anew."""
+        """Drop all pieces from the store, as no host fetches any; a host that joins later has them sent again."""
         self._kept = {}
 
     def close(self) -> None:

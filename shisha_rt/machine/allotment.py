@@ -1,9 +1,9 @@
-"""Which cores of a host a daemon takes for its places, and which places come and go as its limits change.
+"""Which cores of a host a daemon takes for its places, and which places it takes or gives up as its limits change.
 
-Under a quota of CPU time a core too many makes all of them wait: once the quota of a period (100 ms, as a rule) is
-used up, every thread stands still until the next. So a place is a core that can be kept full: of the quota, what the
-daemon itself takes is left out, and the rest rounded down. Below two cores there is one place all the same, which is
-throttled. A quota of as many cores as may be used limits nothing.
+Under a CPU quota, one core too many makes all of them wait: once the quota of a period (usually 100 ms) is used up,
+every thread stands still until the next period. So there are as many places as cores that can be kept full: the quota
+less the daemon's own share, rounded down. There is always at least one place, which is throttled if the quota is less
+than that place and the daemon need. A quota of at least as many cores as may be used limits nothing.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from dataclasses import dataclass
 from typing import Final
 
 DAEMON_SHARE_CORES: Final = 0.15
-"""What the daemon's loop, its clients and builds of stages take, as on a core whose places are emulated."""
+"""Share of the daemon's loop, its clients and builds of stages: what `MAX_PINNED_SPEED_PER_CORE` leaves of a core."""
 
 GROW_AFTER: Final = 3
-"""Looks in a row that must show more room before places are taken back: a place that comes and goes costs a plan."""
+"""Looks in a row that must find more cores allowed before places are taken back, as each change costs a new plan."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostCore:
-    """A core as the scheduler counts them: a hardware thread. `siblings`: those of the same physical core, itself too.
+    """A core as the scheduler counts them: a hardware thread. `siblings`: all hardware threads of its physical core.
 
-    `rank`: of its class, 1 the fastest. `node` (of memory) and `top_hz` are None where the kernel does not say.
+    `rank`: of its class, 1 the fastest. `node` (of memory) and `top_hz` are None if the kernel does not report them.
     """
 
     number: int
@@ -55,7 +55,7 @@ class CpuLimits:
 
     @property
     def is_throttled(self) -> bool:
-        """Whether even one place uses more than the quota, with the daemon."""
+        """Whether even one place and the daemon together use more than the quota."""
         return self.quota_cores is not None and self.quota_cores < min(len(self.cores), 1 + DAEMON_SHARE_CORES)
 
     def __str__(self) -> str:
@@ -90,7 +90,10 @@ def by_preference(cores: Iterable[HostCore]) -> list[int]:
 
 
 def pick(order: Sequence[int], count: int, lease: Callable[[int], bool]) -> tuple[list[int], list[int]]:
-    """`count` of `order`, first come: those that `lease` gives to us alone; and what is missing then, to be shared."""
+    """Pick `count` cores: the first of `order` that `lease` grants, then, if too few, the first others, to be shared.
+
+    Returns the leased and the shared ones.
+    """
     alone: list[int] = []
     for core in order:
         if len(alone) == count:
@@ -102,7 +105,7 @@ def pick(order: Sequence[int], count: int, lease: Callable[[int], bool]) -> tupl
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """How many places are to be taken back, of `candidates` in their order, and which are to be given up after that."""
+    """First take back `take` places, the first possible of `candidates`; then give up the places of `release`."""
 
     release: tuple[str, ...] = ()
     take: int = 0
@@ -110,9 +113,9 @@ class Change:
 
 
 class Allotting:
-    """Follows limits that change: which of a machine's places a daemon gives up, and which it takes back.
+    """Follows changing limits: which of a machine's places a daemon gives up, and which it takes back.
 
-    `cores`: those of each place, in the order in which places are preferred.
+    `cores`: the cores of each place, places in order of preference.
     """
 
     def __init__(self, cores: Mapping[str, Collection[int]]) -> None:
@@ -120,9 +123,9 @@ class Allotting:
         self._room_seen = 0
 
     def look(self, limits: CpuLimits, in_use: Collection[str]) -> Change:
-        """What to do about the limits as they are now. Room is given up at once, and taken once it has stayed.
+        """The change that fits the present limits. Places are given up at once, and taken after `GROW_AFTER` looks.
 
-        A place whose cores may not be used any more goes first; the last place never does.
+        Places whose cores may not be used any more are given up first; the last place is never given up.
         """
         usable = [place for place, cores in self._cores.items() if cores <= limits.cores]
         wanted = min(limits.place_count, len(usable))

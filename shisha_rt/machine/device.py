@@ -1,10 +1,9 @@
-"""A device as its description has it: what it can run, what that costs, and what moving a tensor to it costs.
+"""A device as its file describes it: what it can run, what that costs, and what moving a tensor to it costs.
 
-A device with families is *described*: a model of a device that need not be there, and is emulated where it runs. Its
-costs are posynomials in the operator's dimensions: sums of terms, each a number of seconds times powers of dimensions.
-A device without them is an engine of this host, and its costs are measured. What goes from one device's memory to
-another's passes through the host's, out of the first, into the second, unless a direct link of theirs is quicker.
-Values only.
+A device with families is *described*: a model of a device that need not exist, and is emulated when it runs. Its costs
+are posynomials in the operator's dimensions: sums of terms, each a number of seconds times powers of dimensions. A
+device without families is an engine of this host, and its costs are measured. A tensor moves from one device's memory
+to another's by way of the host's memory, unless a direct link between the two is faster. Values only.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ Precision = Literal["fp32", "bf16", "int8"]
 ELEMENT_BYTES: Final[Mapping[Precision, int]] = {"fp32": 4, "bf16": 2, "int8": 1}
 
 _NOT_COMPUTED: Final[Mapping[EngineName, frozenset[str]]] = {"openvino": frozenset({"FP64"})}
-"""Datatypes in which an engine does not compute: OpenVINO takes float32 instead, and in some networks fails."""
+"""Datatypes in which an engine does not compute: OpenVINO uses float32 for FP64, and fails on some networks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +33,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """An attribute that must have a value; `default` is ONNX's where the operator does not state it."""
+    """An attribute that must have this value; `default`: ONNX's, for operators that do not state the attribute."""
 
     attribute: str
     value: int
@@ -42,7 +41,7 @@ class Condition:
 
 
 ChannelCount = Literal["in_channels", "filters"]
-"""Of a convolution, over all of its groups."""
+"""Which channels of a convolution, counted over all of its groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ class Multiple:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Operators whose cost is one formula. `ops` empty: all that no earlier family of the device has."""
+    """Operators whose cost is one formula. `ops` empty: all operators that no earlier family of the device has."""
 
     ops: frozenset[str]
     conditions: tuple[Condition, ...]
@@ -65,10 +64,11 @@ class Family:
 
 @dataclass(frozen=True, slots=True)
 class Fusion:
-    """Operators in a row, by their types, that the device runs as one: what is between them is never stored.
+    """A chain of operators, by type, that the device runs as one: tensors between them are never stored.
 
-    It costs what the first of them costs by itself, and `terms` of that one's dimensions. The device need not be able
-    to run the others by themselves. Each reads the one before it, which nothing else does, and constants at most.
+    It costs as much as the first operator by itself, plus `terms` in that operator's dimensions. The device need not be
+    able to run the later operators by themselves. Each of them reads the output of the one before, which nothing else
+    reads, and apart from that only constants.
     """
 
     ops: tuple[str, ...]
@@ -85,7 +85,7 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class DirectLink:
-    """The way between a device's memory and another, `memory`, past the host's; the same in both directions."""
+    """A link from a device's memory to another `memory`, bypassing the host's; as fast in both directions."""
 
     memory: str
     transfer: Transfer
@@ -93,7 +93,7 @@ class DirectLink:
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """Watts while it computes, and while a tensor moves to or from it (None: nothing has to be moved)."""
+    """Watts while the device computes, and while a tensor moves to or from it (None: nothing has to be moved)."""
 
     compute_w: float
     transfer_w: float | None = None
@@ -109,7 +109,7 @@ class ResourceTerm:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """Something that the device has `limit` of; a product takes the sum of the terms, as long as it is there."""
+    """A resource of which the device has `limit`; a product placed there occupies the sum of the terms."""
 
     name: str
     limit: float
@@ -118,13 +118,13 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """Described, an operator costs `call_s` and the terms of the first family that has it; no other can run on it, but
-    within one of `fusions`.
+    """If described, an operator costs `call_s` plus the terms of the first family that has it; operators of no family
+    run only within one of `fusions`.
 
-    `engine` and `precision` say how the numbers are made, on `threads` threads (None: all that its place has).
-    `datatypes` (empty: all) and `max_rank` (None: any) bound what an operator may read and write. Transfers are None
-    where nothing has to be moved, or its price is not known yet. `power` is None where none is stated. A product
-    that would take more of one of `resources` than there is cannot run on it.
+    `engine` and `precision` say how the numbers are computed, on `threads` threads (None: all of its place's).
+    `datatypes` (empty: all) and `max_rank` (None: any) bound what an operator may read and write. Transfers are None if
+    nothing has to be moved, or the cost is not known yet. `power` is None if none is stated. A product that would
+    occupy more than the limit of one of `resources` cannot run on the device.
     """
 
     name: str
@@ -152,21 +152,21 @@ class Device:
     def exact(self) -> bool:
         """Whether it computes in the precision that the model states, up to rounding.
 
-        In a model of integers that is a step of theirs wherever they are rounded anew, so that its answers may be a few
-        apart from another engine's.
+        In a model of integers each rounding may differ by one step, so answers may be a few steps apart from those of a
+        different engine.
         """
         return self.precision == "fp32"
 
     def takes(self, datatype: str) -> bool:
-        """Whether an operator of it may read and write tensors of this datatype."""
+        """Whether operators on the device may read and write tensors of this datatype."""
         return datatype not in _NOT_COMPUTED.get(self.engine, ()) and (not self.datatypes or datatype in self.datatypes)
 
     def link_with(self, other: Device) -> Transfer | None:
-        """The direct link between two devices' memories, as this one states it, or else the other; None: none."""
+        """The direct link between two devices' memories, as this device states it, else as `other` does; or None."""
         stated = [link for link in self.links if link.memory == other.memory]
         stated += [link for link in other.links if link.memory == self.memory]
         return stated[0].transfer if stated else None
 
     def threads_on(self, place_threads: int) -> int:
-        """How many threads it uses on a place of so many."""
+        """How many threads it uses on a place with `place_threads`."""
         return place_threads if self.threads is None else min(self.threads, place_threads)

@@ -17,7 +17,7 @@ _ROUNDING: Final = 1e-9  # 0.65 + 0.2 is a little over 0.85 in binary
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """`bandwidth_bytes_per_s` is None where the memory is as fast as it really is."""
+    """`bandwidth_bytes_per_s` is None if the memory is not throttled."""
 
     name: str
     bandwidth_bytes_per_s: float | None = None
@@ -25,8 +25,8 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """What a place asks of a Ray cluster: `cpus` and custom `resources` of one node, which may be said by its address
-    or id (`node`), or by `labels`. Names and values, sorted.
+    """A place's request to a Ray cluster: `cpus` and custom `resources` of one node, which may be selected by address
+    or id (`node`), or by `labels`. Pairs of name and value, sorted.
     """
 
     cpus: int = 1
@@ -38,11 +38,11 @@ class Remote:
 @dataclass(frozen=True, slots=True)
 class Place:
     """An execution place (EP). `cores` is empty for a place on paper, which has only `core_count`, and for a `remote`
-    one, whose host says on which it runs.
+    place, whose host chooses the cores.
 
     `speed` is relative to this host (1 = unthrottled); `rank` 1 is the fastest class; equal ranks form a class.
-    `devices` are names or paths of device descriptions, as the machine file has them. `power_w`: watts that it draws
-    while it computes, beyond what it draws idle; None: not known.
+    `devices` are names or paths of device descriptions, as in the machine file. `power_w`: watts that it draws while it
+    computes, beyond its idle power; None: not known.
     """
 
     name: str
@@ -61,9 +61,9 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """`source` is the file (or shipped name) it came from, for messages. `spare`: places that are there in case that
-    more cores may be used one day; until then they are not up, and nothing is planned or measured for them. `engine`:
-    what the file says of the one for whole stages (see `plan.engine`), if anything.
+    """`source` is the file (or shipped name) it came from, for messages. `spare`: places for cores that the process may
+    be allowed to use later; until then they are not up, and nothing is planned or measured for them. `engine`: the
+    file's `engine`, for whole stages (see `plan.engine`), if it has that key.
     """
 
     name: str
@@ -93,7 +93,7 @@ class Machine:
 
     @property
     def usual(self) -> tuple[Place, ...]:
-        """The places that are no spare ones."""
+        """The places that are not spare."""
         return tuple(place for place in self.places if place.name not in self.spare)
 
     @property
@@ -113,26 +113,26 @@ class Machine:
 
     @property
     def why_no_energy(self) -> str:
-        """Why it is not known what a frame takes of energy here; empty where it is."""
+        """Why the energy of a frame is not known here; empty if it is."""
         missing = next((place.name for place in self.places if place.power_w is None), None)
         return "" if missing is None else f"place {missing}: power_w is missing, expected the watts that it draws"
 
     @property
     def finest_layers(self) -> LayerKind:
-        """The finest that a model can be cut into here: where places have devices, its cleaned graph is what is cut."""
+        """The finest layers that a model can be cut into here: single operators if places have devices."""
         return "operators" if any(place.devices for place in self.places) else "heavy"
 
     def kind_of(self, place: Place) -> Hashable:
-        """What tells places apart for pools and teams: those of one kind compute everything in the same time."""
+        """The kind of a place, for pools and teams: places of one kind compute everything in the same time."""
         size = place.core_count, place.threads, place.memory_bytes
         return (*size, place.speed, place.memory, place.devices, place.remote)
 
     @property
     def teams(self) -> tuple[tuple[str, ...], ...]:
-        """A team of each kind and size: of 2, 4, 8, ... and all places of the kind, always the first of them.
+        """A team of each kind and size: the first 2, 4, 8, ... and all places of the kind.
 
-        Emulated places form none, as each is paced by itself, nor do remote ones; and with places that share their
-        cores none is worth it.
+        Emulated places form no teams, as each is paced by itself, and neither do remote ones. Places that share their
+        cores form none, as that would gain nothing.
         """
         kinds: dict[Hashable, list[str]] = {}
         for place in self.usual:
@@ -146,7 +146,7 @@ class Machine:
         )
 
     def together(self, team: Sequence[str]) -> Place:
-        """The places of a team as one, under the lead's name: it has all their cores, the lead's first, and threads."""
+        """A team as a single place under the lead's name, with the cores (the lead's first) and threads of all."""
         places = [self.place(name) for name in team]
         return replace(
             places[0],
@@ -156,11 +156,11 @@ class Machine:
         )
 
     def as_one(self, team: Sequence[str]) -> Machine:
-        """The machine that has nothing but this team as its only place."""
+        """The machine with this team as its only place."""
         return replace(self, places=(self.together(team),))
 
     def with_speed(self, name: str, speed: float, rank: int | None = None) -> Machine:
-        """The same machine with one place slower or faster, and then perhaps of another class."""
+        """The same machine with a different speed of one place, and a different rank if `rank` is given."""
         changed = (
             replace(place, speed=speed, rank=place.rank if rank is None else rank) if place.name == name else place
             for place in self.places
@@ -168,19 +168,19 @@ class Machine:
         return replace(self, places=tuple(changed))
 
     def rank_at(self, name: str, speed: float) -> int:
-        """The class that `name` would be in at another speed: that of the place nearest to it, its own in a tie."""
+        """The rank that place `name` would have at `speed`: that of the place nearest in speed, its own in a tie."""
         own = self.place(name).rank
         return min(self.places, key=lambda p: (abs(math.log(speed / p.speed)), p.rank != own)).rank
 
 
 MIN_SPEED: Final = 1e-3
-"""Of a place or a device: what is slower by more is of no use, and waits for it would have no end."""
+"""Lowest speed of a place or a device: anything slower is useless, and waits for it would be endless."""
 
 
 def target_s(
     cpu_s: float, size_bytes: int, *, threads: int, speed: float, bandwidth_bytes_per_s: float | None
 ) -> float:
-    """How long a segment takes on a place of this speed and bandwidth, as nobody else uses its memory.
+    """Seconds of a segment on a place of this speed and bandwidth, if nobody else uses its memory.
 
     `cpu_s`: CPU seconds of all its threads on this host at full speed. `size_bytes`: weights, inputs and outputs.
     """
@@ -189,7 +189,7 @@ def target_s(
 
 
 def core_faults(places: Sequence[Place]) -> Iterator[str]:
-    """A core promised twice would make every figure taken on it wrong (see MAX_PINNED_SPEED_PER_CORE)."""
+    """Yield a message for each overcommitted core, on which every time would be wrong (`MAX_PINNED_SPEED_PER_CORE`)."""
     on_core: dict[int, list[Place]] = {}
     for place in places:
         for core in place.cores:

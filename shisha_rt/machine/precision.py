@@ -1,8 +1,8 @@
-"""Which devices may run. Apart from what devices are: a command's help names it, and loads nothing for that."""
+"""Which devices may run. A separate module, so that a command's help can name the choices without loading devices."""
 
 from __future__ import annotations
 
 from typing import Final
 
 PERMITTED: Final = ("exact", "any")
-"""Whether devices may run that change results: by default they may not."""
+"""Whether devices that change results may run: not with "exact", the default."""

@@ -1,7 +1,7 @@
-"""What is known of a model on a machine before anything is started: what will work, and what is odd about it.
+"""Check of a model on a machine before anything is started: what will work, and what is odd about it.
 
-It is read and compiled as for serving, and each engine that is installed runs it. What comes of that is kept, so that
-the next start finds it.
+The model is read and compiled as for serving, and each installed engine runs it. The results are stored for the next
+start.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _PRECISION: Final = "exact"
 _CONTROL_FLOW: Final = ("If", "Loop", "Scan")
 _ON_INTEGERS: Final = ("QLinear", "Quantize", "Dequantize", "DynamicQuantize", "QGemm", "MatMulInteger", "ConvInteger")
 _UNWEIGHED: Final = ("Attention", "GRU", "GroupQueryAttention", "LSTM", "MultiHeadAttention", "RNN")
-"""Much work, and yet no weight by Eq. 1."""
+"""Operators that compute much, but have no weight by Eq. 1."""
 _MOST_NAMED: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class CutCost:
-    """What passes at a legal cut: so many tensors, of so many bytes together."""
+    """Number and total bytes of the tensors that pass at a legal cut."""
 
     cut: int
     tensors: int
@@ -51,10 +51,9 @@ class CutCost:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """`devices`: names of those that run, where places have any.
+    """Result of a check. `devices`: names of the devices that run; empty if places have none.
 
-    `engines`: what each that is installed makes of the whole network; None where places have devices. `odd`: a line for
-    each thing that a user may wonder at.
+    `engines`: each installed engine's trial of the whole network; None if places have devices. `odd`: see `oddities`.
     """
 
     compiled: Compiled
@@ -65,22 +64,22 @@ class Checked:
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of all constants, those inside operators too."""
+        """Bytes of all constants, including those in subgraphs and attributes."""
         return weight_bytes_within(self.file.proto.graph)
 
     @property
     def heaviest(self) -> tuple[tuple[Layer, float], ...]:
-        """Layers and their parts of all weight, the heaviest first; none where there is no heavy operator."""
+        """Layers and their shares of the total weight, the heaviest first; empty without heavy operators."""
         return heaviest_layers(self.compiled.layers)
 
     @property
     def cut_costs(self) -> tuple[CutCost, ...]:
-        """Costs of each legal cut, the one at which the fewest bytes pass first."""
+        """Costs of each legal cut, the one with the fewest bytes first."""
         return tuple(sorted(cut_costs(self.compiled.index), key=lambda cut_cost: (cut_cost.size_bytes, cut_cost.cut)))
 
 
 def check_model(path: Path, machine: Machine, sizes: Sequence[InputSizes], tell: Tell) -> Checked:
-    """Raises BadInput for what serving would refuse, Failure where the engine fails."""
+    """Check the model at `path`. Raises BadInput for what serving would refuse, Failure if the engine fails."""
     devices = dict.fromkeys(
         running_device.name
         for place in machine.places
@@ -96,7 +95,7 @@ def check_model(path: Path, machine: Machine, sizes: Sequence[InputSizes], tell:
     else:
         compiled = make_ready(path, machine, sizes=sizes, on_progress=tell).compiled
     file = compiled.model
-    if not isinstance(file, Model) or file.is_saved:  # what was found out is known only to who reads the file itself
+    if not isinstance(file, Model) or file.is_saved:  # `found_out` is filled only by reading the file itself
         file = read_model(path, sizes[0])
     engines = None if devices else engines_tried(compiled, machine, tell)
     return Checked(compiled, file, tuple(devices), engines, tuple(oddities(compiled, file)))
@@ -128,7 +127,7 @@ def cut_costs(index: ModelIndex) -> Iterator[CutCost]:
 
 
 def oddities(compiled: Compiled, file: Model) -> Iterator[str]:
-    """Yield what a user may wonder at, a line each; nothing for an everyday network."""
+    """Yield a line for each thing that may surprise a user; nothing for an everyday network."""
     yield from _of_the_data(compiled)
     yield from _of_operators(compiled.model.graph)
     yield from _of_the_file(file)

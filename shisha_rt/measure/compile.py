@@ -1,8 +1,9 @@
 """A model made ready to be cut and served: cleaned, grouped into layers, optimised once by the engine.
 
-The engine runs in a process of its own (the control plane never loads one), and its work is kept in the user's cache
-under the model's content, the engine's version and the kind of processor: a second start finds it there. That process
-also runs what it has made. An engine may die of one form of a model and run another, so they are tried in turn.
+The engine runs in a separate process (the control plane never loads one). Its result is kept in the user's cache, keyed
+by the model's content, the engine's version and the kind of processor, so a second start finds it there. The process
+also runs the optimised model: an engine may crash on one form of a model and run a different one, so forms are tried in
+turn.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ log = logging.getLogger(__name__)
 
 Tell = Callable[[str], None]
 
-# Far more than any model has taken in any form.
+# Far longer than any model has needed in any form.
 _LIMIT_S: Final = 300.0
 _LIMIT_S_PER_BYTE: Final = 1e-6
 
-_ENDED_FROM_OUTSIDE: Final = {-signal.SIGINT, -signal.SIGTERM, -signal.SIGKILL}  # the last: memory was short
+_ENDED_FROM_OUTSIDE: Final = {-signal.SIGINT, -signal.SIGTERM, -signal.SIGKILL}  # SIGKILL: memory was short
 
 
 def compile_model(
@@ -56,8 +57,8 @@ def compile_model(
 ) -> Compiled:
     """Read, clean and optimise the model at `path`. Raises `BadInput` for a bad file, `Failure` if the engine fails.
 
-    `plain`: it is served from the cleaned graph, so that no engine optimises it and `engine_folder` has only its index.
-    Only then may `kind` be another than "heavy".
+    `plain`: the model is served from the cleaned graph: no engine optimises it, and `engine_folder` has only its index.
+    A `kind` other than "heavy" is allowed only then.
     """
     assert plain or kind == "heavy", "an engine's own form has no layer for each operator"
     tell = on_progress or (lambda _: None)
@@ -68,8 +69,8 @@ def compile_model(
     engine_folder = _engine_folder(model, f"plain-{kind}-{INDEX_VERSION}" if plain else engine_key())
 
     def save(model_folder: Path) -> None:
-        """A model that an engine runs in no form is not kept either."""
-        whole = read_model(path, sizes) if model.is_saved else model  # gone since it was found there
+        """Save the cleaned model and compile it at once: if the engine runs it in no form, neither is kept."""
+        whole = read_model(path, sizes) if model.is_saved else model  # its folder has been removed since it was read
         whole.save(model_folder)
         make_ready(model_folder)
 
@@ -95,20 +96,21 @@ def _write_plain_index(model: Model, layers: tuple[Layer, ...], target: Path) ->
 
 
 def _saved(name: str, folder: Path) -> Model | None:
-    """Reading what was cleaned before takes a hundredth of the time that cleaning does."""
+    """The cleaned model from its folder, if it is whole: reading it takes a hundredth of the time of cleaning."""
     return read_saved(name, folder) if fault_in(folder) is None else None
 
 
 def read_compiled(name: str, model_folder: Path, engine_folder: Path) -> Compiled:
-    """What `compile_model` has made of heavy layers, from its folders; the model's weights stay in their file."""
+    """A model compiled with heavy layers, read from the folders of `compile_model`; weights stay in their file."""
     model = read_saved(name, model_folder)
     return Compiled(model, group_layers(model.graph), index_file.read_index(engine_folder), model_folder, engine_folder)
 
 
 def recompiled(name: str, model_folder: Path, *, like: str) -> Path:
-    """The folder of this host's engine's form of a saved model, on a processor that needs a form of its own.
+    """The folder of a saved model as this host's engine optimises it for this kind of processor; compiled if need be.
 
-    `like`: the digest of the index that it is to have, as stages meet others that were cut by that. Raises Failure.
+    `like`: the digest of the index of the daemon's host, as stages from both hosts form one plan. Raises Failure if the
+    index here differs.
     """
     folder = cache_folder() / "engines" / model_folder.name / engine_key()
     publish(folder, lambda target: _first_that_runs(name, model_folder, target))
@@ -123,13 +125,13 @@ def recompiled(name: str, model_folder: Path, *, like: str) -> Path:
 
 
 def proto_of(compiled: Compiled) -> onnx.ModelProto:
-    """The cleaned model itself; read again from its folder, without large weights, where nobody holds it."""
+    """The cleaned ONNX model; read from its folder, without large weights, if `compiled` does not hold it."""
     model = compiled.model
     return (model if isinstance(model, Model) else read_saved(model.name, compiled.model_folder)).proto
 
 
 def compiled_form(model: ModelGraph) -> Form | None:
-    """The form that this host's engine has been found to run the model in; None if it has not been compiled yet."""
+    """The form in which this host's engine runs the model; None if it has not been compiled yet."""
     folder = _engine_folder(model, engine_key())
     return index_file.read_index(folder).form if fault_in(folder) is None else None
 
@@ -139,7 +141,7 @@ def _engine_folder(model: ModelGraph, name: str) -> Path:
 
 
 def _first_that_runs(name: str, model_folder: Path, target: Path) -> None:
-    """Bring the model into the first form, in `target`, that the engine runs."""
+    """Compile the model into `target`, in the first form that the engine runs."""
     forms: tuple[Form, ...] = get_args(Form)
     limit_s = _LIMIT_S + _LIMIT_S_PER_BYTE * _size_bytes(model_folder)
     tried = []
@@ -162,9 +164,9 @@ def _first_that_runs(name: str, model_folder: Path, target: Path) -> None:
 
 
 def _check_room(model_folder: Path, target: Path) -> None:
-    """Raises OSError where the disk is full: that says nothing of the form, and another would be kept for good.
+    """Raises OSError if the disk is full: that is no fault of the form, and a worse form would be kept for good.
 
-    The engine does not say why it cannot write. So room for the model is asked for beside what it has written.
+    The engine does not report why it could not write. So disk space for the model is reserved beside its output.
     """
     with (target / "room").open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, _size_bytes(model_folder))
@@ -175,7 +177,7 @@ def _size_bytes(folder: Path) -> int:
 
 
 def engine_key() -> str:
-    """The engine's version and this kind of processor: an optimised graph may fit no other."""
+    """Name of the engine's version and this kind of processor: an optimised graph may not run on any other."""
     cpuinfo = Path("/proc/cpuinfo")
     text = cpuinfo.read_text() if cpuinfo.exists() else platform.processor()
     flags = next((line for line in text.splitlines() if line.startswith(("flags", "Features"))), text)

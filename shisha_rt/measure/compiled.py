@@ -15,7 +15,7 @@ from shisha_rt.model.layers import Layer
 class Compiled:
     """`model_folder` holds the cleaned model, `engine_folder` the index of its cuts and the engine's optimised form.
 
-    `shapes`: of a model that is compiled for several, what it is in each of them (see `measure.shapes`).
+    `shapes`: the model in each of its shapes, if it is compiled for several (see `measure.shapes`); else empty.
     """
 
     model: ModelGraph
@@ -27,12 +27,12 @@ class Compiled:
 
     @property
     def each(self) -> tuple[Compiled, ...]:
-        """What it is in each shape, if only in one."""
+        """The model in each of its shapes; itself if it has only one."""
         return self.shapes or (self,)
 
     @property
     def key(self) -> str:
-        """Identifies what plans and costs of it depend on."""
+        """Identifies everything that plans and costs of this model depend on."""
         keys = sorted(
             f"{compiled_shape.engine_folder.parent.name}-{compiled_shape.engine_folder.name}"
             for compiled_shape in self.each
@@ -57,6 +57,6 @@ class Compiled:
 
     @property
     def without_weights(self) -> Compiled:
-        """The same without the values that whoever read the file still holds."""
+        """The same without the ONNX model, and so the weights, that `model` may still hold."""
         model = ModelGraph(self.model.name, self.model.graph, self.model.key)
         return replace(self, model=model, shapes=tuple(shape.without_weights for shape in self.shapes))

@@ -1,4 +1,4 @@
-"""What passes between the layers of a model, as costs want it: from the index of what stages are cut from."""
+"""Tensors that pass between a model's layers, in the form that costs need; from the index of its cuts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from shisha_rt.model.index import NO_LAYER, ModelIndex
 
 
 def cost_tensors(index: ModelIndex) -> tuple[CostTensor, ...]:
-    """Inputs first, then what layers hand on, then outputs that no layer reads. What nobody reads is not sent."""
+    """Inputs, then tensors that other layers read, then outputs that no layer reads; none without a reader."""
     makers = dict(zip((spec.name for spec in index.outputs), index.output_makers, strict=True))
     crossing = {entry.tensor.name: entry for entry in index.crossing}
     told_tensors = [

@@ -1,6 +1,6 @@
-"""What the layers of a model take on the machine that it was made ready for.
+"""Costs of a model's layers on the machine that it was made ready for.
 
-Where places have devices, a layer costs what the best placement of its operators makes it.
+If places have devices, a layer's cost is that of the best placement of its operators.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shisha_rt.placement.shard_costs import shard_times
 def layer_costs(
     ready: ModelOnMachine, on_progress: Tell | None = None, batches: Sequence[int] = ()
 ) -> LayerCosts | PlacedCosts:
-    """What layers take on the places; measured first if need be. `batches`, and what it raises: see `profile_model`."""
+    """Costs of layers on the places, measured first if need be. `batches`, and what is raised: as `profile_model`."""
     if ready.operator_costs:
         return _placed_costs(ready)
     raw = profile_model(
@@ -33,7 +33,7 @@ def layer_costs(
 
 
 def known_layer_costs(ready: ModelOnMachine) -> LayerCosts | PlacedCosts | None:
-    """What layers take on the places, if nothing has to be measured for that. Raises as `profile_model` does."""
+    """Costs of layers on the places; None if anything has to be measured. Raises as `profile_model` does."""
     if ready.operator_costs:
         return _placed_costs(ready)
     raw = known_costs(ready.compiled, ready.machine, teams=ready.teams, remote=ready.remote)
@@ -46,14 +46,14 @@ def _placed_costs(ready: ModelOnMachine) -> PlacedCosts:
 
 
 def _links(ready: ModelOnMachine) -> Links | None:
-    """What it takes to bring tensors to places on other hosts, if there are any."""
+    """Costs of sending tensors to places on other hosts; None if there are no such places."""
     return Links(cost_tensors(ready.compiled.index), ready.far) if ready.machine.remote else None
 
 
 def priced_splits(ready: ModelOnMachine) -> tuple[Sequence[Splittable], Mapping[PricedSplit, ShardTime]]:
-    """How layers may be split, and what is known beforehand of what shards take, stretched as all times there.
+    """How layers may be split, and times of shards known beforehand, scaled by the place's speed and the time scale.
 
-    On described devices that is their formulas, and what these do not tell is no way to split there.
+    Such times come from the formulas of described devices; then only splits that the formulas cover are allowed.
     """
     ways = () if ready.unsplit else ready.compiled.index.splits
     devices = {place: device[0] for place, device in ready.devices.items() if device[0].described}

@@ -1,8 +1,8 @@
 """SQLite files in the user's cache, which several processes may use at once.
 
-What they hold can be found out again, so none of them is worth stopping for. A damaged one is set aside and begun anew,
-rows of an earlier version are dropped, and one that cannot be used (it is locked for long, may not be written, is of a
-newer version) is a Failure of one line, for its owner to go on without it.
+Their contents can be measured again, so a faulty file stops nothing. A damaged file is set aside and begun anew; rows
+of an earlier version are dropped. A file that cannot be used (locked for long, read-only, or of a newer version) raises
+a Failure of one line, and the caller goes on without it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ log = logging.getLogger(__name__)
 
 PATIENCE_S: Final = 5.0  # for another process's transaction, which takes milliseconds
 _DAMAGE: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-_LOW_BYTE: Final = 0xFF  # what is above it in SQLite's codes tells cases of one error apart
+_LOW_BYTE: Final = 0xFF  # higher bits of SQLite's codes distinguish cases of one error
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The one table of a file. `columns`: its definition; `version`: that of the file's form; `rows`: in words."""
+    """The one table of a file. `columns`: its definition; `version`: the schema's; `rows`: their name in messages."""
 
     name: str
     columns: str
@@ -35,13 +35,13 @@ class Table:
 
 
 class _Damaged(Exception):
-    """The file is no database, or not any more."""
+    """The file is not a sound database."""
 
 
 def open_database(path: Path, table: Table, patience_s: float = PATIENCE_S) -> sqlite3.Connection:
-    """Open a database in autocommit mode: whoever needs a transaction begins one. Raises Failure.
+    """Open a database in autocommit mode: callers that need a transaction begin one. Raises Failure.
 
-    Other processes' transactions are waited for, each for `patience_s`.
+    Waits up to `patience_s` for each transaction of another process.
     """
     with explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -51,14 +51,14 @@ def open_database(path: Path, table: Table, patience_s: float = PATIENCE_S) -> s
             aside = path.with_name(f"{path.name}.damaged")
             log.warning("%s: damaged (%s): set aside as %s, and begun anew", path, damage, aside.name)
             path.replace(aside)
-            for suffix in ("-wal", "-shm"):  # they belong to it
+            for suffix in ("-wal", "-shm"):  # they belong to the damaged file
                 path.with_name(path.name + suffix).unlink(missing_ok=True)
             return _opened(path, table, patience_s)
 
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Whatever keeps the file from being used, as a Failure of one line."""
+    """Turn any error that keeps the file from being used into a Failure of one line."""
     try:
         yield
     except (sqlite3.Error, OSError, UnicodeDecodeError, _Damaged) as error:
@@ -67,7 +67,7 @@ def explained(path: Path) -> Iterator[None]:
 
 @contextmanager
 def transaction(database: sqlite3.Connection) -> Iterator[None]:
-    """Exclusive among writers from its start: two processes never both find a table missing."""
+    """A transaction that excludes other writers from its start: two processes never both find a table missing."""
     database.execute("BEGIN IMMEDIATE")
     with database:
         yield
@@ -79,7 +79,7 @@ def _opened(path: Path, table: Table, patience_s: float) -> sqlite3.Connection:
         _prepare(database, path, table)
     except BaseException as error:
         database.close()
-        # What SQLite quotes of a damaged file may be no text.
+        # SQLite's message may quote bytes of a damaged file that are not text.
         if isinstance(error, UnicodeDecodeError) or getattr(error, "sqlite_errorcode", 0) & _LOW_BYTE in _DAMAGE:
             raise _Damaged(str(error)) from error
         raise
@@ -87,14 +87,14 @@ def _opened(path: Path, table: Table, patience_s: float) -> sqlite3.Connection:
 
 
 def _prepare(database: sqlite3.Connection, path: Path, table: Table) -> None:
-    """See that the file is whole and has the table; only where it has not is anything written."""
+    """Check that the file is sound and has the table; write only if the table is missing or of an earlier version."""
     database.execute("PRAGMA synchronous = NORMAL")  # a power cut may cost the last rows, never the file
     (verdict,) = database.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
         raise _Damaged(verdict)
     if _is_as_expected(database, path, table):
         return
-    # Kept in the file once set. Readers then never wait for a writer.
+    # The file keeps this setting. With it readers never wait for a writer.
     database.execute("PRAGMA journal_mode = WAL")
     with transaction(database):
         if not _is_as_expected(database, path, table):

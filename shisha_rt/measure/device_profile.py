@@ -1,10 +1,11 @@
-"""What the devices of a place take for a model's operators: from the profile store, or from profile runs made first.
+"""Costs of a model's operators on the devices of a place: from the profile store, or from profile runs made first.
 
-The store keeps a row for each operator of the whole model on each measured device, which holds whatever other devices
-the place has, and two rows for a tensor that comes from one of those: what one of no bytes takes, and one of many. A
-row belongs to its place's class (see `daemon.profile`) and to its device's own number of threads. If one is missing
-all runs are made: costs taken from one another, as the price of entry is, come from one sitting. Described devices
-have formulas and no rows. That an engine cannot run an operator, which only trying shows, is kept as infinite seconds.
+For each measured device the store has a row for each operator of the whole model, whichever other devices the place
+has, and two rows for a tensor that arrives from a different device: one of no bytes, and one of many. A row belongs to
+the place's class (see `measure.profile`) and to the device's own number of threads. If any row is missing all runs are
+made, because costs that are differences of times, such as that of an arriving tensor, must come from one measurement
+session. Described devices have formulas and no rows. An operator that an engine turns out not to run is stored with
+infinite seconds.
 """
 
 from __future__ import annotations
@@ -47,12 +48,12 @@ _MOST_CHECKS: Final = 4
 _CLOSE: Final = 0.05
 
 _Assignments = Sequence[tuple[int, ...]]
-"""Of each (operators,) the indices of devices."""
+"""Assignments of (operators,) to indices of devices."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceProfile:
-    """`node_runs` and `edge_runs`: how many it takes to show every cost. `seconds`: what they took just now, or 0."""
+    """`node_runs`, `edge_runs`: numbers of runs that show every cost. `seconds`: their duration; 0 if none was made."""
 
     costs: OperatorCosts
     node_runs: int = 0
@@ -69,12 +70,12 @@ def profile_devices(
     *,
     store: ProfileStore | None = None,
 ) -> DeviceProfile:
-    """The raw costs of a model's operators on the devices of a place, before the place's speed.
+    """The raw costs of a model's operators on the devices of a place, without the place's speed.
 
-    `place` is the machine's, or a team of its (see `Machine.together`), which has its lead's devices. `store`: who asks
-    for several places has one for all of them; by default it is the cache's.
-    Raises BadInput for an operator that no measured device can run, and where this host has too few cores for the
-    place's threads; Failure where a run fails.
+    `place`: one of the machine's, or a team as `Machine.together` makes it, which has its lead's devices. `store`: open
+    already, for callers with several places; by default the cache's is opened.
+    Raises BadInput for an operator that no measured device can run, and if this host has fewer cores than the place has
+    threads; Failure if a run fails.
     """
     graph = compiled.model.graph
     measured = tuple(device for device in devices if not device.described)
@@ -101,7 +102,7 @@ def profile_devices(
 
 @dataclass(frozen=True, slots=True)
 class _Runs:
-    """What runs of a model on a place are made with."""
+    """Profile runs of a model on a place."""
 
     compiled: Compiled
     place_class: PlaceClass
@@ -109,10 +110,10 @@ class _Runs:
     tell: Tell
 
     def device_times(self) -> tuple[DeviceTimes, ...]:
-        """(devices,): from all runs, and from runs of what then seems best, until one takes what was predicted of it.
+        """(devices,): times from all runs, and from runs of the best placement, until one is as fast as predicted.
 
-        Of many placements the one that is predicted to be best is the one most flattered by errors. To run it shows
-        them: tensors then cost more to bring in, and another placement seems best.
+        Of many placements, the one predicted to be best is the one whose cost is most underestimated. Running it
+        corrects that: moving tensors then costs more, and a different placement may be best.
         """
         graph = self.compiled.model.graph
         node_runs, profiled = self._all_runs()
@@ -133,7 +134,7 @@ class _Runs:
                 return times_of
 
     def _all_runs(self) -> tuple[_Assignments, Profiled]:
-        """The node runs, and what all took: those that the engines can make of the operators that they know."""
+        """The node runs, and the times of all runs; made again without the operators that an engine could not run."""
         incapable: list[tuple[int, ...]] = [() for _ in self.devices]
         while True:
             runs = runs_to_profile(self.compiled.model.graph, self.devices, incapable)
@@ -164,9 +165,9 @@ class _Runs:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Rows of one device in the store: fingerprints by operator, and by bytes for the entry of a tensor.
+    """Rows of one device in the store: fingerprints by operator, and by bytes of an arriving tensor (`entry`).
 
-    A device that is alone on its place has no entry.
+    A device that is alone on its place has no `entry`.
     """
 
     graph: Graph
@@ -200,7 +201,7 @@ class _Rows:
         store.add(self.setting, operators | entry)
 
     def _profile(self, time_s: float, moved_bytes: int, rounds: int) -> Profile:
-        """The spread of a part of what was measured is not known."""
+        """A profile without spread, which is unknown for a time derived from those of whole runs."""
         return Profile(self.setting.threads * time_s, time_s, spread_s=0.0, runs=rounds, moved_bytes=moved_bytes)
 
     def _moved_bytes(self, operator: int) -> int:
@@ -215,7 +216,7 @@ class _Rows:
 def _rows(
     compiled: Compiled, place: Place, setting: Setting, devices: Sequence[Device], runs: ProfileRuns
 ) -> list[_Rows]:
-    """(devices,). An operator that a device does not run in its own run has no row."""
+    """(devices,): rows for the operators that each device runs in its own node run."""
     graph, layers = compiled.model.graph, compiled.layers
     whole = fingerprint(graph, layers, 0, len(layers) - 1, engine_nodes=0)
     names = sorted(device.name for device in devices)
@@ -237,6 +238,6 @@ def _rows(
 
 
 def _read(store: ProfileStore, rows: Sequence[_Rows]) -> list[DeviceTimes] | None:
-    """(devices,); None if anything is missing."""
+    """(devices,): times from the store; None if any row is missing."""
     times_read = [times for row in rows if (times := row.read(store)) is not None]
     return times_read if len(times_read) == len(rows) else None

@@ -1,8 +1,8 @@
-"""What each installed engine makes of a whole network on this host: tried once, and kept for the next start.
+"""Trials of each installed engine on a whole network on this host: made once, and stored for the next start.
 
-The network is run on one thread, as its copies would run it (the other cores are kept busy with it meanwhile), and on
-all threads of places that are alike and can compute together. Engines are tried one at a time on a host, like layers;
-what was measured while others had the cores counts until there is something calmer.
+The network is run on one thread, as its copies would run it (with the other cores kept busy by the same network), and
+on all threads of the largest team. On a host only one trial or calibration runs at a time. A trial made while other
+processes used the cores counts until there is a less disturbed one.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _BATCH: Final = 4
 
 
 def known_engines(compiled: Compiled, machine: Machine) -> EnginesTried | None:
-    """What `engines_tried` would find without trying anything; None if something is missing. Raises as it does."""
+    """What `engines_tried` returns if the store has everything; None if something is missing. Raises as it does."""
     keys = _classes(compiled, machine).keys()
     kept = _load(keys)
     return together([kept[key] for key in keys]) if kept.keys() >= keys else None
@@ -64,11 +64,11 @@ def engines_tried(
     renew: bool = False,
     budget_s: float = _BUDGET_S,
 ) -> EnginesTried:
-    """Try each installed engine on one thread and on all; seconds, unless it is known.
+    """Try each installed engine on one thread and on all; takes seconds unless the results are stored.
 
-    `compiled`: for stages of ONNX Runtime. `beside` and `renew` as in `profile_model`: what several threads take may
-    then be missing. `budget_s`: for each number of threads. Raises BadInput where this host has too few cores for a
-    place's threads, and Failure where ONNX Runtime does not run the network.
+    `compiled`: as ONNX Runtime's stages have the model. `beside` and `renew`: as in `profile_model`; with `beside`,
+    times on several threads may be missing. `budget_s`: for each number of threads. Raises BadInput if this host has
+    fewer cores than a place has threads, and Failure if ONNX Runtime does not run the network.
     """
     classes = _classes(compiled, machine)
     here: dict[str, EnginesTried] = {}
@@ -90,7 +90,7 @@ def engines_tried(
 
 
 def _classes(compiled: Compiled, machine: Machine) -> dict[str, PlaceClass]:
-    """By the keys under which they are kept: one thread, a place's, and those of all places that are alike."""
+    """What to try engines on, by key in the store: one thread, a place's threads, and those of the largest team."""
     alike = [machine.together(team) for team in teams_to_measure(machine)]
     widest = max(alike, key=lambda place: place.threads, default=machine.usual[0])
     place = machine.place(widest.name)
@@ -118,19 +118,19 @@ def _measured(compiled: Compiled, place_class: PlaceClass, tell: Tell, beside: i
 
 
 def _is_batchable(compiled: Compiled) -> bool:
-    """Whether runs of the whole network may have several frames."""
+    """Whether the whole network can compute several frames in one run."""
     work = ((0, len(compiled.layers) - 1),)
     return not any(why_not_together(work, shape.index.mixing, shape.index.tied) for shape in compiled.each)
 
 
 def _is_lasting(tried: EnginesTried) -> bool:
-    """Whether it says something of the network: not if it was given up, or if memory was short."""
+    """Whether to store the result: not if the trial was given up, or if memory was short."""
     out_of_memory = how_ended(-signal.SIGKILL)
     return bool(tried.engines[0].times) and all(trial.reason != out_of_memory for trial in tried.engines)
 
 
 def _load(keys: Collection[str]) -> dict[str, EnginesTried]:
-    """What is kept of it; nothing, with a warning, where the file cannot be used."""
+    """The stored results of these keys; none, with a warning, if the file cannot be used."""
     path = cache_folder() / FILE_NAME
     if not path.exists():
         return {}

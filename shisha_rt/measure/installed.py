@@ -1,4 +1,4 @@
-"""Which engines are installed; none is loaded for that."""
+"""Which engines are installed, found without loading any."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model made ready for a machine: how it is cut there, and what is known of its operators' costs there."""
+"""A model made ready for a machine: how it can be cut there, and its operators' known costs there."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from shisha_rt.plan.verify import PlanRules
 
 @dataclass(frozen=True)
 class ModelOnMachine:
-    """`operator_costs` has each place's; it is empty where no place of the machine has devices.
+    """`operator_costs`: by place; empty if no place of the machine has devices.
 
-    `remote`: of places on other hosts, what their times depend on; `far`: their hosts and links, as first measured.
+    `remote`: for places on other hosts, what their times depend on; `far`: their hosts and links, as first measured.
 
-    `teams`: what several places take together is known too, or measured first; `team_costs` is as `operator_costs`, of
-    each of the machine's teams: its lead's devices, on as many threads as it has. `scales`: the file with the model's
-    scales, where a device is of int8.
+    `teams`: whether costs of teams are known or measured too. `team_costs`: as `operator_costs`, for each of the
+    machine's teams: its lead's devices, on all of the team's threads. `scales`: the file with the model's scales, for
+    int8 devices.
     """
 
     compiled: Compiled
@@ -40,12 +40,12 @@ class ModelOnMachine:
 
     @property
     def devices(self) -> Mapping[str, tuple[Device, ...]]:
-        """Those of each place that run."""
+        """The devices of each place that run."""
         return {place: costs.devices for place, costs in self.operator_costs.items()}
 
     @property
     def rules(self) -> PlanRules:
-        """What plans may be here."""
+        """The rules that plans must satisfy here."""
         layers, places, index = self.compiled.layers, self.machine.places, self.compiled.index
         return PlanRules(
             layer_count=len(layers),
@@ -74,7 +74,7 @@ class ModelOnMachine:
 
     @property
     def engines_barred(self) -> Mapping[StageEngine, str]:
-        """Why an engine other than the usual one may compute no stage here."""
+        """For each engine that may compute no stage here: why."""
         machine, usual = self.machine, f"expected {DEFAULT_ENGINE}"
         if self.operator_costs:
             why = f"places of {machine.source} have devices, which name their engines: expected no engine"
@@ -97,13 +97,13 @@ class ModelOnMachine:
 
     @property
     def _mixing(self) -> tuple[str, ...]:
-        """(layers,): why a layer computes one frame at a time, in some shape."""
+        """(layers,): why a layer computes one frame at a time, in some shape; empty if it need not."""
         each = zip(*(shape.index.mixing for shape in self.compiled.each), strict=True)
         return tuple(next(filter(None, reasons), "") for reasons in each)
 
     @property
     def _one_by_one(self) -> dict[str, str]:
-        """Why runs on a place have one frame, of those of which it is so."""
+        """For each place on which stages compute one frame at a time: why."""
         machine = self.machine
         described = {name for name, costs in self.devices.items() if any(device.described for device in costs)}
         reasons = {place.name: "is on another host" for place in machine.remote}
@@ -114,7 +114,7 @@ class ModelOnMachine:
 
     @property
     def unsplit(self) -> str:
-        """Why no layer is split here; empty where some may be."""
+        """Why no layer may be split here; empty if layers may be."""
         if len(self.compiled.each) > 1:
             return "the model is served in several shapes"
         crowded = [place for place, device in self.devices.items() if len(device) > 1]
@@ -122,12 +122,12 @@ class ModelOnMachine:
 
     @property
     def partial(self) -> frozenset[str]:
-        """The places that cannot run every operator by itself."""
+        """The places with an operator that none of their devices can run by itself."""
         return frozenset(place for place, costs in self.operator_costs.items() if not costs.capable_alone.all())
 
     @property
     def single(self) -> frozenset[str]:
-        """The places that are teams of one: emulated ones, and those where a device takes what a description says."""
+        """The places that are only teams of one: emulated places, and places with a described device."""
         return frozenset(
             place.name
             for place in self.machine.places

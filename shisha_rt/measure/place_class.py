@@ -1,4 +1,4 @@
-"""Classes of places: what is measured on one of its places holds for all of a class."""
+"""Classes of places: what is measured on one place of a class holds for all of them."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ _IDENTITY: Final = (
 
 @dataclass(frozen=True, slots=True)
 class PlaceClass:
-    """Places that share profiles, and the cores of this host to measure them on; `lead`: of a team's, its lead's.
+    """Places that share profiles, and the cores of this host to measure them on.
 
-    `undisturbed`: it is measured only while no other process has its cores. `family`: the process whose family is ours.
+    `neighbours`: cores to keep busy meanwhile. `lead`: for a team, its lead's cores; else empty. `undisturbed`: measure
+    only while no other process uses the cores. `family`: pid of the process whose descendants do not count as others.
     """
 
     setting: Setting
@@ -43,7 +44,7 @@ class PlaceClass:
     family: int = 0
 
     def job(self, kind: type[JobT], *, budget_s: float | None = None, **asked: Any) -> JobT:
-        """What is `asked` of a job, measured here."""
+        """A job of this `kind` under this class's conditions; `asked`: its remaining fields."""
         return kind(
             cores=self.cores,
             threads=self.setting.threads,
@@ -57,11 +58,9 @@ class PlaceClass:
 
 
 def class_of(place: Place, machine: Machine, compiled: Compiled) -> PlaceClass:
-    """Class of a place for the engine that `compiled` is for; `place` is the machine's, or one of its teams.
+    """Class of a place for the engine of `compiled`; `place`: the machine's, or a team as `Machine.together` makes it.
 
-    A team is given as `Machine.together` makes it.
-
-    Raises BadInput where this host has too few cores for its threads.
+    Raises BadInput if this host has fewer cores than the place has threads.
     """
     ranks = core_ranks(_all_cores())
     usable = usable_cores()
@@ -84,12 +83,12 @@ def class_of(place: Place, machine: Machine, compiled: Compiled) -> PlaceClass:
 
 
 def _all_cores() -> list[int]:
-    """All of the host's: a core's class must not depend on which of the others this process may use."""
+    """All cores of the host: a core's class must not depend on which of them this process may use."""
     return sorted(int(path.name.removeprefix("cpu")) for path in _CPUS.glob("cpu[0-9]*")) or list(usable_cores())
 
 
 def processor() -> str:
-    """The processor's name, and a digest of all that tells its kind, instruction sets included."""
+    """The processor's name, and a digest of everything that identifies its kind, instruction sets included."""
     lines = _CPUINFO.read_text().splitlines() if _CPUINFO.exists() else []
     fields = {tuple(part.strip() for part in line.split(":", 1)) for line in lines if ":" in line}
     identity = sorted(field for field in fields if field[0] in _IDENTITY)

@@ -1,16 +1,16 @@
-"""Measured layer costs for a machine's places: from the profile store, and what is missing measured first.
+"""Measured layer costs for a machine's places: from the profile store; what is missing there is measured first.
 
-Places of one *class* share their profiles: the same engine, number of threads and kind of core, and as many busy cores
-beside. A team of several places is like a place that has all their cores. A class is measured once, by a process of its
-own (the control plane never runs a model) on the cores of one of its places, while the cores of all the others are kept
-busy as they will be. Calibrations take turns, even those of different daemons, as they would disturb each other;
-whoever waited finds the entries there.
+Places of one *class* share their profiles: same engine, number of threads, kind of core and number of busy neighbour
+cores. A team is measured as one place with all its cores. Each class is measured once, by a separate process (the
+control plane never runs a model), on the cores of one of its places, while the cores of all other places are kept busy
+as they are when serving. On a host only one calibration runs at a time, whichever daemon asked for it, as calibrations
+would disturb each other; a process that waited then finds the entries in the store.
 
-A daemon that serves already measures *beside* its frames. One thread's CPU time hardly suffers: SqueezeNet's layers at
-niceness 10, on cores that another process kept full, came out 1% above what they take by themselves (61.3 and 60.7 ms,
-the sum of all runs of layers), and in 20 s instead of 9. What several threads take is told by the clock, and that was
-355 ms and not 55. So teams are measured only while hardly anything keeps their threads waiting: else nothing is known
-of them, nothing is kept, and the next start tries again.
+A daemon that serves already measures *beside* its frames. The CPU time of one thread hardly changes: on cores that
+another process kept full, at niceness 10, SqueezeNet's layers came out 1% slower (61.3 ms instead of 60.7, the sum of
+all runs of layers), and the calibration took 20 s instead of 9. Times of several threads are wall-clock times: 355 ms
+instead of 55. So teams are measured only while hardly anything keeps their threads waiting; else nothing is stored for
+them, and the next start tries again.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ from shisha_rt.plan.plan import Team
 
 Tell = Callable[[str], None]
 Settings: TypeAlias = Mapping[str, Setting]
-"""Of places on other hosts, what their times depend on."""
+"""For each place on another host, by name: what its times depend on."""
 NOWHERE_ELSE: Final[Settings] = MappingProxyType({})
 MEASURED_BATCHES: Final = (4, 8)
-"""Numbers of frames for which runs are measured."""
+"""Batches for which groups of layers are measured, beside one frame."""
 _NOTHING_SHARED: Final[Mapping[int, Mapping[Setting, dict[Span, Profile]]]] = MappingProxyType({})
 
 
@@ -62,15 +62,13 @@ def profile_model(
     remote: Settings = NOWHERE_ELSE,
     batches: Sequence[int] = (),
 ) -> RawCosts:
-    """The raw costs of a model on a machine's places, and teams; takes seconds where something has to be measured.
+    """The raw costs of a model on a machine's places and teams; takes seconds if anything has to be measured.
 
-    Of a model that is served in several shapes, the mean over them.
-    A place of another host, or on paper, is measured on cores of this one. `beside`: the daemon (its pid) that
-    serves frames there meanwhile, so that teams may be left out. `renew`: what was measured while others had the cores
-    is measured again. `remote`: of places on other hosts that are there; what they take has been measured on
-    those (see `ready_there`). `batches`: numbers of frames for which it is measured, too, what they take that share a
-    run, on places of this host. Raises BadInput where this host has too few for its threads, and Failure where a
-    calibration fails.
+    For a model that is served in several shapes: the mean over them. `beside`: the pid of a daemon that serves frames
+    meanwhile; teams may then be left out. `renew`: measure again what was measured while other processes had the cores.
+    `remote`: for places on hosts that have joined, whose times were measured there (see `ready_there`); any other place
+    on another host or on paper is measured on cores of this host. `batches`: batches to measure too, on places of this
+    host. Raises BadInput if this host has fewer cores than a place has threads, and Failure if a calibration fails.
     """
     tell = on_progress or (lambda _: None)
 
@@ -104,7 +102,7 @@ def profile_model(
 def known_costs(
     compiled: Compiled, machine: Machine, *, teams: bool = False, remote: Settings = NOWHERE_ELSE
 ) -> RawCosts | None:
-    """What `profile_model` would find without measuring anything; None if something is missing. Raises as it does."""
+    """What `profile_model` returns if the store has everything; None if something is missing. Raises as it does."""
     shapes = []
     with ProfileStore(cache_folder() / FILE_NAME) as store:
         for compiled_shape in compiled.each:
@@ -119,7 +117,7 @@ def known_costs(
 
 
 class _Wanted:
-    """What has to be known of a model on a machine: every run of layers in `spans`, in each class of places."""
+    """The profiles that a model's costs on a machine need: every run of layers in `spans`, in each class of places."""
 
     def __init__(self, compiled: Compiled, machine: Machine, *, teams: bool, remote: Settings) -> None:
         self.spans = signed_spans(compiled)
@@ -133,18 +131,18 @@ class _Wanted:
         self._teams = {team: class_of(machine.together(team), machine, compiled) for team in measurable}
 
     def first_of_each(self) -> Iterable[PlaceClass]:
-        """One of each class; those of places come first."""
+        """One place or team of each class; classes of places come first."""
         place_classes: dict[Setting, PlaceClass] = {}
         for place in (*self._places.values(), *self._teams.values()):
             place_classes.setdefault(place.setting, place)
         return place_classes.values()
 
     def first_of_single(self) -> Iterable[PlaceClass]:
-        """One of each class of places of this host, without teams."""
+        """One place of each class on this host, without teams."""
         return {place.setting: place for place in self._places.values() if place.cores}.values()
 
     def spans_of_many(self, frames: int) -> dict[Span, str]:
-        """The groups of layers that compute several frames in one run, with fingerprints of runs of so many."""
+        """The groups of layers that can compute several frames in one run, with fingerprints for runs of `frames`."""
         index = self._compiled.index
         return {
             group: fingerprint_within(self.spans[group], f"{frames} frames")
@@ -157,10 +155,10 @@ class _Wanted:
         profiles_of: Mapping[Setting, dict[Span, Profile]],
         shared: Mapping[int, Mapping[Setting, dict[Span, Profile]]] = _NOTHING_SHARED,
     ) -> RawCosts:
-        """From what was found in each class; a team of which nothing was is left out. `shared`: by number of frames."""
+        """Costs from the profiles of each class; teams without profiles are left out. `shared`: profiles by batch."""
 
         def ratio(place: PlaceClass, frames: int) -> Floats:
-            """What layers take by themselves, they are held against: neither is part of a longer run."""
+            """(groups,): time of a frame in a batch / time of a frame alone, both of the group run by itself."""
             alone, together = profiles_of[place.setting], shared[frames].get(place.setting, {})
             return np.array(
                 [
@@ -192,13 +190,13 @@ class _Wanted:
 
 
 def teams_to_measure(machine: Machine) -> tuple[Team, ...]:
-    """Those of the machine's teams that this host has the cores for: of the others nothing can be known."""
+    """The machine's teams for which this host has enough cores; larger ones cannot be measured."""
     most_threads = len(usable_cores())
     return tuple(team for team in machine.teams if machine.together(team).threads <= most_threads)
 
 
 def signed_spans(compiled: Compiled) -> dict[Span, str]:
-    """What is measured of a model, by the fingerprints under which it is kept."""
+    """The runs of layers to measure of a model, with the fingerprints under which they are stored."""
     groups = groups_of(len(compiled.layers), compiled.legal_cuts)
     graph, layers, node_layers = compiled.model.graph, compiled.layers, compiled.index.node_layers
     return {
@@ -227,9 +225,9 @@ def _profiles(
     renew: bool,
     frames: int = 1,
 ) -> dict[Span, Profile]:
-    """A profile for each span; measures those that the store does not know, and with `renew` disturbed ones.
+    """A profile for each span; measures those that the store lacks, and with `renew` those that were disturbed.
 
-    None of them where that was to be undisturbed, and was not, unless older ones are known.
+    Returns {} if profiles are still missing, as a measurement that had to be undisturbed was given up.
     """
 
     def known() -> dict[str, Profile]:
@@ -269,14 +267,14 @@ def _known(store: ProfileStore, place_class: PlaceClass, spans: dict[Span, str])
 
 
 def profile_of(time: SpanTime, others_ratio: float = 0.0) -> Profile:
-    # A clock's tick may be coarser than the smallest layer, and nothing takes no time.
+    # A tick of the clock may be longer than the smallest layer, but no time may be 0.
     least_s = 1e-9
     times_s = max(time.cpu_s, least_s), max(time.wall_s, least_s)
     return Profile(*times_s, time.spread_s, time.runs, time.moved_bytes, others_ratio)
 
 
 def job_of(compiled: Compiled, place_class: PlaceClass, spans: Sequence[Span], frames: int = 1) -> CalibrationJob:
-    """What is asked of a calibration."""
+    """The job of a calibration process."""
     return place_class.job(
         CalibrationJob,
         engine_folder=str(compiled.engine_folder),

@@ -1,10 +1,10 @@
-"""The profile store: what runs of layers took on this host, kept for every later start and every other model.
+"""The profile store: measured times of runs of layers on this host, kept for later starts and other models.
 
-One SQLite file. An entry is found by the layers' fingerprint (column `signature`) and the setting of the measurement,
-and is raw: speed, bandwidth and time scale are applied by whoever uses it. The first measurement of an entry that was
-not disturbed by others stays, so that a model's costs do not change because another was measured; until there is one,
-the least disturbed counts. Several processes may use the file at once. Where it
-cannot be used profiles are measured for this process alone.
+One SQLite file. An entry's key is the layers' fingerprint (column `signature`) and the setting of the measurement. Its
+times are raw: readers apply speed, bandwidth and time scale. The first undisturbed measurement of an entry stays, so
+that a model's costs do not change because a different model was measured; until there is one, the least disturbed
+measurement counts. Several processes may use the file at once. If it cannot be used, profiles are measured for this
+process alone.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _ADD: Final = f"""
 
 
 class ProfileStore:
-    """Use it as a context manager. If its file cannot be used, that is said once, and it remembers what it is given.
+    """A context manager. If its file cannot be used, it warns once, and keeps profiles in memory only.
 
     `patience_s` as in `open_database`.
     """
@@ -78,7 +78,7 @@ class ProfileStore:
         self._close()
 
     def find(self, setting: Setting, fingerprints: Iterable[str]) -> dict[str, Profile]:
-        """Fingerprint -> profile, for those that are there."""
+        """Fingerprint -> profile, for those that are stored."""
         wanted = [*fingerprints]
 
         def read(database: sqlite3.Connection) -> None:
@@ -92,7 +92,7 @@ class ProfileStore:
         return {fingerprint: profile for fingerprint, profile in profiles.items() if profile is not None}
 
     def add(self, setting: Setting, profiles: Mapping[str, Profile]) -> None:
-        """All of `profiles` (by fingerprint) or, if this process dies, none; see above for which stays."""
+        """Store all of `profiles` (by fingerprint) or, if this process dies, none. Undisturbed entries stay."""
         rows = [(fingerprint, *astuple(setting), *astuple(profile)) for fingerprint, profile in profiles.items()]
 
         def write(database: sqlite3.Connection) -> None:
@@ -106,7 +106,7 @@ class ProfileStore:
                     self._known[setting, fingerprint] = profile
 
     def _tried(self, use: Callable[[sqlite3.Connection], None]) -> bool:
-        """Whether the file could be used; once it could not, it is not waited for again."""
+        """Whether the file could be used; after a failure it is not tried again."""
         if not self._is_usable:
             return False
         try:
@@ -127,5 +127,5 @@ class ProfileStore:
 
 
 def _is_sound(row: Sequence[object]) -> bool:
-    """Whether it may have been measured: a damaged file has whatever it has. Infinite is what cannot be run."""
+    """Whether these values can come from a measurement: a damaged file may hold anything. Infinite: cannot be run."""
     return all(isinstance(value, int | float) and value >= 0 for value in row)

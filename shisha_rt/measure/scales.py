@@ -1,4 +1,4 @@
-"""What devices of int8 need where they run: the scales of the model, found once by runs in fp32 and kept with it."""
+"""The scales of a model, which int8 devices need to run it: found once by runs in fp32, and kept with the model."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _LIMIT_S: Final = 600.0  # far more than any model has taken
 
 
 def make_scales(compiled: Compiled, calibration: Path | None = None, on_progress: Tell | None = None) -> str:
-    """The name of their file in the model's folder; they are found if it is not there.
+    """The name of the file of scales in the model's folder, which is made if it is missing.
 
-    `calibration`: an .npz file of frames, for each input an array by its name, (frames, *shape); by default they are of
-    noise. Raises BadInput for another kind of file, and Failure where the engine fails.
+    `calibration`: an .npz file with an array (frames, *shape) for each input, by name; by default frames are noise.
+    Raises BadInput for any other kind of file, and Failure if the engine fails.
     """
     frames = [] if calibration is None else [str(calibration)]
     name = scales_file("" if calibration is None else _checked(calibration, compiled.model.graph))
@@ -44,7 +44,7 @@ def make_scales(compiled: Compiled, calibration: Path | None = None, on_progress
 
 
 def check_int8(device: Device) -> None:
-    """Raises BadInput for a device of int8 that is to run what is not computed in it."""
+    """Raises BadInput for an int8 device that is not described, not of ONNX Runtime, or has ops without int8 form."""
     ops = [*(family.ops or {"*"} for family in device.families), *(fusion.ops for fusion in device.fusions)]
     others = set[str]().union(*ops) - SCALED_OPS
     fault = None
@@ -59,7 +59,7 @@ def check_int8(device: Device) -> None:
 
 
 def _checked(path: Path, graph: Graph) -> str:
-    """A digest of the frames in a file. Raises BadInput unless the graph can be given all of them."""
+    """A digest of the frames in a file. Raises BadInput unless all of them fit the graph's inputs."""
     try:
         content = path.read_bytes()
         with np.load(io.BytesIO(content), allow_pickle=False) as file:

@@ -1,9 +1,9 @@
-"""A model compiled for several shapes of its inputs, as one: plans that are right for it are right for each of them.
+"""A model compiled for several shapes of its inputs, as one model: a plan that is legal for it is legal for each shape.
 
-Each shape is cleaned and compiled by itself, so that it runs as fast as if it were the only one. What they share is
-what a plan is made of: the layers. A cut is legal where it is in all of them; what a layer takes in and hands on is as
-large as in the largest. The engine brings weights into the same form for all shapes, as a rule: then they are one file
-with several names, of which workers have one copy. Else a layer's weights are there once for each shape.
+Each shape is cleaned and compiled by itself, so that it runs as fast as if it were the only one. All shapes have the
+same layers, which plans are made of. A cut is legal if it is legal in every shape; a layer's input and output bytes are
+the largest of any shape. Usually the engine brings weights into the same form for all shapes: then they are hard links
+to one file, which a worker has in memory once. Otherwise a layer's weights are in memory once for each shape.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from shisha_rt.model.input_sizes import InputSizes, shapes_in_words
 from shisha_rt.model.layers import Layer
 
 _LARGE_BYTES: Final = 1 << 20
-"""What is smaller is graphs and indexes, or too little to matter."""
+"""Smaller files are graphs and indexes, or too small to matter."""
 
 
 def compile_shapes(path: Path, sizes: Sequence[InputSizes], on_progress: Tell | None = None) -> Compiled:
-    """The model at `path` in each of `sizes`; `shapes` of what it returns has them in their order.
+    """The model at `path`, compiled for each of `sizes`; `shapes` of the result has them in the same order.
 
-    Raises as `compile_model` does, and BadInput where two are the same or do not have the same layers.
+    Raises as `compile_model` does, and BadInput if two shapes are equal or their layers differ.
     """
     shapes = [compile_model(path, input_sizes, on_progress) for input_sizes in sizes]
     for number, shape in enumerate(shapes):
@@ -44,7 +44,7 @@ def compile_shapes(path: Path, sizes: Sequence[InputSizes], on_progress: Tell | 
 
 
 def as_one(shapes: Sequence[Compiled]) -> Compiled:
-    """A model that was compiled for each of `shapes`, which have been checked; of one there is nothing to do."""
+    """Combine a model's compiled `shapes`, which have been checked, into one; a single one is returned as it is."""
     if len(shapes) == 1:
         return shapes[0]
     legal_cuts = tuple(sorted(frozenset.intersection(*(shape.legal_cuts for shape in shapes))))
@@ -59,7 +59,7 @@ def as_one(shapes: Sequence[Compiled]) -> Compiled:
 
 
 def _together(layer: Layer, *shapes: Layer, copies: int) -> Layer:
-    """`layer` with what it needs in all `shapes`, of whose weights there are `copies`."""
+    """`layer` with the most bytes that it needs in any of `shapes`; its weights are in memory `copies` times."""
     return replace(
         layer,
         weight_bytes=copies * max(shape.weight_bytes for shape in shapes),
@@ -69,7 +69,7 @@ def _together(layer: Layer, *shapes: Layer, copies: int) -> Layer:
 
 
 def _share_weights(compiled: Compiled, other: Compiled) -> None:
-    """Files of the second that are the same in the first become other names of those: their pages are there once."""
+    """Replace files of `other` by hard links to equal files of `compiled`, so that their pages are in memory once."""
     for file in other.engine_folder.iterdir():
         twin = compiled.engine_folder / file.name
         if file.stat().st_size < _LARGE_BYTES or not twin.exists() or twin.samefile(file):
@@ -82,7 +82,7 @@ def _share_weights(compiled: Compiled, other: Compiled) -> None:
 
 
 def _largest_file(compiled: Compiled) -> int:
-    """The number that the file system has for it: it is the one of the weights."""
+    """The inode number of the largest file, which holds the weights."""
     stats = (file.stat() for file in compiled.engine_folder.iterdir())
     return max(stats, key=lambda stat: stat.st_size).st_ino
 

@@ -1,4 +1,4 @@
-"""How anything is measured: what the store does not know, by a process of its own, one at a time on this host."""
+"""How anything is measured: only what the store lacks, in a separate process, one at a time on this host."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ MissingT = TypeVar("MissingT")
 def known_or_measured(
     known: Callable[[], KnownT], missing: Callable[[KnownT], MissingT], measured: Callable[[MissingT], None]
 ) -> KnownT:
-    """What the store has, with what was `missing` (if anything: it is true then) measured and kept by `measured`.
+    """What `known` reads from the store, after `measured` has measured and stored what is `missing` (falsy if nothing).
 
-    Whoever waited for another's turn finds there what that one has measured.
+    After waiting for its turn the process reads again, as another one may have measured the same.
     """
     there = known()
     if missing(there):
@@ -41,11 +41,11 @@ def known_or_measured(
 
 @contextmanager
 def turn() -> Iterator[None]:
-    """One calibration at a time on this host; the kernel releases the lock of a process that dies."""
+    """Hold this host's lock, so that one calibration runs at a time; the kernel releases it if the process dies."""
     folder = cache_folder()
     try:
         lock = os.open(folder / ".calibration.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    except OSError:  # it may not be written, but all who read it can lock it
+    except OSError:  # the folder may not be written, but every process that may read it can lock it
         lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -61,7 +61,7 @@ def measure(
     answer: type[AnswerT],
     tell: Tell,
 ) -> AnswerT:
-    """What `python -m MODULE JOB` answers. Raises Failure, with the child's last words, if it does not."""
+    """The answer of `python -m MODULE JOB`. Raises Failure, with the child's last words, if there is none."""
     where = f"core{'s' if len(job.cores) > 1 else ''} {', '.join(map(str, job.cores))}"
     what = f"measuring {subject} on {where} (once; kept for the next start)"
     tell(what)
@@ -74,7 +74,7 @@ def measure(
 
 
 class _Listener(Generic[AnswerT]):
-    """Hears what a child answers in the end; progress is passed on in steps of a quarter."""
+    """Reads a child's messages: keeps its final answer, and passes on progress in steps of a quarter."""
 
     def __init__(self, answer: type[AnswerT], tell_ratio: Callable[[float], None]) -> None:
         self.answered: AnswerT | None = None

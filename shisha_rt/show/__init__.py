@@ -1,1 +1,1 @@
-"""What plans, placements and events look like in words and pictures, for commands and the page. Shell."""
+"""Plans, placements and events in words and pictures, for commands and the page. Shell."""

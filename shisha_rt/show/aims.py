@@ -1,4 +1,4 @@
-"""What a daemon's plans are chosen for, in words."""
+"""The objective of a daemon's plans, in words."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 
 def aim_in_words(tuner: Mapping[str, Any]) -> str:
-    """Behind a strategy; empty for throughput, unless that is what the load asks for now.
+    """Words that follow the strategy's name; empty for throughput, unless the objective follows the load.
 
-    Without a tuner nothing follows the load, and as long as no plan has been measured nobody knows it.
+    Without a tuner nothing follows the load, and until a plan has been measured the load is not known.
     """
     serves = tuner["serves"]
     if tuner["objective"] != "auto" or tuner["state"] == "off":

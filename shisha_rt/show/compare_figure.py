@@ -1,4 +1,4 @@
-"""Sides of a comparison as a PNG: bars of frames a second, and of what one frame takes by itself."""
+"""Sides of a comparison as a PNG: bars of frames a second, and of the time of one frame by itself."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shisha_rt.extras import pip_install
 from shisha_rt.show.figure import NoFigure
 
 _OURS, _OTHERS = "#0f766e", "#9aa5b1"
-_ROOM: Final = 1.25  # of the longest bar, for the figure behind it
+_ROOM: Final = 1.25  # width of the axes / longest bar, as numbers stand behind the bars
 
 
 def save_comparison(path: Path, title: str, bars: Sequence[tuple[str, float, float]]) -> None:

@@ -1,9 +1,9 @@
 """Plans as a picture in a file: a panel for each, with a bar for each stage on its places.
 
-A bar is what the stage adds to the time between two frames, which is at the dotted line; of a stage with copies, what
-one of them takes stands behind it in a lighter colour.
+A bar shows what the stage adds to the time between two frames; the dotted line is the longest such time. For a stage
+with copies, the time of one copy is drawn behind the bar in a lighter colour.
 
-Needs matplotlib, which is the extra `plot`; nothing else of the package does, so it is imported when asked for.
+Needs matplotlib (the extra `plot`), which is imported only when a figure is wanted.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _LIGHT: Final = 0.3
 _WIDEST_NAME: Final = 28
 _WIDTH: Final = 9.0
 _ROW_HEIGHT: Final = 0.45
-_PANEL_HEIGHT: Final = 0.9  # beside its rows
-_ROOM: Final = 1.45  # of the longest bar, for what is written behind it
+_PANEL_HEIGHT: Final = 0.9  # without its rows
+_ROOM: Final = 1.45  # width of the axes / longest bar, as text stands behind the bars
 
 
 class NoFigure(Exception):
-    """Why there is none, and which `kind` of error that is."""
+    """No figure can be written: why, and which `kind` of error that is."""
 
     def __init__(self, why: str, kind: Error = Error.EXTRA_MISSING) -> None:
         super().__init__(why)
@@ -44,16 +44,16 @@ class NoFigure(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One plan. `stages` as `plan_get` has them, all of them timed."""
+    """One plan. `stages`: as in answers of `plan_get`; all have times."""
 
     title: str
     stages: Sequence[Mapping[str, Any]]
 
 
 def save_pipelines(path: Path, title: str, panels: Sequence[Panel], places: Mapping[str, str]) -> None:
-    """Write a PNG. `places`: every place of the machine, with what is to be said of it below its name.
+    """Write a PNG. `places`: for every place of the machine, the text below its name.
 
-    Raises NoFigure without matplotlib, or where the file cannot be written.
+    Raises NoFigure without matplotlib, or if the file cannot be written.
     """
     try:
         from matplotlib.figure import Figure
@@ -78,7 +78,7 @@ def save_pipelines(path: Path, title: str, panels: Sequence[Panel], places: Mapp
 
 
 def _draw(axes: Axes, panel: Panel, places: Mapping[str, str]) -> None:
-    """Stages from top to bottom in the plan's order, then the places without one."""
+    """Draw stages from top to bottom in the plan's order, then the places without a stage."""
     plan, rate = plan_of(panel.stages), rate_seen(panel.stages)
     assert rate is not None  # all stages are timed
     unused = _unused(plan, places)
@@ -103,7 +103,7 @@ def _draw(axes: Axes, panel: Panel, places: Mapping[str, str]) -> None:
             fontweight="bold" if is_slowest else "normal",
             bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},  # above the dotted line
         )
-        notes = dict.fromkeys(places[name] for name in stage.places)  # copies may be on unlike places
+        notes = dict.fromkeys(places[name] for name in stage.places)  # copies may be on different kinds of places
         labels.append(f"{_cut(teams_in_words(stage.teams))}\n{_cut(', '.join(notes))}")
     axes.axvline(1e3 * rate.bottleneck_s, color=_SLOWEST, linewidth=1, linestyle=":")
     for row, name in enumerate(unused, len(plan.stages)):

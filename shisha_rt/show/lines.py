@@ -1,4 +1,4 @@
-"""Text that is cut where there is no room for it."""
+"""Text that is cut if it is too wide."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ if TYPE_CHECKING:
 
 
 def clipped(text: str, style: str = "") -> Text:
-    """One that is cut where the terminal ends."""
+    """A text that is cut at the terminal's width."""
     from rich.text import Text
 
     return Text(text, style, no_wrap=True, overflow="ellipsis")
 
 
 def shortened(text: str, width: int, style: str = "") -> Text:
-    """Shorten a text for a table, which would cut every column where one is too wide."""
+    """A text cut to `width`, for a table: with one too wide column, it would cut all columns."""
     shown = clipped(text, style)
     shown.truncate(max(1, width), overflow="ellipsis")
     return shown

@@ -1,9 +1,9 @@
 """Pictures of a plan in plain characters: the same in a terminal, a log and a file.
 
-A stage is a box with the names of its places, and a bar. The slowest stage, on which everything waits, has heavy lines
-and says so. The boxes of a chain stand side by side where there is room, else one below the other. In a plan with
-branches each box has its stage's number and says after which others it is; those that may run at the same time stand
-side by side.
+A stage is a box with the names of its places, and a bar. The slowest stage, which limits throughput, has heavy lines
+and is marked as slowest. The boxes of a chain stand side by side if the width allows, else one below the other. In a
+plan with branches each box has its stage's number and the numbers of the stages that it waits for; stages that may run
+at the same time stand side by side.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WIDEST: Final = 40
 _ARROW: Final = " ─▶ "
 _GAP: Final = "  "
 _STEP: Final = "  │"
-_SEE_MARKS: Final = "  ┆"  # what comes after what is more than a line can say: the boxes do
+_SEE_MARKS: Final = "  ┆"  # dependencies that lines cannot show: the boxes' texts name them
 _LIGHT: Final = "┌─┐│└┘"
 _HEAVY: Final = "┏━┓┃┗┛"
 _SLOWEST: Final = "slowest"
@@ -32,9 +32,9 @@ _MARKS: Final = "█▓▒░"
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """`bar` is the part of a full bar, 0 to 1, and stands behind `label`; `notes` are lines below it.
+    """`bar` is the share of a full bar, 0 to 1, and stands behind `label`; `notes` are lines below it.
 
-    `after`: the boxes (by their index) that a frame has to have passed before; None: the one before, if there is one.
+    `after`: the boxes, by index, that a frame must pass before this one; None: the previous box, if there is one.
     """
 
     title: str
@@ -47,7 +47,7 @@ class Box:
 
 
 def draw(boxes: Sequence[Box], width: int) -> str:
-    """The boxes in the order in which a frame passes them, in at most `width` columns (if that can be done)."""
+    """The boxes in the order in which a frame passes them, in at most `width` columns if possible."""
     if not boxes:
         return ""
     after = [_chained(index) if box.after is None else box.after for index, box in enumerate(boxes)]
@@ -68,12 +68,12 @@ def _chained(index: int) -> tuple[int, ...]:
 
 
 def milliseconds(seconds: float) -> str:
-    """Three digits, or all of a long time's."""
+    """A time with three digits, or all digits before the decimal point."""
     return f"{seconds * 1e3:#.3g} ms" if seconds < 0.09995 else f"{seconds * 1e3:.0f} ms"
 
 
 def millijoules(joules: float) -> str:
-    """Three digits, or all of much energy's."""
+    """An energy with three digits, or all digits before the decimal point."""
     return f"{1e3 * joules:.3g} mJ" if joules < 0.9995 else f"{1e3 * joules:.0f} mJ"
 
 
@@ -91,7 +91,7 @@ def work_in_words(work: Sequence[Span]) -> str:
 def stage_in_words(stage: Stage) -> str:
     """`layers 3-5, 9`, `layer 3 (16/64 channels)`, `layers 3-9 (joins 2)`, `layers 0-25, openvino`, `layers 0-25 by 8`.
 
-    The last: up to so many frames share a run.
+    The last is a batch of 8.
     """
     together = f" by {stage.batch}" if stage.batch > 1 else ""
     engine = f", {stage.engine}" if stage.engine != DEFAULT_ENGINE else ""
@@ -106,7 +106,7 @@ def stage_in_words(stage: Stage) -> str:
 def teams_in_words(teams: Sequence[Team]) -> str:
     """`core0`, `x2: core0, core1` (copies), `2 together: core0+core1` (a team), `x2 of 2: ...` (copies that are teams).
 
-    What counts stands in front, as the names may be cut.
+    The numbers come first, as the names may be cut.
     """
     sizes = {len(team) for team in teams}
     names = ", ".join("+".join(team) for team in teams)
@@ -136,7 +136,7 @@ def marks(places: Sequence[str]) -> dict[str, str]:
 
 
 def ribbon(stretches: Sequence[tuple[str, int]], width: int = 32) -> str:
-    """One line for a whole plan, in at most `width` columns: for each stage, its marks in turn, one for each layer."""
+    """One line for a whole plan, in at most `width` columns: a mark for each layer, each stage's marks in turn."""
     scale = min(1.0, width / sum(layers for _, layers in stretches))
     ends = [round(scale * end) for end in accumulate(layers for _, layers in stretches)]
     starts = [0, *ends[:-1]]
@@ -148,10 +148,7 @@ def ribbon(stretches: Sequence[tuple[str, int]], width: int = 32) -> str:
 
 
 def _by_depth(boxes: Sequence[Box], after: Sequence[tuple[int, ...]], width: int) -> str:
-    """Draw each box below all boxes that it is after.
-
-    Boxes of one depth stand side by side, in several rows if many.
-    """
+    """Draw each box below all boxes that it waits for, boxes of one depth side by side, in several rows if many."""
     depths: list[int] = []
     for own in after:
         depths.append(1 + max((depths[previous] for previous in own), default=-1))
@@ -176,7 +173,7 @@ def _marked(index: int, box: Box, after: tuple[int, ...]) -> Box:
 
 
 def _joint(above: int, below: int, each: int) -> str:
-    """The line between two rows of boxes where each one below is after every one above."""
+    """The line between two rows of boxes if each box below waits for every box above."""
     last = max(above, below) - 1
     if not last:
         return _STEP
@@ -195,7 +192,7 @@ def _side_by_side(boxes: Sequence[Box], width: int, arrow: str = _GAP) -> str:
 
 
 def _lines(box: Box, width: int, notes: int) -> list[str]:
-    """A box with room for so many notes."""
+    """The lines of a box, padded to `notes` lines of notes."""
     top_left, line, top_right, side, bottom_left, bottom_right = _HEAVY if box.is_slowest else _LIGHT
     inner = width - 4
     mark = f" {_SLOWEST} " if box.is_slowest else ""

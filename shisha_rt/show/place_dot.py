@@ -1,4 +1,4 @@
-"""A placement as Graphviz text: operators in the colour of their device, transfers bold and with their times."""
+"""A placement as Graphviz text: operators in the colour of their device, transfers as bold lines with their times."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shisha_rt.placement.problem import Assignment, Problem
 from shisha_rt.show.picture import milliseconds
 
 COLOURS = ("#9ecae1", "#fdd0a2", "#a1d99b", "#dadaeb", "#fcbba1", "#d9d9d9")
-"""By device, in the problem's order; they begin anew where devices are many."""
+"""By device, in the problem's order; with many devices colours repeat."""
 
 TRANSFER_COLOUR = "#c0392b"
 
@@ -38,14 +38,14 @@ def _statements(title: str, problem: Problem, assignment: Assignment) -> Iterato
             move = moved.get((index, consumer))
             style = ""
             if move is not None:
-                # A copy that several read is paid for once: its other readers get the colour only.
+                # A copy with several readers is transferred once: only its first reader's edge shows the time.
                 label = f"label={_quoted(milliseconds(move.cost_s))}, " if consumer == move.consumers[0] else ""
                 style = f" [{label}color={_quoted(TRANSFER_COLOUR)}, penwidth=2]"
             yield f"n{tensor.producer} -> n{consumer}{style};"
 
 
 def _times(problem: Problem, assignment: Assignment) -> list[str]:
-    """(nodes,): what each takes; the first of a group says it for all of them."""
+    """(nodes,): time of each in words; the first of a group has the whole group's."""
     times = [milliseconds(node.cost_s[device]) for node, device in zip(problem.nodes, assignment, strict=True)]
     for group in groups_in_use(problem, assignment):
         first, *others = group.nodes

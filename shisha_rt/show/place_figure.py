@@ -1,7 +1,7 @@
 """A placement as a picture: operators from left to right in their order, a lane for each device, transfers between.
 
-The order is cut into strips below each other, so that a network of thousands of operators stays readable. Needs
-matplotlib, which is the extra `plot`.
+The order is broken into strips, one below the other, so that a network of thousands of operators stays readable. Needs
+matplotlib (the extra `plot`).
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _WIDTH: Final = 18.0  # inches
 _LANE_HEIGHT: Final = 0.3
 _HEAD: Final = 0.7
 _PIXELS_PER_INCH: Final = 110
-_MAX_PIXELS: Final = 60_000  # of a side; the format's writer takes no more than 65,535
+_MAX_PIXELS: Final = 60_000  # of a side; matplotlib's PNG writer allows fewer than 65,536
 
 _Point = tuple[float, float]
 
 
 def save_placement(path: Path, title: str, problem: Problem, assignment: Assignment) -> None:
-    """Write a PNG. Raises NoFigure without matplotlib, or where the file cannot be written."""
+    """Write a PNG. Raises NoFigure without matplotlib, or if the file cannot be written."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -107,7 +107,7 @@ def _draw_tensors(axes: Axes, problem: Problem, assignment: Assignment) -> None:
 
 
 def _pieces(first: int, last: int, source: _Point, target: _Point) -> Iterator[list[_Point]]:
-    """The way from one operator to another; between strips it leaves on the right and comes in from the left."""
+    """Lines from one operator to another; between strips, one leaves on the right and one enters from the left."""
     if first == last:
         yield [source, target]
     else:

@@ -1,4 +1,4 @@
-"""A placement in words: what each device does, what moves, how near the optimum it is, and what others would cost."""
+"""A placement in words: each device's work, the transfers, the gap to the optimum, and costs of simpler placements."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shisha_rt.show.picture import milliseconds
 
 
 def print_report(title: str, problem: Problem, solution: PlacementSolution, solver: str, solve_time_s: float) -> None:
-    """Print a report to standard output; the solution has an assignment."""
+    """Print a report to standard output; the solution must have an assignment."""
     from rich.console import Console
 
     assert solution.assignment is not None
@@ -85,7 +85,7 @@ def _overlap(schedule: Schedule) -> str:
 
 
 def _instead(problem: Problem, cost_s: float) -> Iterator[str]:
-    """What simpler assignments would cost: one device for all, and for each operator its fastest."""
+    """Costs of simpler assignments: all operators on one device, and each operator on its fastest device."""
     alike: dict[str, Assignment] = {
         f"all on {name}": [device] * len(problem.nodes)
         for device, name in enumerate(problem.devices)

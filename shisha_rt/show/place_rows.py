@@ -1,4 +1,4 @@
-"""The table of `top`: a row for each place of each team, with the stages that it serves, then the other places."""
+"""The table of `top`: rows for the places of each team, with the stages that they serve, then for unused places."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PARTS_OF_A_BLOCK: Final = " ▏▎▍▌▋▊▉"
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """`with_lead`: this place only lends its cores to that one. Without a box the place has no stage."""
+    """`with_lead`: the lead of the team to which this place only lends its cores. Without a box it has no stage."""
 
     place: str
     is_first: bool = True
@@ -37,7 +37,7 @@ class _Row:
 
 
 def place_table(status: Mapping[str, Any], width: int, most_rows: int | None) -> tuple[Table, int]:
-    """Places in the order of the plan, and how many rows there was no room for; `most_rows` None: there is, for all."""
+    """A table of places in the plan's order, and the number of rows left out; `most_rows` None: no limit."""
     from rich.table import Table
     from rich.text import Text
 
@@ -74,7 +74,7 @@ def place_table(status: Mapping[str, Any], width: int, most_rows: int | None) ->
 
 
 def _doing(row: _Row, room: int) -> tuple[Text, Text]:
-    """What a place takes for a frame, and its bar; or why it has none."""
+    """The time of a frame on a place, and its bar; or why there is none."""
     from rich.text import Text
 
     if row.with_lead is not None:
@@ -103,7 +103,7 @@ def _team_s(stage: Mapping[str, Any], team: Team) -> float | None:
 
 
 def _work(plan: Plan, index: int) -> str:
-    """Layers; in a plan with branches, with the stage's number and what it is after."""
+    """Layers; in a plan with branches, also the stage's number and the stages that it waits for."""
     stage = plan.stages[index]
     layers = ",".join(f"{first}-{last}" if last > first else f"{first}" for first, last in stage.work)
     if stage.split is not None:
@@ -121,7 +121,7 @@ def _trouble(place: Mapping[str, Any]) -> str:
 
 
 def _bar(box: Box, room: int) -> Text:
-    """Bar of a box; where there is no room for the word, only colour marks the slowest."""
+    """Bar of a box; if the word does not fit, only colour marks the slowest."""
     from rich.text import Text
 
     behind = len(_SLOWEST) if room > 2 * len(_SLOWEST) else 0

@@ -1,4 +1,4 @@
-"""What `plan` found: as the object of `--json`, and in words."""
+"""The result of the command `plan`: as the object of `--json`, and in words."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SHOWN_MOVES: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class PlanProblem:
-    """What a strategy is given, wherever it came from. `needs` as in `PlanRules`, empty where it is not known."""
+    """Input of a strategy, whatever its source. `needs` as in `PlanRules`; empty if not known."""
 
     weights: Sequence[float]
     places: Sequence[Ranked]
@@ -37,9 +37,8 @@ class PlanProblem:
 
 @dataclass(frozen=True, slots=True)
 class PlanAim:
-    """What was looked for: whether stages may have copies and teams, in what to be best, and in words among which.
-
-    `split`: whether layers may be split.
+    """What was searched for. `replicate`: whether stages may have copies and teams; `space`: the searched plans, in
+    words; `split`: whether layers may be split.
     """
 
     replicate: bool = False
@@ -54,9 +53,9 @@ class PlanAim:
 
 @dataclass(frozen=True, slots=True)
 class OrderFound:
-    """Gain of the best order of layers found over the file's; `order`: the one asked for, "file" or "best".
-
-    `most_gain`: no order is faster by more. Both are ratios from 1 on, None where not known; then `reason` says why.
+    """`gain`: speed with the best order of layers found, relative to the file's order. `most_gain`: upper bound of the
+    gain of any order. Both are at least 1, or None if not known; then `reason` says why. `order`: "file" or "best", the
+    order that was asked for.
     """
 
     order: str = "file"
@@ -76,15 +75,15 @@ class OrderFound:
 
 
 KnownSeconds: TypeAlias = Sequence[Sequence[float | None]]
-"""(stages, teams), None where not known."""
+"""(stages, teams): seconds, None if not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanAnswer:
-    """A plan, which may have no stages, and what is known of it; `reason` says why it is none that can run.
+    """A plan, which may have no stages, and its known properties. `reason`: why there is no plan that can run.
 
-    `team_s` is what stages take on each of their teams. `stage_count` is the seed's, as tuning may have emptied a
-    stage; `tuned` is None where nothing was tuned.
+    `team_s`: each stage's seconds on each of its teams. `stage_count`: the seed's, as tuning may have emptied a stage.
+    `tuned`: None if nothing was tuned.
     """
 
     problem: PlanProblem
@@ -103,9 +102,9 @@ class PlanAnswer:
     order: OrderFound = OrderFound()
 
     def as_object(self) -> dict[str, object]:
-        """The answer of `--json`: all keys, always."""
+        """The object that `--json` prints; it always has all keys."""
         rate = self.rate
-        # How many plans with copies and teams there are, with splits, or over any order, has not been counted.
+        # There is no formula here for the number of plans with copies and teams, with splits, or over any order.
         plain = self.aim.is_plain and self.order.order == "file"
         space_size = plan_count(len(self.problem.legal_cuts), len(self.problem.places), self.stage_count)
         return {
@@ -139,7 +138,7 @@ class PlanAnswer:
 
     @property
     def service_s(self) -> list[float | None]:
-        """(stages,): on teams that are not alike, what it would take if they were."""
+        """(stages,): for unlike teams, the time with which equal teams would have the same rate."""
         return [stage_seconds(known) if (known := _known(times)) else None for times in self.team_s]
 
     @property
@@ -161,7 +160,7 @@ class PlanAnswer:
         return [place.name for place in self.problem.places if place.name not in used]
 
     def in_words(self, width: int) -> str:
-        """The picture, and where there was tuning, how it went and what it brought; or what is proven."""
+        """The picture, with what is proven, or if the plan was tuned, the moves and the gain."""
         if not self.plan.stages:
             return "no plan"
         if self.lower_bound_j is not None:
@@ -232,22 +231,19 @@ class PlanAnswer:
 
 
 def _known(times_s: Sequence[float | None]) -> list[float]:
-    """Empty where one is not known."""
+    """The times of all teams; empty if any is not known."""
     known = [time_s for time_s in times_s if time_s is not None]
     return known if len(known) == len(times_s) else []
 
 
 def _on(stage: Stage) -> str:
-    """Where a stage runs: its place.
-
-    A team as places with a plus between; several copies with their number and teams.
-    """
+    """Where a stage runs: `core0`, a team as `core0+core1`, copies as `2 copies: core0, core1`."""
     teams = ", ".join("+".join(team) for team in stage.teams)
     return f"{len(stage.teams)} copies: {teams}" if len(stage.teams) > 1 else teams
 
 
 def _walk(tuned: Result) -> list[str]:
-    """The first plan, and the last moves with what became of each."""
+    """The first plan, and the last moves with their results."""
     first, *moves = tuned.trials
     shown = moves[-_SHOWN_MOVES:]
     left_out = len(moves) - len(shown)

@@ -1,6 +1,6 @@
-"""The picture of `top`: places with their stages as bars, the tuner's last trials, and what else happened.
+"""The screen of `top`: places with their stages as bars, the tuner's last trials, and other recent events.
 
-It is a rich renderable that fits the width and the height that it is given.
+It is a rich renderable that fits the given width and height.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _MOST_TRIALS: Final = 12
 _FEWEST_TRIALS: Final = 3
 _FEWEST_PLACES: Final = 8
 _WIDEST_WHY: Final = 52
-_WIDE: Final = 110  # columns from which there is room for the plans of trials
+_WIDE: Final = 110  # columns from which on the plans of trials are shown
 _SPARKS: Final = "▁▂▃▄▅▆▇█"
 _STYLE_OF_VERDICT: Final = {"first": "", "better": "green", "not_better": "dim", "cannot_run": "red"}
 _TOLD_BY_TRIALS: Final = ("trial", "plan_preparing", "plan_live", "worker_started", "placement_solved")
-"""Kinds that would only fill the list of events while the tuner works."""
+"""Kinds left out of the list of events, which they would fill while the tuner works."""
 
 
 class Screen:
-    """What is known of one daemon. `update` it with each look."""
+    """The known state of one daemon; call `update` after each request."""
 
     def __init__(self) -> None:
         self._status: Mapping[str, Any] = {}
@@ -44,7 +44,7 @@ class Screen:
         self._now_fps: float | None = None
 
     def update(self, status: Mapping[str, Any], news: Sequence[Event]) -> None:
-        """A `status` and the events since the last one."""
+        """Take in a `status` and the events since the last update."""
         for event in news:
             if event["kind"] == "tuning_began":
                 self._trials.clear()
@@ -115,7 +115,7 @@ class Screen:
         return [clipped(" · ".join(parts), style) for parts, style in lines]
 
     def _tuning(self, rows: int, width: int) -> list[Text | Table]:
-        """The trials of the run as a line of what they are judged by, and the last of them one by one."""
+        """A line of sparks with the values of this search's trials, and a table of the last trials."""
         from rich.table import Table
 
         value, unit, digits = _JUDGED_BY[self._status["objective"]]
@@ -174,7 +174,7 @@ def _fps(trial: Event) -> float:
 
 
 def _frames_alone(trial: Event) -> float:
-    """Frames a second if each is sent when the one before it is answered."""
+    """Frames a second if each is sent only when the previous one is answered."""
     latency_s = trial["latency_s"]
     return 1 / latency_s if latency_s else 0.0
 
@@ -194,4 +194,4 @@ _JUDGED_BY: Final[Mapping[str, tuple[Callable[[Event], float], str, Callable[[Ev
     "latency": (_frames_alone, "ms alone", latency),
     "energy": (_frames_a_joule, "mJ", _energy),
 }
-"""By objective: what is the larger the better, its unit, and how it is told."""
+"""By objective: the value of a trial (larger is better), the unit shown, and the text shown."""

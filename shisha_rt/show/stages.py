@@ -1,7 +1,7 @@
-"""The stages of a plan as `status`, `plan_get` and trials have them, made ready to be shown.
+"""The stages of a plan, as in `status`, `plan_get` and trials, made ready to be shown.
 
-What a stage counts for is what it adds to the time between two frames: its own time over the number of its teams. In a
-pool of several stages these add up; the pool where they add up to most is the slowest.
+A stage's period is what it adds to the time between two frames: its own time / the number of its teams. In a pool of
+several stages periods add up; the slowest pool is the one with the largest sum.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from shisha_rt.show.picture import Box, milliseconds, stage_in_words, teams_in_w
 Stages: TypeAlias = Sequence[Mapping[str, Any]]
 
 _UNLIKE: Final = 1.1
-"""Copies whose times are further apart are told one by one."""
+"""If the slowest copy takes more than this many times as long as the fastest, their times are shown one by one."""
 
 _MOST_NOTES: Final = 3
 _MOST_NAMES: Final = 4
 
 
 def slowest_of(stages: Stages) -> int | None:
-    """The bottleneck by what the stages took; None while one of them has not been timed."""
+    """The bottleneck by the stages' measured times; None while a stage has none."""
     rate = rate_seen(stages)
     return None if rate is None else rate.slowest_stage
 
 
 def rate_seen(stages: Stages) -> Rate | None:
-    """What follows from what the stages took."""
+    """The rate that follows from the stages' measured times; None while a stage has none."""
     times_s = [stage["service_s"] for stage in stages]
     if not times_s or None in times_s:
         return None
@@ -46,7 +46,7 @@ def period_s(stage: Stage, service_s: float | None) -> float | None:
 
 
 def stage_boxes(stages: Stages, slowest: int | None) -> list[Box]:
-    """A box for each stage. A bar is full where a stage alone takes what the slowest pool takes for a frame."""
+    """A box for each stage. A full bar is the slowest pool's time for a frame."""
     plan = plan_of(stages)
     periods = _periods_s(plan, stages)
     full_s = max((math.fsum(periods[index] or 0.0 for index in pool.stages) for pool in plan.pools), default=0.0)
@@ -65,14 +65,14 @@ def stage_boxes(stages: Stages, slowest: int | None) -> list[Box]:
 
 
 def time_in_words(service_s: float | None, teams: int) -> str:
-    """What one of so many teams takes: `3.20 ms / 2` is a frame every 1.60 ms from two copies."""
+    """Time of one team, and the number of teams: `3.20 ms / 2` is a frame every 1.60 ms from two copies."""
     if service_s is None:
         return "no frames yet"
     return milliseconds(service_s) + (f" / {teams}" if teams > 1 else "")
 
 
 def pool_lines(stages: Stages) -> list[str]:
-    """A line for each pool that serves several stages: what a frame takes of it in all."""
+    """A line for each pool that serves several stages, with the pool's total time for a frame."""
     plan = plan_of(stages)
     periods = _periods_s(plan, stages)
     lines = []
@@ -87,7 +87,7 @@ def pool_lines(stages: Stages) -> list[str]:
 
 
 def placement_lines(stages: Stages) -> list[str]:
-    """Lines for each stage with devices to choose from: its segments in order, with predicted and measured times."""
+    """A line for each stage with a placement: its segments in order, with predicted and measured times."""
     lines = []
     for served, stage in zip(stages, plan_of(stages).stages, strict=True):
         placement = served.get("placement")
@@ -118,7 +118,7 @@ def _named(teams: Sequence[Team]) -> str:
 
 
 def _notes(teams: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """What is to be said of copies one by one: times that are not alike, and who is not up."""
+    """Notes on single copies: unlike times, and copies that are not up."""
     if len(teams) < 2:
         return ()
     times = {"+".join(team["places"]): team["service_s"] for team in teams if team["service_s"] is not None}

@@ -1,6 +1,6 @@
 """A systemd unit for `serve`, as text. Pure.
 
-What is closed to the daemon is what it was seen to run without; docs/install.md says what stays open and why.
+The unit forbids everything that the daemon was seen to run without; docs/install.md says what stays allowed and why.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 WATCHDOG_S: Final = 30
 STOP_S: Final = 45
-"""The daemon answers what is in flight first, for up to 30 s."""
+"""More than the 30 s for which the daemon may go on to answer requests in flight."""
 
 _PLAIN: Final = re.compile(r"[\w@+=:,./-]+", re.ASCII)
 _TEMPORARY: Final = (Path("/tmp"), Path("/var/tmp"))
@@ -31,7 +31,7 @@ _CLOSED_TO_ALL: Final = (
     "SystemCallFilter=@system-service",
     "SystemCallErrorNumber=EPERM",
 )
-# What a manager of root's sets up, with mounts and capabilities.
+# Restrictions by mounts and capabilities, which only the host's service manager may set up.
 _CLOSED_TO_A_SYSTEM_SERVICE: Final = (
     "ProtectSystem=strict",
     "ProtectHome=read-only",
@@ -49,11 +49,11 @@ _CLOSED_TO_A_SYSTEM_SERVICE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """`command`: with absolute paths. `user`: who runs it; None: a user of its own that systemd makes up.
+    """`command`: with absolute paths. `user`: who runs it; None: a dynamic user of systemd's.
 
-    `sockets`: UNIX sockets that the daemon is to listen at. `generates_code`: an engine writes machine code as it runs.
-    `reads_again`: it has files that it reads again when it is told so, and goes on; without any a SIGHUP would end it.
-    `for_user`: for a user's own service manager instead of the host's. `leases`: a folder that others write to as well.
+    `sockets`: UNIX sockets that the daemon listens at. `generates_code`: an engine writes machine code as it runs.
+    `reads_again`: the daemon reads files again on SIGHUP; else SIGHUP would end it. `for_user`: for a user's own
+    service manager instead of the host's. `leases`: folder of core leases, which other daemons write to as well.
     """
 
     name: str
@@ -153,7 +153,7 @@ def _written(folder: Path) -> str:
 
 
 def quoted(word: str) -> str:
-    """A word as systemd reads it. In a command `$` has to be doubled besides, but in nothing else."""
+    """A word quoted for systemd. In a command, and only there, `$` must be doubled too."""
     doubled = word.replace("%", "%%")
     if _PLAIN.fullmatch(word):
         return word

@@ -1,7 +1,8 @@
-"""Device files: TOML in, a `Device` out, or one line that says what to mend; and which devices a place has.
+"""Device files: TOML in, a `Device` out, or BadInput with one line that says what to correct; and a place's devices.
 
-On paper a place has all that its machine file lists. Where it runs, it has those that the wanted precision permits,
-each with its engine installed; and one of them, or one of another place, reads the host's memory, where frames lie.
+A place on paper has all devices that its machine file lists. A place that runs has those that the wanted precision
+permits; their engines must be installed, and some device of this or another place must use the host's memory, which
+holds the frames.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ from shisha_rt.tensors import NUMPY_OF
 _ANY: Final = "*"
 _WHAT: Final = "device description"
 
-# The engine of a place without devices, in the form in which it works beside others.
+# The device of a place that lists none, if other places of its machine have devices.
 _USUAL: Final = "ort_parallel"
 
 _CHANNELED: Final = frozenset({"Conv", "ConvTranspose"})
-"""What has input channels and filters."""
+"""Operators that have input channels and filters."""
 
 _Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=64)]
 _Seconds = Annotated[float, msgspec.Meta(ge=0)]
@@ -150,10 +151,10 @@ def devices_of(machine: Machine, place: Place) -> tuple[Device, ...]:
 
 
 def running_devices(machine: Machine, place: Place, precision: str) -> tuple[Device, ...]:
-    """What a place runs its operators on: its devices, less those that change results if `precision` is "exact".
+    """The devices that run a place's operators; those that change results are left out if `precision` is "exact".
 
-    () on a machine without devices; on any other, a place that lists none has the engine that it would have had.
-    Raises BadInput if no device is left, an engine is not installed, or none of any place reads the host's memory.
+    () on a machine without devices; on any other machine, a place that lists none has ONNX Runtime as its device.
+    Raises BadInput if no device is left, an engine is not installed, or no place has a device of the host's memory.
     """
     if not any(other.devices for other in machine.places):
         return ()
@@ -179,7 +180,7 @@ def _permitted(devices: tuple[Device, ...], precision: str) -> tuple[Device, ...
 
 
 def _is_beside_host(machine: Machine, place: Place, precision: str) -> bool:
-    """Whether some device that the place runs reads the host's memory; an engine of this host does."""
+    """Whether some device that the place runs uses the host's memory; a place without devices does."""
     devices = _permitted(devices_of(machine, place), precision) if place.devices else ()
     return not place.devices or any(device.transfer_in is None for device in devices)
 
@@ -194,8 +195,8 @@ def parse_device(content: str, *, name: str, source: str) -> Device:
         name=name,
         source=source,
         engine=file.engine,
-        # A tensor that goes from one engine to another has to be plain, and that costs: a measured device's memory
-        # is its own.
+        # A tensor that goes from one engine to another must be in the plain layout, which costs time: so each measured
+        # device has a memory of its own.
         memory=file.memory or name,
         precision=file.precision,
         call_s=file.call_s or 0.0,
@@ -287,7 +288,7 @@ def _integer_attributes(op: str) -> dict[str, int | None]:
 
 
 def _faults(file: _File) -> Iterator[str]:
-    """What types and bounds cannot say, most local first."""
+    """Yield the faults that types and bounds cannot express, most local first."""
     yield from _kind_faults(file)
     for datatype in file.datatypes or ():
         if datatype not in NUMPY_OF:
@@ -309,7 +310,7 @@ def _faults(file: _File) -> Iterator[str]:
 
 
 def _power_faults(file: _File) -> Iterator[str]:
-    """Moving is paid for where something is moved, and only if computing is too."""
+    """`transfer_power_w` must stand beside `power_w` if there is [transfer_in], and nowhere else."""
     if file.transfer_power_w is None:
         if file.power_w is not None and file.transfer_in is not None:
             yield "transfer_power_w is missing: expected it beside power_w for a device with [transfer_in]"
@@ -318,7 +319,7 @@ def _power_faults(file: _File) -> Iterator[str]:
 
 
 def _link_faults(file: _File) -> Iterator[str]:
-    """A direct link is from a memory of its own to another, once."""
+    """A direct link must go from the device's own separate memory to a different one, at most once to each."""
     for i, link in enumerate(file.link):
         if file.transfer_in is None:
             yield f"link[{i}]: expected [transfer_in] and [transfer_out] beside it: only a memory apart has such a way"
@@ -364,7 +365,7 @@ def _fused_faults(fused: _Fused, families: Sequence[_Family], earlier: Sequence[
 
 
 def _cost_faults(cost: Sequence[_Term], ops: Sequence[str]) -> Iterator[str]:
-    """`ops`: those whose dimensions the terms are in."""
+    """`ops`: the operators whose dimensions the terms use."""
     if HEAVY.issuperset(ops):
         return
     for i, term in enumerate(cost):

@@ -1,7 +1,7 @@
-"""Machine files: TOML in, a `Machine` out, or one line that says what to mend.
+"""Machine files: TOML in, a `Machine` out, or BadInput with one line that says what to correct.
 
-Reading never looks at this host: a file may describe another machine, to be planned for on paper.
-`check_runnable` is the other half, for commands that start workers on the places.
+Reading a file never looks at this host, as the file may describe a different machine, to be planned for on paper.
+Commands that start workers on the places call `check_runnable` too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from shisha_rt.process.board import MAX_DEVICES
 
 RAY: Final = "ray"
 REMOTE_MEMORY: Final = "remote"
-"""Under which places of other hosts have theirs, which is nothing to this one."""
+"""The memory of all places on other hosts, by name: their memories do not matter to this host."""
 
 _TIMINGS: Final = ("measured", "modelled")
 _ENGINES: Final = ("auto", *get_args(EngineName))
@@ -143,7 +143,7 @@ def _place(place: _Place, default_memory: str) -> Place:
 
 
 def _faults(file: _File) -> Iterator[str]:
-    """What types and bounds cannot say, most local first."""
+    """Yield the faults that types and bounds cannot express, most local first."""
     if file.timing not in _TIMINGS:
         yield f"timing = {shown(file.timing)}: expected {' or '.join(map(shown, _TIMINGS))}"
     if file.engine not in (None, *_ENGINES):

@@ -1,4 +1,4 @@
-"""The configuration files that come with the project, by name; nothing of them is read, so that it takes no time."""
+"""The configuration files that come with the project, by name; listed without reading them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def shipped_configs(kind: str) -> dict[str, Path]:
-    """The files of one folder of configs/ ("machines", ...) by the name under which they are asked for."""
+    """The files of the folder `kind` of configs/ ("machines", ...), by shipped name."""
     package = Path(__file__).resolve().parents[2]
     # In a wheel configs/ lies inside the package; in a checkout, beside it.
     folders = (package / "configs" / kind, package.parent / "configs" / kind)

@@ -1,7 +1,7 @@
-"""What the control groups of this process allow it, and how long they kept it waiting; versions 1 and 2, and both.
+"""Limits of this process's control groups, and how long they kept it waiting; versions 1, 2, or both at once.
 
-A group is also bound by its parents, so every folder on the way up is read. In a container only some of them can be
-seen: the group's own path may lead nowhere, and what is mounted as the root is then the group itself.
+A group is also limited by its ancestors, so the folders of all of them are read. In a container only some are visible:
+the group's own path may not exist there, and the mounted root is then the group itself.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _NO_MEMORY_LIMIT: Final = 1 << 60  # version 1 writes none as the largest number
 
 @dataclass(frozen=True, slots=True)
 class Throttling:
-    """Since the groups were made: periods in which something ran, those that were throttled, and for how long.
+    """Since the groups were made: periods in which anything ran, how many of them were throttled, and for how long.
 
-    `throttled_s` counts each core that stood still, so that it may pass by faster than the clock.
+    `throttled_s` adds up the cores that stood still, so it may grow faster than the clock.
     """
 
     periods: int = 0
@@ -30,9 +30,10 @@ class Throttling:
 
 
 class ControlGroups:
-    """Those that a process is in, as listed when this is made. Each method reads the files as they are then.
+    """A process's control groups, as listed at construction. Each method reads the present values.
 
-    `own`: the list of the process's groups; `mounted`: where controllers are mounted; `pressure`: of the whole host.
+    `own`: file with the list of the process's groups; `mounted`: where controllers are mounted; `pressure`: folder of
+    the whole host's pressure files.
     """
 
     def __init__(self, own: Path = _OWN, mounted: Path = _MOUNTED, pressure: Path = _PRESSURE) -> None:
@@ -50,14 +51,14 @@ class ControlGroups:
         self._pressure = [folder / "cpu.pressure" for folder in self._v2[:1]] + [pressure / "cpu"]
 
     def quota_cores(self) -> float | None:
-        """The tightest CPU quota on the way up, in cores; None where there is none."""
+        """The lowest CPU quota of the group and its ancestors, in cores; None if there is none."""
         quotas = [quota for folder in self._v2 for quota in _ratio(*_text(folder / "cpu.max").partition(" ")[::2])]
         for folder in self._cpu_v1:
             quotas += _ratio(_text(folder / "cpu.cfs_quota_us"), _text(folder / "cpu.cfs_period_us"))
         return min(quotas, default=None)
 
     def memory_limit_bytes(self) -> int | None:
-        """The tightest limit of memory on the way up; None where there is none."""
+        """The lowest memory limit of the group and its ancestors; None if there is none."""
         files = [folder / "memory.max" for folder in self._v2]
         files += [folder / "memory.limit_in_bytes" for folder in self._memory_v1]
         limits = [int(text) for text in (_text(file).strip() for file in files) if text.isdigit()]
@@ -76,11 +77,9 @@ class ControlGroups:
         return Throttling(periods, throttled, throttled_s)
 
     def pressure_s(self) -> float | None:
-        """Seconds in all during which some thread of the group waited for a core.
+        """Total seconds during which some thread of the group waited for a core; the host's if the group has no count.
 
-        The host's where the group has no count.
-
-        None where the kernel does not count that (pressure stall information, PSI).
+        None if the kernel does not count that (pressure stall information, PSI).
         """
         for file in self._pressure:
             for line in _text(file).splitlines():
@@ -92,7 +91,7 @@ class ControlGroups:
 
 
 def _upwards(root: Path, path: str) -> Iterator[Path]:
-    """From the group's own folder up to the root's."""
+    """The group's own folder and its ancestors, up to `root`."""
     folder = root / path.strip("/")
     while folder != root and root in folder.parents:
         yield folder
@@ -101,7 +100,7 @@ def _upwards(root: Path, path: str) -> Iterator[Path]:
 
 
 def _ratio(quota: str, period: str) -> Iterator[float]:
-    """No limit is written "max" (version 2) or -1 (version 1)."""
+    """The quota in cores; nothing if there is no limit, written as "max" (version 2) or -1 (version 1)."""
     if quota.strip().isdigit() and period.strip().isdigit() and int(period) > 0:
         yield int(quota) / int(period)
 

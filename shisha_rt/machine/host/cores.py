@@ -22,13 +22,13 @@ def usable_cores() -> tuple[int, ...]:
 
 
 def host_cores(cores: Sequence[int], cpus: Path = _CPUS) -> tuple[HostCore, ...]:
-    """What is known of each of `cores`, in their order."""
+    """`cores`, in their order, with what the kernel reports about each."""
     ranks = core_ranks(cores, cpus)
     return tuple(_host_core(core, ranks[core], cpus / f"cpu{core}") for core in cores)
 
 
 def core_ranks(cores: Sequence[int], cpus: Path = _CPUS) -> Mapping[int, int]:
-    """Core -> rank of its class, 1 the fastest; all 1 where the kernel does not say for every core."""
+    """Core -> rank of its class, 1 the fastest; all 1 unless the kernel reports a figure for every core."""
     for file in ("cpu_capacity", "cpufreq/cpuinfo_max_freq"):
         figures = {core: _number(cpus / f"cpu{core}" / file) for core in cores}
         known = {core: figure for core, figure in figures.items() if figure is not None}
@@ -47,7 +47,7 @@ def _host_core(core: int, rank: int, folder: Path) -> HostCore:
 
 
 def _cpu_list(text: str) -> tuple[int, ...]:
-    """The cores of a list as the kernel writes it, `0-3,8`; none for what is no list."""
+    """Parse a list of cores as the kernel writes it, `0-3,8`; () if it is malformed."""
     cores: list[int] = []
     for part in filter(None, text.strip().split(",")):
         first, _, last = part.partition("-")

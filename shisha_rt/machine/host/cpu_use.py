@@ -1,8 +1,8 @@
-"""Whose CPU time cores were busy with: that of a family of processes, or that of others.
+"""Who used the CPU time of cores: a family of processes, or others.
 
-The kernel counts how long each core was busy, for whom it does not say. What is left of that after subtracting the CPU
-time of our own processes was taken by others: programs beside ours, and other guests of the same hypervisor (stolen
-time). The first is counted in ticks of 10 ms, so that a figure over less than a second is rough.
+The kernel counts how long each core was busy, but not for which process. The rest, after subtracting the CPU time of
+our own processes, was used by others: other programs, and other guests of the same hypervisor (stolen time). Busy time
+is counted in ticks of 10 ms, so a figure over less than a second is rough.
 """
 
 from __future__ import annotations
@@ -26,11 +26,9 @@ _PROCESS_FIELDS: Final = slice(11, 15)  # utime, stime, and both of the children
 
 @dataclass(frozen=True, slots=True)
 class CpuReading:
-    """CPU times at `at_s` of a monotonic clock.
+    """CPU times at `at_s` of a monotonic clock. `busy_s`: of some cores; `own_s`: of our processes.
 
-    Seconds that some cores have been busy, and that our processes have run.
-
-    `clients_s`: seconds of other processes that work for us (clients), by pid; they may come and go.
+    `clients_s`: of other processes that work for us (clients), by pid; they may come and go.
     """
 
     at_s: float
@@ -42,14 +40,14 @@ class CpuReading:
     def others_s(self, before: CpuReading) -> float:
         """CPU seconds on these cores that others took since an earlier reading, stolen time included.
 
-        Too little by what our own processes ran on other cores meanwhile, never below 0.
+        Too low by what our own processes ran on different cores meanwhile, but never below 0.
         """
         known = self.clients_s.keys() & before.clients_s.keys()
         clients_s = sum(self.clients_s[pid] - before.clients_s[pid] for pid in known)
         return max(0.0, self.busy_s - before.busy_s - max(0.0, self.own_s - before.own_s) - max(0.0, clients_s))
 
     def others_ratio(self, before: CpuReading) -> float:
-        """The same as a part of all that the cores could have given, 0 to 1."""
+        """`others_s` as a share of all CPU time that the cores had, 0 to 1."""
         possible_s = (self.at_s - before.at_s) * self.core_count
         return min(1.0, self.others_s(before) / possible_s) if possible_s > 0 else 0.0
 
@@ -57,18 +55,18 @@ class CpuReading:
 def read_cpu_use(
     cores: Collection[int], processes: Iterable[int], at_s: float, proc: Path = _PROC, *, clients: Iterable[int] = ()
 ) -> CpuReading:
-    """What `cores` were busy with so far. `processes`: pids of ours; the time of children that they have waited for
-    counts as theirs, and those that have ended do not count. `clients`: pids of such as work for us.
+    """Read the CPU times so far. `processes`: pids of ours; each counts with the children that it has waited for, and
+    not at all once it has ended. `clients`: pids of other processes that work for us.
     """
     own_s = sum(_process_s(pid, proc) for pid in processes)
     return CpuReading(at_s, len(cores), _busy_s(cores, proc), own_s, {pid: _process_s(pid, proc) for pid in clients})
 
 
 def family(root: int, proc: Path = _PROC) -> Iterator[int]:
-    """The process `root`, its children and theirs: those that each has started from its main thread."""
+    """Yield the pids of `root` and its descendants, as far as each was started from its parent's main thread."""
     yield root
     listed = proc / str(root) / "task" / str(root) / "children"
-    if not listed.exists() and proc == _PROC:  # a kernel without such lists: all processes are looked through
+    if not listed.exists() and proc == _PROC:  # a kernel without these lists: search all processes
         with contextlib.suppress(psutil.Error):
             yield from (child.pid for child in psutil.Process(root).children(recursive=True))
         return
@@ -93,14 +91,14 @@ def _process_s(pid: int, proc: Path) -> float:
 
 
 def _text(path: Path) -> str:
-    """Empty where there is no such file, or no more, or it may not be read. Unbuffered: a loop has to read many."""
+    """The file's text; empty if it is missing, vanishes or may not be read. Unbuffered, as a loop reads many files."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return ""
     try:
         chunks = [os.read(fd, _CHUNK_BYTES)]
-        while chunks[-1]:  # a page at a time, whatever was asked for
+        while chunks[-1]:  # the kernel returns at most a page at a time
             chunks.append(os.read(fd, _CHUNK_BYTES))
     except OSError:  # the process has just ended
         return ""

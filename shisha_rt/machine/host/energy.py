@@ -1,6 +1,6 @@
-"""Energy that this host draws, by the counters of its kernel (powercap: RAPL on x86), where this process may read them.
+"""Energy that this host draws, by the counters of its kernel (powercap: RAPL on x86), if this process may read them.
 
-They count a whole package, whoever uses it, idle time included: what the host takes, not what a plan does.
+They count whole packages, with all programs and idle time: the host's energy, not a plan's.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Final
 
 _POWERCAP: Final = Path("/sys/class/powercap")
 _WHOLE: Final = re.compile(r"[^:]+-rapl:\d+")
-"""Zones of whole packages; those within them, and other views of the same (mmio), would count twice."""
+"""Zones of whole packages. Zones within them, and other views of the same package (mmio), would count twice."""
 
 
 class EnergyCounters:
-    """Joules by package since this was made. `fault`: why there are none, in words; empty where there are."""
+    """Joules by package since construction. `fault`: why counters are missing, in words; empty if none is."""
 
     def __init__(self, folder: Path = _POWERCAP) -> None:
         self.joules: dict[str, float] = {}
@@ -37,7 +37,7 @@ class EnergyCounters:
             self._zones[name], self.joules[name] = (zone / "energy_uj", range_uj), 0.0
 
     def look(self) -> Mapping[str, float]:
-        """Read the counters again; they begin anew at their range. One that cannot be read any more stays."""
+        """Read the counters, which wrap around at their range. The sum of one that fails to be read stays as it is."""
         for name, (path, range_uj) in self._zones.items():
             try:
                 now_uj = int(path.read_text())

@@ -1,9 +1,9 @@
-"""Leases of cores: which core of a host belongs to which daemon, so that two do not sit on the same one unasked.
+"""Leases of cores: which core of a host belongs to which daemon, so that no two use the same core unasked.
 
-A core is leased by a lock on a file of its name in a folder that all of them use; the kernel ends the lease with the
-process that has it, however that ends. Whoever was told which cores to use holds them together with others who were
-told the same, and keeps them from those who choose for themselves. Containers on one host respect each other's leases
-if they are given one folder; a lock passes where the folder is on a local file system.
+A lease is a lock on a file named after the core, in a folder that all daemons use; the kernel ends the lease when its
+process ends, however that happens. A process that was told which cores to use holds them, together with any others that
+were told the same, and so keeps them from daemons that choose their cores. Containers on one host respect each other's
+leases if they are given the same folder, on a local file system.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import Final, NamedTuple
 from shisha_rt.machine.host.cores import usable_cores
 
 FOLDER_VARIABLE: Final = "SHISHA_LEASES"
-"""Of the environment: the folder of leases where none is named."""
+"""Environment variable: the folder of leases if none is given."""
 
 
 class Taken(NamedTuple):
-    """`why_shared`: what keeps this process from having some alone; None: it has. `leases` are to be closed."""
+    """`why_shared`: why this process could not lease `cores`; None if it has. The caller closes `leases`."""
 
     cores: tuple[int, ...]
     why_shared: str | None
@@ -31,10 +31,9 @@ class Taken(NamedTuple):
 
 
 class CoreLeases:
-    """The leases of one process. `folder`: where the locks are; None: that of
-    the environment, or one of this user's own.
+    """The leases of one process. `folder`: of the locks; None: the environment's, else this user's own.
 
-    `fault`: why nothing can be leased, empty where it can; then nobody else's leases are seen either.
+    `fault`: why nothing can be leased (then other processes' leases are not seen either); empty if leases work.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -49,19 +48,19 @@ class CoreLeases:
 
     @property
     def cores(self) -> frozenset[int]:
-        """Those that are leased to this process."""
+        """The cores that are leased to, or held by, this process."""
         return frozenset(self._locks)
 
     def take(self, core: int) -> bool:
-        """Lease a core to this process alone; False if somebody else has it, or leases cannot be had."""
+        """Lease a core to this process alone; False if another process has it, or leases do not work."""
         return self._lock(core, fcntl.LOCK_EX)
 
     def hold(self, cores: Iterable[int]) -> frozenset[int]:
-        """Hold cores together with others who hold them; returns those that somebody has leased alone."""
+        """Hold cores, which other processes may hold too; return those that another process has leased alone."""
         return frozenset(core for core in cores if not self._lock(core, fcntl.LOCK_SH) and not self.fault)
 
     def share(self) -> None:
-        """Hold what is leased together with others who are told to: it stays theirs if this process ends."""
+        """Turn leases into holds, so that processes told to use these cores can hold them too, and outlive this one."""
         for lock in self._locks.values():
             with contextlib.suppress(OSError):
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -100,7 +99,7 @@ class CoreLeases:
 
 
 def take_cores(count: int, folder: Path | None = None) -> Taken:
-    """Lease so many of those that this process may use; all of them, to be shared, where too few are free."""
+    """Lease `count` of the cores that this process may use; if too few are free, return all of them, to be shared."""
     leases, usable = CoreLeases(folder), usable_cores()
     for core in usable:
         if len(leases.cores) < count:
@@ -112,10 +111,10 @@ def take_cores(count: int, folder: Path | None = None) -> Taken:
 
 
 def _open(path: Path) -> int:
-    """The file need not be ours: a lock on it takes no more than the right to read it.
+    """Open a lock file, which may be another user's: to lock a file, read permission suffices.
 
-    Only one that is not there is created: in a folder that all may write to, the kernel (fs.protected_regular) refuses
-    to open another user's file with leave to create it.
+    O_CREAT is used only if the file is missing: in a folder that everybody may write to, the kernel
+    (fs.protected_regular) refuses to open another user's file with it.
     """
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
@@ -128,10 +127,10 @@ def _open(path: Path) -> int:
 
 
 def _own_folder() -> Path:
-    """The environment's, or one of this user's. Raises OSError where somebody else has made that."""
+    """The environment's folder, else this user's own. Raises OSError if others own or may use the latter."""
     if FOLDER_VARIABLE in os.environ:
         return Path(os.environ[FOLDER_VARIABLE])
-    path = Path(tempfile.gettempdir(), f"shisha-rt-cores-{os.getuid()}")  # not a session's: Ray's may be another one
+    path = Path(tempfile.gettempdir(), f"shisha-rt-cores-{os.getuid()}")  # not of one session: Ray's may differ
     path.mkdir(mode=0o700, exist_ok=True)
     status = path.lstat()
     if status.st_uid != os.getuid() or status.st_mode & 0o077:

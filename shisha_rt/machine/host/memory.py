@@ -1,4 +1,4 @@
-"""Memory of this host, as far as this process may have it, and what the kernel does where there is none left."""
+"""Memory that this process may use, and processes that the kernel has killed for lack of memory."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def own_memory_bytes() -> int:
 
 
 def frames_memory_bytes(said: int | None) -> int:
-    """What frames may take in one worker beyond its stages: as is `said`, or half of the memory that there is."""
+    """Memory that frames may use in one worker beyond its stages: `said`, by default half of `own_memory_bytes`."""
     return own_memory_bytes() // _PART_FOR_FRAMES if said is None else said
 
 
 def kernel_kills() -> int:
-    """How many processes the kernel has killed so far as memory had run out, here or in a control group.
+    """How many processes the kernel has killed so far for lack of memory, of the host or of a control group.
 
-    0 where it does not say.
+    0 if it does not report that.
     """
     try:
         lines = _VMSTAT.read_text().splitlines()

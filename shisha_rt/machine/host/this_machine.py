@@ -1,7 +1,7 @@
 """A machine as the operating system shows it: one unthrottled place for each core that can be kept full.
 
-Places are named after their cores, and ranked where the kernel tells fast cores from slow ones. Siblings of one
-physical core are places of their own: a host of two of them must have two.
+Places are named after their cores, and ranked if the kernel distinguishes fast cores from slow ones. Hardware threads
+of one physical core are separate places: a host with only two of them must still have two places.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ THIS_MACHINE = "this-machine"
 
 @dataclass(frozen=True, slots=True)
 class OwnCores:
-    """The part of this host that a daemon begins with. `shared`: cores of places that another one has leased, too."""
+    """The part of this host that a daemon begins with. `shared`: cores of it that another daemon has leased too."""
 
     machine: Machine
     limits: CpuLimits
@@ -28,7 +28,7 @@ class OwnCores:
 
 
 def host_object(limits: CpuLimits, cores: Iterable[HostCore], memory_limit_bytes: int | None) -> dict[str, object]:
-    """What a host has and allows, for JSON. `quota_cores`, `memory_limit_bytes`: None where there is no limit."""
+    """What a host has and allows, for JSON. `quota_cores`, `memory_limit_bytes`: None if there is no limit."""
     return {
         "usable_cores": len(limits.cores),
         "quota_cores": limits.quota_cores,
@@ -40,7 +40,7 @@ def host_object(limits: CpuLimits, cores: Iterable[HostCore], memory_limit_bytes
 
 
 def host_in_words(limits: CpuLimits, cores: Sequence[HostCore], memory_limit_bytes: int | None) -> list[str]:
-    """What limits places, and what the kernel says of cores beyond their numbers, a line each."""
+    """Lines that say what limits places, and what the kernel reports about cores."""
     lines = [str(limits)]
     if memory_limit_bytes is not None:
         lines.append(f"at most {memory_limit_bytes / 2**30:.1f} GiB of memory")
@@ -61,14 +61,14 @@ def host_in_words(limits: CpuLimits, cores: Sequence[HostCore], memory_limit_byt
 
 
 def this_limits() -> CpuLimits:
-    """What this process may use now."""
+    """The cores and quota that this process may use now."""
     return CpuLimits(frozenset(usable_cores()), ControlGroups().quota_cores())
 
 
 def this_machine(available: Collection[int] | None = None) -> Machine:
-    """One place for each core of `available` (default: the affinity mask) that the quota leaves room for.
+    """One place for each core of `available` (default: the affinity mask), at most as many as the quota keeps full.
 
-    Nothing is leased: this is for planning and looking.
+    Nothing is leased: this is for planning and inspection.
     """
     limits = this_limits() if available is None else CpuLimits(frozenset(available), ControlGroups().quota_cores())
     cores = host_cores(sorted(limits.cores))
@@ -76,9 +76,9 @@ def this_machine(available: Collection[int] | None = None) -> Machine:
 
 
 def own_cores(leases: CoreLeases, limits: CpuLimits) -> OwnCores:
-    """Take the cores of a daemon: such as no other has, or, where too few are left, some that others have too.
+    """Choose a daemon's cores: lease free ones, and if they are too few, share cores that other daemons have.
 
-    As many again are spare places, if there are so many cores: they come up if limits are widened.
+    Up to as many further cores become spare places, which come up if limits are raised.
     """
     cores = host_cores(sorted(limits.cores))
     order = by_preference(cores)
@@ -98,5 +98,5 @@ def _machine(cores: Sequence[HostCore], chosen: Collection[int], spare: Collecti
 
 
 def name_of(core: int) -> str:
-    """The place of a core."""
+    """The name of a core's place."""
     return f"core{core}"

@@ -256,7 +256,7 @@ def _check_alike(spec: TensorSpec, together: Array, alone: Array) -> None:
     most = _MOST_OF_INTEGERS if together.dtype.kind in "iub" else _MOST_OF_LARGEST
     finite = np.isfinite(alone) if alone.dtype.kind == "f" else np.ones(alone.shape, bool)
     difference = relative_difference(together[finite], alone[finite])
-    if difference > (most if together.dtype != np.float16 else _HALVES * most):
+    if not difference <= (most if together.dtype != np.float16 else _HALVES * most):  # NaN is no agreement
         raise FramesDiffer(
             f"frames come out of a run otherwise than alone: {spec.name!r} by {difference:.1e} of its largest value"
         )

@@ -70,7 +70,7 @@ def compare(asked: CompareOptions) -> None:
         if not value > 0:
             raise BadInput(f"{option} {value:g}: expected a number of seconds above 0")
     check_writable("--png", asked.png)
-    parse_sizes(asked.dim, asked.shape)  # what is wrong with them is said before anything is started
+    parse_sizes(asked.dim, asked.shape)  # raises BadInput before anything is started
     machine = load_machine(asked.machine)
     check_runnable(machine)
     path = resolve_model(asked.model, progress)
@@ -98,7 +98,7 @@ def compare(asked: CompareOptions) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One model on all sides."""
+    """Results of one model on all sides."""
 
     model: str
     cores: tuple[int, ...]
@@ -109,7 +109,7 @@ class Compared:
         return self.measured.sides
 
     def as_object(self) -> dict[str, object]:
-        """The answer of `--json`: all keys, always."""
+        """The object that `--json` prints; it always has all keys."""
         rival = self._rival() if self.sides[0].rates_fps else None
         return {
             "model": self.model,
@@ -134,7 +134,7 @@ class Compared:
         }
 
     def in_words(self) -> str:
-        """A table, fastest first, and what follows from it."""
+        """A table, fastest side first, and the conclusions from it."""
         measured = sorted((side for side in self.sides if side.rates_fps), key=_rate, reverse=True)
         width = max(len(side.name) for side in self.sides)
         lines = [f"{self.model} on {len(self.cores)} core{'s' * (len(self.cores) != 1)}, medians of rounds (and range)"]
@@ -210,5 +210,5 @@ def _range(values: Sequence[float]) -> str:
 
 
 def _short(value: float) -> str:
-    """Three digits, or all that stand before the point: no exponent."""
+    """Three digits, or all digits before the decimal point; no exponent."""
     return f"{value:.0f}" if value >= 99.95 else f"{value:#.3g}"

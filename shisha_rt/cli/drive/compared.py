@@ -1,8 +1,8 @@
-"""A model on plain engines and in a daemon that is tuned, on the same cores in turns: how fast each of them is.
+"""Comparison of a model on plain engines and in a tuned daemon: they take turns on the same cores.
 
-Each side is a process of its own. In a round each has two windows: in the first it has as many frames as it takes, in
-the second one at a time. The daemon is asked by a client in this process, as programs of users ask it; an engine's
-frames lie in its own memory.
+Each side is a separate process. In a round each side has two windows: for throughput, with as many frames as it can
+compute, and for latency, with one frame at a time. The daemon's frames come from a client in this process, as a user's
+program would send them; an engine's frames are in its own memory.
 """
 
 from __future__ import annotations
@@ -41,27 +41,26 @@ ENGINES: Final[Mapping[str, str]] = MappingProxyType(
         "openvino_throughput": "OpenVINO, throughput",
     }
 )
-"""Plain engines by the names of `stages/engines/plain.py`, and in words."""
+"""Plain engines: name in `stages/engines/plain.py` -> words."""
 _OPENVINO: Final = "openvino"
 _FRAMES: Final = 8
-_IN_FLIGHT: Final = 4  # for each place: one to compute, one to go on with, and some on their way
-_SETTLE_S: Final = 1.0  # the daemon goes over to the plan for another kind of load within about half a second
+_IN_FLIGHT: Final = 4  # for each place: one being computed, one waiting, and some on their way
+_SETTLE_S: Final = 1.0  # the daemon changes to the plan for a different load within about half a second
 _LOOK_S: Final = 1.0
 _MEASURING_S: Final = 120.0
-"""For which the daemon may go on to measure layers, beyond the time to be tuned: else it would take part in the
-engines' turns.
-"""
+"""Longest wait, after the time for tuning, until the daemon has measured its layers, which would slow the engines."""
 _SEARCHING: Final = ("profiling", "comparing", "tuning", "settling")
-"""States of a tuner that is not done."""
+"""States of a tuner that is still searching."""
 _LATENCY_SHARE: Final = 0.5
-"""Of a window for throughput: a window for latency is shorter, as each frame says something."""
+"""Length of a latency window / a throughput window: shorter, as each single frame is a measurement."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredSide:
-    """One side. `rates_fps`: frames a second, by round; `latencies_s`: medians of a frame by itself, by round.
+    """One side. `rates_fps`: frames a second, by round; `latencies_s`: median time of a frame by itself, by round.
 
-    `reason`: why it could not be measured; then both are empty. `plan`, `tuner`: the daemon's, and the tuner's state.
+    `reason`: why the side could not be measured; then both are empty. `plan`, `tuner`: only the daemon's live plan, and
+    the state of its tuner.
     """
 
     name: str
@@ -74,7 +73,7 @@ class MeasuredSide:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredSides:
-    """All sides, the daemon first. `others_ratio`: the part of the cores that other programs took meanwhile."""
+    """All sides, the daemon first. `others_ratio`: share of the cores that other programs used meanwhile."""
 
     sides: tuple[MeasuredSide, ...]
     others_ratio: float
@@ -87,10 +86,10 @@ class _Side(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`model`, as `serve` takes it, and its file; `arguments`: those of `serve` beside it. `cores`: of the engines.
+    """`model`: as for `serve`; `path`: its file; `arguments`: the remaining ones of `serve`. `cores`: of the engines.
 
-    `rounds` of two windows, the longer of `seconds`, after the daemon has had `tune_s` to tune itself. `inputs`: the
-    frames to compute, a .npy or .npz file; None: random ones.
+    `rounds`: rounds of two windows, the longer of `seconds`, after at most `tune_s` for the daemon to tune itself.
+    `inputs`: a .npy or .npz file with the frames to compute; None: random ones.
     """
 
     model: str
@@ -103,7 +102,7 @@ class Comparison:
     inputs: Path | None = None
 
     def measure(self, say: Callable[[str], None]) -> MeasuredSides:
-        """Raises Failure; BadInput where the file of frames does not fit the model."""
+        """Measure all sides. Raises Failure, and BadInput if the file of frames does not fit the model."""
         say = _once(say)
         files = [] if self.inputs is None else [(self.inputs, read_arrays(self.inputs))]
         with contextlib.ExitStack() as closing:
@@ -139,7 +138,7 @@ class Comparison:
     def _in_turns(
         self, sides: Mapping[str, _Side], reasons: dict[str, str], say: Callable[[str], None]
     ) -> list[MeasuredSide]:
-        """`reasons` why some sides cannot be measured, to which more may be added."""
+        """Measure the sides in turns. `reasons`: why sides cannot be measured; more may be added here."""
         rates_fps: dict[str, list[float]] = {name: [] for name in sides}
         latencies_s: dict[str, list[float]] = {name: [] for name in sides}
         for number in range(self.rounds):
@@ -161,7 +160,7 @@ class Comparison:
 
 
 def _once(say: Callable[[str], None]) -> Callable[[str], None]:
-    """`say`, except for what it has just said."""
+    """`say`, without repeating the previous message."""
     last = ""
 
     def say_what_is_new(message: str) -> None:
@@ -174,7 +173,7 @@ def _once(say: Callable[[str], None]) -> Callable[[str], None]:
 
 
 class _Daemon:
-    """A daemon, asked by a client."""
+    """The daemon's side, used by a client."""
 
     def __init__(self, client: Client, frames: Sequence[Frame]) -> None:
         self._client = client
@@ -182,14 +181,14 @@ class _Daemon:
         self._in_flight = _IN_FLIGHT * len(client.status()["places"])
 
     def tune(self, limit_s: float, say: Callable[[str], None]) -> None:
-        """Wait until layers are measured, then send frames until it has found its plan, or until the time is over.
+        """Wait until layers are measured, then send frames until the tuner has found its plan, or the time is over.
 
-        First as many frames as it takes, then one at a time: it plans for both.
+        First as many frames as the daemon can compute, then one at a time, as it has a plan for each load.
         """
         begun_s = time.monotonic()
         for state, load, share in (("profiling", None, 0.5), ("", self.rate_fps, 0.8), ("", self.latency_s, 1.0)):
             while time.monotonic() < begun_s + share * limit_s:
-                if load is None:  # measuring is quickest on cores that have nothing else to do
+                if load is None:  # measuring is fastest on idle cores
                     time.sleep(_LOOK_S)
                 else:
                     load(_LOOK_S)
@@ -199,10 +198,9 @@ class _Daemon:
                     break
 
     def come_to_rest(self, say: Callable[[str], None]) -> str:
-        """End what the daemon does beside serving, which would take its cores from the engines in their turns.
+        """End the daemon's background work, which would use the cores in the engines' turns.
 
-        A search that goes on is paused, at its best plan; what is being measured is waited for, as it is kept. Returns
-        the state of the tuner before.
+        Pauses a search, at its best plan; waits for measurements, as they are stored. Returns the tuner's state before.
         """
         state = str(self.tuner()["state"])
         if state in _SEARCHING:
@@ -214,7 +212,7 @@ class _Daemon:
         return state
 
     def _is_measuring(self) -> bool:
-        """By its events so far, of which there may be several answers."""
+        """Whether layers are being measured, by all events so far, which may take several requests to read."""
         is_measuring, since = False, 0
         while True:
             answer = self._client.call("events", since=since)
@@ -265,7 +263,7 @@ def _until(end_s: float, frames: Sequence[Frame]) -> Iterator[Frame]:
 
 
 class _Engine:
-    """A plain engine in a process of its own."""
+    """A plain engine in a separate process."""
 
     def __init__(self, child: Child, said: Any) -> None:
         self._child = child
@@ -280,11 +278,11 @@ class _Engine:
         return statistics.median(times_s)
 
     def ask(self, what: dict[str, object] | None) -> dict[str, Any]:
-        """Tell it something, and wait for what it says; None: only wait. Raises Failure where it has died."""
+        """Send a request to the process, and wait for its answer; None: only wait. Raises Failure if it has died."""
         pipes = self._child
         assert pipes.stdin is not None
         assert pipes.stdout is not None
-        with contextlib.suppress(BrokenPipeError):  # then it says nothing either
+        with contextlib.suppress(BrokenPipeError):  # then no line is read below
             if what is not None:
                 pipes.stdin.write(json.dumps(what).encode() + b"\n")
                 pipes.stdin.flush()
@@ -298,7 +296,7 @@ class _Engine:
 
 @contextlib.contextmanager
 def _engine(engine: str, path: Path, frame: Frame, cores: Sequence[int]) -> Iterator[_Engine]:
-    """It computes `frame` over and over. Raises Failure where it cannot run the model."""
+    """A plain engine that computes `frame` over and over. Raises Failure if it cannot run the model."""
     with tempfile.NamedTemporaryFile(suffix=".npz") as arrays, tempfile.TemporaryFile() as said:
         np.savez(arrays, *frame.values())  # by position: an input may have any name
         arrays.flush()

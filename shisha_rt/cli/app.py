@@ -1,8 +1,8 @@
-"""The `shisha-rt` command: every way it can end is decided here, once.
+"""The `shisha-rt` command. All exit statuses are decided here, once.
 
-0 done; 1 failure; 2 bad input, said in exactly one line on standard error; 130 interrupted, 143 by SIGTERM. A
-traceback means a bug of ours. One file per command; heavy modules are imported inside the commands, so that
-`--help` answers at once.
+0: done; 1: failure; 2: bad input, reported in exactly one line on standard error; 130: interrupted; 143: by SIGTERM. A
+traceback means a bug of ours. One file per command; heavy modules are imported inside the commands, so that `--help`
+answers at once.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _COMMANDS: Final[Sequence[tuple[str, str, str, str, str]]] = (
     ("place split", "place_split", _PAPER, "there is no split", "place; docs/plans.md"),
     ("service", "service", _SET_UP, "it failed", "serve; docs/install.md"),
 )
-"""Each with its module, and function if that has another name; its group, what status 1 means, where to read on."""
+"""Each command's name; module, with the function if it is named differently; group; meaning of status 1; references."""
 
 _CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 _INSTEAD: Final[Mapping[str, str]] = {
@@ -69,13 +69,13 @@ _INSTEAD: Final[Mapping[str, str]] = {
     "--model": "the model is an argument without a name",
     **dict.fromkeys(("--gpu", "--device", "--cuda"), "it runs on CPUs only; engines of a place: docs/engines.md"),
 }
-"""What to use in place of options that other servers have."""
+"""What to use instead of options that other model servers have."""
 _CLOSE: Final = 0.8
-"""Least similarity of an option that may have been meant (difflib's ratio)."""
+"""Least similarity (difflib's ratio) of an option to be suggested for an unknown one."""
 
 _NAMES: Final = frozenset(name for name, *_ in _COMMANDS)
 _TWO_WORDS: Final = frozenset(name for name in _NAMES if " " in name)
-"""Commands that a second word tells from another, as `plan set` from `plan MODEL`."""
+"""Commands of two words: the second distinguishes them from one with an argument, as `plan set` from `plan MODEL`."""
 
 
 def _print_version(wanted: bool) -> None:
@@ -93,7 +93,7 @@ def _options(
 
 
 def command_line(only: str | None = None) -> typer.Typer:
-    """All commands, or `only` the one of this name: to import all takes longer than most of them run."""
+    """All commands, or `only` the one of this name: importing all takes longer than most commands run."""
     made = typer.Typer(
         name=_NAME,
         cls=GroupedCommands,
@@ -123,7 +123,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with _put_away_at_sigterm():
             status = _run(argv)
-        sys.stdout.flush()  # here, where a reader who has gone away can still be answered quietly
+        sys.stdout.flush()  # here, where a BrokenPipeError is still handled
     except BadInput as error:
         return _say_error(error, _EXIT_BAD_INPUT, argv)
     except Failure as error:
@@ -137,7 +137,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextlib.contextmanager
 def _put_away_at_sigterm() -> Iterator[None]:
-    """What was begun, such as copies of weights in temporary folders, which would stay there else."""
+    """Turn SIGTERM into SystemExit, so that cleanup runs: else temporary copies of weights would stay on disk."""
 
     def end(_number: int, _frame: FrameType | None) -> None:
         raise SystemExit(_EXIT_TERMINATED)
@@ -169,17 +169,17 @@ def _run(argv: Sequence[str] | None) -> int:
 def _in_our_words(error: typer.TyperException) -> str:
     message = error.format_message()
     possible: Sequence[str] | None = getattr(error, "possibilities", None)
-    if possible is not None:  # an option that there is not: typer names all that are at all like it
+    if possible is not None:  # an unknown option, for which typer suggests even those that are hardly similar
         option = error.option_name  # type: ignore[attr-defined]  # of a class that typer does not export
         close = difflib.get_close_matches(option, possible, cutoff=_CLOSE)
         instead = _INSTEAD.get(option) or (f"did you mean {' or '.join(close)}?" if close else "")
         message = f"{error.message}{f'; {instead}' if instead else ''}"
-    message = message.replace("Value error, ", "")  # how typer's validator opens what it says of a bad choice
+    message = message.replace("Value error, ", "")  # typer's validator begins messages about a bad choice so
     return message[:1].lower() + message[1:].rstrip(".")
 
 
 def _say_error(error: BadInput | Failure, status: int, argv: Sequence[str] | None) -> int:
-    """As `_say`; for a program that reads JSON as an object on standard output, too. Returns `status`."""
+    """As `_say`; with `--json` also print the error as an object on standard output. Returns `status`."""
     printed = isinstance(error, Failure) and error.printed
     if not printed and "--json" in (sys.argv[1:] if argv is None else argv):
         print(json.dumps({"error": {"kind": str(error.kind), "message": _one_line(str(error))}}), flush=True)
@@ -188,7 +188,7 @@ def _say_error(error: BadInput | Failure, status: int, argv: Sequence[str] | Non
 
 
 def _say(message: str, status: int) -> int:
-    """One line on standard error, whatever a message was made of; returns `status`."""
+    """Print `message` as one line on standard error; returns `status`."""
     print(_one_line(message), file=sys.stderr)
     return status
 
@@ -198,7 +198,7 @@ def _one_line(message: str) -> str:
 
 
 def _abandon_output() -> int:
-    """Nobody reads our output any more: let the interpreter's last flush go nowhere instead of complaining."""
+    """Send standard output to /dev/null, as nobody reads it any more: else the interpreter's last flush would fail."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     return _EXIT_FAILURE

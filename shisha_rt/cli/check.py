@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from shisha_rt.tensors import TensorSpec
 
 Host: TypeAlias = "tuple[CpuLimits, Sequence[HostCore], int | None]"
-"""What may be used, what is known of these cores, and the limit of memory."""
+"""Limits of this process, the cores that it may use, and its memory limit in bytes."""
 
 _THIS_MACHINE: Final = "this-machine"
 _HEAD_WIDTH: Final = 10
@@ -82,14 +82,14 @@ def check_command(
 
 
 def _said(machine: str, dims: Sequence[str] | None, shapes: Sequence[str] | None) -> list[str]:
-    """The options that `serve` needs, too."""
+    """The options given here that `serve` needs too, as words of a command line."""
     options = [("--dim", dim) for dim in dims or ()] + [("--shape", shape) for shape in shapes or ()]
     options += [] if machine == _THIS_MACHINE else [("--machine", machine)]
     return [word for option in options for word in option]
 
 
 def _what_next(checked: Checked, machine: Machine, serve: str) -> tuple[str, ...]:
-    """Command lines, each with what it gives behind a `#` where there is a choice."""
+    """Command lines to serve the model; if there are several, each with its effect behind a `#`."""
     if len(machine.places) == 1:
         return (serve,)
     if not checked.compiled.legal_cuts:
@@ -218,7 +218,7 @@ def _listed(texts: Iterable[str]) -> list[str]:
 
 
 def _heaviest(heaviest: Sequence[tuple[Layer, float]]) -> str:
-    """Names may be paths and long: of the heaviest layer alone."""
+    """The heaviest layers' shares; only the first is named, as names may be long paths."""
     if not heaviest:
         return ""
     layer, share = heaviest[0]
@@ -259,7 +259,7 @@ def _times(trial: EngineTrial, tried: EnginesTried) -> str:
 
 
 def _together(trial: EngineTrial) -> str:
-    """What a frame takes where several share a run."""
+    """Times of a frame in batches."""
     return "".join(
         f"; {milliseconds(time.frame_s)} a frame in runs of {time.frames} ({time.gain:.2f} times as many)"
         for time in trial.batch_times
@@ -267,7 +267,7 @@ def _together(trial: EngineTrial) -> str:
 
 
 def _apart(trial: EngineTrial) -> str:
-    """How far its answers lie from ONNX Runtime's."""
+    """How much the engine's answers differ from ONNX Runtime's."""
     parts = [] if trial.difference is None else [f"answers within {trial.difference:.1e} of ONNX Runtime's"]
     parts += [] if trial.unlike is None else [f"{trial.unlike:.2%} of whole numbers are others"]
     return "".join(f"; {part}" for part in parts)

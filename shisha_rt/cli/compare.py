@@ -113,7 +113,7 @@ def compare(asked: CompareOptions) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One model on all sides."""
+    """Results of one model on all sides."""
 
     model: str
     cores: tuple[int, ...]
@@ -124,7 +124,7 @@ class Compared:
         return self.measured.sides
 
     def as_object(self) -> dict[str, object]:
-        """The answer of `--json`: all keys, always."""
+        """The object that `--json` prints; it always has all keys."""
         rival = self._rival() if self.sides[0].rates_fps else None
         return {
             "model": self.model,
@@ -150,7 +150,7 @@ class Compared:
         }
 
     def in_words(self) -> str:
-        """A table, fastest first, and what follows from it."""
+        """A table, fastest side first, and the conclusions from it."""
         measured = sorted((side for side in self.sides if side.rates_fps), key=_rate, reverse=True)
         width = max(len(side.name) for side in self.sides)
         lines = [f"{self.model} on {len(self.cores)} core{'s' * (len(self.cores) != 1)}, medians of rounds (and range)"]
@@ -230,5 +230,5 @@ def _range(values: Sequence[float]) -> str:
 
 
 def _short(value: float) -> str:
-    """Three digits, or all that stand before the point: no exponent."""
+    """Three digits, or all digits before the decimal point; no exponent."""
     return f"{value:.0f}" if value >= 99.95 else f"{value:#.3g}"

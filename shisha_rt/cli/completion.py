@@ -1,4 +1,4 @@
-"""What the TAB key offers for the values of arguments. Nothing is imported or looked up that would make it slow."""
+"""Values that the TAB key offers for arguments, without imports or look-ups that would make it slow."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ ZOO: Final = (
     *("resnext50", "roberta", "shufflenet", "squeezenet", "synthnet", "text_classifier", "text_detector"),
     *("text_recogniser", "vgg16", "vgg19", "yolov3", "zfnet512"),
 )
-"""As `model.zoo` has them, which takes long to import."""
+"""The networks of `model.zoo`, which takes long to import."""
 
 
 def offer_models(incomplete: str) -> list[str]:
-    """Networks of the zoo; where none fits, the shell offers files."""
+    """Networks of the zoo; if none fits, the shell offers files."""
     return _fitting([f"zoo:{name}" for name in ZOO], incomplete)
 
 
 def offer_machines(incomplete: str) -> list[str]:
-    """Shipped names; where none fits, the shell offers files."""
+    """Shipped names; if none fits, the shell offers files."""
     return _fitting(["this-machine", *shipped_configs("machines")], incomplete)
 
 
 def offer(*values: str) -> Callable[[str], list[str]]:
-    """One of a few values."""
+    """A completion that offers `values`."""
 
     def offer_values(incomplete: str) -> list[str]:
         return _fitting(values, incomplete)

@@ -1,4 +1,4 @@
-"""`shisha-rt costs`: what each layer takes on each place, measured."""
+"""`shisha-rt costs`: the measured time of each layer on each place."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _in_ms(seconds: float) -> str:
 
 
 def _label(machine: Machine, place: int) -> str:
-    """The place's name; a star where it is slower than the host that was measured."""
+    """The place's name, with a star if the place is emulated."""
     costed_place = machine.places[place]
     return f"{costed_place.name}*" if machine.is_emulated(costed_place) else costed_place.name
 

@@ -1,4 +1,4 @@
-"""`shisha-rt demo`: the whole of it in a minute: a daemon, frames, and two tuners that make the pipeline faster."""
+"""`shisha-rt demo`: everything in a minute: a daemon, frames, and two tuners that make the pipeline faster."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _HOW: Final = ("--strategy", "guided", "--fresh")  # as `serve` does, except for
 _PNG: Final = Path("demo.png")
 _INPUTS: Final = 8
 _LOOK_EVERY_S: Final = 0.1
-_SEARCH_S: Final = 20.0  # either takes a few seconds; on a slow or busy host it is stopped then, at its best plan
+_SEARCH_S: Final = 20.0  # a search takes a few seconds; on a slow or busy host it is stopped then, at its best plan
 _TUNING_LIMIT_S: Final = 120.0
 _SILENCE_S: Final = 30.0
 _RIBBON: Final = 32
@@ -95,7 +95,7 @@ def show_demo(
     search_s: float = _SEARCH_S,
     tuning_limit_s: float = _TUNING_LIMIT_S,
 ) -> None:
-    """The whole of it. A search is stopped after `search_s`, at its best plan; it fails after `tuning_limit_s`."""
+    """Run the demo. A search is stopped after `search_s`, at its best plan, and fails after `tuning_limit_s`."""
     from shisha_rt.cli.drive.child_daemon import child_daemon
     from shisha_rt.cli.drive.reach import plainly
     from shisha_rt.machine.config.machine_file import load_machine
@@ -111,7 +111,7 @@ def show_demo(
     with tempfile.TemporaryDirectory(prefix="shisha-rt-demo-") as folder:
         machine, about = _machine(Path(folder))
         ready = make_ready(resolve_model(_MODEL, say), load_machine(machine), teams=True, on_progress=say)
-        layer_costs(ready, say)  # here, where it can be told; the daemon finds it done
+        layer_costs(ready, say)  # here, where progress is shown; the daemon then finds the costs stored
         say(f"starting a daemon for {_MODEL} on {about}\n")
         with child_daemon(_MODEL, "--machine", machine, *_HOW) as daemon, plainly():
             seen = asyncio.run(_Show(daemon, ready, seconds, say, search_s, tuning_limit_s).run())
@@ -147,7 +147,7 @@ def _machine(folder: Path) -> tuple[str, str]:
 
 
 def _moved(machine: Machine, to: Mapping[int, int]) -> str:
-    """A machine file with the places of one core each that `to` has another core for."""
+    """Text of a machine file with those places whose one core is in `to`, on the core that `to` maps it to."""
     lines = []
     for memory in machine.memories:
         lines += ["[[memory]]", f'name = "{memory.name}"']
@@ -245,7 +245,7 @@ class _Show:
         )
 
     async def _count(self, traffic: Traffic, task: asyncio.Task[None]) -> tuple[int, float]:
-        """The frames that are answered in the next seconds, and in how many those were."""
+        """Count the frames that are answered in the next seconds; return the count and the time that it took."""
         loop = asyncio.get_running_loop()
         self._say(f"For {self._seconds:g} s it serves as it is ...")
         since_s = loop.time()  # the same clock as time.monotonic()
@@ -277,22 +277,22 @@ class _Show:
                     break
                 if end is None and known and not stopped and loop.time() > stop_s:
                     stopped = True
-                    await client.call("tuner_set", pause=True)  # which leaves the best plan live
+                    await client.call("tuner_set", pause=True)  # the best plan stays live
             elif event["kind"] == "tuning_began":
-                end = None  # it begins anew where the machine changes under it
+                end = None  # a search begins anew if the machine changes meanwhile
             elif event["kind"] == "trial":
                 follows = bool(trials) and trials[-1]["run"] == event["run"]
                 self._say(self._row(event, strategy, trials[-1] if follows else None, "" if trials else first))
                 trials.append(event)
             elif event["kind"] == "tuning_ended":
                 end = event
-        assert end is not None  # news end with it
-        await client.call("tuner_set", pause=True)  # the same rest as the seed had
+        assert end is not None  # the loop breaks only with an end
+        await client.call("tuner_set", pause=True)  # counted without a tuner, as the seed was
         self._say(f"\nIt has ended: {end['reason']}.")
         return Tried(strategy, trials, end)
 
     async def _news(self, client: AsyncClient, task: asyncio.Task[None], strategy: str) -> AsyncIterator[Event | None]:
-        """The daemon's events from now on, with the tuner let go; None whenever there is nothing new."""
+        """Restart the tuner and yield the daemon's events from now on; None whenever there is nothing new."""
         loop = asyncio.get_running_loop()
         next_event = 0
         while (page := await client.events(next_event))["events"]:
@@ -335,7 +335,7 @@ class _Show:
         return f"{legend}\nA mark is a layer: {key}"
 
     def _row(self, trial: Event, strategy: str, before: Event | None, name: str) -> str:
-        """Why it is tried, and what came of it. A plan that has a name is not judged."""
+        """Why a plan was tried, and the result: its `name`, if it has one, instead of the verdict."""
         lines = []
         if before is not None:
             slowest = f"{_slowest(before)} is the slowest: " if strategy == "shisha" else ""
@@ -357,7 +357,7 @@ _GUIDING: Final = (
 
 
 async def _take(client: AsyncClient, plan: Plan | Sequence[Event]) -> None:
-    """Have a plan live, by a client's request."""
+    """Make a plan live, by a client's request."""
     settled = await client.set_plan(plan)
     if settled["outcome"] != "live":
         raise Failure(f"a plan is {settled['outcome']}: {settled['reason']}")
@@ -389,7 +389,7 @@ async def _let_flow(task: asyncio.Task[None], seconds: float) -> None:
 
 
 def _page(url: str) -> str:
-    """The metrics page, from this machine itself: no proxy that the environment may name is asked."""
+    """The metrics page, fetched without any proxy that the environment may name."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(url, timeout=5) as page:
         content: bytes = page.read()

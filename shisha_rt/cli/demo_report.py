@@ -1,4 +1,4 @@
-"""What the demo has seen of a daemon: as the object of `--json`, in words, and as a PNG."""
+"""The demo's results: as the object of `--json`, in words, and as a PNG."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ Say: TypeAlias = Callable[[str], None]
 SEED: Final = "Shisha's seed"
 WALK: Final = "Shisha's walk"
 GUIDED: Final = "guided, as serve does"
-_AT_REST: Final = 0.85  # of what the slowest stage allows comes through when nothing else runs
+_AT_REST: Final = 0.85  # least share of the slowest stage's rate that is reached if no other program runs
 _TRIAL_KEYS: Final = ("epoch", "stages", "reason", "verdict", "service_s", "throughput_fps", "band", "frames")
 
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """One plan under load: what the client saw while it was live, and what the tuner measured of its stages."""
+    """One plan under load: the client's figures while it was live, and the tuner's measurement of its stages."""
 
     stages: Stages
     frames: int
@@ -49,7 +49,7 @@ class Act:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What one tuner tried under load, and how it ended; both as the daemon's events tell."""
+    """One tuner's trials under load, and its end, as events of the daemon."""
 
     strategy: str
     trials: Sequence[Event]
@@ -57,13 +57,13 @@ class Tried:
 
     @property
     def best(self) -> Event:
-        """The trial of the plan that stays."""
+        """The trial of the plan with which the search ended."""
         return next(trial for trial in reversed(self.trials) if trial["plan"] == self.end["plan"])
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What became of all frames."""
+    """Numbers of frames by what happened to them."""
 
     sent: int
     answered: int
@@ -75,7 +75,7 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The demo's whole course. `walk` and `guided` are what `searches` ended with, in this order."""
+    """All results of the demo. `walk` and `guided`: the plans with which `searches` ended, in this order."""
 
     status: Mapping[str, Any]
     seed: Act
@@ -90,7 +90,7 @@ class Seen:
 
     @property
     def machine(self) -> str:
-        """R9: its name never stands without it."""
+        """The machine's name, never without saying that it is emulated (rule 9 of docs/design.md)."""
         machine = self.status["machine"]
         return f"machine {machine['name']}{' (EMULATED)' if machine['emulated'] else ''}"
 
@@ -126,7 +126,7 @@ class Seen:
 
 
 def heading(number: int, what: str) -> str:
-    """A line of its own, bold at a terminal."""
+    """A heading on a line of its own, bold at a terminal."""
     text = f"{number} of 3 · {what}"
     return f"\x1b[1m{text}\x1b[0m\n" if sys.stdout.isatty() and "NO_COLOR" not in os.environ else f"{text}\n"
 
@@ -165,7 +165,7 @@ def _line(name: str, seen: Seen, act: Act) -> str:
 
 
 def _note(seen: Seen) -> str:
-    """A line where the figures are not those of a machine at rest."""
+    """A warning if other programs have kept the machine busy; else empty."""
     kept = min(act.throughput_fps / act.tuner_throughput_fps for act in seen.acts.values())
     if kept > _AT_REST:
         return ""
@@ -176,7 +176,7 @@ def _note(seen: Seen) -> str:
 
 
 def draw_png(seen: Seen, path: Path, say: Say) -> Path | None:
-    """All three pipelines as a PNG; None if that could not be, which is said."""
+    """Write all three pipelines as a PNG; None, with a message, if that fails."""
     from shisha_rt.show.figure import NoFigure, Panel, save_pipelines
 
     def panel(name: str, act: Act) -> Panel:
@@ -196,5 +196,5 @@ def draw_png(seen: Seen, path: Path, say: Say) -> Path | None:
 
 
 def columns() -> int:
-    """Columns of the terminal, or a customary number without one."""
+    """Columns of the terminal, or the usual number without one."""
     return shutil.get_terminal_size().columns

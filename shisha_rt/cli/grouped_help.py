@@ -1,7 +1,7 @@
-"""What `--help` says: commands in groups, and of a command with many options the common ones.
+"""The text of `--help`: commands in groups, and for a command with many options only the common ones explained.
 
-An option without a group (`rich_help_panel`) is common. The others are named by their groups, and `--help-all` explains
-each of them, so that `--help` fits a screen.
+An option without a group (`rich_help_panel`) is common. All others are only listed, by group, so that `--help` fits a
+screen; `--help-all` explains them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class GroupedCommand(TyperCommand):
     """A command whose options may have groups."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Arguments that are left; with `--help-all` all options are explained, and nothing is run."""
+        """Return the remaining arguments; with `--help-all` explain all options instead, and exit."""
         if EVERY in args and self._has_groups(ctx):
             ctx.meta[_EVERY_KEY] = True
             typer.echo(ctx.get_help())
@@ -28,7 +28,7 @@ class GroupedCommand(TyperCommand):
         return super().parse_args(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write arguments, common options, and the others by group."""
+        """Write arguments, common options, and grouped options."""
         sections: dict[str, list[tuple[str, str]]] = {}
         names: dict[str, list[str]] = {}
         for param in self.get_params(ctx):

@@ -1,4 +1,4 @@
-"""`shisha-rt keys`: keys and tokens for those who may come to a daemon from other hosts."""
+"""`shisha-rt keys`: keys and tokens for users who may connect to a daemon from other hosts."""
 
 from __future__ import annotations
 

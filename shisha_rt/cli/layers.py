@@ -1,4 +1,4 @@
-"""`shisha-rt layers`: what a pipeline has to move about."""
+"""`shisha-rt layers`: the layers of a model, which pipelines are made of."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _named(mixing: Sequence[str]) -> list[dict[str, object]]:
 
 
 def form_in_words(form: Form) -> str:
-    """Form of a compiled model in words: its name, and what it costs."""
+    """Form of a compiled model in words: its name, and its disadvantage."""
     from shisha_rt.model.index import FORM_COST
 
     return f"{form} ({FORM_COST[form]})" if FORM_COST[form] else form

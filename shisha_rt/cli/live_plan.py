@@ -1,4 +1,4 @@
-"""`shisha-rt plan get`, `plan set` and `place set`: what clients ask a daemon for, as commands."""
+"""`shisha-rt plan get`, `plan set` and `place set`: operations of clients, as commands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.machine.machine import MIN_SPEED
 
 _PLAN_S: Final = 120.0
-"""That a plan may take until it is live: stages of large networks are built beside what serves."""
+"""Longest time until a plan is live: stages of large networks are built while the present plan serves."""
 
 
 @takes(DaemonOptions)

@@ -1,4 +1,4 @@
-"""`shisha-rt models`: what is served at an address of several models; load, replace, undo and unload."""
+"""`shisha-rt models`: list the models at an address of several; load, replace, undo and unload them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shisha_rt.cli.options import DaemonOptions, Json, takes
 from shisha_rt.protocol.limits import MAX_SHADOW_FRAMES
 
 _WITHIN_S: Final = 600.0
-"""A model may be compiled first."""
+"""Wait so long for an answer, as a model may have to be compiled first."""
 
 ModelName = Annotated[str, typer.Argument(metavar="NAME", help="Of a model, as requests have it.")]
 

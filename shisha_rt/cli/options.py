@@ -1,4 +1,4 @@
-"""Options that several commands share, and how their values are read."""
+"""Options that several commands share, and parsers of their values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from shisha_rt.client import Client
 
 PLANNING: Final = "Planning"
-"""Group of options for those who plan themselves."""
+"""Group of options for users who plan themselves."""
 
 Model = Annotated[
     str,
@@ -80,7 +80,7 @@ Layers = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class DaemonOptions:
-    """Which daemon, and who asks."""
+    """Options that name a daemon and the user's key."""
 
     endpoint: Endpoint = None
     key: Key = None
@@ -88,7 +88,7 @@ class DaemonOptions:
     model: OfModel = None
 
     def client(self) -> Client:
-        """A client of that daemon, which waits for it as long as commands do. Raises as `Client` does."""
+        """A client of that daemon, with the time limit of commands (`REACH_S`). Raises as `Client` does."""
         from shisha_rt.cli.drive.reach import REACH_S
         from shisha_rt.client import Client
 
@@ -117,7 +117,7 @@ def takes(options: type[OptionsT]) -> Callable[[Callable[[OptionsT], None]], Cal
         def called(**given: Any) -> None:
             function(options(**given))
 
-        # typer asks `inspect`, which finds it there
+        # typer reads parameters by `inspect`, which uses this attribute
         called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         return called
 
@@ -125,7 +125,7 @@ def takes(options: type[OptionsT]) -> Callable[[Callable[[OptionsT], None]], Cal
 
 
 def check_writable(option: str, path: Path | None) -> None:
-    """Before the work, not after it. Raises BadInput."""
+    """Check before the work that the file can be written. Raises BadInput."""
     if path is not None and (path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK)):
         raise BadInput(
             f"{option} {path}: cannot be written, expected a file in a folder to write to", Error.UNWRITABLE_FILE
@@ -133,7 +133,7 @@ def check_writable(option: str, path: Path | None) -> None:
 
 
 def parse_sizes(dims: Iterable[str] | None, shapes: Iterable[str] | None) -> InputSizes:
-    """What `--dim` and `--shape` say, where it is one shape that is wanted. Raises BadInput."""
+    """The sizes of `--dim` and `--shape`, for commands that take one shape. Raises BadInput."""
     shapes_given = parse_shapes(shapes)
     if len(shapes_given) > 1:
         raise BadInput(
@@ -143,10 +143,10 @@ def parse_sizes(dims: Iterable[str] | None, shapes: Iterable[str] | None) -> Inp
 
 
 def parse_shapes(texts: Iterable[str] | None) -> list[dict[str, tuple[int, ...]]]:
-    """`["x=1x3x48x320"]` as `[{"x": (1, 3, 48, 320)}]`: one for each shape that is set, at least one.
+    """`["x=1x3x48x320"]` as `[{"x": (1, 3, 48, 320)}]`: one item for each shape, at least one.
 
-    Where inputs have several shapes the k-th of one goes with the k-th of the others; one that an input alone has goes
-    with all. Raises BadInput.
+    If inputs have several shapes, the k-th of one input goes with the k-th of the others; the only shape of an input
+    goes with all. Raises BadInput.
     """
     shapes: dict[str, list[tuple[int, ...]]] = {}
     for text in texts or ():
@@ -190,7 +190,7 @@ def _is_size(text: str) -> bool:
 
 
 def read_bytes(path: Path, what: str) -> bytes:
-    """A file that the user named; `what` says what was expected in it. Raises BadInput."""
+    """The content of a file that the user named; `what`: its expected content, for messages. Raises BadInput."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -198,7 +198,7 @@ def read_bytes(path: Path, what: str) -> bytes:
 
 
 def progress(message: str) -> None:
-    """Tell someone who is waiting what is going on.
+    """Print progress for a waiting user.
 
     Only at a terminal: elsewhere standard error holds the one line of an error, or nothing.
     """

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _PROBLEM_SUFFIX: Final = ".json"
 _PRECISION: Final = "exact"
 EXACT_S: Final = 60.0
-"""What `exact`, and what begins with it, gets where nobody says how long it may take."""
+"""Time limit of `exact`, and of solvers that begin with it, if none is given."""
 _TIMED: Final = ("exact", "partitiontuner", "forkjoin")
 _MEASURE, _SOLVERS, _PICTURES = "Measuring", "Solvers", "Pictures"
 """Groups of options."""
@@ -45,10 +45,10 @@ _MEASURE, _SOLVERS, _PICTURES = "Measuring", "Solvers", "Pictures"
 
 @dataclass(frozen=True, slots=True)
 class SplitWanted:
-    """What `--split` and the options that go with it say.
+    """`--split` and the options that belong to it.
 
-    `k`: of the geometric program, Eq. 14; `again`: it is condensed at each solution. `one_for_all`: limits are of all
-    layers together, as in Eqs. 10 and 14.
+    `k`: of the geometric program, Eq. 14; `again`: condense the program again at each solution. `one_for_all`: limits
+    hold for all layers together, as in Eqs. 10 and 14.
     """
 
     method: SplitMethod
@@ -204,7 +204,7 @@ def place(asked: PlaceOptions) -> None:
 
 
 def _split(asked: PlaceOptions, method: SplitMethod) -> None:
-    """Layers over devices, on paper."""
+    """Split layers over devices, on paper."""
     without = {
         "--solver": asked.solver != "exact",
         "--measured": asked.measured,
@@ -229,7 +229,7 @@ def _split(asked: PlaceOptions, method: SplitMethod) -> None:
 
 
 def _problem(asked: PlaceOptions) -> _Asked:
-    """From its file, or of a model on a place; with `--measured` what is not described is measured first."""
+    """The problem of a file, or of a model on a place; with `--measured`, devices not described are measured first."""
     if asked.problem.endswith(_PROBLEM_SUFFIX):
         of_models = {
             "--machine": asked.machine,
@@ -271,7 +271,7 @@ def _solved(asked: PlaceOptions, problem: _Asked) -> _Found:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A problem, and what it is called; `profile` says how its costs were measured, if any were."""
+    """A problem and its title; `profile`: how its costs were measured, if they were."""
 
     title: str
     problem: Problem
@@ -290,7 +290,7 @@ class _Found:
         return None if assignment is None else cost(self.asked.problem, assignment)
 
     def as_object(self) -> dict[str, object]:
-        """The answer of `--json`: all keys, always; a schedule and `profile` where there is one."""
+        """The object that `--json` prints: always all keys, except that a schedule and `profile` may be missing."""
         problem, profile = self.asked.problem, self.asked.profile
         assignment, costed = self.solution.assignment, self.cost
         assert costed is None or math.isfinite(costed.total_s), "a solver's bug: a node on a device that cannot run it"
@@ -348,7 +348,7 @@ def _refuse_foreign(asked: PlaceOptions) -> None:
 
 
 def _of_file(path: Path, of_models: Mapping[str, object]) -> _Asked:
-    """`of_models`: options that go with a model only, and their values."""
+    """The problem of a file. `of_models`: options that are only for a model, with their values."""
     for option, value in of_models.items():
         if value:
             raise BadInput(f"{option}: not with {path.name}, which states its own nodes and costs", Error.OPTIONS_CLASH)
@@ -384,7 +384,7 @@ def _measured(asked: PlaceOptions) -> _Asked:
     from shisha_rt.placement.operator_groups import parse_patterns
 
     machine, chosen = _place_of(asked.machine, asked.place_)
-    # A machine without any devices has none that run: what is missing is said by whoever reads them.
+    # For a machine without any devices, none run; `devices_of` raises an error that says what is missing.
     devices = running_devices(machine, chosen, asked.precision or _PRECISION) or devices_of(machine, chosen)
     described = ", ".join(device.name for device in devices if device.described)
     if all(device.described for device in devices):
@@ -406,7 +406,7 @@ def _measured(asked: PlaceOptions) -> _Asked:
 def _by_runs(
     compiled: Compiled, machine: Machine, place: Place, devices: tuple[Device, ...]
 ) -> tuple[OperatorCosts, str, Mapping[str, float]]:
-    """Computing and moving apart; how that was measured in words, and in figures."""
+    """Measure computing and moving separately; returns costs, and how they were measured, in words and figures."""
     from shisha_rt.measure.device_profile import profile_devices
 
     profiled = profile_devices(compiled, machine, place, devices, progress)
@@ -459,7 +459,7 @@ def _place_of(machine_name: str | None, name: str | None) -> tuple[Machine, Plac
 
 
 def _draw(asked: PlaceOptions, placed: _Asked, assignment: tuple[int, ...]) -> None:
-    """The files of `--dot` and `--png`."""
+    """Write the files of `--dot` and `--png`."""
     if asked.dot is not None:
         from shisha_rt.show.place_dot import placement_dot
 

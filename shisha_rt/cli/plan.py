@@ -211,7 +211,7 @@ def _planned(asked: PlanOptions, aim: PlanAim) -> PlanAnswer:
         legal_cuts=problem.legal_cuts,
         rng=rng,
     )
-    # A place counts as one stage, whatever it has a share of: there may be more of them than layers.
+    # With splits a place counts as one stage, whatever shards it has: there may be more of these stages than layers.
     most_stages = asked.stages if asked.split else len(chosen.stages)
     goal = Goal(
         aim.replicate,
@@ -225,7 +225,7 @@ def _planned(asked: PlanOptions, aim: PlanAim) -> PlanAnswer:
         where, expected = asked.machine or asked.costs or "this-machine", "expected the watts that it draws, for energy"
         raise BadInput(f"{where}: place {missing}: power_w is missing, {expected}", Error.MACHINE_UNFIT)
     start: Plan | None = chosen
-    if asked.strategy == "guided":  # from the exact plan, which the costs confirm
+    if asked.strategy == "guided":  # starts from the exact plan: trials measured by the same costs confirm it
         assert problem.costs is not None  # only the seed does without
         start = _exact(problem.costs, goal).plan
     if asked.strategy == "seed":
@@ -238,7 +238,7 @@ def _planned(asked: PlanOptions, aim: PlanAim) -> PlanAnswer:
 
 
 def _refuse_foreign(asked: PlanOptions) -> None:
-    """Options of other strategies."""
+    """Refuse options that belong to different strategies."""
     for option, is_given, known in (
         ("--balance", asked.balance is not None, ("shisha",)),
         ("--alpha", asked.alpha is not None, ("shisha",)),
@@ -294,7 +294,7 @@ def _aim(asked: PlanOptions) -> PlanAim:
 
 
 def model_on_machine(asked: PlanOptions, kind: LayerKind | None) -> ModelOnMachine:
-    """MODEL made ready for `--machine`. `kind` None: the finest that the machine can be cut into."""
+    """MODEL made ready for `--machine`. `kind` None: the finest layers that are possible on the machine."""
     from shisha_rt.machine.config.machine_file import load_machine
     from shisha_rt.measure.make_ready import make_ready
     from shisha_rt.model.zoo import resolve_model
@@ -319,9 +319,10 @@ def model_on_machine(asked: PlanOptions, kind: LayerKind | None) -> ModelOnMachi
 
 
 def _problem_of_model(asked: PlanOptions, aim: PlanAim) -> PlanProblem:
-    """With the profile store's costs, those of teams too where they may be planned with, measured first if missing.
+    """The problem with costs from the profile store, those of teams too if plans may have them; measured if missing.
 
-    A place on paper may have more threads than this host has cores to measure with. The seed needs no costs.
+    Costs may be impossible to measure, as a place on paper may have more threads than this host has cores. Strategies
+    of `WITHOUT_COSTS` then do without.
     """
     from shisha_rt.measure.costs_of_model import layer_costs, priced_splits
 
@@ -362,7 +363,7 @@ def _problem_of_costs(asked: PlanOptions) -> PlanProblem:
 
 
 def _tuned(asked: PlanOptions, problem: PlanProblem, start: Plan, goal: Goal, rng: random.Random) -> Result:
-    """A search by trials, which the costs measure."""
+    """Search by trials; measurements are computed from the costs."""
     from shisha_rt.costs.costs_evaluator import CostsEvaluator
     from shisha_rt.planner.tuners import SearchTask, tuner_of
 
@@ -382,7 +383,7 @@ def _tuned(asked: PlanOptions, problem: PlanProblem, start: Plan, goal: Goal, rn
 
 
 def _exact(costs: Costs, goal: Goal) -> PlanSolution:
-    """The best plan without splits, and with those that `costs` know of."""
+    """The best plan, also among plans with the splits that `costs` have."""
     from shisha_rt.planner.exact import exact_plan
     from shisha_rt.planner.shards.split_plan import split_plan
 
@@ -390,7 +391,7 @@ def _exact(costs: Costs, goal: Goal) -> PlanSolution:
 
 
 def _solved(problem: PlanProblem, stage_count: int, goal: Goal, aim: PlanAim) -> PlanAnswer:
-    """The best plan under the costs. The time is the planner's own, as it tries nothing."""
+    """The best plan under the costs, found without trials."""
     assert problem.costs is not None  # only the seed does without
     solution = _exact(problem.costs, goal)
     chosen = solution.plan or Plan(())
@@ -411,7 +412,7 @@ def _solved(problem: PlanProblem, stage_count: int, goal: Goal, aim: PlanAim) ->
 
 
 def _assess(problem: PlanProblem, start: Plan, tuned: Result | None, aim: PlanAim) -> PlanAnswer:
-    """What the plan takes, as far as costs are known, and what speaks against it."""
+    """The answer for a plan: its times as far as costs are known, and why it cannot run, if so."""
     chosen = start if tuned is None else tuned.solution
     team_s, faults = _team_seconds(problem, chosen)
     outcome, reason = (Outcome.INFEASIBLE, faults[0]) if faults else (Outcome.FEASIBLE, None)
@@ -427,13 +428,13 @@ def _assess(problem: PlanProblem, start: Plan, tuned: Result | None, aim: PlanAi
 
 
 def _team_seconds(problem: PlanProblem, chosen: Plan) -> tuple[KnownSeconds, list[str]]:
-    """(stages, teams) seconds, None where not known, and what keeps the plan from running."""
+    """(stages, teams): seconds, None if not known; and why the plan cannot run: empty if it can."""
     if problem.costs is None:
         return [[None] * len(stage.teams) for stage in chosen.stages], []
     from shisha_rt.costs.costs import stage_service_s, why_infeasible
     from shisha_rt.costs.costs_evaluator import CostsEvaluator
 
-    measurement = CostsEvaluator(problem.costs).measurement_of(chosen)  # which looks the plan over, too
+    measurement = CostsEvaluator(problem.costs).measurement_of(chosen)  # it checks the plan, too
     if not chosen.is_plain:
         return measurement.team_s, []
     service_s: list[list[float | None]] = []

@@ -1,4 +1,4 @@
-"""`shisha-rt plan` and the order of layers: by how much another than the file's is better, and the plan that has it."""
+"""`shisha-rt plan` and the order of layers: the gain of an order other than the file's, and the best order's plan."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 LayerOrder = Literal["file", "best"]
 
 _GLANCE_S: Final = 1.0
-"""That a plan over the file's order is kept waiting for, to say what another would bring."""
+"""Time to estimate the gain of a different order, before a plan of the file's order is printed."""
 _SEARCH_S: Final = 20.0
 _MOST_DOWNSETS: Final = 6000
 _MOST_WORK: Final = 1e9
-"""Of a search that the user has asked for, instead of what is looked at beside another plan."""
+"""Limits of a search that the user has asked for (`--order best`), higher than those of the estimate."""
 
 
 def refuse_foreign_order(order: LayerOrder, strategy: StrategyName, aim: PlanAim) -> None:
-    """Raises BadInput where no other order than the file's can be looked for."""
+    """Raises BadInput for options with which only the file's order can be planned."""
     if order == "file":
         return
     if strategy != "exact":
@@ -40,7 +40,7 @@ def refuse_foreign_order(order: LayerOrder, strategy: StrategyName, aim: PlanAim
 
 
 def check_order(order: LayerOrder, problem: PlanProblem, source: str) -> None:
-    """Raises BadInput where it is not known what another order would take; `source` names the model or the costs."""
+    """Raises BadInput if costs of a different order are not known; `source` names the model or the costs."""
     reason = _why_unknown(problem)
     if order != "file" and reason is not None:
         raise BadInput(
@@ -51,9 +51,9 @@ def check_order(order: LayerOrder, problem: PlanProblem, source: str) -> None:
 def with_order(
     plan_answer: PlanAnswer, order: LayerOrder, strategy: StrategyName, most_stages: int | None, until_s: float
 ) -> PlanAnswer:
-    """A plan of the file's order, and what another would bring; or with `best` the plan that has it.
+    """The answer for the file's order, with the gain of a different one; or with `best`, the plan of the best order.
 
-    It ends by `until_s` of the monotonic clock.
+    Ends by `until_s` of the monotonic clock.
     """
     reason = _why_not(plan_answer, strategy)
     costs = plan_answer.problem.costs
@@ -87,7 +87,7 @@ def _told(plan_answer: PlanAnswer, order: LayerOrder, ordered: OrderedPlan) -> O
 
 
 def _reordered(plan_answer: PlanAnswer, ordered: OrderedPlan, order_found: OrderFound) -> PlanAnswer:
-    """What is proven is proven of all orders."""
+    """The answer with the plan of the best order found; what it proves is proven for all orders."""
     from shisha_rt.costs.costs_evaluator import CostsEvaluator
 
     if plan_answer.plan.stages or ordered.plan is not None:

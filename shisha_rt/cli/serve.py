@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 
 def _options() -> Iterator[inspect.Parameter]:
-    """What `serve` takes besides the model: an option for each key of a daemon file, as `Settings` describe it.
+    """The options of `serve`: one for each key of a daemon file, as `Settings` describe it.
 
-    None is set that is not given: a daemon file may say it.
+    Options that are not given are None, as a daemon file may set the key.
     """
     for key in setting_keys():
         names = [f"--{key.name.replace('_', '-')}"] if key.flag else []
@@ -65,11 +65,11 @@ def _parameter(name: str, annotation: object) -> inspect.Parameter:
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with all these options in its signature, which it finds in its context."""
+    """The command with all these options in its signature; it reads them from its context."""
     own = inspect.signature(command, eval_str=True).parameters.values()
     first = [parameter for parameter in own if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
     last = [parameter for parameter in own if parameter.kind is parameter.KEYWORD_ONLY]
-    # typer asks `inspect`, which finds it there
+    # typer reads parameters by `inspect`, which uses this attribute
     command.__signature__ = inspect.Signature([*first, *_options(), *last])  # type: ignore[attr-defined]
     return command
 
@@ -128,18 +128,18 @@ def serve(
 
 
 def _told_of(web: Web) -> dict[str, list[str]]:
-    """Addresses of HTTP and gRPC, as the line of a daemon that is ready has them."""
+    """Addresses of HTTP and gRPC, for the JSON line that is printed when the daemon is ready."""
     return {name: at for name, at in (("http", web.urls), ("grpc", web.grpc)) if at}
 
 
 def _what_next(endpoint: str, urls: Sequence[str]) -> str:
-    """For whoever looks at a terminal: what can be done with a daemon that is ready."""
+    """Text for a user at a terminal: what can be done with a daemon that is ready."""
     page = ", ".join(f"{url}/" for url in urls) or "none; --http 8000 has one at http://127.0.0.1:8000/"
     return f"ready\n  page  {page}\n  send  {submit_command(endpoint)}\n  stop  Ctrl-C"
 
 
 class _StartProgress:
-    """Says what a start is at: at a terminal and to the service manager at once, else each ten seconds."""
+    """Reports progress of a start: at once to a terminal and to the service manager, else every ten seconds."""
 
     def __init__(self, manager: ServiceManager) -> None:
         self._manager = manager
@@ -155,13 +155,13 @@ class _StartProgress:
 
 
 def _daemon(options: Mapping[str, Any], manager: ServiceManager, log: tuple[int, str]) -> Daemon:
-    """The daemon that the options ask for; nothing is left behind where it cannot be had. `log`: level and format."""
+    """Start the daemon that the options describe; if that fails nothing is left behind. `log`: level and format."""
     from shisha_rt.daemon.start import expect_daemon, start_daemon
 
     expect_daemon()
     tell = _StartProgress(manager).say
     with contextlib.ExitStack() as leaving:
-        settings = settings_of(options)  # all that a daemon file may say, too
+        settings = settings_of(options)
         from shisha_rt.daemon.host_share import share_of
         from shisha_rt.daemon.prepared import Preparation
 
@@ -169,11 +169,11 @@ def _daemon(options: Mapping[str, Any], manager: ServiceManager, log: tuple[int,
         leaving.callback(share.close)
         check_cluster(settings.ray, share.machine)
         check_energy(settings, share.machine)
-        engine_of(settings, share.machine)  # raises for one that cannot be had
+        engine_of(settings, share.machine)  # raises if the engine is not available
         share.say()
         asked = Preparation(settings, share.machine, options["fresh"])
         daemon = start_daemon(asked, share, manager, log, tell)
-        leaving.pop_all()  # it is the daemon's now
+        leaving.pop_all()  # the daemon owns the share now
     tell(f"starting {len(share.machine.usual)} workers")
     return daemon
 
@@ -190,7 +190,7 @@ def _serve_several(options: Mapping[str, Any], manager: ServiceManager, log: tup
     settings, entries = entries_of(options["source"], keys_given(options))
     share = share_of(settings)
     for entry in entries:
-        engine_of(entry.settings, share.machine)  # raises for one that cannot be had
+        engine_of(entry.settings, share.machine)  # raises if the engine is not available
         check_energy(entry.settings, share.machine)
     share.say()
     host = ModelHost(settings, entries, share, log, manager, fresh=options["fresh"])
@@ -203,7 +203,7 @@ def _serve_several(options: Mapping[str, Any], manager: ServiceManager, log: tup
 
 
 def settings_of(options: Mapping[str, Any]) -> Settings:
-    """What `serve` is started with: the daemon file's keys, and over them the options. Raises BadInput."""
+    """The settings of `serve`: keys of the daemon file, overridden by options. Raises BadInput."""
     from msgspec.structs import replace
 
     (source,) = options["source"]
@@ -223,7 +223,7 @@ def keys_given(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: object) -> object:
-    """Value of an option as a daemon file would have it; None where the option was not given."""
+    """Value of an option as a daemon file would have it; None if the option was not given."""
     if isinstance(value, list | tuple):
         return tuple(value) or None
     return str(value) if isinstance(value, Path) else value

@@ -1,4 +1,4 @@
-"""`shisha-rt service`: a systemd unit that starts `serve` as it is asked for here."""
+"""`shisha-rt service`: a systemd unit that starts `serve` with the arguments given here."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _ADDRESSES: Final = ("ipc://", "unix:")
-"""How one begins that is a path."""
+"""Prefixes of addresses that are paths."""
 _FILES: Final = ("calibration",)
-"""Options that are files, of those that are read as text."""
+"""Options that are files although they are parsed as text."""
 
 
 def service(
@@ -114,7 +114,7 @@ def _settings_of(options: Mapping[str, Any]) -> tuple[Settings, list[Settings]]:
 
 
 def _words(names: Sequence[str], opposites: Sequence[str], value: object) -> Iterator[str]:
-    """An option (or an argument, whose name has no dashes) as one writes it."""
+    """An option (or an argument, whose name has no dashes) as words of a command line."""
     for item in value if isinstance(value, list) else [value]:
         if isinstance(item, bool):
             yield (names if item else opposites)[0]
@@ -124,7 +124,7 @@ def _words(names: Sequence[str], opposites: Sequence[str], value: object) -> Ite
 
 
 def _absolute(name: str, value: Any) -> Any:
-    """A path as it is from anywhere; `value` itself if it is none."""
+    """The absolute path, if the option's value is a path; else `value` itself."""
     if isinstance(value, list):
         return [_absolute(name, item) for item in value]
     text = str(value)
@@ -132,7 +132,7 @@ def _absolute(name: str, value: Any) -> Any:
     is_path = (
         isinstance(value, Path)
         or (name in _FILES and value is not None)
-        or (name == "machine" and text.endswith(".toml"))
+        or (name == "machine" and (text.endswith(".toml") or Path(text).is_file()))
         or (name == "source" and not text.startswith("zoo:"))
         or start
     )
@@ -140,7 +140,7 @@ def _absolute(name: str, value: Any) -> Any:
 
 
 def _sockets(settings: Settings) -> Iterator[Path]:
-    """Raises BadInput for a relative one, which can only be a daemon file's."""
+    """UNIX sockets of the endpoint and of HTTP. Raises BadInput for a relative path, which only a daemon file has."""
     for address in (settings.endpoint, *settings.http):
         start = next((start for start in _ADDRESSES if address.startswith(start)), None)
         if start is not None:
@@ -154,7 +154,7 @@ def _sockets(settings: Settings) -> Iterator[Path]:
 
 
 def _generates_code(settings: Settings, machine: Machine) -> bool:
-    """OpenVINO does, where it may be chosen: it cannot be where memory is never both written and run."""
+    """Whether OpenVINO may run, which writes machine code, and so needs memory that is writable and executable."""
     from shisha_rt.machine.config.device_files import running_devices
     from shisha_rt.measure.installed import installed_engines
 
@@ -165,6 +165,6 @@ def _generates_code(settings: Settings, machine: Machine) -> bool:
 
 
 def _runs_as() -> str | None:
-    """Whoever prints the unit; None for root itself."""
+    """The user who prints the unit (under sudo, the one who called it); None for root."""
     user = os.environ.get("SUDO_USER") or pwd.getpwuid(os.geteuid()).pw_name
     return None if user == "root" else user

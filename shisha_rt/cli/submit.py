@@ -1,4 +1,4 @@
-"""`shisha-rt submit`: send frames to a daemon, and say how fast and how well they came back."""
+"""`shisha-rt submit`: send frames to a daemon, and report throughput, latency and errors."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def submit(asked: SubmitOptions) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Load:
-    """What was asked for; `contents` is what the files hold, not checked against the model yet."""
+    """The requested load; `contents`: the files' arrays, not checked against the model yet."""
 
     frames: int | None
     rate: float | None
@@ -129,10 +129,10 @@ class _Load:
 
 @dataclass(slots=True)
 class Tally:
-    """What became of the frames so far. Times of one monotonic clock; latencies of frames with a result only.
+    """Results of the frames so far. All times are of one monotonic clock; latencies only of frames with a result.
 
-    `open_outputs`: the names of those whose shape may differ between frames. `along_batch`: a file had its frames along
-    the inputs' batch axis, and outputs are saved like that, too.
+    `open_outputs`: names of outputs whose shape may differ between frames. `along_batch`: a file had its frames along
+    the inputs' batch axis, so outputs are saved along theirs.
     """
 
     keep_outputs: bool = False
@@ -182,7 +182,7 @@ class Tally:
                 self.outputs.setdefault(name, {})[index] = array
 
     def arrays(self) -> dict[str, Array]:
-        """The outputs by name, stacked by frame; of one whose shape may differ, `NAME[FRAME]` for each frame."""
+        """The outputs by name, stacked by frame; an output whose shape may differ is `NAME[FRAME]` for each frame."""
         import numpy as np
 
         outputs: dict[str, Array] = {}
@@ -201,7 +201,7 @@ class Tally:
         self.first_error = self.first_error or (index, error)
 
     def as_object(self) -> dict[str, object]:
-        """The answer of `--json`: all keys, always."""
+        """The object that `--json` prints; it always has all keys."""
         error = None
         if self.first_error is not None:
             index, why = self.first_error
@@ -265,7 +265,7 @@ async def _run(asked: DaemonOptions, load: _Load, tally: Tally) -> None:
 
 
 def _random_frames(shapes: Sequence[Sequence[Tensor]], count: int, seed: int) -> list[Frame]:
-    """Random frames; those of several shapes one after the other."""
+    """Random frames; with several shapes, each shape in turn."""
     from shisha_rt.cli.drive.frames import random_frames
 
     of_each = [random_frames(inputs, min(count, _RANDOM_FRAMES), seed) for inputs in shapes]
@@ -302,7 +302,7 @@ async def _send(
             else:
                 tally.add_error(index, outcome)
                 if isinstance(outcome, Unavailable):
-                    # What was in flight shared its fate; what was not sent is not.
+                    # Frames in flight failed with it; frames that were not sent do not count.
                     for other in range(index + 1, tally.sent):
                         tally.add_error(other, outcome)
                     return
@@ -312,7 +312,7 @@ async def _send(
 
 @contextlib.contextmanager
 def _bar(total: int) -> Any:
-    """A progress bar for those who watch, once it takes long enough to be of use."""
+    """A progress bar at a terminal, once the run takes long enough for one to be useful."""
     if not sys.stderr.isatty():
         yield lambda done: None
         return
@@ -342,7 +342,7 @@ def _bar(total: int) -> Any:
 
 
 def _check_output(output: Path | None) -> None:
-    """Before any frame is sent, not after the last."""
+    """Check before any frame is sent that the file can be written."""
     if output is None:
         return
     if output.suffix != ".npz":
@@ -351,7 +351,7 @@ def _check_output(output: Path | None) -> None:
 
 
 def save(path: Path, arrays: dict[str, Array]) -> None:
-    """An .npz file. By hand: `numpy.savez` takes names as keywords, and an output may be called `file`."""
+    """Write an .npz file. Not by `numpy.savez`, which takes names as keywords, as an output may be called `file`."""
     import numpy as np
 
     with zipfile.ZipFile(path, "w") as archive:

@@ -1,4 +1,4 @@
-"""`shisha-rt top`: the pipeline as it serves and is tuned, drawn again and again."""
+"""`shisha-rt top`: the pipeline while it serves and is tuned, redrawn periodically."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def top(asked: TopOptions) -> None:
 
 
 class _View:
-    """What has been seen of a daemon so far."""
+    """The view of a daemon, as far as it has been read."""
 
     def __init__(self) -> None:
         self._screen = Screen()
@@ -65,7 +65,7 @@ class _View:
         self._instance: str | None = None
 
     def look(self, client: Client) -> Screen:
-        """Ask the daemon, and show it."""
+        """Read the daemon's status and new events; return the screen."""
         status = client.status()
         if "models" in status:
             names = ", ".join(model["name"] for model in status["models"])
@@ -96,7 +96,7 @@ def _keep_drawing(view: _View, client: Client, console: Any, interval_s: float) 
 
 @contextlib.contextmanager
 def _keys_at_once() -> Iterator[None]:
-    """Keys reach us as they are hit, unseen; Ctrl-C stays what it is. Does nothing without a keyboard."""
+    """Read keys at once and without echo; Ctrl-C still interrupts. Does nothing if standard input is no terminal."""
     import termios
     import tty
 
@@ -112,7 +112,7 @@ def _keys_at_once() -> Iterator[None]:
 
 
 def _quit_within(seconds: float) -> bool:
-    """Wait so long, or until `q` is hit."""
+    """Wait for `seconds`, or until `q` is pressed; True if it was."""
     if not sys.stdin.isatty():
         time.sleep(seconds)
         return False

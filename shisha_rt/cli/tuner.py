@@ -1,4 +1,4 @@
-"""`shisha-rt tuner`: what the tuner does, and telling it what to do."""
+"""`shisha-rt tuner`: show the state of the tuner, and control it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Several models on one machine: a host process has a daemon for each, leads clients there and deals places. Shell."""
+"""Several models on one machine: a host process runs a daemon for each, directs clients to it, deals places. Shell."""

@@ -1,7 +1,7 @@
 """Plans as a picture in a file: a panel for each, with a bar for each stage on its places.
 
-A bar shows what the stage adds to the time between two frames; the dotted line is the longest such time. For a stage
-with copies, the time of one copy is drawn behind the bar in a lighter colour.
+A bar shows what the stage adds to the time between two frames; the dotted line is that time, set by the slowest pool.
+For a stage with copies, the time of one copy is drawn behind the bar in a lighter colour.
 
 Needs matplotlib (the extra `plot`), which is imported only when a figure is wanted.
 """

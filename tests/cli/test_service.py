@@ -74,6 +74,11 @@ def test_names_stay_names(run: Run, here: Path) -> None:
     assert "ReadWritePaths" not in ran.out
 
 
+def test_a_machine_file_of_any_name_is_a_path(run: Run, here: Path) -> None:
+    Path("board.toml").rename("board")
+    assert value(run("service", "zoo:squeezenet", "--machine", "board"), "ExecStart").endswith(f'"{here}/board"')
+
+
 def test_several_models_are_one_service(run: Run, here: Path) -> None:
     """As arguments, as tables of a daemon file, or in a folder."""
     ran = run("service", "zoo:squeezenet", "m.onnx", "--http", "8000", "--engine", "onnxruntime")

@@ -1,1 +1,1 @@
-"""What commands do to a daemon: start one, reach one, send it frames. Shell."""
+"""What commands do with a daemon: start one, reach one, send it frames. Shell."""

@@ -1,4 +1,4 @@
-"""A daemon in a process of its own, which ends with the command that started it, however that ends."""
+"""A daemon as a child process, which ends with the command that started it, however the command ends."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _START_S: Final = 120.0
 _END_S: Final = 10.0
 _BAD_INPUT: Final = 2
 _COMPLAINT: Final = re.compile(r"shisha-rt: (.+?)(?: \[(\w+)\])?")
-"""The line of a command that ends so, with its kind."""
+"""The line that a command ending with bad input prints, with the kind of error."""
 _SILENT: Final = "it said nothing"
-_ENDING_S: Final = 0.5  # between a lost connection and the end of the process that it was to
+_ENDING_S: Final = 0.5  # longest time from a lost connection to the end of the process at its other end
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +39,13 @@ class ChildDaemon:
 
 @contextlib.contextmanager
 def child_daemon(*arguments: str, endpoint: str = "tcp://127.0.0.1:0") -> Iterator[ChildDaemon]:
-    """`shisha-rt serve` with `arguments`, by default on free ports; stopped in an orderly way at the end of the block.
+    """`shisha-rt serve` with `arguments`, by default on free ports; ended by SIGTERM at the end of the block.
 
-    Where it does not come up, raises BadInput if that is what it ended with, else Failure with the last line that it
-    wrote.
+    If it does not start, raises BadInput if it ended with bad input, else Failure with the last line that it wrote.
     """
     arguments = ("serve", *arguments, "--endpoint", endpoint, "--metrics", "127.0.0.1:0")
     with _ended_by_signals(), tempfile.TemporaryFile() as stderr:
-        # It gets the signal even if we are killed, and stop nothing ourselves.
+        # The kernel sends `ended_by` to the child even if this process is killed.
         child = start_child("shisha_rt", *arguments, stdout=subprocess.PIPE, stderr=stderr, ended_by=signal.SIGTERM)
         try:
             line = _first_line(child)
@@ -67,7 +66,7 @@ def child_daemon(*arguments: str, endpoint: str = "tcp://127.0.0.1:0") -> Iterat
 
 
 def _not_started(child: Child, said: str) -> BadInput | Failure:
-    """What it complained of is what was asked of the command that starts it, and so is that command's complaint."""
+    """The error for a daemon that did not start. Its bad input came from this command's user, so it is passed on."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         complaint = _COMPLAINT.fullmatch(said)
         if complaint and child.wait(_ENDING_S) == _BAD_INPUT:
@@ -87,12 +86,12 @@ def _stop(child: Child) -> None:
     child.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
         child.wait(_END_S)
-    child.end()  # and its workers with it
+    child.end()  # its workers end with it
 
 
 @contextlib.contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP, which would end this process on the spot, end it through its `finally` blocks instead."""
+    """Turn SIGTERM and SIGHUP into KeyboardInterrupt, so that `finally` blocks run before this process ends."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt

@@ -1,8 +1,8 @@
-"""A model on plain engines and in a daemon that is tuned, on the same cores in turns: how fast each of them is.
+"""Comparison of a model on plain engines and in a tuned daemon: they take turns on the same cores.
 
-Each side is a process of its own. In a round each has two windows: in the first it has as many frames as it takes, in
-the second one at a time. The daemon is asked by a client in this process, as programs of users ask it; an engine's
-frames lie in its own memory.
+Each side is a separate process. In a round each side has two windows: for throughput, with as many frames as it can
+compute, and for latency, with one frame at a time. The daemon's frames come from a client in this process, as a user's
+program would send them; an engine's frames are in its own memory.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ENGINES: Final[Mapping[str, str]] = MappingProxyType(
         "openvino_throughput": "OpenVINO, throughput",
     }
 )
-"""Plain engines by the names of `stages/engines/plain.py`, and in words."""
+"""Plain engines: name in `stages/engines/plain.py` -> words."""
 _OPENVINO: Final = "openvino"
 _FRAMES: Final = 8
 _IN_FLIGHT: Final = 16
@@ -58,18 +58,16 @@ _LOOK_S: Final = 1.0
 _LOAD_S: Final = 0.4
 """Of frames, between two looks at the tuner: it waits two seconds for those that it wants."""
 _MEASURING_S: Final = 120.0
-"""For which the daemon may go on to measure layers, beyond the time to be tuned: else it would take part in the
-engines' turns.
-"""
+"""Longest wait, after the time for tuning, until the daemon has measured its layers, which would slow the engines."""
 _SEARCHING: Final = ("profiling", "comparing", "tuning", "settling")
-"""States of a tuner that is not done."""
+"""States of a tuner that is still searching."""
 _LATENCY_SHARE: Final = 0.5
-"""Of a window for throughput: a window for latency is shorter, as each frame says something."""
+"""Length of a latency window / a throughput window: shorter, as each single frame is a measurement."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredSide:
-    """One side. `rates_fps`: frames a second, by round; `latencies_s`: medians of a frame by itself, by round.
+    """One side. `rates_fps`: frames a second, by round; `latencies_s`: median time of a frame by itself, by round.
 
     `reason`: why it could not be measured; then both are empty. Of the daemon: `plan`, `latency_plan`: its plans for
     throughput and for latency, the same one unless it is tuned for both; `tuner`: the tuner's state when it was paused.
@@ -86,7 +84,7 @@ class MeasuredSide:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredSides:
-    """All sides, the daemon first. `others_ratio`: the part of the cores that other programs took meanwhile."""
+    """All sides, the daemon first. `others_ratio`: share of the cores that other programs used meanwhile."""
 
     sides: tuple[MeasuredSide, ...]
     others_ratio: float
@@ -104,8 +102,8 @@ class Comparison:
 
     `has_cuts`: a pipeline may be the best plan, as places are not alike.
 
-    `rounds` of two windows, the longer of `seconds`, after the daemon has had `tune_s` to tune itself. `inputs`: the
-    frames to compute, a .npy or .npz file; None: random ones.
+    `rounds`: rounds of two windows, the longer of `seconds`, after at most `tune_s` for the daemon to tune itself.
+    `inputs`: a .npy or .npz file with the frames to compute; None: random ones.
     """
 
     model: str
@@ -120,7 +118,7 @@ class Comparison:
     inputs: Path | None = None
 
     def measure(self, say: Callable[[str], None]) -> MeasuredSides:
-        """Raises Failure; BadInput where the file of frames does not fit the model."""
+        """Measure all sides. Raises Failure, and BadInput if the file of frames does not fit the model."""
         say = _once(say)
         files = [] if self.inputs is None else [(self.inputs, read_arrays(self.inputs))]
         with contextlib.ExitStack() as closing:
@@ -157,7 +155,7 @@ class Comparison:
     def _in_turns(
         self, sides: Mapping[str, _Side], reasons: dict[str, str], say: Callable[[str], None]
     ) -> list[MeasuredSide]:
-        """`reasons` why some sides cannot be measured, to which more may be added."""
+        """Measure the sides in turns. `reasons`: why sides cannot be measured; more may be added here."""
         rates_fps: dict[str, list[float]] = {name: [] for name in sides}
         latencies_s: dict[str, list[float]] = {name: [] for name in sides}
         for number in range(self.rounds):
@@ -179,7 +177,7 @@ class Comparison:
 
 
 def _once(say: Callable[[str], None]) -> Callable[[str], None]:
-    """`say`, except for what it has just said."""
+    """`say`, without repeating the previous message."""
     last = ""
 
     def say_what_is_new(message: str) -> None:
@@ -239,7 +237,7 @@ class _Daemon:
         say(f"tuning the daemon: {tuner['state']}, {done}")
 
     def come_to_rest(self, say: Callable[[str], None]) -> str:
-        """End what the daemon does beside serving, which would take its cores from the engines in their turns.
+        """End the daemon's background work, which would use the cores in the engines' turns.
 
         The tuner is paused; what is being measured is waited for, as it is kept. Returns the state of the tuner before.
         """
@@ -323,7 +321,7 @@ def _until(end_s: float, frames: Sequence[Frame]) -> Iterator[Frame]:
 
 
 class _Engine:
-    """A plain engine in a process of its own."""
+    """A plain engine in a separate process."""
 
     def __init__(self, child: Child, said: Any) -> None:
         self._child = child
@@ -338,11 +336,11 @@ class _Engine:
         return statistics.median(times_s)
 
     def ask(self, what: dict[str, object] | None) -> dict[str, Any]:
-        """Tell it something, and wait for what it says; None: only wait. Raises Failure where it has died."""
+        """Send a request to the process, and wait for its answer; None: only wait. Raises Failure if it has died."""
         pipes = self._child
         assert pipes.stdin is not None
         assert pipes.stdout is not None
-        with contextlib.suppress(BrokenPipeError):  # then it says nothing either
+        with contextlib.suppress(BrokenPipeError):  # then no line is read below
             if what is not None:
                 pipes.stdin.write(json.dumps(what).encode() + b"\n")
                 pipes.stdin.flush()
@@ -356,7 +354,7 @@ class _Engine:
 
 @contextlib.contextmanager
 def _engine(engine: str, path: Path, frame: Frame, cores: Sequence[int]) -> Iterator[_Engine]:
-    """It computes `frame` over and over. Raises Failure where it cannot run the model."""
+    """A plain engine that computes `frame` over and over. Raises Failure if it cannot run the model."""
     with tempfile.NamedTemporaryFile(suffix=".npz") as arrays, tempfile.TemporaryFile() as said:
         np.savez(arrays, *frame.values())  # by position: an input may have any name
         arrays.flush()

@@ -1,4 +1,4 @@
-"""Frames to send: random ones that fit the model, or those of .npy and .npz files. Never converted, only checked."""
+"""Frames to send: random ones that fit the model, or from .npy and .npz files. Arrays are checked, never converted."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _NPY_MAGIC: Final = b"\x93NUMPY"
 
 
 def model_inputs(metadata: Mapping[str, Any]) -> tuple[Tensor, ...]:
-    """The inputs of `model_metadata`, of several shapes those of the first."""
+    """The inputs of `model_metadata`; if several shapes are served, those of the first."""
     return model_shapes(metadata)[0]
 
 
 def model_shapes(metadata: Mapping[str, Any]) -> tuple[tuple[Tensor, ...], ...]:
-    """The inputs of `model_metadata` in each shape that is served, in one or several."""
+    """The inputs of `model_metadata`, for each shape that is served."""
     inputs = metadata["inputs"]
     shapes = metadata.get("shapes") or [{tensor["name"]: tensor["shape"] for tensor in inputs}]
     return tuple(
@@ -73,12 +73,12 @@ def read_arrays(path: Path) -> Array | dict[str, Array]:
 
 
 def frames_of_any(path: Path, content: Array | Mapping[str, Array], shapes: Sequence[Sequence[Tensor]]) -> list[Frame]:
-    """The frames of one file's content, which are of one of `shapes`. Raises BadInput where they are of none."""
+    """The frames of one file's content, which all have one of `shapes`. Raises BadInput if none of `shapes` fits."""
     if len(shapes) == 1:
         return frames_of(path, content, shapes[0])
     arrays = _by_name(path, content, shapes[0])
     whole = [inputs for inputs in shapes if all(arrays[tensor.name].shape == tensor.shape for tensor in inputs)]
-    for inputs in (*whole, *shapes):  # what is one frame of some shape is not several of another
+    for inputs in (*whole, *shapes):  # one frame of some shape takes precedence over several of a different shape
         with contextlib.suppress(BadInput):
             return frames_of(path, content, inputs)
     shapes_sent = shapes_in_words({name: array.shape for name, array in arrays.items()})
@@ -87,9 +87,9 @@ def frames_of_any(path: Path, content: Array | Mapping[str, Array], shapes: Sequ
 
 
 def frames_of(path: Path, content: Array | Mapping[str, Array], inputs: Sequence[Tensor]) -> list[Frame]:
-    """The frames of one file's content. Raises BadInput where it does not fit the model.
+    """The frames of one file's content. Raises BadInput if it does not fit the model.
 
-    For each input of shape S an array of shape S is one frame and one of shape (n, *S) is n; where S starts with a
+    For an input of shape S, an array of shape S is one frame and one of shape (n, *S) is n frames; if S starts with a
     batch of 1, (n, *S[1:]) is n frames as well.
     """
     arrays = _by_name(path, content, inputs)
@@ -106,7 +106,7 @@ def frames_of(path: Path, content: Array | Mapping[str, Array], inputs: Sequence
 
 
 def has_frames_along_batch(content: Array | Mapping[str, Array], shapes: Sequence[Sequence[Tensor]]) -> bool:
-    """Whether a file's frames, of one that fits the model, lie along the batch axis of its inputs: (n, *S[1:])."""
+    """Whether the frames of a file that fits the model lie along the inputs' batch axis: (n, *S[1:])."""
     arrays = {shapes[0][0].name: content} if isinstance(content, np.ndarray) else content
     ranks = {tensor.name: len(tensor.shape) for tensor in shapes[0]}
     return all(array.ndim == ranks[name] and len(array) > 1 for name, array in arrays.items())

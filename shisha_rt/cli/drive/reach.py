@@ -10,12 +10,12 @@ from shisha_rt.client import InvalidArgument, ShishaError
 from shisha_rt.errors import BadInput, Failure
 
 REACH_S: Final = 5.0
-"""A daemon on this machine that runs answers at once."""
+"""A daemon that runs on this machine answers at once."""
 
 
 @contextlib.contextmanager
 def plainly() -> Iterator[None]:
-    """Errors of the client become the command's own: one line, which says what to do."""
+    """Turn errors of the client into the command's own errors: one line, which says what to do."""
     try:
         yield
     except InvalidArgument as error:  # raised by the client for an invalid endpoint

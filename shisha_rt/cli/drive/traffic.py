@@ -1,7 +1,7 @@
-"""Frames without a pause, and what came back: the load under which the demo changes plans.
+"""Frames sent without a pause, and their answers: the load under which the demo changes plans.
 
-Every answer is held against the first one that its input got, under the first plan: a frame that was lost, answered
-twice, mixed with another, or computed half by one plan and half by the next would differ.
+Every answer is compared with the first one for the same input, computed under the first plan: a frame that was lost,
+answered twice, mixed with another, or computed half by one plan and half by the next would differ.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from shisha_rt.cli.drive.frames import Array, Frame
 from shisha_rt.client import Answer, AsyncClient, ShishaError, Unavailable
 from shisha_rt.errors import Error, Failure
 
-_IN_FLIGHT: Final = 12  # what four workers hold at once, and some to wait
-_RTOL, _ATOL = 1e-4, 1e-5  # what a different cut may change: the last bits, where an engine fuses otherwise
+_IN_FLIGHT: Final = 12  # as many as four workers hold at once, and some that wait
+_RTOL, _ATOL = 1e-4, 1e-5  # a different cut may change the last bits, as the engine fuses different operators
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """Between neighbouring answers. `change_s`: the longest as one epoch took over from another."""
+    """Times between successive answers. `change_s`: the longest around a change of epoch."""
 
     median_s: float
     longest_s: float
@@ -44,7 +44,7 @@ def _alike(array: Array, expected: Array) -> bool:
 
 
 class Traffic:
-    """`run` sends until `stop`, and ends when all is answered."""
+    """Sends frames: `run` sends until `stop`, and ends when all are answered."""
 
     def __init__(self, client: AsyncClient, frames: Sequence[Frame]) -> None:
         self.sent = 0
@@ -85,7 +85,7 @@ class Traffic:
 
     def _take(self, which: int, answer: Answer) -> None:
         self.arrivals.append(Arrival(time.monotonic(), answer.epoch))
-        # The daemon numbers frames as they come, one by one: in order means upwards.
+        # The daemon numbers frames in the order in which they arrive: in order means ascending.
         self.out_of_order += answer.frame <= self._last_frame
         self._last_frame = answer.frame
         expected = self._expected[which]
@@ -104,7 +104,7 @@ class Traffic:
         return sum(arrival.at_s > since_s for arrival in self.arrivals)
 
     def gaps(self) -> Gaps:
-        """What lay between answers so far. Raises Failure where there are too few."""
+        """Times between answers so far. Raises Failure if there are too few answers."""
         if len(self.arrivals) < 2:
             raise Failure("too few answers came to say anything")
         gaps_s = [later.at_s - earlier.at_s for earlier, later in pairwise(self.arrivals)]

@@ -1,19 +1,19 @@
 """Which team gets which part next: the queues of the pools.
 
 A pool has one queue in each epoch, in the order in which frames were given their slots. Dealing is breadth first: no
-team gets a second part while another of its pool that can take it has none. Of unlike teams, which only a pool of one
-stage has, a slower one takes a part only if what waits would keep the faster ones busy for longer than that part takes
-there.
+team gets a second part while another of its pool that can take it has none. Only in a pool of one stage may teams
+differ in speed. There a slower team takes a part only if the queue would keep the faster ones busy for longer than the
+slower one needs for the part.
 
-A frame that is charged with a death goes only to the team where that was: else it could end every copy in turn. And
-only while another team of the pool serves that has no such frame: else a few of them, run again side by side, would
-leave nobody for all the others. Nor is another frame dealt behind it while there is such a team: it would wait for as
-long as the charged one hangs.
+A frame that is charged with a death goes only to the team where it happened: else it could end every copy in turn. It
+is dealt only while another team of the pool serves and has no charged frame: else a few such frames, run again side by
+side, would leave no team for all other frames. While there is such a team, no other frame is dealt to a team that has a
+charged one: it would wait for as long as the charged one hangs.
 
-Where runs may have several frames (`Epoch.batches`), an idle team takes its share of what is ready, so that none idles
-while another has all: what is ready over the teams that are idle. A second run waits until it is full, or the first is
-nearly done: until then more frames may come. Nothing else waits for frames that have not come, but for
-`Policy.batch_delay_s`. A frame that is charged, or suspected, runs alone.
+With batches (`Epoch.batches`), an idle team takes only its share of the ready parts, their number over that of idle
+teams, so that no team idles while another has all parts. A team's second batch is dealt when it is full or the first is
+nearly done: until then more frames may come. An idle team waits for more frames only for `Policy.batch_delay_s`. A
+frame that is charged or suspected runs alone.
 """
 
 from __future__ import annotations
@@ -35,15 +35,16 @@ from shisha_rt.core.lifecycle.streams import Streams
 _ALIKE: Final = 1.2
 """Teams whose times differ by less than this factor count as alike: so much is noise on a busy host."""
 _SMOOTHING: Final = 0.2
-"""The weight of the last part in what parts take lately."""
+"""Weight of the newest part in the moving average of a team's times."""
 _NEARLY: Final = 0.8
-"""A run of which this part has passed is nearly done."""
+"""A batch is nearly done after this fraction of its predicted time."""
 
 
 class Dealing:
-    """Parts that are ready, until they are with a worker; parts that are out, until they are back.
+    """Deals ready parts to workers, and takes them back.
 
-    `wake_s`: when a run that waits for more frames is to wait no longer. `charged`: the frames that may end a worker.
+    `wake_s`: when an idle team's wait for more frames ends. `charged`: charged or suspected frames, which may end a
+    worker.
     """
 
     def __init__(
@@ -58,12 +59,12 @@ class Dealing:
         self.charged: set[int] = set()
 
     def queue(self, frame: Frame, stage: int, now: float) -> None:
-        """Queue a part that is ready, or is to run again: behind those of frames that had their turn before."""
+        """Queue a part that is ready or has to run again, behind those of frames that were given slots earlier."""
         assert frame.epoch is not None
         insort(frame.epoch.pool_of[stage].queue, (frame.turn, stage, now, frame))
 
     def drop(self, frame: Frame) -> None:
-        """Remove all parts of the frame that wait: they are not to be run."""
+        """Remove all queued parts of the frame."""
         assert frame.epoch is not None
         for pool in frame.epoch.pools:
             if any(entry[3] is frame for entry in pool.queue):
@@ -77,7 +78,7 @@ class Dealing:
         return Counter([*waiting, *(part.stage for part in out if part.epoch == number for _ in part.frames)])
 
     def dispatch(self, now: float) -> None:
-        """Deal what waits, frames of the older epoch first."""
+        """Deal queued parts, frames of the older epoch first."""
         self.wake_s = math.inf
         for epoch in self._epochs.live.values():
             for pool in epoch.pools:
@@ -89,7 +90,7 @@ class Dealing:
         free = self._free(pool)
         if not free:
             return
-        declined = set()  # stages of which nobody takes a part now, but of frames that are to stay where they died
+        declined = set()  # stages of which no worker takes a part now, except parts of charged frames
         while free and at < len(queue):
             _, stage, _, frame = queue[at]
             worker, run = None, None
@@ -109,7 +110,7 @@ class Dealing:
     def _run_from(
         self, queue: list[QueuedPart], at: int, epoch: Epoch, worker: WorkerState, free: list[WorkerState], now: float
     ) -> list[QueuedPart] | None:
-        """Take the part at this position from the queue, and those that share its run; None: it waits for more."""
+        """Take the part at position `at` from the queue, and those that share its batch; None: it waits for more."""
         _, stage, ready_s, frame = queue[at]
         most = epoch.batches[stage]
         if most == 1 or frame.died_on is not None:
@@ -137,12 +138,12 @@ class Dealing:
         return run
 
     def _idle(self, epoch: Epoch, stage: int, free: list[WorkerState]) -> int:
-        """How many teams could take a part of this stage and have nothing."""
+        """How many idle teams could take a part of this stage; at least 1."""
         key, down = (epoch.number, stage), self._places.down
         return max(1, sum(not w.out and key in w.loaded and w.place not in down for w in free))
 
     def _free(self, pool: PoolState) -> list[WorkerState]:
-        """The pool's workers with room, in its order. Under load few have any: of thousands few are asked."""
+        """The pool's workers that may be dealt a part, in its order. Under load they are few, even of thousands."""
         roomy, places = self._places.roomy, pool.at
         if len(roomy) < len(places):
             workers = [worker for name, worker in roomy.items() if name in places]
@@ -154,7 +155,7 @@ class Dealing:
     def _taker(
         self, frame: Frame, stage: int, epoch: Epoch, pool: PoolState, free: list[WorkerState]
     ) -> WorkerState | None:
-        """The worker with room that is to have this part now; None if there is none."""
+        """The worker, of those in `free`, that gets this part now; None if none of them does."""
         key, leads = (epoch.number, stage), pool.leads
         if len(leads) == 1:
             return free[0] if key in free[0].loaded else None
@@ -173,24 +174,22 @@ class Dealing:
         return self._quickest(able, stage, epoch, pool)
 
     def _can_spare(self, place: str, key: tuple[int, int], leads: tuple[str, ...]) -> bool:
-        """Whether the pool's parts go on if the place's worker dies now, or have no other that they could go to."""
+        """Whether other frames can go on in the pool if the place's worker dies; also True if the pool has no other."""
         places = self._places
         others = (lead for lead in leads if lead != place and lead not in places.lost and lead not in places.down)
         return not any(others) or self._is_safe_elsewhere(place, key, leads)
 
     def _is_safe_elsewhere(self, place: str, key: tuple[int, int], leads: tuple[str, ...]) -> bool:
-        """Whether another place of the pool takes such parts, and has no frame that may end its worker."""
+        """Whether another place of the pool has this stage loaded, and has no frame that may end its worker."""
         places = self._places
         others = (places.serving[lead] for lead in leads if lead != place and lead in places.serving)
         usual = (worker for worker in others if worker.place not in places.lost and worker.place not in places.down)
         return any(key in worker.loaded and not _is_charged(worker) for worker in usual)
 
     def _quickest(self, able: list[WorkerState], stage: int, epoch: Epoch, pool: PoolState) -> WorkerState | None:
-        """Return the worker that takes the part: fewest parts first, then the quickest.
+        """Return the worker that takes the part: that with the fewest parts, then the quickest. None if none takes it.
 
         A worker for which taking the part is not worth while is passed over, and so is every slower one.
-
-        None: none is left.
         """
         service_s, quick_s, declined_s = epoch.service_s[stage], epoch.quick_s[stage], math.inf
         if len(able) > 1:
@@ -206,7 +205,7 @@ class Dealing:
         return None
 
     def _is_worth_while(self, takes_s: float, stage: int, epoch: Epoch, pool: PoolState) -> bool:
-        """Whether what waits would keep the teams that are faster than this busy for longer."""
+        """Whether the queue would keep all teams that are faster than `takes_s` busy for longer than `takes_s`."""
         parts, frames_per_s = len(pool.queue), 0.0
         for lead, its_s in epoch.service_s[stage].items():
             other = self._places.serving.get(lead)
@@ -244,12 +243,12 @@ class Dealing:
         worker.refill_s = now + _NEARLY * frame_s * (1 + len(part.beside))
 
     def place_of(self, part: Descriptor) -> str:
-        """The place whose worker has it; empty if it is gone."""
+        """The place whose worker has the part; empty if that worker is gone."""
         worker = self._places.workers.get(part.incarnation)
         return "" if worker is None else worker.place
 
     def take_back(self, part: Descriptor, now: float, service_s: float = 0.0) -> tuple[Frame, ...] | None:
-        """The frames whose outstanding run this is, or None for a late or unknown reply."""
+        """Take a part back from its worker; return its frames, or None for a late or unknown reply."""
         worker = self._places.workers.get(part.incarnation)
         frames = None if worker is None else worker.out.pop(part, None)
         if worker is None or frames is None:
@@ -272,7 +271,7 @@ class Dealing:
 
 
 def _is_charged(worker: WorkerState) -> bool:
-    """Whether it has a frame that may end it."""
+    """Whether the worker has a frame that may end it."""
     return any(frame.died_on is not None for frames in worker.out.values() for frame in frames)
 
 
@@ -292,9 +291,9 @@ def _beside(frame: Frame) -> Beside:
 
 
 def _copies(frame: Frame, stage: int, epoch: Epoch) -> tuple[bool, bool]:
-    """Whether this stage reads, and writes, what the frame's client lends.
+    """Whether this stage copies inputs from lent memory, and outputs to it.
 
-    Whoever begins or ends a frame alone copies that: into the slot once, before anyone reads it, and out of it when all
-    else is done.
+    A frame's only first stage copies inputs into the slot, before any stage reads them there; its only last stage
+    copies outputs from the slot, when all other stages are done.
     """
     return frame.unread and stage in epoch.first, frame.lent_out and epoch.last == (stage,)

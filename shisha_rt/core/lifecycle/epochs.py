@@ -1,17 +1,17 @@
 """The plans' part of the lifecycle (rule R2): proposals in, one prepared at a time, at most two live.
 
-Every plan passes one gate, whoever made it: `verify`, once, and its operators' devices when they have been chosen.
-Proposals take their turns in the order in which they came, but none waits for one whose operators are not placed yet.
-They are listed here and nowhere else: what its proposer wants to know again travels with a proposal, as its ticket.
-Each ends once (`Settled`), and one of the daemon's own holds only for the epoch under which it was made: what was
-searched, placed or chosen for another plan is out of date.
+Every plan passes one gate, whoever made it: `verify` checks the plan once, and its operators' devices once they are
+chosen. Proposals are prepared in the order in which they came, but none waits for one whose operators are not placed
+yet. They are listed here and nowhere else: what its proposer wants to know at the end travels with a proposal, as its
+ticket. Each proposal ends once (`Settled`). Unless a client made it, it holds only as long as the epoch is live under
+which it was made: what was searched, placed or chosen under another live plan is out of date.
 
-A new plan takes over without a drain: its segments are built beside the old ones, new frames take it when every
-worker concerned has said so, and the old epoch is retired with its last frame, unless the two are to be compared: then
-new frames take the one or the other, as often as that is said, and both stay loaded. A death, error or timeout in
-preparation drops the new epoch everywhere. A restarted worker loads live epochs only.
+A new plan takes over without a drain: its segments are built beside the old ones, new frames use it when every worker
+concerned has loaded it, and the old epoch is retired with its last frame. If the two are to be compared, both stay
+loaded, and `lead` says which of them new frames use. A death, error or timeout in preparation drops the new epoch
+everywhere. A worker that has just started loads the live epochs, and the one in preparation.
 
-Each (stage, team) is prepared by itself, in the worker of the team's lead; the other places of a team need no worker.
+Each (stage, team) is prepared separately, in the worker of the team's lead; other places of a team need no worker.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ _Content: TypeAlias = tuple[tuple[Span, ...], Team, tuple[str, ...], Split | Non
 
 
 class Epochs:
-    """`live`: the epochs that frames may be in, the one that new frames take last; `preparing`: the next one, if any.
+    """`live`: the epochs that frames may be in; new frames use the last of them. `preparing`: the next epoch, if any.
 
-    `beside`: the live one that is compared with the last, and stays though no frame is in it.
+    `beside`: the live epoch that is compared with the last one, and stays live even without frames.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Epochs:
 
     @property
     def newest(self) -> Epoch | None:
-        """The epoch that new frames take."""
+        """The epoch that new frames use."""
         return next(reversed(self.live.values()), None)
 
     @property
@@ -103,22 +103,22 @@ class Epochs:
         return None if newest is None or self.is_broken(newest) else newest
 
     def is_broken(self, epoch: Epoch) -> bool:
-        """Whether some stage has no team left whose lead has a worker or will get one soon, or it is given up."""
+        """Whether the epoch is overdue, or has a stage without any team whose lead has a worker or gets one soon."""
         lost = self._places.lost
         return epoch.overdue or (len(lost) > 0 and any(lost.issuperset(pool.leads) for pool in epoch.pools))
 
     def places_in_use(self) -> set[str]:
-        """The places whose workers some live epoch, or the one in preparation, needs."""
+        """The places whose workers are needed by a live epoch, or by the one in preparation."""
         return {lead for epoch in self.all for pool in epoch.pools for lead in pool.leads}
 
     def places_planned(self) -> set[str]:
-        """The places whose cores some live epoch, or the one in preparation, computes on: those of whole teams."""
+        """Places whose cores a live epoch, or the one in preparation, uses: whole teams, not just leads."""
         return {name for epoch in self.all for name in epoch.plan.places}
 
     def passed_by_none_but(self, ended: Plan, passing: Callable[[Plan], set[TensorT]]) -> set[TensorT]:
-        """The tensors for which slots need no room any more, now that `ended` has.
+        """Tensors that slots need not hold any more, as only `ended`, whose epoch has ended, passed them on.
 
-        `passing`: those that a plan's stages pass to each other.
+        `passing`: returns the tensors that a plan's stages pass to each other.
         """
         return passing(ended).difference(*map(passing, self.plans))
 
@@ -159,7 +159,7 @@ class Epochs:
     def _crashing(self, owner: ev.Owner, plan: Plan) -> dict[int, str]:
         """Return the stages of `plan` that are blacklisted for crashes, by index.
 
-        Fallback plans of the daemon are exempt: where no other plan is left, the place is given up in the end instead.
+        Plans that the daemon proposes as a fallback are exempt: if their stages crash, the place is given up instead.
         """
         return {} if owner is ev.Owner.DAEMON else self._crashes.faults(plan)
 
@@ -236,9 +236,9 @@ class Epochs:
             self._emit(do.PrepareStage(worker.incarnation, epoch.number, index, team, epoch.plan, batch))
 
     def load(self, worker: WorkerState, now: float) -> None:
-        """A worker has come up: it loads its stages of each live epoch, and of the one that waits for it.
+        """Have a worker that has come up load its stages of each live epoch, and of the one in preparation.
 
-        As long as workers come up one after the other, waiting for them is not preparing.
+        If the latter needs the worker, its time for preparing starts anew: waiting for workers does not count.
         """
         until_s = now + self._policy.prepare_s
         for epoch in self.all:
@@ -249,7 +249,7 @@ class Epochs:
     def prepared(self, event: ev.StagePrepared, now: float) -> None:
         worker, key = self._places.workers.get(event.incarnation), (event.epoch, event.stage)
         if worker is None or worker.loading.pop(key, None) is None:
-            return  # of an epoch that was dropped meanwhile
+            return  # its epoch was dropped meanwhile
         self._loading.note_fewer()
         worker.loaded.add(key)
         for known in self.all:
@@ -260,7 +260,7 @@ class Epochs:
         epoch = self.preparing
         if epoch is None or epoch.number != event.epoch:
             return
-        if event.alone and epoch.plan.stages[event.stage].batch > 1:  # it is the plan that says so
+        if event.alone and epoch.plan.stages[event.stage].batch > 1:  # the plan itself asks for batches
             self._drop(f"{worker.place} could not prepare it: {event.alone}", failed_stage=event.stage)
             return
         epoch.unprepared.discard((event.stage, worker.place))
@@ -280,7 +280,7 @@ class Epochs:
     # --- comparing two ----------------------------------------------------------------------------------------
 
     def lead(self, number: int, now: float) -> None:
-        """Have new frames take the other one of two epochs that are compared."""
+        """Have new frames use epoch `number`, if that is the one of two compared epochs that they do not use now."""
         epoch, newest = self.beside, self.newest
         if epoch is None or newest is None or epoch.number != number:
             return
@@ -290,7 +290,7 @@ class Epochs:
         self.beside = newest
 
     def let_go(self, now: float) -> None:
-        """End the comparison. Frames of the superseded epoch have their time to end from now on."""
+        """End the comparison. The time limit for frames of the superseded epoch starts now."""
         if self.beside is not None:
             self.beside.moved_s = now
         self.beside = None
@@ -300,9 +300,9 @@ class Epochs:
         epoch.moved_s = now
 
     def _end_if_lost(self, beside: Epoch, now: float) -> None:
-        """End the comparison if either plan has lost a place; the one that can run goes on."""
+        """End the comparison if either plan has lost a place; new frames use the one that can run."""
         newest = self.newest
-        assert newest is not None  # the other one
+        assert newest is not None  # it is what `beside` is compared with
         newest_lost, beside_lost = (self._missing(epoch.plan) or self.is_broken(epoch) for epoch in (newest, beside))
         if newest_lost and not beside_lost:
             self.lead(beside.number, now)
@@ -321,9 +321,10 @@ class Epochs:
             self._places.kill(worker, f"it could not load the live plan: {event.reason}", now)
 
     def blames_plan(self, worker: WorkerState, event: ev.WorkerGone) -> bool:
-        """Whether a worker crashed over what it was preparing, as it did nothing else.
+        """Whether a worker crashed while preparing a stage of the new epoch, and computed nothing; note the crash.
 
-        It prepares stages in the order in which it was asked: the first that it had not done is what it crashed over.
+        A worker prepares stages in the order in which it was asked, so it crashed over the first unfinished one. Plans
+        that the daemon proposes as a fallback are never blamed.
         """
         epoch = self.preparing
         if epoch is None or not event.crashed or event.running is not None or epoch.proposed.owner is ev.Owner.DAEMON:
@@ -340,7 +341,7 @@ class Epochs:
             self._drop(f"the worker on {worker.place} died in its preparation: {reason}", transient=True)
 
     def tick(self, now: float) -> None:
-        """Give up on what took too long: placements, waiting for a turn, preparations, and leaving an old epoch."""
+        """End what took too long: placement, a proposal's wait for its turn, preparation, loading, retiring."""
         for queued in [due for due in self.proposals if due.until_s <= now]:
             late = "its turn did not come" if queued.placed else "its operators were not placed"
             self._end(queued, Ending.DROPPED, f"{late} within {self._policy.prepare_s:g} s", transient=True)
@@ -360,7 +361,9 @@ class Epochs:
         return epoch.moved_s + max(self._policy.retire_s, _PARTS_OF_PATIENCE * slowest_s)
 
     def _hurry(self, epoch: Epoch, now: float) -> None:
-        """Have the frames of a superseded epoch start anew: what computes them has not moved for too long."""
+        """Kill the workers that compute frames of a superseded epoch, as none of its parts was done for too long. The
+        frames start anew under another epoch.
+        """
         epoch.overdue = True
         for worker in self._places.workers.values():
             if any(part.epoch == epoch.number for part in worker.out):
@@ -399,7 +402,7 @@ class Epochs:
                 self._emit(do.RetireEpoch(worker.incarnation, epoch.number))
 
     def finish_retiring(self) -> None:
-        """Retire a superseded epoch that has lost its last frame."""
+        """Retire superseded epochs that have no frame any more."""
         for epoch in list(self.live.values()):
             if epoch.phase is EpochPhase.RETIRING and not epoch.frames and epoch is not self.beside:
                 self._step(epoch, "empty")
@@ -417,7 +420,9 @@ class Epochs:
             self._end(self.proposals[0], Ending.DROPPED, "the daemon stopped")
 
     def _needs_plan(self) -> bool:
-        """One that waits for its placement, perhaps for long, may be the first, but stands in for none that is lost."""
+        """Whether to ask for a plan. If none is live yet, a proposal whose placement is still awaited is enough; if the
+        live plan has lost a place, it is not, as placement may take long.
+        """
         newest = self.newest
         if self._closed or self.preparing is not None or self._first_placed() is not None:
             return False
@@ -429,9 +434,9 @@ class Epochs:
             self._emit(do.Replan("no plan is live" if self.newest is None else self._missing(self.newest.plan)))
 
     def _missing(self, plan: Plan) -> str:
-        """Why `plan` is not to be run as the places are now; empty if it may be. A co-place needs no worker."""
+        """Why `plan` must not run on the places as they are now; empty if it may. Only leads need workers."""
         down, away = self._places.down, self._places.away
-        if (down or away) and self._of_plan[0] is not plan:  # which is long: it is asked for after every event
+        if (down or away) and self._of_plan[0] is not plan:  # cached, as this is called after every event
             self._of_plan = plan, frozenset(plan.places), frozenset(plan.leads)
         if not down.isdisjoint(self._of_plan[1]):
             return f"place {next(name for name in plan.places if name in down)} is down"
@@ -444,9 +449,9 @@ class Epochs:
 
 
 class _Loading:
-    """By when workers are to have loaded what they were asked for. There may be thousands: most events look at none.
+    """Times by which workers must have loaded their stages. There may be thousands: most events look at none of them.
 
-    The earliest of all these times is found anew only when some have gone.
+    The earliest of them is searched for again only after some have been removed.
     """
 
     def __init__(self, workers: Mapping[int, WorkerState]) -> None:
@@ -459,18 +464,18 @@ class _Loading:
         self._by_s = min(self._by_s, until_s)
 
     def note_fewer(self) -> None:
-        """Some worker has loaded a stage, need not any more, or is gone."""
+        """Note that times were removed: a stage is loaded or not needed any more, or its worker is gone."""
         self._fewer = True
 
     def late(self, now: float) -> list[WorkerState]:
-        """The workers that have not loaded in time."""
+        """The workers that have not loaded a stage in time."""
         if now < self._by_s:
             return []
         self._fewer = True
         return [worker for worker in self._workers.values() if any(until <= now for until in worker.loading.values())]
 
     def wake_times(self) -> list[float]:
-        """The earliest of those of workers that are not killed; none: nothing is being loaded."""
+        """The earliest time among workers that are not killed; empty if nothing is being loaded."""
         if self._fewer:
             untils = (
                 until for worker in self._workers.values() if not worker.killed for until in worker.loading.values()
@@ -480,8 +485,8 @@ class _Loading:
 
 
 class _Crashes:
-    """Stages that have ended the workers which prepared them, and did nothing else: with `most` deaths a stage is not
-    prepared any more.
+    """Stages whose preparation crashed workers that did nothing else; after `most` crashes a stage is not prepared any
+    more.
 
     Crashes are counted for a stage's content, whatever plan the stage comes in, and forgotten once it is prepared.
     """
@@ -500,7 +505,7 @@ class _Crashes:
             self._times.pop(content, None)
 
     def faults(self, plan: Plan) -> dict[int, str]:
-        """The stages of `plan` that are not to be prepared, and what is to be said of each."""
+        """Map the index of each stage of `plan` that must not be prepared to a message with the reason."""
         return {
             index: f"stage {index} on {team_name(team)} has ended its worker {times} times in its preparation"
             for index, stage in enumerate(plan.stages)

@@ -1,6 +1,6 @@
-"""What can happen to the daemon: values that the shell makes of sockets, processes and clocks.
+"""What can happen to the daemon: values that the shell makes from what sockets, processes and clocks tell it.
 
-Structs and not dataclasses: made, compared and hashed several times as fast, and imported in a tenth of the time.
+Structs, not dataclasses: they are made, compared and hashed several times as fast, and imported in a tenth of the time.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from msgspec import Struct
 from shisha_rt.plan.plan import Plan
 
 DEFAULT_PRIORITY: Final = 5
-"""Of a frame that has none of its own."""
+"""Priority of a frame that states none."""
 
 Ticket: TypeAlias = Any
-"""What whoever sends a frame or proposes a plan keeps of it: the lifecycle carries it from there to the answer or the
-end, unread. So its own tables, of frames and of proposals, are the only ones."""
+"""Opaque value from whoever sends a frame or proposes a plan. The lifecycle returns it, unread, with each instruction
+for the frame, and with the end of the proposal: so nobody else needs a table of frames or of proposals."""
 
 
 class Beside(NamedTuple):
-    """Another frame of a run: see `Descriptor`."""
+    """Another frame of a batch: see `Descriptor`."""
 
     frame: int
     attempt: int
@@ -32,9 +32,9 @@ class Beside(NamedTuple):
 class Descriptor(NamedTuple):
     """One piece of work out with one worker: stage `stage` of `epoch`'s plan, on the frame in `slot`.
 
-    `attempt` counts the starts of its frame. Work that is repeated after a death has another incarnation, so that a
-    late reply is recognised. It travels as it is, there and back. `beside`: the further frames that are computed in the
-    same run, by ascending slots: they go and come back together.
+    `attempt`: how often the frame was restarted. Work that is repeated after a worker's death has another incarnation,
+    so that a late reply is recognised. The worker returns the descriptor unchanged. `beside`: the other frames of the
+    batch, by ascending slot; they are sent and returned together.
     """
 
     incarnation: int
@@ -47,7 +47,7 @@ class Descriptor(NamedTuple):
 
     @property
     def frames(self) -> tuple[int, ...]:
-        """The numbers of all frames of the run."""
+        """The numbers of all frames of the batch."""
         return (self.frame, *(other.frame for other in self.beside))
 
     @property
@@ -58,8 +58,8 @@ class Descriptor(NamedTuple):
 class FrameArrived(Struct, frozen=True, gc=False):
     """A validated request. `frame` is the daemon's own number, never used before; `deadline_s` is absolute.
 
-    `lent_in`: inputs of it lie in memory that its client lends, `lent_out`: outputs are to be written there. `shape`:
-    which of the model's shapes it has; only frames of one shape share a run. `priority`: 1 is the most urgent.
+    `lent_in`: some inputs lie in memory that its client lends; `lent_out`: some outputs are to be written there.
+    `shape`: number of its shape among the model's; a batch has frames of one shape. `priority`: 1 is the most urgent.
     """
 
     frame: int
@@ -80,14 +80,14 @@ class FrameCancelled(Struct, frozen=True):
 
 
 class PartDone(Struct, frozen=True, gc=False):
-    """`service_s`: what the run took, by which the teams of a pool are compared; 0: not known."""
+    """`service_s`: seconds for the whole batch, by which teams of a pool are compared; 0: not known."""
 
     descriptor: Descriptor
     service_s: float = 0.0
 
 
 class PartFailed(Struct, frozen=True):
-    """The engine raised during this run; `reason` is its root error in one line."""
+    """The engine raised while it computed this batch; `reason`: its root error in one line."""
 
     descriptor: Descriptor
     reason: str
@@ -100,11 +100,11 @@ class WorkerReady(Struct, frozen=True):
 
 
 class WorkerGone(Struct, frozen=True):
-    """The process is dead for certain (never presumed). `running` is the frame it was computing, if any: of several
-    that share a run, the descriptor's own.
+    """The process is dead for certain (never presumed). `running`: the frame that it was computing, if any; of a batch,
+    the one in `Descriptor.frame`.
 
-    `started`: False if there never was one, as there was no process or descriptor to be had. `crashed`: it ended by
-    itself, and nobody has killed it.
+    `started`: False if the process could not be started, for lack of processes or file descriptors. `crashed`: it ended
+    by itself, and nobody has killed it.
     """
 
     incarnation: int
@@ -115,7 +115,7 @@ class WorkerGone(Struct, frozen=True):
 
 
 class WorkerHung(Struct, frozen=True):
-    """No sign of life, or takes no messages. It may still write, so it is to be killed, and is not dead yet."""
+    """The worker shows no sign of life, or takes no messages. It is not dead and may still write: it must be killed."""
 
     incarnation: int
     reason: str
@@ -131,14 +131,14 @@ class Owner(StrEnum):
 
 
 class PlanProposed(Struct, frozen=True):
-    """`number` is its owner's own for it. A plan that has its operators placed already is not placed again.
-    `cause`: the stimulus that it was proposed on, for the event log.
+    """`number`: given by the owner. A plan whose operators are placed already is not placed again. `cause`: the
+    stimulus that made the owner propose it, for the event log.
 
-    `under`: the epoch that was live when it was made (None: none was). If another is when its turn comes, a plan of
-    the daemon's own is out of date, and dropped; a client's holds whatever is live.
+    `under`: the epoch that was live when it was made (None: none). If another one is live when its turn comes, the
+    proposal is out of date, and dropped, unless a client made it.
 
-    `beside`: the plan that it supersedes stays loaded, to be compared with it: frames are led to the one or the other
-    (`Lead`), until one is let go (`LetGo`) or a place is lost, or until somebody proposes another plan.
+    `beside`: the plan that it supersedes stays loaded, to be compared with it. `Lead` says which of the two new frames
+    use, until one is let go (`LetGo`), a place is lost, or somebody proposes another plan.
     """
 
     owner: Owner
@@ -163,17 +163,17 @@ class PlanNotPlaced(Struct, frozen=True):
 
 
 class Lead(Struct, frozen=True):
-    """New frames take `epoch`, one of two that are compared; without effect if it is none."""
+    """New frames use `epoch`, one of two that are compared; without effect if it is neither."""
 
     epoch: int
 
 
 class LetGo(Struct, frozen=True):
-    """The comparison is over: the epoch that new frames do not take is retired with its last frame."""
+    """The comparison is over: the epoch that new frames do not use is retired with its last frame."""
 
 
 class StagePrepared(Struct, frozen=True):
-    """`alone`: why its runs have to have one frame, where more were asked for."""
+    """`alone`: why the stage computes one frame at a time though batches were asked for; empty if it does not."""
 
     epoch: int
     stage: int
@@ -182,7 +182,7 @@ class StagePrepared(Struct, frozen=True):
 
 
 class StageFailed(Struct, frozen=True):
-    """`bad_machine`: the machine file promises what this host cannot keep."""
+    """`bad_machine`: the machine file states what this host does not have."""
 
     epoch: int
     stage: int
@@ -202,7 +202,7 @@ class PlaceUp(Struct, frozen=True):
 
 
 class PlaceReachable(Struct, frozen=True):
-    """What kept its worker from being started is gone; it need not wait for its turn."""
+    """Whatever kept the place's worker from starting is gone: a delayed start is tried at once."""
 
     place: str
 

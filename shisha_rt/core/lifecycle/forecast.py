@@ -1,15 +1,13 @@
 """When a frame that comes now will be answered, and whether that is within the target.
 
-A frame takes at least its stages' times, and with `n` frames before it, `n + 1/2` times what the slowest pool takes for
-one, as the first of them is half done on average: both as measured lately in the plan that serves. What that leaves out
-(messages, turns of the loop, teams that are unlike, runs of several frames, cores that others use too) is learned: a
-high quantile of measured over predicted times follows each answer by stochastic approximation (Robbins and Monro,
-1951).
+A frame takes at least the sum of its stages' times. With `n` frames ahead it takes at least `n + 1/2` times the slowest
+pool's time for each frame, as the first of them is half done on average. Both use recent measurements of the live plan.
+What this leaves out (messages, the daemon's loop, unlike teams, batches, cores that others use too) is learned: after
+each answer, stochastic approximation (Robbins and Monro, 1951) updates a high quantile of measured over predicted time.
 
-What it costs to refuse a frame depends on how long the queue is. Where it is long, workers have enough to do without
-it, so of those that are accepted nearly all are to be in time. Where it is short, a worker would soon have nothing to
-do: such a frame is worth the attempt if it is likely to be in time. One that need not wait at all is never refused,
-unless no frame can make the target.
+The cost of refusing a frame depends on the queue. If it is long, workers have enough to do without the frame, so nearly
+all accepted frames should be in time. If it is short, a worker would soon be idle, so the frame is accepted if it is
+likely to be in time. A frame that need not wait is never refused, unless no frame can meet the target.
 """
 
 from __future__ import annotations
@@ -22,16 +20,16 @@ from shisha_rt.core.lifecycle.records import Epoch
 _SHORT, _LONG = 0, 1
 _QUANTILES: Final = (0.8, 0.97)
 _SHORT_QUEUE: Final = 2.0
-"""A queue is short if the frame is expected to take at most so many times what its stages take: it waits for one."""
+"""A queue is short if the prediction is at most so many times a frame's stages' times: about one frame is ahead."""
 _NO_QUEUE: Final = 1.1
-"""And there is none up to so many times: teams differ a little."""
+"""There is no queue up to so many times: teams differ a little."""
 _STEP: Final = 0.05
 _LOOK_S: Final = 0.05
 _LEAST, _MOST = 0.5, 20.0
 
 
 class Forecast:
-    """`target_s`: within which frames are to be answered; inf: no target."""
+    """`target_s`: time within which frames are to be answered; inf: no target."""
 
     def __init__(self, target_s: float = math.inf) -> None:
         self.target_s = target_s
@@ -40,13 +38,13 @@ class Forecast:
         self._looked_s = -math.inf
 
     def predicted_s(self, ahead: int, epoch: Epoch | None, now_s: float) -> float:
-        """Seconds until the answer of a frame with so many `ahead`, no margin added; 0 while nothing is known."""
+        """Seconds until a frame with `ahead` frames before it is answered, without margin; 0 while nothing is known."""
         if epoch is not None and now_s - self._looked_s >= _LOOK_S:
             self._look(epoch, now_s)
         return max(self._frame_s, (ahead + 0.5) * self._period_s)
 
     def at_most_s(self, predicted_s: float) -> float:
-        """Seconds that a frame with this prediction does not exceed, as likely as the length of its queue asks for."""
+        """Seconds that a frame with this prediction stays within, at the quantile for its queue's length."""
         return predicted_s * self._margins[_SHORT if predicted_s <= _SHORT_QUEUE * self._frame_s else _LONG]
 
     def is_late(self, predicted_s: float) -> bool:
@@ -56,14 +54,14 @@ class Forecast:
         return self.at_most_s(predicted_s) > self.target_s
 
     def answered(self, predicted_s: float, took_s: float) -> None:
-        """What became of a prediction."""
+        """Learn from a frame for which `predicted_s` was predicted, and which took `took_s`."""
         for queue, quantile in enumerate(_QUANTILES):
             above = took_s > self._margins[queue] * predicted_s
             step = _STEP * (above - (1 - quantile))
             self._margins[queue] = min(_MOST, max(_LEAST, self._margins[queue] * math.exp(step)))
 
     def _look(self, epoch: Epoch, now_s: float) -> None:
-        """Times of a plan that has just gone live are not all known: those of the plan before stand in for them."""
+        """Read the times of the live plan; while those of a new plan are not all known, keep those of the old one."""
         if not all(epoch.service_s):
             return
         self._looked_s = now_s
@@ -72,7 +70,7 @@ class Forecast:
 
 
 def _period_s(epoch: Epoch, stages: tuple[int, ...], leads: tuple[str, ...]) -> float:
-    """Seconds in which the pool's teams, all together, are done with one frame."""
+    """Seconds for each frame, with all teams of the pool at work."""
     frames_per_s = 0.0
     for lead in leads:
         known = [epoch.service_s[stage].get(lead) for stage in stages]

@@ -3,15 +3,15 @@
 - Every accepted frame is decided exactly once and delivered exactly once, in its stream's order.
 - A slot is free only when no descriptor of its frame is with any worker and its answer has been decided (collected,
   or an error).
-- What a client lends for outputs is its own again with the answer, so that goes out only when no part is. Inputs are
-  copied into the slot before anything has read them there, and never after that.
-- A part is ready when all stages that its own comes after are done; a reply that matches no descriptor is dropped.
-- A frame starts anew, under another epoch, only when none of its parts is out. A part that was lost runs again within
-  its epoch at any time: inputs are never rewritten, and outputs are read only when they are done.
-- A death is charged once, to the frame that was being computed, and only if that part was dealt after the last charge:
-  of two workers that one frame ends at once, one counts.
-- Of several frames that shared a run which a death or the engine's error ended, nobody knows which it was: they are not
-  charged, but suspected. Each runs again alone, and only there; what happens then is its own.
+- The answer returns the memory that a client lends for outputs, so it is sent only when no part is out. Lent inputs are
+  copied into the slot before any stage reads them there, and never again.
+- A part is ready when all stages before its own are done; a reply that matches no descriptor is dropped.
+- A frame restarts under another epoch only when none of its parts is out. A part that was lost may run again within its
+  epoch at any time: its inputs are never overwritten, and its outputs are read only when it is done.
+- A worker's death is charged once, to the frame that it was computing, and only if that part was dealt after the
+  frame's last charge: if one frame kills two workers at the same time, one death counts.
+- If a batch of several frames ends with a worker's death or an engine's error, the frame that caused it is not known:
+  its frames are not charged but suspected. Each runs again alone, on the same place, and answers for what happens then.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _DRAINING: Final = Error.DRAINING, "the daemon is draining and admits no more fr
 class Frames:
     """`stranded`: the frames whose epoch has lost a stage. `replayed`: how many parts were lost and ran again.
 
-    `slots_a_frame`: under a plan whose largest runs have n frames n times as many slots are used; of the others no page
-    has been written, so they take no memory.
+    `slots_a_frame`: slots used without batches; with a plan whose largest batch has n frames, n times as many. Slots
+    that were never used occupy no memory, as none of their pages has been written.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Frames:
         self.by_number: dict[int, Frame] = {}
         self.slot_count = slots_a_frame * most_batch
         self.slots_a_frame = slots_a_frame
-        # A heap: slots in use are neighbours, as frames of a run should be.
+        # A heap, so that slots in use are neighbours, as those of a batch should be.
         self.free_slots = list(range(self.slot_count))
         self.streams = streams
         self.stranded: set[int] = set()
@@ -117,9 +117,9 @@ class Frames:
             streams.wait(frame)
 
     def _foresee(self, event: ev.FrameArrived, now: float) -> tuple[float, tuple[Error, str] | None]:
-        """Seconds that the frame is expected to take, and why it is refused if it would be late.
+        """Return the seconds predicted for the frame, and the reason to refuse it if it would be late.
 
-        A frame that meets no other is not refused: else nobody would know once the target can be made again.
+        A frame that meets no other is not refused: else nobody would notice when the target can be met again.
         """
         if not self.streams.undelivered:
             return self._forecast.predicted_s(0, self._epochs.newest, now), None
@@ -149,13 +149,13 @@ class Frames:
         self._enlist(frame, epoch, now)
 
     def room(self, epoch: Epoch) -> int:
-        """How many slots may be filled under `epoch`."""
+        """How many more slots may be filled under `epoch`; not positive if none."""
         return len(self.free_slots) - self.slot_count + self.slots_a_frame * max(epoch.batches)
 
     # --- parts ------------------------------------------------------------------------------------------------
 
     def _enlist(self, frame: Frame, epoch: Epoch, now: float) -> None:
-        """Put an ACTIVE frame under `epoch` from its own input."""
+        """Have an ACTIVE frame computed under `epoch`, from its input on."""
         frame.epoch = epoch
         epoch.frames.add(frame.number)
         if frame.unread and len(epoch.first) > 1:
@@ -166,7 +166,7 @@ class Frames:
             self._dealing.queue(frame, stage, now)
 
     def rescue(self, now: float) -> None:
-        """Frames whose epoch lost a stage start over from their own input, under the newest epoch that can run."""
+        """Restart frames whose epoch lost a stage from their input, under the newest epoch if it can run."""
         for epoch in self._epochs.live.values():
             if epoch.frames and self._epochs.is_broken(epoch):
                 for number in sorted(epoch.frames):
@@ -206,7 +206,7 @@ class Frames:
                 self._passed(frame, event.descriptor.stage, left, now)
 
     def _passed(self, frame: Frame, stage: int, left: int, now: float) -> None:
-        """`left`: how many frames of the same run are still to be handled."""
+        """Note that the frame has passed `stage`. `left`: frames of the same batch that are still to be handled."""
         epoch, done = frame.epoch, frame.done
         assert epoch is not None
         epoch.moved_s = now
@@ -225,7 +225,7 @@ class Frames:
             self._go_on(frame, epoch, stage, now)
 
     def _go_on(self, frame: Frame, epoch: Epoch, done: int, now: float) -> None:
-        """Queue what has waited for stage `done`, and for no other."""
+        """Queue the stages that waited only for stage `done`."""
         for stage in epoch.followers[done]:
             if frame.done.issuperset(epoch.plan.stages[stage].after):
                 self._dealing.queue(frame, stage, now)
@@ -254,7 +254,7 @@ class Frames:
                 self._abandon(frame, Error.TASK_FAILED, event.reason)
 
     def _returned(self, frame: Frame) -> None:
-        """A part of a frame that is decided has come back: with the last one it leaves."""
+        """Note that a part of a decided frame has come back; with the last one the frame leaves its slot."""
         if not frame.out:
             self._step(frame, "return")
             self._free(frame)
@@ -267,7 +267,7 @@ class Frames:
         for part, frames in lost.items():
             for frame in frames:
                 del frame.out[part.stage]
-        computed = next((part for part in lost if part.frame == event.running), None)  # it runs them in their order
+        computed = next((part for part in lost if part.frame == event.running), None)  # the first: parts run in order
         if computed is not None and not worker.blameless:
             for frame in lost[computed]:
                 self._blame(frame, computed, worker.place, event.reason)
@@ -280,7 +280,7 @@ class Frames:
                     self._returned(frame)
 
     def _blame(self, frame: Frame, part: ev.Descriptor, place: str, reason: str) -> None:
-        """A worker died while it computed this run of the frame."""
+        """Charge the frame, or suspect it: a worker died while it computed this part of the frame."""
         if frame.phase is not FramePhase.ACTIVE or part in frame.excused:
             return
         if part.beside:
@@ -318,7 +318,7 @@ class Frames:
         self.draining = True
 
     def stop(self) -> None:
-        """Decide whatever is undecided, and answer all. Workers have ended: none of them writes to what is lent."""
+        """Decide all undecided frames, and answer all. Workers have ended, so none can write to lent memory."""
         self.draining = True
         for frame in list(self.by_number.values()):
             owed = frame.decided and not frame.answerable
@@ -333,7 +333,7 @@ class Frames:
         return frame is None or frame.decided
 
     def _abandon(self, frame: Frame, kind: Error, message: str) -> None:
-        """Decide an error now. Nothing more of it is dealt; parts that are out keep the slot until they are back."""
+        """Decide the frame with an error. Its queued parts are dropped; its slot stays taken until no part is out."""
         if frame.phase is FramePhase.WAITING:
             self.streams.give_up(frame)
         elif frame.phase is FramePhase.ACTIVE:
@@ -365,7 +365,7 @@ class Frames:
             del self.by_number[frame.number]
 
     def _free(self, frame: Frame) -> None:
-        """The frame is out of every worker's hands: its slot and its place in the epoch are open again."""
+        """Free the slot of a frame that no worker has any more, and take the frame out of its epoch."""
         self._leave_epoch(frame)
         self.stranded.discard(frame.number)
         self._dealing.charged.discard(frame.number)

@@ -1,4 +1,4 @@
-"""What the daemon has to do: values that the lifecycle hands out, to be carried out in their order."""
+"""What the daemon has to do: values that the lifecycle returns, to be carried out in their order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Refuse(Struct, frozen=True):
 
 
 class Fill(Struct, frozen=True, gc=False):
-    """Copy the inputs that came with the request into its slot; its own buffers are needed no longer."""
+    """Copy the inputs that came with the request into the frame's slot; the request's buffers can then be freed."""
 
     frame: int
     slot: int
@@ -30,7 +30,7 @@ class Fill(Struct, frozen=True, gc=False):
 
 
 class ReadLent(Struct, frozen=True):
-    """Copy the inputs that the frame's client lends into its slot: several stages begin it, and none can for all."""
+    """Copy the inputs that the frame's client lends into its slot, as several first stages read them."""
 
     frame: int
     slot: int
@@ -38,7 +38,7 @@ class ReadLent(Struct, frozen=True):
 
 
 class Shared(Struct, frozen=True, gc=False):
-    """What `RunPart` says of a frame, of another one of its run."""
+    """The fields of `RunPart` for another frame of its batch."""
 
     reads: bool
     writes: bool
@@ -46,10 +46,10 @@ class Shared(Struct, frozen=True, gc=False):
 
 
 class RunPart(Struct, frozen=True, gc=False):
-    """`ready_s`: since when it could run: its inputs are there, or are again after a death.
+    """Send a part to its worker. `ready_s`: when it became ready, or ready again after a death.
 
     `reads`: the worker first copies the inputs that the client lends into the slot; `writes`: at the end it writes the
-    outputs to where the client lends room for them. `beside`: the same of the descriptor's further frames.
+    outputs to memory that the client lends. `beside`: the same for the descriptor's other frames.
     """
 
     descriptor: Descriptor
@@ -63,8 +63,8 @@ class RunPart(Struct, frozen=True, gc=False):
 class Collect(Struct, frozen=True, gc=False):
     """Copy the frame's outputs out of its slot, now: the slot may be filled again by the next instruction.
 
-    `written`: those that go to memory that the client lends are there already. `left`: further frames of the same run,
-    which follow at once.
+    `written`: outputs that belong in memory that the client lends are there already. `left`: frames of the same batch
+    that follow at once.
     """
 
     frame: int
@@ -99,7 +99,7 @@ class Kill(Struct, frozen=True):
 class PrepareStage(Struct, frozen=True):
     """Have the worker of `team`'s lead build and warm stage `stage` of `plan` for `epoch` beside what it runs now.
 
-    `batch`: for runs of up to so many frames.
+    `batch`: the most frames of a batch.
     """
 
     incarnation: int
@@ -122,7 +122,7 @@ class PlaceOperators(Struct, frozen=True):
 
 
 class Ending(StrEnum):
-    """How a proposal ends: each does, once."""
+    """How a proposal ends; each ends once."""
 
     LIVE = "live"
     REFUSED = "refused"
@@ -130,12 +130,12 @@ class Ending(StrEnum):
 
 
 class Settled(Struct, frozen=True):
-    """How a proposal ended. `plan` has the devices of its operators, if they have been chosen; `epoch` is None if it
-    never got a number.
+    """How a proposal ended. `plan`: with the devices of its operators, if they have been chosen. `epoch`: None if its
+    preparation never began.
 
-    `bad_machine`: what the machine file promises and this host cannot keep, if that was it. `transient`: it says
-    nothing of the plan, which may well go live another time. `failed_stage`: the stage (index) that an engine could not
-    build, if that was it.
+    `bad_machine`: what the machine file states and this host does not have, if that is the reason. `transient`: the
+    reason is not the plan, which may go live another time. `failed_stage`: the stage (index) that could not be
+    prepared, if that is the reason.
     """
 
     proposed: PlanProposed
@@ -157,7 +157,7 @@ class EpochStarted(Struct, frozen=True):
 
 
 class EpochEnded(Struct, frozen=True):
-    """No frame and no worker uses `epoch` any more; slots need no room that only its plan used."""
+    """No frame and no worker uses `epoch` any more; slots need not hold tensors that only its plan passed on."""
 
     epoch: int
     plan: Plan

@@ -1,11 +1,11 @@
-"""The one mutator: events in, instructions out (rules R1, R2, R3 and R6). It touches nothing.
+"""The state of serving, changed here alone: events in, instructions out (rules R1, R2, R3 and R6). No side effects.
 
-It owns slots, attempts, epochs, replays, order and deadlines, and the gate that every plan passes. What it promises,
-whatever moves, dies or restarts, stands above `frames.py`, `dealing.py`, `epochs.py` and `places.py`;
+It owns slots, attempts, epochs, replays, order and deadlines, and the gate that every plan passes. What it guarantees,
+whatever moves, dies or restarts, is in the docstrings of `frames.py`, `dealing.py`, `epochs.py` and `places.py`;
 `invariants.py` checks it.
 
-`handle` first lets time pass (deadlines, timeouts, restarts), then applies the event, then hands out whatever work
-that made possible. Times are seconds of one monotonic clock that the caller reads.
+`handle` first lets time pass (deadlines, timeouts, restarts), then applies the event, then hands out the work that this
+made possible. Times are seconds of one monotonic clock that the caller reads.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ OF_FRAMES: Final = frozenset((ev.FrameArrived, ev.FrameCancelled, ev.PartDone, e
 class Lifecycle:
     """The state of a serving daemon. Read its fields freely; change it only through `handle`.
 
-    `rules`: what plans may be, places included, of which each has a worker, but for those that are `down` at first.
-    `slot_count`: under a plan whose runs have one frame; there are so many times as many as a run may have frames.
-    `calm`: nothing but frames can change until an event that is not of frames.
+    `rules`: what plans may be, and on which places: each gets a worker, except those that are `down` at first.
+    `slot_count`: slots used without batches; the largest batch allowed multiplies their number. `calm`: only frames can
+    change until an event that is not in `OF_FRAMES`.
     """
 
     def __init__(self, rules: PlanRules, slot_count: int, policy: Policy, down: Collection[str] = ()) -> None:
@@ -91,7 +91,7 @@ class Lifecycle:
 
     def _let_pass(self, event: ev.Event, now_s: float) -> None:
         self.places.tick(now_s)
-        if isinstance(event, ev.WorkerGone):  # to kill who has died would excuse the frame that it died at
+        if isinstance(event, ev.WorkerGone):  # first, as `epochs.tick` may kill, and so excuse its frame
             self._worker_gone(event, now_s)
             self.epochs.tick(now_s)
         else:
@@ -118,7 +118,7 @@ class Lifecycle:
 
     @property
     def live(self) -> tuple[int, Plan] | None:
-        """The epoch that new frames take, and its plan: here and nowhere else."""
+        """The epoch that new frames use, and its plan: kept here and nowhere else."""
         newest = self.epochs.newest
         return None if newest is None else (newest.number, newest.plan)
 
@@ -145,7 +145,7 @@ class Lifecycle:
 
     @property
     def proposals(self) -> list[ev.PlanProposed]:
-        """All that have not ended, the one in preparation first: here and nowhere else."""
+        """All proposals that have not ended, the one in preparation first: kept here and nowhere else."""
         preparing = self.epochs.preparing
         first = [] if preparing is None else [preparing.proposed]
         return [*first, *(queued.proposed for queued in self.epochs.proposals)]
@@ -173,7 +173,7 @@ class Lifecycle:
         self.places.close()
 
     def _pump(self, now: float) -> None:
-        """Hand out what has become possible."""
+        """Do what the event has made possible."""
         self.epochs.advance(now)
         self.frames.rescue(now)
         self.frames.admit(now)
@@ -184,6 +184,6 @@ class Lifecycle:
             self.places.dismiss(self.epochs.places_in_use(), now)
         if self.places.leaving:
             self.places.release(self.epochs.places_planned())
-        # Nearly all of a daemon's life: every worker up, one plan, nothing pending. Frames cannot change that, so
-        # while only they come and go, the passes above would find nothing (a third of the daemon's time per frame).
+        # The usual state: every worker up, one plan, nothing pending. Frames cannot change that, so while requests
+        # alone arrive, the passes above would find nothing. Skipping them saves a third of the daemon's time per frame.
         self.calm = self.epochs.at_rest and self.places.at_rest and not self.frames.stranded

@@ -1,8 +1,8 @@
 """The places' part of the lifecycle: which process runs for each, when one is started again, when a place is given up.
 
-A place that dies too often leaves planning; the last one left never does, it is restarted with growing delays. One
-whose worker is not back soon is away: others are planned for until it comes, as long as another serves (R3.7). One that
-is taken out of planning and back time and again gets its next worker later each time.
+A place whose workers die too often leaves planning; the last one left never does, it is restarted with growing delays.
+A place whose worker is not back soon is away: plans are made without it until the worker is back, as long as another
+place serves (R3.7). A place that is taken out of planning and back time and again gets its next worker later each time.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Places:
     """Every place, and the workers (incarnations) that have a process now.
 
     `serving`: by place, the worker that is up and meant to stay; `roomy`: those of them that may be dealt a part.
-    `down`: places that were taken out of planning, with a process or without; `out`: those that want none; `away`:
-    those whose worker is overdue; `leaving`: those taken down whose release has not been told yet.
+    `down`: places out of planning, with a process or without; `out`: places without a process that want none (OUT);
+    `away`: places whose worker is overdue; `leaving`: places taken down whose release has not been reported yet.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Places:
         self._closed = False
         for name in down:
             self.take_down(name)
-        self.leaving.clear()  # nobody has had these
+        self.leaving.clear()  # these were never in use: no release to report
 
     @property
     def available(self) -> tuple[str, ...]:
@@ -69,7 +69,7 @@ class Places:
         return self.out | self.away if self.away else self.out
 
     def standing(self, name: str) -> str:
-        """What people are told of a place, one of `STANDINGS`; `down` is one that somebody took out of planning."""
+        """State of a place for users, one of `STANDINGS`; `down`: somebody took it out of planning."""
         place = self.by_name[name]
         if place.given_up:
             return "given_up"
@@ -79,15 +79,15 @@ class Places:
 
     @property
     def at_rest(self) -> bool:
-        """Every place is up, its worker with no order to die and nothing to load, or is down and has no process."""
+        """Whether each place is either up, with a worker that loads nothing and is not killed, or down, without one."""
         if self.leaving or len(self.serving) + len(self.down) != len(self.by_name) or not self.down <= self.out:
             return False
         return not any(worker.loading for worker in self.serving.values())
 
     def tick(self, now: float) -> None:
-        """Kill what took too long to come up, start what is due in turns, plan without what is not back in time.
+        """Kill workers that took too long to come up, start those that are due, and find the places that are away.
 
-        All places are looked through only if something has become of one since, or something is due.
+        All places are looked through only if one has changed since the last call, or something is due.
         """
         if not self._changed and now < self._wake_s:
             self._now_s = now
@@ -99,7 +99,7 @@ class Places:
                 if worker.start_s + self._policy.start_s <= now:
                     self.kill(worker, f"not up within {self._policy.start_s:g} s", now)
         due = [place for place in self.by_name.values() if self._is_due(place, now)]
-        for place in sorted(due, key=lambda place: place.start_at_s)[: self._turns]:  # who waits longest comes first
+        for place in sorted(due, key=lambda place: place.start_at_s)[: self._turns]:  # the longest overdue first
             place.incarnation = next(self._incarnations)
             self.workers[place.incarnation] = WorkerState(place.incarnation, place.name, now)
             self._step(place, "start")
@@ -115,12 +115,12 @@ class Places:
                 self._emit(do.PlaceAway(place.name))
 
     def _is_overdue(self, place: PlaceState, now: float) -> bool:
-        """Whether it is to be planned without the place, as it lost its worker long ago and another serves."""
+        """Whether plans are to be made without the place, as it lost its worker long ago and another place serves."""
         others = (name for name in self.serving if name not in self.down and name not in self.away)
         return self._away_from_s(place) <= now and any(name != place.name for name in others)
 
     def _away_from_s(self, place: PlaceState) -> float:
-        """When it is; infinite if it is already, or not waited for."""
+        """When the place becomes away; inf if it is already, or is not waited for."""
         if place.lost_s is None or not place.available or place.name in self.away or self._closed:
             return math.inf
         usual_s = place.usual_start_s or max(other.usual_start_s for other in self.by_name.values())
@@ -131,7 +131,7 @@ class Places:
 
     @property
     def _turns(self) -> int:
-        """How many more may start now: very many at once would all be up late, and none early."""
+        """How many more workers may start now: if very many start at once, all of them are late."""
         starting = sum(place.phase is PlacePhase.STARTING for place in self.by_name.values())
         return max(0, self._policy.starts_at_once - starting)
 
@@ -140,7 +140,7 @@ class Places:
 
     def _found_wake_times(self) -> list[float]:
         times = [p.start_at_s for p in self.by_name.values() if p.phase is PlacePhase.RESTARTING]
-        if not self._turns:  # the next one can when one of those that start is up, or gone
+        if not self._turns:  # the next one may start when a starting one is up or gone
             times = []
         starting = (p for p in self.by_name.values() if p.phase is PlacePhase.STARTING and p.incarnation is not None)
         workers = (self.workers[p.incarnation] for p in starting if p.incarnation is not None)
@@ -148,7 +148,7 @@ class Places:
         return times + [at_s for at_s in map(self._away_from_s, self.by_name.values()) if at_s > self._now_s]
 
     def ready(self, incarnation: int, now: float) -> bool:
-        """A worker is ready; False if it is not one that is awaited."""
+        """Note that a worker is ready; False if none is awaited with this incarnation."""
         worker = self.workers.get(incarnation)
         if worker is None or worker.killed or self.by_name[worker.place].phase is not PlacePhase.STARTING:
             return False
@@ -159,7 +159,7 @@ class Places:
         self.serving[place.name] = self.roomy[place.name] = worker
         was_away = place.name in self.away
         self.away.discard(place.name)
-        self._plan_without_overdue(now)  # as there is one now that serves
+        self._plan_without_overdue(now)  # which needs a place that serves
         if was_away:
             self._emit(do.PlaceBack(place.name))
         return True
@@ -174,7 +174,7 @@ class Places:
         if self._closed or not place.available:
             self._step(place, "quit")
             return
-        if not event.started:  # no fault of the place: it waits until this host has room again
+        if not event.started:  # not the place's fault: tried again later, when the host may be able to
             place.failed_starts += 1
             self._put_off(place, now)
             return
@@ -202,7 +202,7 @@ class Places:
         self._step(place, "lose")
 
     def _put_off(self, place: PlaceState, now: float) -> None:
-        """The next start comes later than the last one did."""
+        """Delay the next start, by more than the last one."""
         self._grow_delay(place)
         place.start_at_s = now + place.delay_s
         self._step(place, "lose")
@@ -211,13 +211,13 @@ class Places:
         place.delay_s = min(2 * place.delay_s or self._policy.restart_delay_s, self._policy.restart_delay_max_s)
 
     def hung(self, incarnation: int, reason: str, now: float) -> None:
-        """Somebody outside has seen that a worker hangs."""
+        """Kill a worker that was seen to hang."""
         worker = self.workers.get(incarnation)
         if worker is not None:
             self.kill(worker, reason, now)
 
     def kill(self, worker: WorkerState, reason: str, now: float, *, blameless: bool = False) -> None:
-        """Ask for the process's death once; it is not dead before `gone` says so."""
+        """Ask for the process's death, once; it counts as dead only from `gone` on."""
         if not worker.killed:
             worker.killed, worker.blameless = True, blameless
             self._serves_no_more(worker, now)
@@ -243,7 +243,7 @@ class Places:
             self._step(place, "quit")
 
     def release(self, planned: Collection[str]) -> None:
-        """Tell of each place taken down that has left: it has no process, and is not among those `planned` on."""
+        """Report each place taken down that is free now: it has no process, and is not among `planned`."""
         for name in sorted(self.leaving & self.out - {*planned}):
             self.leaving.remove(name)
             self._emit(do.PlaceReleased(name))
@@ -265,10 +265,10 @@ class Places:
             place.start_at_s = now + place.delay_s
         if place.phase is PlacePhase.OUT:
             self._step(place, "return")
-        self._plan_without_overdue(now)  # as this one may serve
+        self._plan_without_overdue(now)  # which needs a place that serves: this one may
 
     def reachable(self, name: str, now: float) -> None:
-        """A start that was put off may be tried at once."""
+        """Let a delayed start be tried at once."""
         self._changed = True
         place = self.by_name[name]
         place.delay_s = 0.0
@@ -285,7 +285,7 @@ class Places:
 
     @property
     def dismissed(self) -> list[WorkerState]:
-        """The workers of places that are out of planning, which nobody has killed yet."""
+        """The workers of places out of planning that are not killed yet."""
         if not self.down:
             return []
         incarnations = (self.by_name[name].incarnation for name in sorted(self.down))
@@ -308,7 +308,7 @@ class Places:
         return now < place.dismissed_s + self._policy.death_window_s
 
     def _leave_out(self, place: PlaceState) -> None:
-        """Nothing is planned there any more."""
+        """Take the place out of planning."""
         self._changed = True
         place.available, place.given_up = False, False
         self.down.add(place.name)

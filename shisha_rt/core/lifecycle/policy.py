@@ -1,4 +1,4 @@
-"""The numbers that the lifecycle goes by. Each is a choice that an operator may want to make otherwise."""
+"""Limits and timeouts of the lifecycle, each of which an operator may want to change."""
 
 from __future__ import annotations
 
@@ -8,26 +8,24 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Limits and patience; times in seconds."""
+    """Times are in seconds."""
 
-    max_in_flight: int = 256  # accepted and unanswered frames of one client alone; of all together twice as many
-    waiting_bytes: int = 96 << 20  # request bytes held for one client alone while no slot is free; for all, twice that
-    sequences_kept: int = 10_000  # of idle streams, where each is to go on
-    descriptors_per_worker: int = 2  # one running, one next: a worker never waits for the daemon's turn
-    batch: int = 1  # frames of a run of the daemon's own plans, unless they say more
-    target_s: float = math.inf  # a frame that is expected to take longer is refused
-    batch_delay_s: float = 0.0  # how long a run may wait for more frames while its team is idle
-    deaths_per_frame: int = 2  # the second death is the frame's own error
-    waiting_plans: int = 8  # of one owner: however many clients propose, the daemon has room for its own
+    max_in_flight: int = 256  # accepted, unanswered frames of a client that is alone; twice as many for all together
+    waiting_bytes: int = 96 << 20  # bytes of frames without a slot, of a client that is alone; twice that for all
+    sequences_kept: int = 10_000  # idle streams whose last sequence number is remembered
+    descriptors_per_worker: int = 2  # one running, one queued, so that a worker never waits for the daemon
+    batch: int = 1  # batch size of stages that have none of their own, in plans that no client has proposed
+    target_s: float = math.inf  # a frame that is predicted to take longer is refused
+    batch_delay_s: float = 0.0  # how long an idle team may wait for more frames of a batch
+    deaths_per_frame: int = 2  # a frame charged with so many worker deaths is answered with an error
+    waiting_plans: int = 8  # proposals of one owner that may wait, so that clients cannot crowd out the daemon's own
     prepare_s: float = 120.0
-    start_s: float = 300.0  # many processes that start on few cores take long; one that does nothing is told of
-    retire_s: float = 60.0  # for a superseded epoch, since a part of it was done last (or 20 of its parts' times)
-    away_s: float = (
-        2.0  # for a place to get its worker back, or three times its last start, before a plan without it ...
-    )
-    away_most_s: float = 10.0  # ... but no longer than this: a start on a busy host says little
-    crashes_per_stage: int = 2  # deaths of workers that prepare a stage, before no plan with it is prepared any more
-    starts_at_once: int = 8  # workers that start take their cores from each other: the rest wait for their turn
+    start_s: float = 300.0  # long, as many processes may start on few cores; hung ones are noticed earlier
+    retire_s: float = 60.0  # for a superseded epoch without a part done (20 times its slowest part, if that is longer)
+    away_s: float = 2.0  # a place without a worker for so long (three times its last start, if longer) is away ...
+    away_most_s: float = 10.0  # ... and at the latest after this, as a start on a busy host says little
+    crashes_per_stage: int = 2  # worker crashes in preparing a stage, after which no plan with it is prepared
+    starts_at_once: int = 8  # workers that start slow each other down: the rest wait for their turn
     deaths_in_window: int = 5  # more than this many ...
     death_window_s: float = 30.0  # ... in this time take a place out of planning
     restart_delay_s: float = 0.1  # the last place left is restarted after this, doubled each time ...

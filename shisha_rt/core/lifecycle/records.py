@@ -1,4 +1,4 @@
-"""What passes through the phases: frames and their streams, proposals and epochs, places and their workers."""
+"""The lifecycle's records: frames and their streams, proposals and epochs, places and their workers."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from shisha_rt.plan.plan import Plan
 class Frame(Struct, eq=False):
     """An accepted request until it is both answered and out of its slot.
 
-    `done` are the stages of `epoch` that are, `out` its parts that are with a worker, by stage. `turn`: how many were
-    given a slot before it was. `attempt`: how often it was started anew. `deaths`: those that it is charged with;
-    `died_on`: where the last one was; `excused`: the parts that were out then, whose loss it is not charged with.
+    `done`: stages of `epoch` that are done; `out`: parts that are with a worker, by stage. `turn`: how many frames were
+    given a slot before this one. `attempt`: how often it was restarted. `deaths`: worker deaths that it is charged
+    with; `died_on`: place of the last one; `excused`: parts that were out then, whose loss is not charged to it.
     `unread`: inputs that its client lends are not in its slot yet. `lent_out`: outputs go to memory that its client
-    lends. `shape`: which of the model's it has. `arrived_s` and `predicted_s`: when it came, and what it was expected
-    to take then, if there is a target.
+    lends. `shape`: number of its shape among the model's. `arrived_s`: when it came; `predicted_s`: the seconds that
+    were predicted for it then, 0 without a target.
 
-    `suspected`: the stage at which it shared a run that ended badly, and nobody knows by which frame: it runs alone, on
-    `died_on`, until it has passed that stage.
+    `suspected`: the stage at which it was in a batch that ended a worker or raised, as it is not known by which frame.
+    Until it has passed that stage it runs alone, on `died_on`.
     """
 
     number: int
@@ -58,19 +58,19 @@ class Frame(Struct, eq=False):
 
     @property
     def decided(self) -> bool:
-        """Whether its answer is: a result that has been collected, or `error`."""
+        """Whether its answer is decided: a result that has been collected, or `error`."""
         return self.phase in (FramePhase.LEAVING, FramePhase.GONE)
 
     @property
     def answerable(self) -> bool:
-        """Decided, and nobody can write any more to what its client lends: that is the client's again by the answer."""
+        """Whether it is decided, and no worker can write to lent memory any more: the answer returns that memory."""
         return self.phase is FramePhase.GONE or (self.phase is FramePhase.LEAVING and not self.lent_out)
 
 
 @dataclass(slots=True, eq=False)
 class ClientState:
-    """What one client has in flight, the bytes of its frames that wait for a slot, and its streams that are owed
-    answers.
+    """One client: its undelivered frames, the bytes of those that wait for a slot, and the streams that it is owed
+    answers in.
     """
 
     key: Hashable
@@ -80,14 +80,14 @@ class ClientState:
 
 
 StreamKey: TypeAlias = tuple[Hashable, str | None, int]
-"""Its client, its name (None: unordered frames), and of unordered frames their priority."""
+"""(client, name, priority): the name is None for unordered frames; the priority is 0 for ordered ones."""
 
 
 @dataclass(slots=True, eq=False)
 class StreamState:
-    """One client's series; the name in its `key` is None for that client's unordered frames of one priority.
+    """One stream of a client, or its unordered frames of one priority.
 
-    `waiting`: no slot yet, first in first out. `order`: not delivered yet, in the order of acceptance.
+    `waiting`: frames without a slot, in the order of acceptance. `order`: ordered frames that are not delivered yet.
     """
 
     key: StreamKey
@@ -103,9 +103,9 @@ class StreamState:
 
 @dataclass(slots=True, eq=False)
 class QueuedPlan:
-    """A plan that has passed the gate and waits for its turn; `placed`: so have the devices of its operators.
+    """A proposed plan that waits for its turn. `placed`: its operators have devices, or need none.
 
-    It is given up at `until_s` if it is still waiting then.
+    It is dropped at `until_s` if it still waits then.
     """
 
     proposed: PlanProposed
@@ -115,14 +115,15 @@ class QueuedPlan:
 
 
 QueuedPart: TypeAlias = tuple[int, int, float, Frame]
-"""Its frame's turn, its stage, since when it is ready, and its frame: so they sort by who was given a slot first."""
+"""(the frame's turn, stage, time at which it became ready, frame): the frame that was given its slot first sorts first.
+"""
 
 
 @dataclass(slots=True, eq=False)
 class PoolState:
     """A pool of an epoch's plan: its stages, the leads of its teams, and the parts that wait for them, in order.
 
-    `at`: where each lead is among them.
+    `at`: index of each lead in `leads`.
     """
 
     stages: tuple[int, ...]
@@ -136,14 +137,14 @@ class PoolState:
 
 @dataclass(slots=True, eq=False)
 class Epoch:
-    """A numbered plan. `frames` are those in a slot under it; `asked` the workers told to prepare it, `unprepared`
-    what no worker has prepared yet: stages, each with the lead of a team.
+    """A numbered plan. `frames`: those in a slot under it. `asked`: incarnations of the workers that were asked to
+    prepare it. `unprepared`: the (stage, lead) pairs that are not prepared yet.
 
-    `pool_of` and `followers` (stages,): the pool of each, and the stages that come after it. `first`: those that need
-    the input alone, `last` those that no other comes after. `service_s` (stages,): what a part takes lately, by lead;
-    `quick_s` (stages,): up to that a lead is about as quick as any. `batches` (stages,): the most frames of one run.
-    `moved_s`: when it was superseded, or a part of it done after that; `overdue`: that is so long ago that its frames
-    are to start anew.
+    `pool_of`, `followers` (stages,): the pool of each stage, and the stages that directly come after it. `first`:
+    stages that need only the input; `last`: stages that no other comes after. `service_s` (stages,): moving average of
+    the seconds for each frame, by lead; `quick_s` (stages,): a lead with at most this time counts as one of the
+    fastest. `batches` (stages,): batch sizes. `moved_s`: when a part of it was last done, or it was superseded, if that
+    was later. `overdue`: that was so long ago that its frames have to start anew.
     """
 
     number: int
@@ -183,15 +184,15 @@ class Epoch:
         self.batches = self.batches or tuple(stage.batch for _, stage in stages)
 
     def keep_alone(self, stage: int) -> None:
-        """Runs of a stage have one frame from now on: frames would come out of others otherwise than alone."""
+        """Set the batch size of a stage to 1, as results of its batches differ from those of single frames."""
         self.batches = (*self.batches[:stage], 1, *self.batches[stage + 1 :])
 
 
 @dataclass(slots=True, eq=False)
 class WorkerState:
-    """One incarnation of a place's process: the runs that it was given, each with its frames, and the stages, by epoch
-    and index, that it has loaded or is loading (until when). `blameless`: it was ended for another's sake, with which
-    neither its place nor the frame that it computed is charged. `refill_s`: when its present run is nearly done.
+    """One incarnation of a place's process. `loaded`, `loading`: stages by (epoch, index); for those being loaded, the
+    time by which they must be. `out`: batches that it has, with their frames. `refill_s`: when its present batch is
+    nearly done. `blameless`: neither its place nor the frame that it computed is charged with its death.
     """
 
     incarnation: int
@@ -207,12 +208,12 @@ class WorkerState:
 
 @dataclass(slots=True)
 class PlaceState:
-    """`available`: may be planned on. `incarnation` is that of its present process, if it has one.
+    """`available`: plans may use it. `incarnation`: that of its present process, if it has one.
 
-    `given_up`: it may not, as its workers died too often, and nobody has said otherwise since. `delay_s`: how long the
-    last restart was put off; it grows while deaths follow each other. `lost_s`: since when it has had no worker that
-    serves; None if it has one, or never had. `usual_start_s`: what its last start took. `dismissed_s`: when its worker
-    was last ended as it was out of planning.
+    `given_up`: unavailable because its workers died too often; lasts until it is brought up or taken down. `delay_s`:
+    how long its last restart was delayed; grows while deaths follow each other. `lost_s`: when it lost its worker; None
+    while it has one, or waits for its first. `usual_start_s`: how long its last start took. `dismissed_s`: when its
+    worker was last ended because the place was out of planning.
     """
 
     name: str

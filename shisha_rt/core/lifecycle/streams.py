@@ -1,4 +1,4 @@
-"""Whose frame is admitted next, in which order answers go out, and by when: the queues that frames stand in."""
+"""Streams and deadlines: which frames are admitted, in which order answers are sent, and by when."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from shisha_rt.errors import Error
 
 
 class Streams:
-    """`turns`: the frames that wait for a slot. `undelivered`: accepted frames, of all clients. `met`: how many came
-    while others were undelivered. Clients and streams are known while answers are owed to them; of others there is the
-    last sequence number, of as many as the policy has kept.
+    """`turns`: the frames that wait for a slot. `undelivered`: accepted frames without an answer, of all clients.
+    `met`: how many were accepted while others were undelivered. Clients and streams are kept while answers are owed to
+    them; of idle streams only the last sequence number is kept, for `Policy.sequences_kept` of them.
 
-    Room for frames, and for the bytes of those that wait, is shared out as `fair_share` says.
+    `fair_share` divides the limits on undelivered frames and on waiting bytes among clients.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -30,7 +30,7 @@ class Streams:
         self.undelivered = self.met = 0
 
     def of(self, event: FrameArrived) -> StreamState:
-        """The frame's stream, not known yet if it is new or was idle."""
+        """The frame's stream; a new record, which `accept` is to add, if the stream is new or was idle."""
         client = self.clients.get(event.client) or ClientState(event.client)
         key = event.client, event.stream, event.priority if event.stream is None else 0
         stream = client.streams.get(key)
@@ -46,7 +46,7 @@ class Streams:
         if not is_granted(1, held=client.undelivered, held_by_all=self.undelivered, room=frames_room):
             had = f"{client.undelivered} frames of this client are in flight, {self.undelivered} of all clients"
             return Error.TOO_MANY_FRAMES, f"{had}: as many as are admitted"
-        is_first = not client.waiting_bytes and self.waiting_bytes < bytes_room  # that one waits however large it is
+        is_first = not client.waiting_bytes and self.waiting_bytes < bytes_room  # accepted however large it is
         held_bytes, of_all_bytes = client.waiting_bytes, self.waiting_bytes
         if not (is_first or is_granted(event.size_bytes, held=held_bytes, held_by_all=of_all_bytes, room=bytes_room)):
             had = f"{client.waiting_bytes} bytes of this client's requests wait, {self.waiting_bytes} of all"
@@ -67,23 +67,23 @@ class Streams:
         self.undelivered += 1
 
     def wait(self, frame: Frame) -> None:
-        """There is no slot for the frame yet."""
+        """Queue a frame for which there is no slot yet."""
         self.turns.add(frame)
         self._hold(frame, frame.size_bytes)
 
     def next_waiting(self) -> Frame:
-        """The frame whose turn it is to have a slot."""
+        """Remove and return the frame that gets the next slot."""
         frame = self.turns.take()
         self._hold(frame, -frame.size_bytes)
         return frame
 
     def give_up(self, frame: Frame) -> None:
-        """A frame that waits for no slot any more."""
+        """Remove a frame that waits for no slot any more."""
         self.turns.remove(frame)
         self._hold(frame, -frame.size_bytes)
 
     def _hold(self, frame: Frame, size_bytes: int) -> None:
-        """So many more bytes are held of frames that wait."""
+        """Add to the bytes of waiting frames, of all clients and of this one."""
         self.waiting_bytes += size_bytes
         frame.stream.client.waiting_bytes += size_bytes
 
@@ -99,7 +99,7 @@ class Streams:
             self._remember(stream)
 
     def _remember(self, stream: StreamState) -> None:
-        """Where an idle stream is to go on; forgotten for those that have been idle longest, beyond a bound."""
+        """Keep an idle stream's last sequence number; beyond the limit, drop that of the longest idle stream."""
         if stream.last_sequence is None:
             return
         self.last_sequences.pop(stream.key, None)
@@ -123,11 +123,11 @@ class Deadlines:
             heapq.heapify(self._heap)
 
     def are_due(self, now: float) -> bool:
-        """Whether a deadline has passed, if only of a frame that is decided."""
+        """Whether a deadline has passed, even if its frame is decided."""
         return bool(self._heap) and self._heap[0][0] <= now
 
     def passed(self, now: float) -> list[int]:
-        """The undecided frames whose deadline has passed; each is told once."""
+        """The undecided frames whose deadline has passed; each is returned once."""
         passed_numbers: list[int] = []
         while self._heap and self._heap[0][0] <= now:
             _, number = heapq.heappop(self._heap)

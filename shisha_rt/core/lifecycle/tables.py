@@ -1,7 +1,7 @@
-"""The phases of a frame, an epoch and a place, each as a literal table.
+"""The phases of frames, epochs and places, and the table of transitions of each.
 
-A pair that is not in its table cannot happen: `step` raises `UnknownTransition`, carrying the last transitions of
-the thing that failed, and changes nothing.
+A (phase, action) pair that is not in its table cannot happen: `step` then raises `UnknownTransition`, with the last
+transitions of that frame, epoch or place, and changes nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, TypeAlias, TypeVar
 
 
 class _Phase(Enum):
-    """Looked up with every step, by identity: an enum's own hash is a function in Python."""
+    """Phases are looked up with every step, so they are hashed by identity: `Enum.__hash__` is a Python function."""
 
     __hash__ = object.__hash__
 
@@ -73,11 +73,11 @@ PLACE: Final[Mapping[tuple[PlacePhase, str], PlacePhase]] = {
 
 
 Transition: TypeAlias = tuple[str, object, str, Enum]
-"""Of a thing by its kind and number or name: what was done to it, and the phase that this led to."""
+"""(kind, number or name, action, phase that the action led to)"""
 
 
 class UnknownTransition(RuntimeError):
-    """A pair that its table does not have: a fault of ours. `story` is what went before with the same thing."""
+    """A (phase, action) pair that is not in its table: a bug. `story`: what happened to the same thing before."""
 
     def __init__(self, kind: str, name: object, phase: Enum, action: str, story: tuple[Transition, ...]) -> None:
         past = "; ".join(f"{done} -> {after.name}" for _, _, done, after in story[-12:]) or "nothing before"
@@ -96,7 +96,7 @@ def step(
     action: str,
     story: deque[Transition],
 ) -> Phase:
-    """The phase that `action` leads to; the transition is written to `story`."""
+    """Return the phase that `action` leads to; append the transition to `story`."""
     after = table.get((phase, action))
     if after is None:
         raise UnknownTransition(kind, name, phase, action, tuple(event for event in story if event[:2] == (kind, name)))

@@ -1,8 +1,8 @@
-"""Whose frame gets the next free slot: the most urgent priority, there each client in turn, and of each its streams.
+"""Whose frame gets the next free slot: at the most urgent priority clients take turns, and so do a client's streams.
 
-A stream has the priority of its first frame that waits, so the frames of one stream never overtake each other. A
-priority that was passed over `PATIENCE` times goes next: however many urgent frames come, the others wait for a bounded
-number of turns.
+A stream has the priority of its first waiting frame, so the frames of one stream never overtake each other. A priority
+that was passed over `PATIENCE` times goes next: however many urgent frames come, others wait for a bounded number of
+turns.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PATIENCE: Final = 8
 
 @dataclass(slots=True)
 class _ClientTurn:
-    """Streams of one client with frames that wait at one priority, in turn, and how many frames those are in all."""
+    """A client's streams with frames that wait at one priority, the next one first, and the number of those frames."""
 
     streams: deque[StreamState] = field(default_factory=deque)
     waiting: int = 0
@@ -28,7 +28,9 @@ class _ClientTurn:
 
 @dataclass(slots=True)
 class _Level:
-    """Clients with frames that wait at one priority, the next one first. `passed`: how often others went before."""
+    """Clients with frames that wait at one priority, the next one first. `passed`: how often others went first since
+    this priority had its turn.
+    """
 
     clients: dict[Hashable, _ClientTurn] = field(default_factory=dict)
     passed: int = 0
@@ -46,14 +48,14 @@ class Turns:
         return sum(turn.waiting for level in self.levels.values() for turn in level.clients.values())
 
     def streams(self) -> Iterator[tuple[int, StreamState]]:
-        """Yield each stream that has a turn, with the priority at which it stands."""
+        """Yield each stream with waiting frames, after its priority."""
         for priority, level in self.levels.items():
             for turn in level.clients.values():
                 for stream in turn.streams:
                     yield priority, stream
 
     def ahead(self, client: Hashable, priority: int) -> int:
-        """How many waiting frames get their slot before one of this client that comes now, if no other comes."""
+        """How many waiting frames would get a slot before a new one of this client, if no other came."""
         level = self.levels.get(priority)
         own = 1 + (level.clients[client].waiting if level is not None and client in level.clients else 0)
         urgent = (other for at, other in self.levels.items() if at < priority)
@@ -65,7 +67,7 @@ class Turns:
         )
 
     def add(self, frame: Frame) -> None:
-        """A frame that waits behind the others of its stream."""
+        """Queue a frame behind the others of its stream."""
         stream = frame.stream
         stream.waiting.append(frame)
         if len(stream.waiting) == 1:
@@ -74,7 +76,7 @@ class Turns:
             self.levels[stream.waiting[0].priority].clients[stream.client.key].waiting += 1
 
     def take(self) -> Frame:
-        """The frame whose turn it is; its client, and there its stream, is behind the others then."""
+        """Remove and return the next frame; its client goes behind the others, and its stream behind the client's."""
         priority = self._next_priority()
         level = self.levels[priority]
         client = next(iter(level.clients))
@@ -91,7 +93,7 @@ class Turns:
         return frame
 
     def remove(self, frame: Frame) -> None:
-        """A frame that waits for no slot any more. Its stream keeps its turn, unless that was for this frame alone."""
+        """Remove a frame that waits no more. Its stream keeps its turn if its next frame has the same priority."""
         stream = frame.stream
         priority = stream.waiting[0].priority
         turn = self.levels[priority].clients[stream.client.key]

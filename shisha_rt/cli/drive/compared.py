@@ -276,7 +276,7 @@ class _Daemon:
     def _serve_for(self, objective: Objective) -> None:
         """Have the best plan for this load live, as the daemon would have it by itself unless its tuner is paused."""
         best = self.tuner()["plans"][objective]
-        if self._objective == "auto":
+        if self._objective == "auto" and best is not None:
             self._client.call("tuner_set", objective=objective)
             end_s = time.monotonic() + _SWITCH_S
             while best is not None and self._plan() != best["plan"] and time.monotonic() < end_s:

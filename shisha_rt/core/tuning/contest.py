@@ -66,6 +66,8 @@ class Contest:
     """Candidates for `objective` over the places of `over`. `serving`: the best so far. `value`: speed of each judged
     plan, relative to the plan that served first. `in_flight`: the most frames in flight while the present challenger
     has been compared. `tried_before`: how many had been judged when the comparison was last resumed.
+    `of_runs`: it is of plans with batches alone, which many frames have made due. `told`: plans with batches that were
+    judged under enough load.
     """
 
     objective: Objective
@@ -80,6 +82,8 @@ class Contest:
     value: dict[Plan, float] = field(default_factory=dict)
     in_flight: int = 0
     tried_before: int = 0
+    of_runs: bool = False
+    told: set[Plan] = field(default_factory=set)
 
     @property
     def tried(self) -> int:
@@ -226,6 +230,12 @@ class Contests:
         name = next((candidate.name for candidate in contenders if candidate.plan == live[1]), _SERVED)
         return self.begin_with(objective, others, name)
 
+    def begin_runs(self, runs: Sequence[Candidate]) -> None:
+        """Compare plans of `runs_due` with the live plan."""
+        self.begin_with("throughput", runs)
+        if self.running is not None:
+            self.running.of_runs = True
+
     def begin_with(self, objective: Objective, others: Sequence[Candidate], name: str = _SERVED) -> bool:
         """Compare only `others` with the live plan, which is called `name`; False if `others` is empty."""
         live, over = self._serving.live, self._serving.available
@@ -287,6 +297,7 @@ class Contests:
         if end.ending is Ending.LIVE:  # something else has been asked for meanwhile
             self.abort()
             return False
+        contest.told.add(end.plan)
         self._write(
             contest, "cannot_run", DuelResult(Verdict.NOT_BETTER, (math.nan, math.nan), math.nan, 0), end.reason
         )
@@ -329,15 +340,18 @@ class Contests:
         self._write(contest, outcome.verdict.value, outcome)
         if outcome.ratio and not math.isnan(outcome.ratio):
             contest.value[challenger.plan] = contest.value[contest.serving] * outcome.ratio
-        if contest.in_flight >= _filled(challenger.plan) and outcome.verdict is not Verdict.NO_LOAD:
-            self._told.add((contest.over, challenger.plan))
+        enough = contest.of_runs or contest.in_flight >= _filled(challenger.plan) - 1  # not counting the one answered
+        if enough and outcome.verdict is not Verdict.NO_LOAD:
+            contest.told.add(challenger.plan)
         better = outcome.verdict is Verdict.BETTER
         if better:
             contest.serving, contest.name = challenger.plan, challenger.name
         stays = contest.epochs[better]
         self._lead(stays)
         self._outbox.decide(LetGo())
-        if outcome.verdict is Verdict.NO_LOAD and not self._too_few_for_runs(contest, challenger, duel):
+        if outcome.verdict is Verdict.NO_LOAD and (
+            contest.of_runs or not self._too_few_for_runs(contest, challenger, duel)
+        ):
             self.running = None
             key = contest.objective, contest.over
             if key not in self.winners and not self._kept.get(key):
@@ -373,6 +387,7 @@ class Contests:
         contest, self.running = self.running, None
         if contest is None:
             return None
+        self._told |= {(contest.over, plan) for plan in contest.told}
         key, gain = (contest.objective, contest.over), contest.value[contest.serving]
         cuttable = {plan: value for plan, value in contest.value.items() if _is_cuttable(plan)}
         best = max(cuttable, key=lambda plan: cuttable[plan], default=None)

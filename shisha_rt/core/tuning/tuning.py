@@ -93,6 +93,7 @@ class Tuning:
         self._searched: set[tuple[Objective, tuple[str, ...]]] = set()
         self._decided: set[tuple[Objective, tuple[str, ...]]] = set()
         self._flowing = 0
+        self._of_runs = False  # the last comparison was of plans with batches alone
         self._in_flight: tuple[int, ...] = ()  # at the last looks
         self._disturbed_since_s = math.inf
         self._crowded: tuple[str, ...] = ()
@@ -315,7 +316,7 @@ class Tuning:
         """Trials of an earlier search are of no interest any more."""
         live = self._serving.live
         assert live is not None
-        self.state, self._then, self._rival = State.COMPARING, None, None
+        self.state, self._then, self._rival, self._of_runs = State.COMPARING, None, None, False
         self.measuring.end()
         begun = live[0], objective, self._outbox.now_s
         self.search = SearchRun(self.search.number + 1, *begun, live[1].places, self._serving.available)
@@ -343,7 +344,7 @@ class Tuning:
             found, rival = self.search.found, self._rival
             better = found is not None and found[1].is_better_than(rival.measurement, self.search.objective)
             self._rival, self._then = None, _Then.KEEP if better else _Then.RETURN
-        elif self.contests.running is None and self.state is State.COMPARING and not self._compares:
+        elif self.contests.running is None and self.state is State.COMPARING and (self._of_runs or not self._compares):
             if self._best is None:
                 self._search("frames do not come in a way to compare plans by")
             else:
@@ -401,7 +402,7 @@ class Tuning:
             self.choice.objective = search.objective
         self._keep(BestPlan(live[1], measurement, search.order))
         self.following.search_ended(search, self._outbox.now_s)
-        if not self._compares:
+        if self._of_runs or not self._compares:
             self._watch(measurement)
 
     @property
@@ -653,7 +654,8 @@ class Tuning:
             self._search("the network may be cut to more use", start)
         elif free and (runs := self._runs_due):
             self._new_run("throughput")
-            self.contests.begin_with("throughput", runs)
+            self._of_runs = True
+            self.contests.begin_runs(runs)
 
     @property
     def _runs_due(self) -> list[Candidate]:

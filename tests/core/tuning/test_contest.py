@@ -529,3 +529,45 @@ def test_whatever_comes_in_between_no_frame_is_lost_and_the_best_serves_in_the_e
     world.serve(5, in_flight=0)
     assert world.answered == world.sent
     assert world.failed <= seen["kill"] + seen["down"]
+
+
+@pytest.mark.parametrize("in_flight", [16, 17, 40])
+@pytest.mark.parametrize("runs", [True, False])
+def test_plans_with_batches_that_lose_or_cannot_run_are_tried_once(in_flight: int, runs: bool) -> None:
+    world = unprofiled(
+        World(
+            lambda stage: 0.01 if stage.batch == 1 else 0.02,
+            tried=in_runs(1.6),
+            most_batch=8,
+            refuse=lambda plan: not runs and plan.stages[0].batch > 1,
+        )
+    )
+    world.serve(60, in_flight=4, until=lambda: world.state is State.WATCHING)
+    world.serve(120, in_flight=in_flight)
+    assert (world.plan, world.state, world.failed) == (copies(), State.WATCHING, 0)
+    assert len(world.told("comparison_began")) <= 3
+
+
+def test_what_was_better_before_the_load_went_away_is_found_again() -> None:
+    world = unprofiled(World(in_fours, tried=in_runs(1.6), most_batch=8))
+    world.serve(60, in_flight=4, until=lambda: world.state is State.WATCHING)
+
+    def won() -> int:
+        return sum(record["verdict"] == "better" for record in world.told("plans_compared"))
+
+    before = won()
+    world.serve(60, in_flight=40, until=lambda: won() > before)
+    world.serve(60, in_flight=0)
+    assert world.lifecycle.beside is None
+    world.serve(120, in_flight=40)
+    assert str(world.plan) == "core0, core1: 0-3 x4"
+    assert (world.state, world.failed) == (State.WATCHING, 0)
+
+
+def test_a_comparison_of_batches_begins_no_search_where_the_other_load_never_comes() -> None:
+    few = unprofiled(World(in_fours, tried=in_runs(1.6), most_batch=8))
+    few.serve(60, in_flight=4, until=lambda: few.state is State.WATCHING)
+    world = World(in_fours, objective="auto", tried=in_runs(1.6), most_batch=8, kept={k.key: k.best for k in few.kept})
+    world.serve(120, in_flight=40)
+    assert str(world.plan) == "core0, core1: 0-3 x4"
+    assert world.state is State.WATCHING

@@ -22,6 +22,7 @@ from shisha_rt.core import event_log
 from shisha_rt.core.lifecycle.events import Lead, LetGo, Owner
 from shisha_rt.core.lifecycle.instructions import Ending, Settled
 from shisha_rt.core.tuning import events as ev
+from shisha_rt.core.tuning.awaited_load import AwaitedLoad, Rests
 from shisha_rt.core.tuning.candidates import Candidate, candidates
 from shisha_rt.core.tuning.choice import Choice
 from shisha_rt.core.tuning.duel import Duel, DuelResult, Verdict
@@ -33,14 +34,6 @@ from shisha_rt.plan.form import written
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import OBJECTIVES, Objective
 
-SEEN: Final = 8
-"""Answers in a row with the load of an objective, before candidates are tried for it."""
-PATIENCE_ANSWERS: Final = 100
-PATIENCE_S: Final = 5.0
-"""After so many answers and seconds without an objective's load, the search begins without a comparison."""
-REST_S: Final = 10.0
-LONGEST_REST_S: Final = 600.0
-"""Pause before a comparison whose load went away is resumed; doubled each time that nothing was judged in between."""
 _FLOWS_S: Final = 1.0
 """Frames count as coming if the last one came within this time."""
 FILLS: Final = 2
@@ -63,11 +56,11 @@ class Winner:
 
 @dataclass(slots=True)
 class Contest:
-    """Candidates for `objective` over the places of `over`. `serving`: the best so far. `value`: speed of each judged
-    plan, relative to the plan that served first. `in_flight`: the most frames in flight while the present challenger
-    has been compared. `tried_before`: how many had been judged when the comparison was last resumed.
-    `of_runs`: it is of plans with batches alone, which many frames have made due. `told`: plans with batches that were
-    judged under enough load.
+    """Candidates for `objective` over the places of `over`. `serving`: the best so far, called `name`. `left`: those
+    still to be compared; `known`: their plans, and those compared before. `value`: speed of each judged plan, relative
+    to the plan that served first. `filled`: plans with batches that were judged while enough frames were in flight to
+    fill these. `in_flight`: the most frames in flight during the present challenger's duel. `tried_before`: how many
+    plans had been judged when the comparison was last resumed.
     """
 
     objective: Objective
@@ -80,10 +73,10 @@ class Contest:
     epochs: tuple[int, int] = (0, 0)
     duel: Duel | None = None
     value: dict[Plan, float] = field(default_factory=dict)
+    known: set[Plan] = field(default_factory=set)
+    filled: set[Plan] = field(default_factory=set)
     in_flight: int = 0
     tried_before: int = 0
-    of_runs: bool = False
-    told: set[Plan] = field(default_factory=set)
 
     @property
     def tried(self) -> int:
@@ -92,7 +85,9 @@ class Contest:
 
 
 class Contests:
-    """`awaited`: the results of engine trials are to come. `warm_up`: first answers of a live plan, not counted."""
+    """`awaited`: the results of engine trials are to come. `of_batches`: the last comparison was of plans with batches
+    alone. `warm_up`: first answers of a live plan, not counted.
+    """
 
     def __init__(
         self,
@@ -103,19 +98,17 @@ class Contests:
     ) -> None:
         self.awaited = choice.tries_engines and choice.tried is None
         self.running: Contest | None = None
+        self.of_batches = False
         self.winners: dict[tuple[Objective, tuple[str, ...]], Winner] = {}
         self._serving = serving
         self._choice = choice
         self._outbox = outbox
         self._warm_up = warm_up
-        self._unanswered = 0  # answers since the last `_look_anew`, whatever their load
-        self._since_s = math.inf
-        self._waited = self._alone = self._kept_out = 0
+        self._load = AwaitedLoad()
+        self._rests = Rests()
         self._kept: dict[tuple[Objective, tuple[str, ...]], bool] = {}  # whether an earlier run has left a best plan
-        self._told: set[tuple[tuple[str, ...], Plan]] = set()  # plans with batches, compared under enough load
+        self._filled: set[tuple[tuple[str, ...], Plan]] = set()  # plans with batches, compared while these were full
         self._unfinished: dict[tuple[Objective, tuple[str, ...]], Contest] = {}  # comparisons whose load went away
-        self._rest_s: dict[Objective, float] = {}
-        self._rests_until_s: dict[Objective, float] = {}
 
     @property
     def is_wanted(self) -> bool:
@@ -143,7 +136,7 @@ class Contests:
             for objective in dict.fromkeys(wanted)
             if (objective, over) not in self.winners
             and not self._kept.setdefault((objective, over), choice.best(over, objective) is not None)
-            and self._rests_until_s.get(objective, -math.inf) <= self._outbox.now_s
+            and not self._rests.rests(objective, self._outbox.now_s)
         )
 
     def winner(self, objective: Objective) -> Winner | None:
@@ -153,64 +146,51 @@ class Contests:
         """Seconds since the last frame that the comparison counts; inf if no frame with the due load has come yet."""
         contest = self.running
         if contest is None:
-            return math.inf if not (self._waited or self._alone) else 0.0
+            return 0.0 if self._load.is_seen else math.inf
         return 0.0 if contest.duel is None else now_s - contest.duel.last_s
 
-    def runs_due(self, in_flight: int) -> list[Candidate]:
-        """Plans with batches that were never compared while enough frames were in flight to fill them, as there are
+    def batches_due(self, in_flight: int) -> list[Candidate]:
+        """Plans with batches that were never compared while enough frames were in flight to fill these, as there are
         now: with fewer, batches gain less or nothing. Also after a start with an earlier run's plan, as that run may
         have had few frames in flight.
         """
         choice, live, over = self._choice, self._serving.live, self._serving.available
-        rests = self._rests_until_s.get("throughput", -math.inf) > self._outbox.now_s
+        rests = self._rests.rests("throughput", self._outbox.now_s)
         if self.awaited or rests or live is None or choice.most_batch == 1:
             return []
         return [
             candidate
             for candidate in candidates(choice, over, "throughput", self.engines)
-            if _has_runs(candidate.plan) and _filled(candidate.plan) <= in_flight and candidate.plan != live[1]
-            if (over, candidate.plan) not in self._told and choice.fits(candidate.plan, over)
+            if _has_batches(candidate.plan) and _frames_to_fill(candidate.plan) <= in_flight
+            if candidate.plan != live[1] and (over, candidate.plan) not in self._filled
+            if choice.fits(candidate.plan, over)
         ]
 
     def forget(self) -> None:
         """Drop all results, as the machine has changed."""
         self.winners.clear()
-        self._told.clear()
+        self._filled.clear()
         self._unfinished.clear()
         self._kept = dict.fromkeys(self._kept, False)
-        self._rest_s.clear()
-        self._rests_until_s.clear()
+        self._rests.forget()
 
     def load_seen(self, event: ev.FrameAnswered | ev.FrameAlone, now_s: float) -> Objective | None:
         """Count an answer; return a due objective once its load has come. `missed` tells if the load stays away."""
         due = self.due
         if not due or self.running is not None:
             return None
-        if isinstance(event, ev.FrameAlone):
-            self._alone += 1
-            self._waited = 0
-        elif event.kept_out > self._kept_out or event.in_flight > self._teams_now:
-            self._waited += 1
-            self._alone, self._kept_out = 0, event.kept_out
-        if self._since_s == math.inf:
-            self._since_s = now_s
-        self._unanswered += 1
-        seen = {"throughput": self._waited, "latency": self._alone}
-        wanted = next((objective for objective in due if seen[objective] >= SEEN), None)
-        if wanted is not None:
-            self._look_anew()
-        return wanted
+        self._load.count(event, self._teams_now, now_s)
+        seen = next((objective for objective in due if self._load.has_come(objective)), None)
+        if seen is not None:
+            self._load.restart()
+        return seen
 
     def missed(self, now_s: float) -> bool:
         """Whether frames have come for long without any due objective's load building up."""
-        missed = self._unanswered >= PATIENCE_ANSWERS and now_s - self._since_s >= PATIENCE_S
+        missed = self._load.is_missed(now_s)
         if missed:
-            self._look_anew()
+            self._load.restart()
         return missed
-
-    def _look_anew(self) -> None:
-        self._waited = self._alone = self._unanswered = 0
-        self._since_s = math.inf
 
     # --- trying -----------------------------------------------------------------------------------------------
 
@@ -220,48 +200,55 @@ class Contests:
         """
         live, over, choice = self._serving.live, self._serving.available, self._choice
         assert live is not None
+        contenders = [
+            candidate
+            for candidate in candidates(choice, over, objective, self.engines)
+            if candidate.plan == live[1] or choice.fits(candidate.plan, over)
+        ]
         unfinished = self._unfinished.pop((objective, over), None)
         if unfinished is not None and live[1] in unfinished.value:
-            return self._take_up(unfinished)
-        contenders = candidates(choice, over, objective, self.engines)
-        others = [
-            candidate for candidate in contenders if candidate.plan != live[1] and choice.fits(candidate.plan, over)
-        ]
+            return self._resume(unfinished, contenders)
+        others = [candidate for candidate in contenders if candidate.plan != live[1]]
         name = next((candidate.name for candidate in contenders if candidate.plan == live[1]), _SERVED)
         return self.begin_with(objective, others, name)
 
-    def begin_runs(self, runs: Sequence[Candidate]) -> None:
-        """Compare plans of `runs_due` with the live plan."""
-        self.begin_with("throughput", runs)
-        if self.running is not None:
-            self.running.of_runs = True
+    def begin_batches(self, due: Sequence[Candidate]) -> None:
+        """Compare plans of `batches_due` with the live plan."""
+        self.begin_with("throughput", due)
+        self.of_batches = True
 
     def begin_with(self, objective: Objective, others: Sequence[Candidate], name: str = _SERVED) -> bool:
         """Compare only `others` with the live plan, which is called `name`; False if `others` is empty."""
         live, over = self._serving.live, self._serving.available
         assert live is not None
-        return self._start(
-            Contest(objective, over, live[1], name, deque(others), len(others) + 1, value={live[1]: 1.0})
-        )
+        contest = Contest(objective, over, live[1], name, deque(), of=1, value={live[1]: 1.0}, known={live[1]})
+        return self._start(contest, others)
 
-    def _take_up(self, contest: Contest) -> bool:
-        """Resume a comparison whose load went away, from whichever of its judged plans is live now."""
+    def _resume(self, contest: Contest, contenders: Sequence[Candidate]) -> bool:
+        """Resume a comparison whose load went away, from whichever of its judged plans is live now. `contenders`: all
+        candidates of today, some of which may not have been known before.
+        """
         live = self._serving.live
         assert live is not None
+        contest.tried_before = contest.tried
         if contest.challenger is not None:
             contest.left.appendleft(contest.challenger)
         if live[1] != contest.serving:
             contest.left.appendleft(Candidate(contest.serving, contest.name))
             contest.serving, contest.name = live[1], _SERVED
         contest.duel = contest.challenger = None
-        contest.tried_before = contest.tried
-        return self._start(contest)
+        return self._start(contest, contenders)
 
-    def _start(self, contest: Contest) -> bool:
+    def _start(self, contest: Contest, contenders: Sequence[Candidate]) -> bool:
+        """Begin, or go on, with those of `contenders` that the comparison has not known before, and those left."""
         live = self._serving.live
         assert live is not None
-        self._look_anew()
-        self.running = contest
+        self._load.restart()
+        self.running, self.of_batches = contest, False
+        new = [candidate for candidate in contenders if candidate.plan not in contest.known]
+        contest.left += new
+        contest.of += len(new)
+        contest.known |= {candidate.plan for candidate in new}
         self._outbox.write(
             event_log.ComparisonBegan(
                 objective=contest.objective,
@@ -297,7 +284,7 @@ class Contests:
         if end.ending is Ending.LIVE:  # something else has been asked for meanwhile
             self.abort()
             return False
-        contest.told.add(end.plan)
+        contest.filled.add(end.plan)
         self._write(
             contest, "cannot_run", DuelResult(Verdict.NOT_BETTER, (math.nan, math.nan), math.nan, 0), end.reason
         )
@@ -340,33 +327,32 @@ class Contests:
         self._write(contest, outcome.verdict.value, outcome)
         if outcome.ratio and not math.isnan(outcome.ratio):
             contest.value[challenger.plan] = contest.value[contest.serving] * outcome.ratio
-        enough = contest.of_runs or contest.in_flight >= _filled(challenger.plan) - 1  # not counting the one answered
+        enough = self.of_batches or contest.in_flight >= _frames_to_fill(challenger.plan) - 1
         if enough and outcome.verdict is not Verdict.NO_LOAD:
-            contest.told.add(challenger.plan)
+            contest.filled.add(challenger.plan)
         better = outcome.verdict is Verdict.BETTER
         if better:
             contest.serving, contest.name = challenger.plan, challenger.name
         stays = contest.epochs[better]
         self._lead(stays)
         self._outbox.decide(LetGo())
-        if outcome.verdict is Verdict.NO_LOAD and (
-            contest.of_runs or not self._too_few_for_runs(contest, challenger, duel)
-        ):
-            self.running = None
-            key = contest.objective, contest.over
-            if key not in self.winners and not self._kept.get(key):
-                self._unfinished[key] = contest
-            went_on = contest.tried > contest.tried_before
-            rest_s = REST_S if went_on else self._rest_s.get(contest.objective, REST_S)
-            self._rests_until_s[contest.objective] = self._outbox.now_s + rest_s
-            self._rest_s[contest.objective] = min(2 * rest_s, LONGEST_REST_S)
+        if outcome.verdict is Verdict.NO_LOAD and not self._can_go_on(contest, challenger, duel):
+            self._break_off(contest)
             return False
         return self._next(stays)
 
-    def _too_few_for_runs(self, contest: Contest, challenger: Candidate, duel: Duel) -> bool:
+    def _can_go_on(self, contest: Contest, challenger: Candidate, duel: Duel) -> bool:
         """Whether frames do come, only too few to fill batches: plans without batches can still be compared."""
-        runs = _has_runs(contest.serving) or _has_runs(challenger.plan)
-        return runs and self._outbox.now_s - duel.last_s < _FLOWS_S
+        needs_many = _has_batches(contest.serving) or _has_batches(challenger.plan)
+        return not self.of_batches and needs_many and self._outbox.now_s - duel.last_s < _FLOWS_S
+
+    def _break_off(self, contest: Contest) -> None:
+        """The load has gone away: the comparison is resumed after a pause, unless the best plan is known anyway."""
+        self.running = None
+        key = contest.objective, contest.over
+        if key not in self.winners and not self._kept.get(key) and not self.of_batches:
+            self._unfinished[key] = contest
+        self._rests.begin(contest.objective, self._outbox.now_s, went_on=contest.tried > contest.tried_before)
 
     def _lead(self, epoch: int) -> None:
         live = self._serving.live
@@ -387,7 +373,7 @@ class Contests:
         contest, self.running = self.running, None
         if contest is None:
             return None
-        self._told |= {(contest.over, plan) for plan in contest.told}
+        self._filled |= {(contest.over, plan) for plan in contest.filled}
         key, gain = (contest.objective, contest.over), contest.value[contest.serving]
         cuttable = {plan: value for plan, value in contest.value.items() if _is_cuttable(plan)}
         best = max(cuttable, key=lambda plan: cuttable[plan], default=None)
@@ -440,17 +426,17 @@ class Contests:
         return 0 if plan is None else max(len(stage.teams) for stage in plan.stages)
 
 
-def _filled(plan: Plan) -> int:
+def _frames_to_fill(plan: Plan) -> int:
     """Frames in flight from which on the gain of the plan's batches can be judged."""
     return max(FILLS * stage.batch * len(stage.teams) for stage in plan.stages)
 
 
-def _has_runs(plan: Plan) -> bool:
+def _has_batches(plan: Plan) -> bool:
     return any(stage.batch > 1 for stage in plan.stages)
 
 
 def _is_cuttable(plan: Plan) -> bool:
-    return not _has_runs(plan) and all(stage.engine == DEFAULT_ENGINE for stage in plan.stages)
+    return not _has_batches(plan) and all(stage.engine == DEFAULT_ENGINE for stage in plan.stages)
 
 
 def _finite(value: float) -> float | None:

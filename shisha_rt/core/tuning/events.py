@@ -38,10 +38,11 @@ class FrameAlone(Struct, frozen=True, gc=False):
 
 
 class FrameAnswered(Struct, frozen=True, gc=False):
-    """A frame of `epoch` has been computed. `in_flight`: frames that were accepted and not answered, this one included.
+    """A frame of `epoch` has been computed. Sent only while plans are compared, or are to be.
 
-    Told while plans are compared, or are to be. `left`: further frames of the same run, which follow at once.
-    `kept_out`: frames that the target has had refused since the daemon's start.
+    `in_flight`: frames accepted and not answered; this one is among them only while its stream waits for an earlier
+    one. `left`: further frames of the same batch, whose events follow at once. `kept_out`: frames refused since the
+    daemon's start as they would have missed the target.
     """
 
     epoch: int

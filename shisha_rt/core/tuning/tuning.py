@@ -93,7 +93,6 @@ class Tuning:
         self._searched: set[tuple[Objective, tuple[str, ...]]] = set()
         self._decided: set[tuple[Objective, tuple[str, ...]]] = set()
         self._flowing = 0
-        self._of_runs = False  # the last comparison was of plans with batches alone
         self._in_flight: tuple[int, ...] = ()  # at the last looks
         self._disturbed_since_s = math.inf
         self._crowded: tuple[str, ...] = ()
@@ -316,7 +315,7 @@ class Tuning:
         """Trials of an earlier search are of no interest any more."""
         live = self._serving.live
         assert live is not None
-        self.state, self._then, self._rival, self._of_runs = State.COMPARING, None, None, False
+        self.state, self._then, self._rival = State.COMPARING, None, None
         self.measuring.end()
         begun = live[0], objective, self._outbox.now_s
         self.search = SearchRun(self.search.number + 1, *begun, live[1].places, self._serving.available)
@@ -344,7 +343,11 @@ class Tuning:
             found, rival = self.search.found, self._rival
             better = found is not None and found[1].is_better_than(rival.measurement, self.search.objective)
             self._rival, self._then = None, _Then.KEEP if better else _Then.RETURN
-        elif self.contests.running is None and self.state is State.COMPARING and (self._of_runs or not self._compares):
+        elif (
+            self.contests.running is None
+            and self.state is State.COMPARING
+            and (self.contests.of_batches or not self._compares)
+        ):
             if self._best is None:
                 self._search("frames do not come in a way to compare plans by")
             else:
@@ -402,7 +405,7 @@ class Tuning:
             self.choice.objective = search.objective
         self._keep(BestPlan(live[1], measurement, search.order))
         self.following.search_ended(search, self._outbox.now_s)
-        if self._of_runs or not self._compares:
+        if self.contests.of_batches or not self._compares:
             self._watch(measurement)
 
     @property
@@ -652,17 +655,16 @@ class Tuning:
             self._begin(wish.reason)
         elif free and self._flowing >= FLOWING_LOOKS and (start := self._cuts_to_search) is not None:
             self._search("the network may be cut to more use", start)
-        elif free and (runs := self._runs_due):
+        elif free and (due := self._batches_due):
             self._new_run("throughput")
-            self._of_runs = True
-            self.contests.begin_runs(runs)
+            self.contests.begin_batches(due)
 
     @property
-    def _runs_due(self) -> list[Candidate]:
-        """Plans to be tried, as their runs are full with as many frames as were in flight at each of the last looks."""
+    def _batches_due(self) -> list[Candidate]:
+        """Plans to be compared, as the frames in flight at each of the last looks fill their batches."""
         compares = self._is_guided and self.choice.compares and self.choice.objective == "throughput"
         few = not compares or len(self._in_flight) < FLOWING_LOOKS
-        return [] if few else self.contests.runs_due(min(self._in_flight))
+        return [] if few else self.contests.batches_due(min(self._in_flight))
 
     def _switched(self, end: Settled) -> bool:
         """Whether that was all that its end means: nothing else has been asked for meanwhile, nor have places gone."""

@@ -10,6 +10,7 @@ import pytest
 
 from shisha_rt.core.lifecycle import events as le
 from shisha_rt.core.tuning import events as ev
+from shisha_rt.core.tuning.awaited_load import Rests
 from shisha_rt.core.tuning.candidates import candidates
 from shisha_rt.core.tuning.duel import Duel, Verdict
 from shisha_rt.core.tuning.profiler_messages import EnginesCompared, NotProfiled
@@ -206,6 +207,31 @@ def test_a_load_that_comes_for_seconds_at_a_time_is_enough_in_the_end(objective:
     assert judged == Counter(map(str, (copies("openvino"), team(), team("openvino"))))
     assert [keep.best.plan for keep in world.kept][:1] == [copies("openvino")]
     assert (world.plan, world.lifecycle.beside, world.failed) == (copies("openvino"), None, 0)
+
+
+def test_a_candidate_that_becomes_known_while_the_load_is_away_is_compared_as_well() -> None:
+    world = unprofiled(World(OPENVINO_FASTER))
+    world.serve(60, until=lambda: world.lifecycle.beside is not None)
+    world.serve(30, in_flight=0)
+    assert world.lifecycle.beside is None
+    cut = Plan((Stage(((0, 1),), (("core0",),)), Stage(((2, 3),), (("core1",),))))
+    world.post(ev.PlannedAhead({"throughput": cut}))
+    world.serve(60, until=lambda: bool(world.kept))
+    compared = {record["plan"] for record in world.told("plans_compared") if record["verdict"] != "no_load"}
+    assert compared == set(map(str, (copies("openvino"), team(), team("openvino"), cut)))
+
+
+def test_pauses_double_until_a_plan_has_been_judged() -> None:
+    rests, now_s, lasted = Rests(), 0.0, []
+    for went_on in (True, False, False, True, False, *[False] * 9):
+        rests.begin("latency", now_s, went_on=went_on)
+        lasted.append(next(s for s in range(5, 1000, 5) if not rests.rests("latency", now_s + s)))
+        assert not rests.rests("throughput", now_s)
+        now_s += lasted[-1]
+    assert lasted[:5] == [10, 20, 40, 10, 20]
+    assert lasted[-1] == lasted[-2] == 600
+    rests.forget()
+    assert not rests.rests("latency", now_s)
 
 
 def test_a_load_that_goes_away_leaves_the_best_plan_that_is_known() -> None:

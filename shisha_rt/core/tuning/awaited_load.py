@@ -1,0 +1,79 @@
+"""Whether frames come in a way that plans can be compared by: queued for throughput, one at a time for latency."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from shisha_rt.core.tuning.events import FrameAlone, FrameAnswered
+from shisha_rt.plan.rate import Objective
+
+_SEEN: Final = 8
+"""Answers in a row under an objective's load, before candidates are compared for it."""
+_PATIENCE_ANSWERS: Final = 100
+_PATIENCE_S: Final = 5.0
+"""After so many answers and seconds without an awaited load it is missed."""
+_REST_S: Final = 10.0
+_LONGEST_REST_S: Final = 600.0
+"""Pause before a comparison whose load went away is resumed; doubled each time that nothing was judged in between."""
+
+
+class AwaitedLoad:
+    """Counts the answers since the last `restart`, by the load that they were given under."""
+
+    def __init__(self) -> None:
+        self._kept_out = 0
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget the answers counted so far."""
+        self._queued = self._alone = self._answers = 0
+        self._since_s = math.inf
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether the newest answers were given under the load of an objective."""
+        return bool(self._queued or self._alone)
+
+    def count(self, event: FrameAnswered | FrameAlone, teams: int, now_s: float) -> None:
+        """Count an answer. Frames are queued where more are in flight than the live plan's `teams`, or where a target
+        has had some refused.
+        """
+        if isinstance(event, FrameAlone):
+            self._alone += 1
+            self._queued = 0
+        elif event.kept_out > self._kept_out or event.in_flight > teams:
+            self._queued += 1
+            self._alone, self._kept_out = 0, event.kept_out
+        self._answers += 1
+        self._since_s = min(self._since_s, now_s)
+
+    def has_come(self, objective: Objective) -> bool:
+        """Whether the load of `objective` has come."""
+        return (self._queued if objective == "throughput" else self._alone) >= _SEEN
+
+    def is_missed(self, now_s: float) -> bool:
+        """Whether answers have been given for long without an awaited load."""
+        return self._answers >= _PATIENCE_ANSWERS and now_s - self._since_s >= _PATIENCE_S
+
+
+class Rests:
+    """Pauses between comparisons whose load went away, for each objective."""
+
+    def __init__(self) -> None:
+        self._last_s: dict[Objective, float] = {}
+        self._until_s: dict[Objective, float] = {}
+
+    def rests(self, objective: Objective, now_s: float) -> bool:
+        """Whether no comparison for `objective` is to be begun now."""
+        return now_s < self._until_s.get(objective, -math.inf)
+
+    def begin(self, objective: Objective, now_s: float, *, went_on: bool) -> None:
+        """Begin a pause; it is twice as long as the last unless a plan has been judged since (`went_on`)."""
+        rest_s = _REST_S if went_on else min(2 * self._last_s.get(objective, _REST_S / 2), _LONGEST_REST_S)
+        self._last_s[objective], self._until_s[objective] = rest_s, now_s + rest_s
+
+    def forget(self) -> None:
+        """End all pauses; the next one is short again."""
+        self._last_s.clear()
+        self._until_s.clear()

@@ -25,7 +25,7 @@ Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
 _MOST_WHOLE: Final = 2**53
 """Up to here floats represent every integer; sums, and what processes exchange, stay within 64 bits."""
 Count = Annotated[int, msgspec.Meta(ge=1, le=_MOST_WHOLE)]
-NoneOrMore = Annotated[int, msgspec.Meta(ge=0, le=_MOST_WHOLE)]
+WholeNumber = Annotated[int, msgspec.Meta(ge=0, le=_MOST_WHOLE)]
 
 _SHOWN_CHARACTERS: Final = 60
 _WORDS: Final = {

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from shisha_rt.arrays import Floats
-from shisha_rt.checked import Count, NoneOrMore, Seconds, convert, decode_json, shown
+from shisha_rt.checked import Count, Seconds, WholeNumber, convert, decode_json, shown
 from shisha_rt.costs.alike import kinds_of
 from shisha_rt.costs.costs import CostBatch, CostLayer, CostPlace, Costs, CostTeam
 from shisha_rt.costs.links_file import LinkEntry, TensorEntry, check_links, check_tensors, links_object
@@ -33,14 +33,14 @@ _MOST_UNITS: Final = 1_000_000_000
 class _Layer(msgspec.Struct, forbid_unknown_fields=True):
     name: str
     weight: Annotated[float, msgspec.Meta(ge=0, le=1e30)]
-    weight_bytes: NoneOrMore = 0
-    live_bytes: NoneOrMore = 0
+    weight_bytes: WholeNumber = 0
+    live_bytes: WholeNumber = 0
 
 
 class _Place(msgspec.Struct, forbid_unknown_fields=True):
     name: Annotated[str, msgspec.Meta(min_length=1)]
     rank: Count
-    memory_bytes: NoneOrMore | None = None
+    memory_bytes: WholeNumber | None = None
     host: Annotated[str, msgspec.Meta(min_length=1)] | None = None
     power_w: Annotated[float, msgspec.Meta(gt=0, le=1e6)] | None = None
 
@@ -63,8 +63,8 @@ class _ShardTime(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Split(msgspec.Struct, forbid_unknown_fields=True):
-    first: NoneOrMore
-    last: NoneOrMore
+    first: WholeNumber
+    last: WholeNumber
     axis: Axis
     units: Annotated[int, msgspec.Meta(ge=2, le=_MOST_UNITS)]
     block: Count = 1

@@ -100,8 +100,13 @@ def plan_of(stages: Iterable[Mapping[str, Any]]) -> Plan:
 
 
 def misspelt(stage: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield unknown, ignored keys of a stage that are nearly known ones, each with the known key."""
-    for key in stage.keys() - {*WrittenStage.__struct_fields__}:
+    """Yield unknown, ignored keys of a stage that are nearly known ones, each with the known key.
+
+    Not those of further columns (`written`), whose names end with their unit.
+    """
+    for key in sorted(stage.keys() - {*WrittenStage.__struct_fields__}):
+        if key.endswith("_s"):
+            continue
         for meant in get_close_matches(key, WrittenStage.__struct_fields__, n=1, cutoff=_NEARLY):
             yield key, meant
 

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import asdict
 from msgspec.structs import replace as with_settings_of
 
-from shisha_rt.checked import Count, NoneOrMore, convert
+from shisha_rt.checked import Count, WholeNumber, convert
 from shisha_rt.core.dealer import Terms
 from shisha_rt.daemon.settings import Settings, check_built, read_daemon_file, settings_in
 from shisha_rt.errors import BadInput, Error
@@ -31,7 +31,7 @@ class _Terms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     version: Annotated[str, msgspec.Meta(pattern=_NAME, max_length=64)] = FIRST_VERSION
     share: Annotated[float, msgspec.Meta(gt=0, le=1e6)] = 1.0
-    least: NoneOrMore = 0
+    least: WholeNumber = 0
     most: Count | None = None
 
 

@@ -83,7 +83,11 @@ def try_engines(job: te.EnginesJob, tell: Callable[[Progress], None]) -> Engines
 
 
 class _Lost(Exception):
-    """The engine's process has died, or was killed as it did not answer in time."""
+    """The engine's process has died."""
+
+
+class _Hung(_Lost):
+    """The engine's process was killed, as it did not answer in time."""
 
 
 class _Refused(Exception):
@@ -105,7 +109,7 @@ class _Network:
         self.batch = job.batch
         self._together_s: list[float] = []
         self._together_bytes = 0
-        self._has_runs_of_many = False  # if so, its process has networks for batches, too
+        self._has_batches = False  # if so, its process has networks for batches, too
         depending = next((spec.name for index in shapes for spec in index.outputs if spec.open_axes), None)
         if depending is not None and trial.engine != DEFAULT_ENGINE:
             self._leave_out(f"the shape of output {depending!r} depends on the data")
@@ -145,17 +149,18 @@ class _Network:
             timed = self._process.ask(te.TimeFrames(shape, _TURN_S), te.FramesTimed)
             self._times_s[shape] += zip(timed.wall_s, timed.cpu_s, strict=True)
             self.waited_s += timed.waited_s
-            if not self._has_runs_of_many:
+            if not self._has_batches:
                 self.trial = replace(self.trial, private_bytes=timed.private_bytes)
 
     def turn_of_many(self) -> None:
         """Time some batches in the first shape; if the engine cannot compute them, stop timing batches.
 
-        A process that dies of batches, for example for lack of memory, is replaced by one for single frames.
+        A process that dies of batches, for example for lack of memory, is replaced by one for single frames. One that
+        hangs is not: a second one that hangs would outlast this job's own limit.
         """
         if why_not(self.trial) or self.batch == 1:
             return
-        self._has_runs_of_many = True
+        self._has_batches = True
         try:
             timed = self._process.ask(te.TimeFrames(0, _TURN_S, together=True), te.FramesTimed)
             more_bytes = max(0, timed.private_bytes - self.trial.private_bytes)
@@ -163,6 +168,8 @@ class _Network:
             self._together_s += timed.cpu_s
         except _Refused:
             self.batch = 1
+        except _Hung as error:
+            self._leave_out(str(error))
         except _Lost:
             self.batch = 1
             self._build()
@@ -179,8 +186,8 @@ class _Network:
             if self.batch > 1 and self._together_s:
                 frame_s = statistics.median(self._together_s) / self.batch
                 single_s = statistics.median(cpu_s for _, cpu_s in self._times_s[0])
-                of_runs = BatchTime(self.batch, frame_s, single_s, self._together_bytes)
-                self.trial = replace(self.trial, batch_times=(of_runs,))
+                batch_time = BatchTime(self.batch, frame_s, single_s, self._together_bytes)
+                self.trial = replace(self.trial, batch_times=(batch_time,))
 
     @contextlib.contextmanager
     def _outcome(self) -> Iterator[None]:
@@ -253,9 +260,10 @@ def _time(networks: Sequence[_Network], shape_count: int, job: te.EnginesJob, te
 
 
 class _Process:
-    """A process of `one_engine`, and the line to it."""
+    """A process of `one_engine`, and the line to it. `limit_s`: for each answer; then the process counts as hung."""
 
     def __init__(self) -> None:
+        self.limit_s = _LIMIT_S
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
         self._channel, theirs = Channel.pair()
         with theirs:
@@ -266,7 +274,7 @@ class _Process:
 
     def ask(self, message: te.ToEngine, answer: type[AnswerT]) -> AnswerT:
         """Send a message and wait for its answer. Raises _Lost and _Refused."""
-        end_s = time.monotonic() + _LIMIT_S
+        end_s = time.monotonic() + self.limit_s
         with contextlib.suppress(ChannelBroken):  # then no answer comes either
             self._channel.send(te.TO_ENGINE.encode(message))
         while (data := self._channel.take()) is None:
@@ -274,7 +282,7 @@ class _Process:
                 raise _Lost(self._how_it_ended())
             if not select.select([self._channel], [], [], max(0.0, end_s - time.monotonic()))[0]:
                 self._child.kill()
-                raise _Lost(how_ended(None))
+                raise _Hung(how_ended(None))
         match te.FROM_ENGINE.decode(data):
             case te.EngineRefuses(reason):
                 raise _Refused(reason)

@@ -27,6 +27,7 @@ class Kills:
         self._daemon = daemon
         self._places = places
         self._again_s = dict.fromkeys(places, 0.0)
+        self._before = self._restarts()
 
     def kill_next(self) -> None:
         place = self._places[self.count % len(self._places)]
@@ -37,17 +38,21 @@ class Kills:
         self._again_s[place] = time.monotonic() + _APART_S
         self.count += 1
 
+    def wait_until_noticed(self) -> None:
+        """The daemon may hear of the last death after the last answer."""
+        assert self.count > 0
+        until(lambda: self._restarts() >= self._before + self.count, "the death of the last one that was killed")
+
+    def _restarts(self) -> int:
+        return sum(place["restarts"] for place in self._daemon.control.status()["places"])
+
 
 def change_plans(
     daemon: DaemonProcess, load: Load, plans: Iterable[Plan], places: Sequence[str], kill_every: int
 ) -> int:
     """Make each live, and wait for answers after it; returns how many workers were killed."""
-
-    def restarts() -> int:
-        return sum(place["restarts"] for place in daemon.control.status()["places"])
-
     ends: Counter[str] = Counter()
-    kills, before = Kills(daemon, places), restarts()
+    kills = Kills(daemon, places)
     for number, plan in enumerate(plans):
         if number % kill_every == kill_every - 1:
             kills.kill_next()
@@ -59,6 +64,5 @@ def change_plans(
             assert [{k: v for k, v in stage.items() if k != "service_s"} for stage in told] == written(plan)
         load.wait_for_answers(3)
     assert ends["live"] > 0.8 * ends.total(), ends
-    assert kills.count > 0
-    until(lambda: restarts() >= before + kills.count, "the death of the last one that was killed")
+    kills.wait_until_noticed()
     return kills.count

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,25 @@ def test_a_process_that_dies_of_runs_of_several_frames_costs_its_engine_those_al
     for trial in found.engines:
         assert trial.times[0].runs >= 3
         assert not trial.batch_times
+
+
+@WITHOUT_OPENVINO
+def test_a_process_that_hangs_in_batches_costs_its_engine_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask = _Process.ask
+
+    def stopped(process: Any, message: te.ToEngine, answer: type[Any]) -> Any:
+        if isinstance(message, te.TimeFrames) and message.together and process is processes[-1]:
+            os.kill(process._child.pid, signal.SIGSTOP)
+            process.limit_s = 0.5
+        elif process not in processes:
+            processes.append(process)
+        return ask(process, message, answer)
+
+    processes: list[Any] = []
+    monkeypatch.setattr(_Process, "ask", stopped)
+    right, other = tried(job_of(compile_model(residual(tmp_path)), batch=4)).engines
+    assert len(right.batch_times) == 1
+    assert "came to no end" in why_not(other)
 
 
 @WITHOUT_OPENVINO

@@ -67,7 +67,7 @@ def candidates(
             if objective == "throughput" and len(teams[0]) == 1 and trial is not None and trial.batched_s < math.inf:
                 spare_bytes = choice.spare_bytes if engine == "openvino" else math.inf
                 whole += [
-                    _in_runs(whole[-1], batch, trial)
+                    _in_batches(whole[-1], batch, trial)
                     for batch in _BATCHES
                     if batch <= choice.most_batch and batch * trial.batched_s <= choice.most_run_s
                     if trial.private_bytes_of(batch) * len(teams) <= spare_bytes
@@ -99,10 +99,10 @@ def _shapes(machine: Machine, available: Collection[str]) -> Iterator[tuple[Team
         yield tuple((name,) for name in alike[:half])
 
 
-def _in_runs(candidate: Candidate, batch: int, trial: EngineTrial) -> Candidate:
-    """The same copies, with runs of so many frames."""
+def _in_batches(candidate: Candidate, batch: int, trial: EngineTrial) -> Candidate:
+    """The same copies, with batches of so many frames."""
     plan = Plan((replace(candidate.plan.stages[0], batch=batch),))
-    return Candidate(plan, f"{candidate.name}, {batch} frames a run", candidate.predicted_s / trial.gain_of_batches)
+    return Candidate(plan, f"{candidate.name}, batches of {batch}", candidate.predicted_s / trial.gain_of_batches)
 
 
 def _name(engine: StageEngine, teams: Sequence[Team]) -> str:

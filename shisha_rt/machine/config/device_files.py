@@ -15,7 +15,7 @@ from typing import Annotated, Final, get_args
 import msgspec
 import onnx
 
-from shisha_rt.checked import Count, NoneOrMore, shown
+from shisha_rt.checked import Count, WholeNumber, shown
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.extras import pip_install
 from shisha_rt.machine.config.shipped import shipped_configs
@@ -124,7 +124,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     family: Annotated[list[_Family], msgspec.Meta(min_length=1)] = []
     fused: list[_Fused] = []
     datatypes: Annotated[list[str], msgspec.Meta(min_length=1)] | None = None
-    max_rank: NoneOrMore | None = None
+    max_rank: WholeNumber | None = None
     transfer_in: _Transfer | None = None
     transfer_out: _Transfer | None = None
     power_w: _Watts | None = None

@@ -13,7 +13,7 @@ from typing import Annotated, Final, get_args
 
 import msgspec
 
-from shisha_rt.checked import Count, NoneOrMore, shown
+from shisha_rt.checked import Count, WholeNumber, shown
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.machine.config.shipped import shipped_configs
 from shisha_rt.machine.config.toml_file import parse_toml, read_text
@@ -44,7 +44,7 @@ class _Memory(msgspec.Struct, forbid_unknown_fields=True):
 
 class _Place(msgspec.Struct, forbid_unknown_fields=True):
     name: _Name
-    cores: Annotated[list[NoneOrMore], msgspec.Meta(min_length=1)] | None = None
+    cores: Annotated[list[WholeNumber], msgspec.Meta(min_length=1)] | None = None
     core_count: Count | None = None
     threads: Count | None = None
     speed: Annotated[float, msgspec.Meta(ge=MIN_SPEED, le=1)] = 1.0

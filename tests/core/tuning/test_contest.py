@@ -285,7 +285,7 @@ def test_runs_of_several_frames_serve_where_they_are_faster() -> None:
     world.serve(60, in_flight=40, until=lambda: world.state is State.WATCHING)
     assert str(world.plan) == "core0, core1: 0-3 x4"
     ratios = {record["name"]: record["ratio"] for record in world.told("plans_compared")}
-    assert ratios["onnxruntime, 2 copies, 4 frames a run"] == pytest.approx(1 / 0.6, rel=0.06)
+    assert ratios["onnxruntime, 2 copies, batches of 4"] == pytest.approx(1 / 0.6, rel=0.06)
     world.serve(20, in_flight=1)
     assert world.state is State.WATCHING, "runs of one frame take longer for each, and say nothing of a drift"
     assert world.failed == 0

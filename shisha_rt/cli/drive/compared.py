@@ -56,7 +56,9 @@ _SWITCH_LOOK_S: Final = 0.1
 _EVENTS_S: Final = 0.2
 _LOOK_S: Final = 1.0
 _LOAD_S: Final = 0.4
-"""Of frames, between two looks at the tuner: it waits two seconds for those that it wants."""
+"""Frames are sent for so long between two looks at the tuner, which gives them up only after seconds without any."""
+_CUTS_S: Final = 8.0
+"""Frames are sent for so long without a search of cuts: the tuner begins one after some seconds of frames, or never."""
 _MEASURING_S: Final = 120.0
 """Longest wait, after the time for tuning, until the daemon has measured its layers, which would slow the engines."""
 _SEARCHING: Final = ("profiling", "comparing", "tuning", "settling")
@@ -216,13 +218,15 @@ class _Daemon:
             while time.monotonic() < end_s and self.tuner()["plans"][objective] is None:
                 self._load(in_flight)
                 self._tell(say)
-        while self._has_cuts and time.monotonic() < end_s:
-            if self._is_measuring():  # which is quickest on cores that have nothing else to do
+        searched_s = time.monotonic()
+        while self._has_cuts and time.monotonic() < min(end_s, searched_s + _CUTS_S):
+            is_measuring = self._is_measuring()
+            if is_measuring:  # which is quickest on cores that have nothing else to do
                 time.sleep(_LOOK_S)
-            elif self.tuner()["state"] in _SEARCHING:
-                self._load(self._in_flight)
             else:
-                break
+                self._load(self._in_flight)
+            if is_measuring or self.tuner()["state"] in _SEARCHING:
+                searched_s = time.monotonic()
             self._tell(say)
 
     def _load(self, in_flight: int) -> None:
@@ -274,12 +278,16 @@ class _Daemon:
         return self._alone_s(seconds)
 
     def _serve_for(self, objective: Objective) -> None:
-        """Have the best plan for this load live, as the daemon would have it by itself unless its tuner is paused."""
+        """Make the best plan for this load live. The tuner would do so, were it not paused. Raises Failure if the plan
+        does not go live in time.
+        """
         best = self.tuner()["plans"][objective]
         if self._objective == "auto" and best is not None:
             self._client.call("tuner_set", objective=objective)
             end_s = time.monotonic() + _SWITCH_S
-            while best is not None and self._plan() != best["plan"] and time.monotonic() < end_s:
+            while self._plan() != best["plan"]:
+                if time.monotonic() > end_s:
+                    raise Failure(f"the best plan for {objective} ({best['plan']}) did not go live in {_SWITCH_S:g} s")
                 time.sleep(_SWITCH_LOOK_S)
         self.plans[objective] = self._plan()
 

@@ -1,15 +1,15 @@
-"""Which model of a machine has which places: the dealer. Events in, instructions out; it touches nothing.
+"""Which model of a machine has which places: the dealer. Events in, instructions out; no side effects.
 
-Each model says how many places it keeps busy. Those that keep more than half of one busy have places of their own, as
-many as they keep busy, dealt by their shares where there are too few. Two that would have a single one each, too little
-for either, have both together: half of two goes farther, as their frames seldom come at the same time. A model that
-keeps less busy is light: its place is lent to one that has too few, and what it has beside that it keeps, as it is in
-nobody's way; so where loads change sides, places need not. A model without frames keeps one warm worker. Where more
-models have frames than there are places, they share them evenly. A place is taken from a model first, and given to
-another when it has been released; no model ever gives up its last one.
+Each model's load is the number of places that it keeps busy. A model that keeps more than about half a place busy has
+places of its own, as many as it keeps busy; if there are too few, they are dealt by shares. Two models that would have
+one place each, when that is too little for either, share both: half of two is worth more than one, as their frames
+seldom come at the same time. A model with less load is light: its place is lent to a model that has too few. It keeps
+its further places, as it is in nobody's way there; so when loads swap, places need not move. A model without frames
+keeps one warm worker. If more models have frames than there are places, they share places evenly. A place is given to
+a model only after those that must give it up have released it; no model ever gives up its last one.
 
-A place that has come or gone stays as it is for a while, longer each time if it goes to and fro, and what a model needs
-counts only when it has needed it for several looks in a row: more for fewer places than for more.
+A place that has moved stays for a while, longer each time if it moves back and forth. A change in what a model needs
+counts only after several looks in a row, more of them for fewer places than for more.
 """
 
 from __future__ import annotations
@@ -22,27 +22,28 @@ from statistics import fmean
 from typing import Any, Final, TypeAlias
 
 FILLED: Final = 0.85
-"""Of its places: a model that keeps more of them busy than this needs another."""
+"""A model that keeps more than this fraction of its places busy needs another place."""
 IDLE_PLACES: Final = 0.005
-"""A model that keeps less than this part of a place busy has no frames worth one."""
+"""A model that keeps less than this fraction of a place busy, and has no frame in flight, needs no place."""
 LIGHT: Final = 0.45
-"""A model that keeps no more of a place busy than this is light; less than half, which it has beside another."""
+"""A model becomes light if it keeps at most this fraction of a place busy: less than the half that sharing leaves."""
 HAS_TOO_LITTLE: Final = 0.9
-"""Of its places, if it shares them: a light one that keeps more of them busy, others' frames between its own, is light
-no more. By itself `FILLED` says so."""
+"""A light model that shares places is light no more if it keeps more than this fraction of them busy, which includes
+delays by others' frames. On places of its own `FILLED` is the limit."""
 LOOKS_TO_GROW: Final = 2
 LOOKS_TO_SHRINK: Final = 8
 LOOKS_AFTER_REFUSAL: Final = 4
-"""Who has refused a frame counts as one that fills its places for so long: with a target, it refuses before it does."""
+"""A model that refused a frame counts as filling its places for so long: with a target it refuses before it fills them.
+"""
 LOOKS_TO_BE_ALONE: Final = 12
-"""More than those that shrink: whoever was light a moment ago may find that the other is so now."""
+"""More than `LOOKS_TO_SHRINK`: by then the model that shares its places may have become light instead."""
 RESTS_S: Final = 2.0, 16.0
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a model is dealt places by. `share`: its weight among those that want more. `least`: places that are its own
-    and nobody else's, also without frames; `most`: it gets no more.
+    """By what a model is dealt places. `share`: its weight among models that want more places. `least`: places that it
+    has to itself, even without frames; `most`: the most that it gets.
     """
 
     share: float = 1.0
@@ -72,8 +73,8 @@ class ModelLeft:
 
 @dataclass(frozen=True, slots=True)
 class LoadSeen:
-    """Since the last look: places that the model kept busy on average, frames that wait or are computed now, and frames
-    that it refused because it has too much to do.
+    """A model's load since the last look. `busy_places`: places that it kept busy on average. `in_flight`: frames that
+    wait or are computed now. `refused`: frames that it refused because it had too much to do.
     """
 
     model: str
@@ -100,7 +101,7 @@ class PlaceGivenBack:
 
 @dataclass(frozen=True, slots=True)
 class NotMoved:
-    """The daemon has not done what it was told: things are as they were."""
+    """The daemon has not carried out a `Take` or `Release`: all is as before."""
 
     model: str
     place: str
@@ -134,9 +135,8 @@ DealerInstruction: TypeAlias = BeginModel | Take | Release
 
 @dataclass(slots=True, eq=False)
 class DealtModel:
-    """A model: the places that it has, those that it was told to take or to release, and how many it needed lately.
-
-    `busy`: the places that it kept busy, lately. `light`: whether others may be where it is.
+    """A model: the places that it has, those that it was told to take or to release, and how many it needed at recent
+    looks. `busy`: how many places it kept busy at recent looks. `light`: whether its places may be lent to others.
     """
 
     name: str
@@ -151,12 +151,12 @@ class DealtModel:
 
     @property
     def all(self) -> set[str]:
-        """The places where it has threads, or soon will."""
+        """The places where the model has threads, or soon will."""
         return self.has | self.taking
 
     @property
     def wanted(self) -> int:
-        """How many places it needs, 0 of a model without frames; what was needed briefly does not count."""
+        """How many places the model needs; 0 without frames. Brief needs do not count."""
         recent = list(self.needs)
         now = len(self.has)
         more, fewer = min(recent[-LOOKS_TO_GROW:]), max(recent)
@@ -165,15 +165,16 @@ class DealtModel:
         return more if more > now else max(1, min(now, fewer)) if fewer else 0
 
     def note_busy(self, places: float, part: float) -> None:
-        """Whether it is light. `part`: of its places, what it has at least, beside others who work there; its frames
-        take longer by that, so it keeps at least so much less busy by itself.
+        """Note how many places were busy, and update `light`. `part`: the fraction of its places that the model gets at
+        least, beside others that compute there. Its frames take longer by that, so alone it would keep as little as
+        `part` times as many places busy.
         """
         self.busy.append(places)
         lately = list(self.busy)
         if self.light:
             looks, full = (LOOKS_TO_GROW, FILLED) if part == 1 else (LOOKS_TO_BE_ALONE, HAS_TOO_LITTLE)
             self.light = fmean(lately[-looks:]) <= full * len(self.has)
-            if not self.light:  # what it kept busy before says nothing any more
+            if not self.light:  # looks while it was light do not count any more
                 self.busy.extend([places] * LOOKS_TO_BE_ALONE)
         else:
             self.light = part * fmean(lately[-LOOKS_TO_SHRINK:]) <= LIGHT
@@ -181,15 +182,15 @@ class DealtModel:
 
 @dataclass(slots=True)
 class _Moves:
-    """Of a place: when it last came or went, and for how long it stays then."""
+    """When a place last moved, and for how long it then stays."""
 
     rest_s: float
     at_s: float = -math.inf
 
 
 class Dealer:
-    """`places`: all of the machine, the best first. `rests_s`: for how long a place stays that has come or gone, at
-    least and at most. Read its fields freely; change it only through `handle`.
+    """`places`: all of the machine, the best first. `rests_s`: the shortest and the longest time that a place stays
+    after a move. Read its fields freely; change it only through `handle`.
     """
 
     def __init__(self, places: Sequence[str], rests_s: tuple[float, float] = RESTS_S) -> None:
@@ -223,14 +224,14 @@ class Dealer:
         return {place: names for place, names in by_place.items() if len(names) > 1}
 
     def crowded(self, model: str) -> tuple[str, ...]:
-        """The model's places, those that it is about to have too, on which others have frames computed."""
+        """The model's places, with those that it is about to get, on which other models have frames computed."""
         places = self.models[model].all
         return tuple(place for place in self.places if place in places and self._working_at(place, model) > 1)
 
     # --- events -----------------------------------------------------------------------------------------------
 
     def _came(self, event: ModelCame) -> None:
-        """A new model begins where there is most room: on places that nobody has, else on the one that fewest have."""
+        """Start a new model on places that no model has, else on the one that the fewest have."""
         dealt = self.models[event.model] = DealtModel(event.model, event.terms)
         held = {place: sum(place in other.all for other in self.models.values()) for place in self.places}
         free = [place for place in self.places if not held[place]]
@@ -255,7 +256,7 @@ class Dealer:
         if busy < IDLE_PLACES and not event.in_flight:
             needed = 0
         elif refuses or (busy >= FILLED * has and event.in_flight > has):
-            needed = 2 * has  # how much more there is to be had shows when there is more
+            needed = 2 * has  # how many it can use shows only once it has more
         else:
             needed = max(1, math.ceil(busy / FILLED))
         part = fmean(1 / self._working_at(place, event.model) for place in dealt.has)
@@ -264,7 +265,7 @@ class Dealer:
         dealt.needs.append(min(needed, 1 if dealt.light and part < 1 else most))
 
     def _working_at(self, place: str, model: str) -> int:
-        """How many models compute there: this one, and others that have frames."""
+        """How many models compute on the place: this one, and others that have frames."""
         return 1 + sum(place in other.has and any(other.needs) for other in self.models.values() if other.name != model)
 
     def _taken(self, event: PlaceTaken) -> None:
@@ -285,7 +286,7 @@ class Dealer:
     # --- dealing ----------------------------------------------------------------------------------------------
 
     def _deal(self, now_s: float) -> None:
-        """Move towards what is right now: what a model is to give up first, then what it is to have."""
+        """Move places towards the present target: first releases, then what models are to take."""
         target = deal(self.places, self.models.values())
         for name, dealt in self.models.items():
             staying = dealt.has - dealt.releasing
@@ -302,14 +303,14 @@ class Dealer:
                     self._said.append(Take(name, place))
 
     def _is_free(self, place: str, model: str, target: Mapping[str, set[str]]) -> bool:
-        """Whether all who have it are to have it together with this model."""
+        """Whether the target lets all models that have the place keep it."""
         return all(place in target[other.name] for other in self.models.values() if place in other.all)
 
     def _may_move(self, place: str, now_s: float) -> bool:
         return now_s >= self._moves[place].at_s + self._moves[place].rest_s
 
     def _note_move(self, place: str, now_s: float) -> None:
-        """A place that is given to a model rests there: twice as long if it goes from one to another all the time."""
+        """Note that a place was given to a model. If its last move was recent, it now stays twice as long."""
         moves = self._moves[place]
         rested_s = now_s - moves.at_s
         if rested_s < 4 * moves.rest_s:
@@ -320,7 +321,7 @@ class Dealer:
 
 
 def deal(places: Sequence[str], models: Iterable[DealtModel]) -> dict[str, set[str]]:
-    """The places that each model is to have. What it has it keeps where that does as well as any other."""
+    """The places that each model is to have. A model keeps its places if they are as good as any others."""
     dealt = list(models)
     wanted = _wanted(dealt)
     counts = _counts(len(places), dealt, wanted)
@@ -343,7 +344,7 @@ def deal(places: Sequence[str], models: Iterable[DealtModel]) -> dict[str, set[s
         ):  # its warm worker stays where it is, and further places as long as nobody wants them
             unclaimed = {place for place in model.has if not claimed[place]}
             target[model.name] = unclaimed or {min(model.has, key=lambda place: (claimed[place], place))}
-        elif not crowded:  # so do places of a model that works, and all those of a light one
+        elif not crowded:  # a model with frames keeps unclaimed places, and a light one keeps all
             others = set().union(*(other.has for other in dealt if other is not model))
             target[model.name] |= {place for place in model.has - others if not claimed[place]}
             if model.light and len(model.has) <= (model.terms.most or len(places)):
@@ -353,7 +354,7 @@ def deal(places: Sequence[str], models: Iterable[DealtModel]) -> dict[str, set[s
 
 
 def _firsts(places: Sequence[str], working: Sequence[DealtModel]) -> dict[str, set[str]]:
-    """A place for each model that works; who has fewest to choose from chooses first."""
+    """One place for each model with frames; the model that has the fewest places chooses first."""
     claimed: Counter[str] = Counter()
     firsts: dict[str, set[str]] = {}
     for model in sorted(working, key=lambda model: (len(model.has), model.name)):
@@ -364,7 +365,9 @@ def _firsts(places: Sequence[str], working: Sequence[DealtModel]) -> dict[str, s
 
 
 def _firsts_in_a_crowd(places: Sequence[str], working: Sequence[DealtModel]) -> dict[str, set[str]]:
-    """A place for each of more models than there are places, evenly; who can stays."""
+    """One place for each model with frames, shared evenly, as there are more models than places. Models stay where they
+    are if they can.
+    """
     room = math.ceil(len(working) / len(places))
     claimed: Counter[str] = Counter()
     firsts: dict[str, set[str]] = {}
@@ -384,8 +387,8 @@ def _firsts_in_a_crowd(places: Sequence[str], working: Sequence[DealtModel]) -> 
 def _lent(
     places: Sequence[str], working: Sequence[DealtModel], target: Mapping[str, set[str]], wanted: Mapping[str, int]
 ) -> Iterator[tuple[str, str]]:
-    """Which model gets which place of another, too: one of a light model, if it has too few, no more than one each; and
-    of two that have a single one each, that of the other, if either has too few or they have both already.
+    """Yield (model, place) for places that models share. A model with too few gets places of light models, each lent to
+    one model at most. Two models with a single place each share both, if either has too few or they share them already.
     """
     of_light = [place for model in working if model.light and not model.terms.least for place in target[model.name]]
     has = {model.name: len(target[model.name]) for model in working}
@@ -417,21 +420,21 @@ def _may_share(terms: Terms) -> bool:
 
 
 def _best(places: Sequence[str], claimed: Mapping[str, int], model: DealtModel) -> str:
-    """Return a place that nobody has claimed, of its own if it has such a one."""
+    """Return a place that no model has claimed, one that the model has already if possible."""
     free = [place for place in places if not claimed[place]]
     return min(free, key=lambda place: (place not in model.has, places.index(place)))
 
 
 def _wanted(models: Sequence[DealtModel]) -> dict[str, int]:
-    """How many places each model would have: 0 for one without frames, unless some are its own."""
+    """How many places each model wants: at least its `least`; without that, 0 if it has no frames."""
     return {model.name: max(model.wanted, model.terms.least) for model in models}
 
 
 def _counts(place_count: int, models: Sequence[DealtModel], wanted: Mapping[str, int]) -> dict[str, int]:
-    """How many places each model is to have to itself: 0 for one without frames, whose worker stays all the same.
+    """How many places each model is to have to itself: 0 for one without frames, which still keeps its worker.
 
-    Each that works has one, or its `least` if all of these can be had; then the one that has least for its share gets
-    the next, until none wants more.
+    Each model with frames gets one place, or its `least` if there are enough for all. Then the model with the fewest
+    places for its share gets the next one, until no model wants more.
     """
     counts = {model.name: max(min(1, wanted[model.name]), model.terms.least) for model in models}
     if sum(counts.values()) > place_count:

@@ -1,8 +1,9 @@
-"""What the daemon's journal tells: a record for each kind of event, as the operation `events` hands them out.
+"""The daemon's event log: a record for each kind of event, as the operation `events` returns them.
 
-`kind` in JSON is the record's tag. Every event in the journal also has a `cause`: what had come to the daemon (from a
-client, a worker, a signal, ...) when it was written. What concerns a plan names its `proposal` (whose it is, and their
-own number for it), and what had come when that was made: so a trial leads back to the plan that went live, and on.
+`kind` in JSON is the record's tag. Every event in the log also has a `cause`: what the daemon was handling (a message
+of a client or a worker, a signal, ...) when the event was written. A record about a plan names its `proposal` (the
+owner, and the owner's number for it), and in `proposed_on` the cause of that proposal. So a trial can be traced back to
+the plan that was live before it, and so on.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class WorkerKilled(Record, frozen=True):
 
 
 class PartRaised(Record, frozen=True, tag="part_failed"):
-    """`place`: whose worker it was; of a stage with copies that is one of several."""
+    """A worker failed to compute a part. `place`: that worker's; one of several if the stage has copies."""
 
     frame: int
     stage: int
@@ -94,7 +95,7 @@ class PlaceTakenDown(Record, frozen=True, tag="place_down"):
 
 
 class PlaceLeft(Record, frozen=True, tag="place_released"):
-    """A place that was taken down is free for others: no thread of the daemon has its cores in its mask."""
+    """A place that was taken down is free for others: no thread of the daemon has its cores in its affinity mask."""
 
     place: str
 
@@ -109,7 +110,7 @@ class PlaceGivenUp(Record, frozen=True):
 
 
 class PlacesAllotted(Record, frozen=True):
-    """What this daemon may use of its host has changed: places that it has taken, and such as it has given up."""
+    """What this daemon may use of its host has changed. `taken`: places now in use; `released`: places given up."""
 
     taken: tuple[str, ...]
     released: tuple[str, ...]
@@ -179,7 +180,7 @@ class ProfilingBegan(Record, frozen=True):
 
 
 class ProfilingEnded(Record, frozen=True):
-    """`left_out`: the teams that could not be measured beside the frames."""
+    """`left_out`: how many teams could not be measured, as frames had their cores."""
 
     seconds: float
     left_out: int = 0
@@ -202,13 +203,13 @@ class TracerEnded(Record, frozen=True, tag="tracer_died"):
 
 
 class ClusterEnded(Record, frozen=True, tag="cluster_died"):
-    """The process that is the daemon's part in a Ray cluster; another joins it anew."""
+    """The process that connects the daemon to a Ray cluster has ended; a new one joins the cluster again."""
 
     reason: str
 
 
 class HostCame(Record, frozen=True):
-    """A host has the place from now on; it is started there."""
+    """The place can be started on `host`, and is."""
 
     place: str
     host: str
@@ -220,7 +221,7 @@ class HostLost(Record, frozen=True):
 
 
 class LinkChanged(Record, frozen=True):
-    """The way to a place's host and back, as measured."""
+    """The network link to a place's host (`there`) and back, as measured."""
 
     place: str
     there_latency_s: float
@@ -230,7 +231,7 @@ class LinkChanged(Record, frozen=True):
 
 
 class AccessRead(Record, frozen=True):
-    """The allow-list, again."""
+    """The allow-list has been read again. `users`: how many it lists."""
 
     users: int
 
@@ -247,7 +248,7 @@ class TuningBegan(Record, frozen=True):
 class ObjectiveChanged(Record, frozen=True):
     """The load asks for another objective.
 
-    `plan` serves now; None: a plan is searched for. `utilisation`: of the plan for latency.
+    `plan`: serves now; None: a plan is being searched for. `utilisation`: of the plan for latency.
     """
 
     objective: str
@@ -257,7 +258,7 @@ class ObjectiveChanged(Record, frozen=True):
 
 
 class ComparisonBegan(Record, frozen=True):
-    """Candidates are tried live against the plan that serves, in turns with it. `candidates`: their names."""
+    """Candidates are compared live with the plan that serves, in alternating windows. `candidates`: their names."""
 
     objective: str
     plan: str
@@ -265,11 +266,11 @@ class ComparisonBegan(Record, frozen=True):
 
 
 class PlansCompared(Record, frozen=True):
-    """A candidate was tried against the plan that served, `against`, whose name it is.
+    """A candidate was compared with the plan that served. `name`, `against`: the names of the two.
 
-    `ratio`: over 1 where the candidate is faster, from so many `pairs` of windows. `seconds` and `against_seconds`: of
-    a frame, under a standing backlog (throughput) or by itself (latency), as it left the workers. `verdict`: better,
-    not_better, no_load (nothing can be said) or cannot_run, of which `reason` says why.
+    `ratio`: above 1 if the candidate is faster, from `pairs` pairs of windows. `seconds` and `against_seconds`: for
+    each frame, as frames leave the workers: time between answers while frames are queued (throughput), or unloaded
+    latency (latency). `verdict`: better, not_better, no_load (nothing can be said) or cannot_run (`reason` says why).
     """
 
     objective: str
@@ -286,7 +287,7 @@ class PlansCompared(Record, frozen=True):
 
 
 class ComparisonEnded(Record, frozen=True):
-    """`plan` is the best of so many `candidates`, that which served first included, and serves on."""
+    """`plan` is the best of `candidates` plans, the one that served first included, and continues to serve."""
 
     objective: str
     plan: str
@@ -295,20 +296,22 @@ class ComparisonEnded(Record, frozen=True):
 
 
 class EnginesFound(Record, frozen=True):
-    """What each engine makes of the whole network: `usable` ones may serve; of others `left_out` says why."""
+    """Results of running the whole network on each engine. `usable`: engines that may serve. `left_out`: the others,
+    each with the reason.
+    """
 
     usable: tuple[str, ...]
     left_out: dict[str, str]
 
 
 class OwnFramesBegan(Record, frozen=True):
-    """Nobody sends frames: the daemon computes some of its own, to compare plans for this objective."""
+    """No client sends frames: the daemon computes frames of its own, to compare plans for this objective."""
 
     objective: str
 
 
 class OwnFramesEnded(Record, frozen=True):
-    """`seconds`: for which it has computed frames of its own so far, in all."""
+    """`seconds`: total time that the daemon has spent on frames of its own so far."""
 
     frames: int
     seconds: float
@@ -337,10 +340,11 @@ class TuningEnded(Record, frozen=True):
 
 
 class TrialJudged(Record, frozen=True, tag="trial"):
-    """`trouble`: why the plan could not go live; then nothing was measured. `latency_s`: of a frame by itself.
-    `energy_j`: joules of a frame, by the power that the machine file states.
+    """A plan was measured. `trouble`: why it could not go live; then nothing was measured. `latency_s`: unloaded
+    latency. `energy_j`: joules for each frame, by the power that the machine file states.
 
-    `service_s`: of a stage with copies, what they would take if they were alike.
+    `service_s`: (stages,) service times; for a stage with copies, the time that equal copies of the same rate would
+    take.
     """
 
     run: int
@@ -378,7 +382,7 @@ class ModelStarting(_OfModel, frozen=True):
 
 
 class ModelServes(_OfModel, frozen=True):
-    """`taken_over`: its daemon was there already, of a host process that has died."""
+    """`taken_over`: the model's daemon was running already; its former host process has died."""
 
     taken_over: bool = False
 
@@ -392,13 +396,13 @@ class ModelGivenUp(_OfModel, frozen=True):
 
 
 class ModelReplaced(_OfModel, frozen=True):
-    """Requests go to this version now, and no more to the one `before`."""
+    """Requests now go to this version, and no longer to the version `before`."""
 
     before: str
 
 
 class ModelShadowed(_OfModel, frozen=True):
-    """What frames that the version before answered came to in this one: see `messages.shadow.ShadowEnds`."""
+    """Frames that the previous version answered were computed by this one, too: see `messages.shadow.ShadowEnds`."""
 
     compared: int
     different: int

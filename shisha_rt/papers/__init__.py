@@ -1,4 +1,4 @@
-"""What papers compare with and repeat: rivals, literal forms, studies and their commands.
+"""Reproductions of papers: rivals, methods in their literal forms, studies and their commands.
 
-No other package imports any of it: what is wanted is loaded by name (`shisha_rt/studies.py`). Shell.
+No other package imports it; modules are loaded by name (`shisha_rt/studies.py`). Shell.
 """

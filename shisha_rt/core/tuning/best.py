@@ -1,6 +1,6 @@
-"""The best plan known of one model on each machine that it has run on, for each objective: held here.
+"""The best plans known of one model, for each machine that it has run on and each objective.
 
-`key_of` tells machines apart by what they say, not by what they are called. What is kept on disk is a copy.
+`key_of` tells machines apart by their properties, not by their names. What is kept on disk is a copy.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from shisha_rt.plan.plan import Plan
 _VERSION: Final = 3
 
 PLAIN: Final = "throughput, plain chains"
-"""An aim: what plans are chosen for, and among which."""
+"""The default aim. An aim says what plans are chosen for, and among which."""
 
 
 @dataclass(frozen=True, slots=True)
 class BestPlan:
-    """A plan, what it was measured to do, and the order of places in which the search walked, unused ones included."""
+    """A plan, its measurement, and the order of places in which the search walked, unused ones included."""
 
     plan: Plan
     measurement: Measurement
@@ -41,14 +41,16 @@ class BestPlans:
         return self._by_key.get(key_of(machine, aim))
 
     def replace(self, machine: Machine, best: BestPlan, aim: str = PLAIN) -> str:
-        """Returns the key to keep it under."""
+        """Replace a best plan; return the key to store it under."""
         key = key_of(machine, aim)
         self._by_key[key] = best
         return key
 
 
 def key_of(machine: Machine, aim: str = PLAIN) -> str:
-    """What places draw changes no times: an aim that goes by it says so itself."""
+    """Key of a machine and an aim. The power of places is not part of it, as it changes no times: an aim that depends
+    on power contains it.
+    """
     places = [
         {key: said for key, said in msgspec.to_builtins(place).items() if key != "power_w"} for place in machine.places
     ]

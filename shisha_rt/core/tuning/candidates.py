@@ -1,7 +1,7 @@
-"""The handful of plans that no model of costs may rule out: the whole network on each engine, as copies and as teams.
+"""The few plans that predicted costs never rule out: the whole network on each engine, as copies and as teams.
 
-What a run of the whole network on an engine took orders them, the most promising first, and may rule out one that is
-far slower. Which of them is best is for live windows to say (`contest`).
+They are ordered by the measured time of the whole network on their engines, the most promising first; an engine that is
+far slower is left out. Which candidate is best is decided by live windows (`contest`).
 """
 
 from __future__ import annotations
@@ -20,16 +20,18 @@ from shisha_rt.plan.plan import Plan, Stage, Team
 from shisha_rt.plan.rate import Objective
 
 _MANY_PLACES: Final = 8
-"""From so many alike places on half-size teams and fewer copies are tried as well."""
+"""With at least so many alike places, half-size teams and fewer copies are candidates, too."""
 MOST_MEASURED_BATCH: Final = 8
-"""Runs of more frames are tried only where a user asks for them."""
+"""Larger batches are tried only if a user asks for them."""
 _BATCHES: Final = (4, MOST_MEASURED_BATCH)
 _SPINNING: Final[StageEngine] = "onnxruntime-spin"
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A plan to be tried live. `predicted_s`: what it should take by a run of the whole network; inf: not known."""
+    """A plan to be tried live. `predicted_s`: for a frame, from a run of the whole network on its engine; inf: not
+    known.
+    """
 
     plan: Plan
     name: str
@@ -39,12 +41,13 @@ class Candidate:
 def candidates(
     choice: Choice, available: Collection[str], objective: Objective, engines: Sequence[StageEngine]
 ) -> list[Candidate]:
-    """Candidates over `available` places, the most promising first; the best by costs of layers is one, if it is known.
+    """Candidates over `available` places, the most promising first. The best plan by costs of layers, if known, is the
+    last one.
 
-    `engines`: those that may be used. One is left out that took far longer than another for the whole network, on as
-    many threads, while nobody disturbed them, and one whose own form of the weights there is no memory for. Copies
-    whose runs have several frames are among them where a trial took less for each, and a run is not too long for the
-    target.
+    `engines`: those that may be used. An engine is left out if it took far longer than another for the whole network on
+    as many threads, without disturbance by other processes, or if memory is too short for its own form of the weights.
+    For throughput, copies with batches are included if a trial took less time for each frame in a batch, and if a
+    batch is not too long for the target.
     """
     whole = []
     machine, tried, further = choice.machine, choice.tried, choice.by_costs.get(objective)
@@ -79,7 +82,9 @@ def candidates(
 
 
 def _shapes(machine: Machine, available: Collection[str]) -> Iterator[tuple[Team, ...]]:
-    """Ways to have the whole network on places: copies, teams of alike places; of many also fewer and smaller ones."""
+    """Yield the teams that compute the whole network: a copy on each place; one team of all alike places; with many
+    alike places also smaller teams and fewer copies.
+    """
     places = tuple(place.name for place in machine.usual if place.name in available)
     if not places:
         return
@@ -100,7 +105,7 @@ def _shapes(machine: Machine, available: Collection[str]) -> Iterator[tuple[Team
 
 
 def _in_batches(candidate: Candidate, batch: int, trial: EngineTrial) -> Candidate:
-    """The same copies, with batches of so many frames."""
+    """The same copies, with batches of `batch` frames."""
     plan = Plan((replace(candidate.plan.stages[0], batch=batch),))
     return Candidate(plan, f"{candidate.name}, batches of {batch}", candidate.predicted_s / trial.gain_of_batches)
 

@@ -1,9 +1,9 @@
-"""What plan the daemon chooses by itself: at the start, after the loss of a place, and when one is back.
+"""Which plan the daemon chooses by itself: at the start, after the loss of a place, and when one is back.
 
-The best plan that tuning ended with on this very machine, if it fits; else the best by stored costs, while the machine
-is as they were told of; else the seed, or the best by weights where places have no room for that. As long as costs are
-wanted and not known, the whole model on each place comes before the seed: that needs no costs to be good. The machine
-as it is now is held here, and nowhere else.
+In this order: the best plan that tuning has found on this very machine, if it fits; the best by stored costs, while the
+machine is the one that they are for; the whole model on each place, while costs are wanted but not known, as it needs
+none to be good; the seed; and if places lack the memory for that, the best plan by weights. The machine as it is now is
+kept here, and nowhere else.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from shisha_rt.planner.strategies import SchemeName
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """What choices go by when the daemon begins: what its user has asked for, and what is known by then.
+    """What choices are based on when the daemon starts: what its user has asked for, and what is known by then.
 
-    `objective`: what plans are chosen for. `replicate`: they may have copies and teams. `scheme`: of partitions, by
-    which plans are made; the best plan of one is none of another's. `plan`: the one that a client has set, if any.
-    `engine`: what computes the plans that are chosen here, where a user has named one; `engines`: those on which the
-    whole network may be tried, `tried`: what is known of them, and `spare_bytes`: memory for weights of their own.
-    `target_s`: within which frames are to be answered.
-    `partial`: places that cannot run every layer; without costs nothing is put there, unless no other is left.
+    `objective`: what plans are chosen for. `replicate`: plans may have copies and teams. `scheme`: the scheme of
+    partitions that makes plans, if any; each scheme has best plans of its own. `plan`: the one that a client has set,
+    if any. `engine`: computes the plans chosen here, if a user has named one; `engines`: engines on which the whole
+    network may be tried; `tried`: results of their trials; `spare_bytes`: memory for engines' own weights.
+    `target_s`: time within which frames are to be answered.
+    `partial`: places that cannot run every layer; without costs they are used only if no other is left.
     `profiles`: whether costs are known; `by_costs`: the best plans by them, for all places of the machine.
-    `assign`: which places the stages of Shisha's seed get.
+    `assign`: how the stages of Shisha's seed get their places.
     """
 
     objective: AnyObjective = "throughput"
@@ -59,9 +59,10 @@ class Basis:
 
 
 class Choice:
-    """`filed`: the machine as its file has it. `weights` is (layers,), Eq. 1. `of_client`: the plan that a client has
-    set; None: the daemon replaces its own as it sees fit. `objective`: of `auto`, the one that serves as the load is:
-    throughput, until the best plans for both are known. The rest is as in `Basis`.
+    """`filed`: the machine as its file has it; `machine`: as it is now. `weights` (layers,): Eq. 1. `of_client`: the
+    plan that a client has set; None: the daemon may replace the live plan. `objective`: what plans are chosen for now;
+    with `auto` it follows the load, but is throughput until the best plans for both are known. The rest is as in
+    `Basis`.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class Choice:
         self._best_plans = best_plans
         self.aim_at(basis.objective)
         if self.auto and all(self.best([place.name for place in filed.usual], aim) for aim in OBJECTIVES):
-            self.objective = "latency"  # nothing has come yet
+            self.objective = "latency"  # no frame has come yet
         self._by_weights: tuple[tuple[Place, ...], Plan | None] | None = None
 
     @property
@@ -99,14 +100,14 @@ class Choice:
         return self.of_client is None
 
     def aim_at(self, wanted: AnyObjective) -> bool:
-        """Whether another one serves now; with `auto` that is for the load to say."""
+        """Set the objective; return whether the present one has changed. With `auto` only the load changes it."""
         self.auto = wanted == "auto"
         before = self.objective
         self.objective = before if wanted == "auto" else wanted
         return self.objective != before
 
     def is_clients(self, live: tuple[int, Plan] | None) -> bool:
-        """Whether it is what a client has set that is live."""
+        """Whether the live plan is the one that a client has set."""
         return live is not None and live[1] == self.of_client
 
     @property
@@ -115,22 +116,22 @@ class Choice:
 
     @property
     def most_run_s(self) -> float:
-        """How long a run of several frames may take: a frame may have to wait for one before its own."""
+        """How long a batch may take: a frame may have to wait for another batch before its own."""
         return self.target_s / 2
 
     @property
     def most_batch(self) -> int:
-        """The most frames of one run."""
+        """The largest batch size."""
         return self._rules.most_batch
 
     @property
     def compares(self) -> bool:
-        """Whether candidates may be tried live: none by energy, which no window of frames tells."""
+        """Whether candidates may be compared live: not for energy, which comparisons do not measure."""
         return bool(self.engines) and self.automatic and self.objective != "energy"
 
     @property
     def tries_engines(self) -> bool:
-        """Whether trials of the whole network say something of what may be chosen."""
+        """Whether trials of the whole network on engines can affect what is chosen."""
         return bool(self.engines) and ("openvino" in self.engines or self.most_batch > 1)
 
     @property
@@ -140,7 +141,7 @@ class Choice:
     def _aim(self, objective: Objective, scheme: SchemeName | None) -> str:
         """Key part under which best plans are kept: objective, kind of plans, scheme and engines.
 
-        For energy also what it goes by: each place's power and the target.
+        For energy also each place's power and the target, as the best plan depends on them.
         """
         kind = "" if self.replicate else "plain chains"
         powers = f"{self.target_s} s, {dict(self.machine.power_w)}" if objective == "energy" else ""
@@ -149,7 +150,7 @@ class Choice:
     def best(self, available: Collection[str], objective: Objective | None = None) -> BestPlan | None:
         """Return the best plan known for the machine as it is now over the available places.
 
-        `objective` None: the one that serves.
+        `objective` None: the present one.
         """
         return self._best_plans.of(self._over(available), self._aim(objective or self.objective, self.scheme))
 
@@ -160,8 +161,9 @@ class Choice:
         return self._best_plans.replace(self._over(available), best, self._aim(objective, scheme))
 
     def correct(self, live: Plan, now: Measurement, stage: int, ratio: float, available: Collection[str]) -> None:
-        """A stage of the live plan takes `ratio` times as long as was known, and the plan `now`: so do other plans that
-        have frames on its places, until they are measured. What is kept on disk stays.
+        """Correct best plans after a drift: a stage of the live plan takes `ratio` times as long as known, and the
+        whole plan `now`. Other plans on that stage's places are scaled by `ratio`, until they are measured. Plans on
+        disk stay as they are.
         """
         changed = set(live.stages[stage].places)
         for objective in EVERY_OBJECTIVE:
@@ -178,7 +180,7 @@ class Choice:
         return wanted if self.fits(wanted, available) else self.plan(available)
 
     def plan(self, available: Collection[str]) -> Plan:
-        """One over places that are available: a client's own, if it was lost and can be had again."""
+        """Return a plan over available places: first of all the one that a client has set, if it fits."""
         if self.of_client is not None and self.fits(self.of_client, available):
             return self.of_client
         for best in (self.best(available), self._best_plans.of(self.machine, self._aim(self.objective, self.scheme))):
@@ -199,7 +201,7 @@ class Choice:
         return chosen
 
     def hear(self, profiled: ModelProfiled | NotProfiled) -> None:
-        """What layers cost has been measured, or cannot be."""
+        """Note the measured costs of layers, or that they cannot be measured."""
         if isinstance(profiled, ModelProfiled):
             self.profiles = Profiles.KNOWN
             self.by_costs = dict(profiled.by_costs)
@@ -207,11 +209,11 @@ class Choice:
             self.profiles = Profiles.FAILED
 
     def hear_ahead(self, by_costs: Mapping[Objective, Plan]) -> None:
-        """Plans by the costs known at the start; those by what has been measured since stay."""
+        """Note plans by the costs known at the start; plans by costs measured since then take precedence."""
         self.by_costs = {**by_costs, **self.by_costs}
 
     def _copies(self, available: Collection[str]) -> Plan:
-        """The whole model on each place; on one of the fastest where plans have no copies."""
+        """The whole model on each place; on one of the fastest if plans may have no copies."""
         places = self._whole(available)
         if not self.replicate:
             places = [min(places, key=lambda place: place.rank)]
@@ -219,44 +221,45 @@ class Choice:
         return Plan((Stage(((0, len(self._weights) - 1),), teams, engine=self._engine),))
 
     def _with_room(self, places: tuple[Place, ...]) -> Plan | None:
-        """Found once for the same places: it takes long, and is asked for again as long as no plan can serve."""
-        from shisha_rt.core.tuning.plan_by_weights import plan_by_weights  # the planners: only where memory is short
+        """The best plan by weights; cached, as it takes long and is asked for again while no plan can serve."""
+        from shisha_rt.core.tuning.plan_by_weights import plan_by_weights  # the planners: only if memory is short
 
         if self._by_weights is None or self._by_weights[0] != places:
             self._by_weights = places, plan_by_weights(self._rules, self._weights, places)
         return self._by_weights[1]
 
     def seed(self, available: Collection[str]) -> Plan:
-        """Shisha's, over places that are available."""
+        """Shisha's seed, over available places."""
         cuts = self._rules.legal_cuts
         return seed(self._weights, self._whole(available), assign=self._assign, legal_cuts=cuts, rng=self._rng)
 
     def _whole(self, available: Collection[str]) -> list[Place]:
-        """The available places that can run every layer; all that are available where there is none."""
+        """The available places that can run every layer; all available places if none can."""
         places = [place for place in self.machine.places if place.name in available]
         return [place for place in places if place.name not in self._partial] or places
 
     @property
     def latency_s(self) -> float:
-        """What a frame by itself may take in a plan for energy, as far as costs tell."""
+        """The longest latency of a single frame, by costs, in a plan for energy."""
         return PART_OF_TARGET * self.target_s
 
     def fits(self, plan: Plan, available: Collection[str]) -> bool:
-        """Whether a plan is on available places alone, and no team of several has one whose speed has been changed.
+        """Whether a plan uses only available places, and none whose speed has been changed in a team of several.
 
-        What has been slowed is emulated, and those are teams of one: its lead would pace a team, and others would not.
+        A changed speed is emulated by the place's own worker: as the lead it would slow the whole team, and as any
+        other place of a team it would have no effect.
         """
         teams = {team for stage in plan.stages for team in stage.teams if len(team) > 1}
         as_filed = (self.machine.place(name) == self.filed.place(name) for team in teams for name in team)
         return set(plan.places) <= set(available) and all(as_filed)
 
     def are_alike(self, stage: Stage) -> bool:
-        """Whether all teams of a stage are, as the machine is now."""
+        """Whether all teams of a stage are alike, on the machine as it is now."""
         speeds = {self.machine.place(name).speed for name in stage.places}
         return len(speeds) == 1 and self._rules.are_alike(stage)
 
     def places_now(self, available: Collection[str]) -> tuple[PlaceNow, ...]:
-        """Those that are available, for a search."""
+        """The available places, in the form that a search is given them."""
         return tuple(
             PlaceNow(place.name, place.rank, self.filed.place(place.name).speed / place.speed)
             for place in self.machine.places

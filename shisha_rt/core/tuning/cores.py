@@ -1,7 +1,7 @@
-"""The three cores as one: what one of them says that is for another goes there, and the rest is to be carried out.
+"""The three cores as one: what one core says to another is passed on here; the rest is returned, to be carried out.
 
-A lifecycle asks for plans and tells how proposals end; tuning and placing propose. So that all of it can be driven
-through random interleavings, who hears what is decided here, and not by callbacks.
+The lifecycle asks for plans and says how proposals end; tuning and placing propose. Messages between them are routed
+here, not by callbacks, so that tests can drive all three through random interleavings.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _Handle: TypeAlias = Callable[[Any, float], Sequence[Outward]]
 _FOR_OTHERS: Final = frozenset((do.Settled, do.Replan, do.PlaceBack, do.PlaceOperators))
 """What the lifecycle says to tuning and placing."""
 _FOR_THE_LIFECYCLE: Final = frozenset((le.PlanProposed, le.PlanPlaced, le.PlanNotPlaced, le.Lead, le.LetGo))
-"""What they say to it."""
+"""What tuning and placing say to the lifecycle."""
 
 
 class Cores:
-    """`placing` is None where no place has devices."""
+    """`placing`: None if no place has devices."""
 
     def __init__(self, lifecycle: Lifecycle, tuning: Tuning, placing: Placing | None) -> None:
         self.lifecycle = lifecycle
@@ -61,10 +61,10 @@ class Cores:
         self._handle_frames: Callable[[Any, float], list[Any]] = lifecycle.handle
 
     def handle(self, event: CoreEvent, now_s: float, cause: str = "") -> list[Outward]:
-        """Apply one event and all that follows from it; the rest is to be carried out in its order, before the next.
+        """Apply one event and all that follows from it in the cores; what is returned is to be carried out in order.
 
-        `cause`: what came to the daemon, so that this happened; proposals are marked with it. What was proposed and how
-        proposals ended is among it, too: clients wait for that, and the event log has it.
+        `cause`: what came to the daemon and caused the event; proposals are marked with it. Proposals and their ends
+        are returned, too: clients wait for them, and the event log has them.
         """
         if self.lifecycle.calm and type(event) in OF_FRAMES:  # nobody else hears of those, nor of what follows
             return self._handle_frames(event, now_s)
@@ -76,16 +76,18 @@ class Cores:
 
     @property
     def measuring(self) -> bool:
-        """Whether anybody wants to hear what each part of a frame takes."""
+        """Whether tuning or placing needs the time of each part."""
         return self.placing is not None or self.tuning.measuring.epoch is not None
 
     @property
     def comparing(self) -> bool:
-        """Whether anybody wants to hear of each frame that is computed."""
+        """Whether tuning needs an event for each frame that is computed."""
         return self.tuning.wants_answers
 
     def _hear(self, event: Any, now_s: float, cause: str) -> list[Outward]:
-        """What tuning and placing say to the lifecycle, it hears at once: so its proposals are always all there are."""
+        """Pass an event to whoever hears it. What tuning and placing say to the lifecycle is passed on at once, so that
+        its list of proposals is always complete.
+        """
         heard_by = self._heard_by.get(type(event))
         if heard_by is None:
             return self._handle_frames(event, now_s)

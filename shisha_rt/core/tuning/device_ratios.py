@@ -1,18 +1,19 @@
-"""How many times as slow as known each device really is, from what live segments take. Pure: times are passed in.
+"""How many times as slow as known each device is, from times of live segments. Pure: times are passed in.
 
-A device is off when its segments together take other than was predicted, by more than any prediction may be wrong
-for. One observation proves nothing: on a shared host a window may be spoilt by a process that ran for a moment, and
-placing anew costs an epoch. What lasts is still there in the next window, and by as much. So a device's ratio is
-corrected when two observations of it in a row say that it is off, and agree with each other. What is within the
-noise is left alone, also when it adds up to a few percent on many devices: chasing it would replan for ever.
+A device is off if the times of its segments together differ from the prediction by more than prediction errors explain
+(`OFF`). One observation proves nothing: on a shared host a window may be spoilt by a process that ran for a moment, and
+a new placement costs an epoch. A lasting difference shows in the next window, too. So a device's ratio is corrected
+when two observations in a row say that it is off, and agree with each other. Differences within the noise are ignored,
+even if they add up to a few percent over many devices: following them would never end.
 
-What is seen of devices at work also says what is to be assumed of those beside them: the host may have drifted.
+Devices that were not observed are assumed to have drifted as the observed ones of their place did: the host may be
+slower as a whole.
 
-A device that is no longer used because it was slow cannot show that it has recovered. So after a while it is taken for
-one that was never seen, and may be chosen again. Each time that it proves to be slow still, the while doubles.
+A device that is no longer used because it was slow cannot show that it has recovered. So after some time it counts as
+never observed, and may be chosen again. Each time that it is slow again, the time doubles.
 
-A prediction holds transfers too, some of which ratios do not stretch (those between devices of one memory and the
-rest). So one correction may fall short of the truth; the next ones close in on it.
+A prediction includes transfers, some of which do not scale with ratios (those between devices of one memory and other
+devices). So one correction may not be enough; further ones converge.
 """
 
 from __future__ import annotations
@@ -22,38 +23,36 @@ from statistics import geometric_mean
 from typing import Final
 
 OFF: Final = 0.15
-"""Measured over predicted, or the reverse, is beyond 1 by more than this: the device is off."""
+"""A device is off if measured over predicted time, or the reverse, exceeds 1 by more than this."""
 
 AGREEING: Final = 0.10
-"""Two observations are apart by no more than this, the larger over the smaller: they say the same."""
+"""Two observations agree if the larger over the smaller exceeds 1 by no more than this."""
 
 AS_KNOWN: Final = 0.05
-"""A corrected ratio so near to 1 is 1 again."""
+"""A corrected ratio that differs from 1 by no more than this is set to 1."""
 
 CHANCE_S: Final = 60.0
 MOST_CHANCE_S: Final = 3600.0
-"""How long a device that was slow is left alone: the first time, and at most."""
+"""How long a slow device is not used: the first time, and at most."""
 
 LEAST_S: Final = 50e-6
-"""Segments of one device that are predicted to take less than this together are too short to be judged."""
+"""A device whose segments are predicted to take less than this together is not judged."""
 
 HOST_DRIFT: Final = 1.35
-"""By how much a host may be slower or faster than when it was profiled, with nothing wrong with a device."""
+"""Largest factor by which a whole host is assumed to be slower or faster than when it was profiled."""
 
 
 class DeviceRatios:
-    """Measured over known times of the devices of one daemon.
+    """Ratios of measured to known times, for the devices of one daemon.
 
-    `ratios`: (place, device) -> ratio; an absent pair takes what is known.
-
-    `ratios` is replaced, never changed: who keeps one has it as it was.
+    `ratios`: (place, device) -> ratio; 1 for an absent pair. The mapping is replaced, never changed in place.
     """
 
     def __init__(self) -> None:
         self.ratios: Mapping[tuple[str, str], float] = {}
-        self._off: dict[tuple[str, str], float] = {}  # what the last observation said, where it was not acted upon
-        self._seen_s: dict[tuple[str, str], float] = {}  # when it was last judged
-        self._patience_s: dict[tuple[str, str], float] = {}  # of those that have had a chance, and failed
+        self._off: dict[tuple[str, str], float] = {}  # last observation of devices that are off, until confirmed
+        self._seen_s: dict[tuple[str, str], float] = {}  # when the device was last judged
+        self._patience_s: dict[tuple[str, str], float] = {}  # time to the next chance, of devices that have had one
 
     def __str__(self) -> str:
         ratios = (f"{device} on {place} x{ratio:.3g}" for (place, device), ratio in self.ratios.items())
@@ -67,10 +66,10 @@ class DeviceRatios:
         measured_s: Sequence[float],
         now_s: float,
     ) -> bool:
-        """What the segments of one live stage took; returns whether a ratio changed.
+        """Note times of the segments of one live stage; return whether a ratio changed.
 
-        All are (segments,): each one's device, its prediction under the present ratios, and its median over a window
-        that no earlier observation saw. Raises ValueError if they differ in length.
+        Each is (segments,): the device, the prediction under the present ratios, and the median over a window of frames
+        that no earlier observation included. Raises ValueError if they differ in length.
         """
         sums_s: dict[str, tuple[float, float]] = {}
         for device, predicted, measured in zip(devices, predicted_s, measured_s, strict=True):
@@ -95,9 +94,9 @@ class DeviceRatios:
         return changed
 
     def assume(self, place: str, devices: Iterable[str]) -> None:
-        """Give devices of a place that have not been seen at work the ratio that those have which were, within limits.
+        """Set the ratios of a place's unobserved devices to the geometric mean of the observed ones', within limits.
 
-        A host that is slower than when it was profiled is slower for all. Without this, the devices not in use would
+        A host that is slower than when it was profiled is slower for all devices. Otherwise devices not in use would
         seem to have become the better ones.
         """
         keys = [(place, device) for device in devices]
@@ -112,9 +111,9 @@ class DeviceRatios:
         self.ratios = ratios
 
     def give_chances(self, place: str, devices: Iterable[str], now_s: float) -> list[str]:
-        """Those of a place's idle devices that have been slow, and left alone for long enough: they are as never seen.
+        """Make a place's slow devices that were not observed for long enough count as never observed; return them.
 
-        What is to be assumed of them then is for `assume`.
+        Their ratios are removed; `assume` sets new ones.
         """
         given = []
         for device in devices:
@@ -130,7 +129,7 @@ class DeviceRatios:
         return given
 
     def _confirmed(self, key: tuple[str, str], ratio: float) -> bool:
-        """Whether a device is off, and was so by as much when it was last observed."""
+        """Whether a device is off, and was off by about as much when it was last observed."""
         before = self._off.pop(key, None)
         if _apart(ratio, 1.0) <= OFF:
             return False
@@ -141,5 +140,5 @@ class DeviceRatios:
 
 
 def _apart(a: float, b: float) -> float:
-    """How far the larger is above the smaller, relative to the smaller."""
+    """Difference of two positive numbers, relative to the smaller."""
     return max(a, b) / min(a, b) - 1

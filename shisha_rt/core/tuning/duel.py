@@ -1,12 +1,12 @@
-"""Two plans compared live, in turns: windows of the one that serves and of its challenger, A B A B.
+"""A live comparison of two plans in alternating windows: of the plan that serves and of its challenger, A B A B.
 
-A window begins when the other plan's last frame is out. Under throughput it counts answers in a second while frames
-wait the whole time, or a target keeps many out: what clients see, with all that passes between service times. Under
-latency it takes the median of frames that met no other, while some do. Turns make what drifts hit both alike; the
-ratios of neighbouring windows are what is judged, until they differ from 1 by more than they spread. The rate of a
-window without the load that it needs is a lower bound of its plan's. It counts where it is more than 1.1 times the
-other plan's rate under that load, several times in a row, as where a client cannot keep the faster plan busy; else it
-counts for nothing.
+A window begins when the other plan's last frame is done. For throughput it measures answers per second while frames are
+queued all the time, or a target has many refused: what clients see, time between service times included. For latency it
+takes the median of frames that met no other, as long as there are some. As windows alternate, drift affects both plans
+alike. The ratios of neighbouring windows are judged: the comparison ends when their mean differs from 1 by more than
+their spread. The rate of a window without enough load is only a lower bound of its plan's rate. It counts if it is more
+than 1.1 times the other plan's rate under load, several times in a row, as happens if a client cannot keep the faster
+plan busy; else the pair of windows is dropped.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ from shisha_rt.plan.rate import Objective
 
 LEAST_FRAMES: Final = 20
 LEAST_S: Final = 0.3
-"""Of a window: periods of a CPU quota are 0.1 s."""
+"""The shortest window: periods of a CPU quota are 0.1 s."""
 MOST_S: Final = 2.0
 FEWEST_FRAMES: Final = 5
-"""Of a window that has lasted for so long."""
+"""The fewest frames of a window that has lasted for `MOST_S`."""
 MOST_PAIRS: Final = 8
 LEAST_PAIRS: Final = 2
 LEAST_DIFFERENCE: Final = 0.01
 WAITED: Final = 0.9
-"""Share of a window's answers behind which others waited."""
+"""A window has the load for throughput if other frames were queued at this fraction of its answers ..."""
 KEPT_OUT: Final = 0.1
-"""Frames that a target had refused, for each answer of this window and of the one before: so many are the load, too. Of
-the one before, as the better of two plans may pass all that come.
+"""... or if a target had so many frames refused for each answer, in this window and the one before: the better of two
+plans may itself accept all that come.
 """
 ALONE: Final = 0.1
-"""Share of a window's answers that met no other, if it is to be one of frames by themselves."""
+"""A window has the load for latency if at least this fraction of its answers met no other frame."""
 FAR_FASTER: Final = 1.1
-"""By so much a plan must be ahead in a window without the load, for that to count: less may be what comes by chance."""
+"""A window without the load counts if its plan is faster by more than this factor: less may be chance."""
 MOST_VOID: Final = 3
-"""Windows in a row without the load, or pairs of them that tell nothing."""
+"""The comparison ends without a result after so many windows without the load, or pairs without a result, in a row."""
 LEAST_BOUNDS: Final = 3
-"""Pairs in a row of which one window had not the load."""
+"""So many pairs in a row with one window without the load decide the comparison, if they agree."""
 
 _ASSUMED_SPREAD: Final = 0.03
 _ASSUMED_WEIGHT: Final = 2.0
-"""Spread of ratios that is assumed before there are many: so many ratios' worth."""
+"""Assumed spread of ratios, which counts as much as that of so many measured ones."""
 _SURE: Final = 2.0
 
 
@@ -60,9 +60,9 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class DuelResult:
-    """`seconds`: of the plan that served and of its challenger, what is to be small (nan where there is no window).
+    """`seconds`: for each frame, of the plan that served and of its challenger (nan if there is no window).
 
-    `ratio`: the former over the latter, over 1 where the challenger is faster.
+    `ratio`: the former over the latter, above 1 if the challenger is faster.
     """
 
     verdict: Verdict
@@ -72,9 +72,8 @@ class DuelResult:
 
 
 class Duel:
-    """`teams`: the most that either plan has. `turn`: whose window it is, 0 for the plan that served before.
-
-    `warm_up`: answers that the challenger, whose window is the first, gives before anything is counted.
+    """`teams`: the most teams of a stage in either plan. `turn`: whose window it is: 0, the plan that served before; 1,
+    the challenger. `warm_up`: first answers of the challenger, whose window is the first, which are not counted.
     """
 
     def __init__(self, objective: Objective, teams: int, warm_up: int, now_s: float) -> None:
@@ -83,8 +82,8 @@ class Duel:
         self._objective = objective
         self._teams = teams
         self._figures: tuple[list[float], list[float]] = [], []
-        self._full = [True, True]  # whether the newest figure of each is one of a window with the load
-        self._bounds: list[tuple[float, float]] = []  # the newest pairs of which one window had not the load
+        self._full = [True, True]  # whether each plan's newest figure is from a window with the load
+        self._bounds: list[tuple[float, float]] = []  # the newest pairs with one window without the load
         self._void = 0
         self._warm_up = warm_up
         self._answers = self._kept_out = self._kept_out_at_start = 0
@@ -103,10 +102,10 @@ class Duel:
         return min(map(len, self._figures))
 
     def answered(self, event: FrameAnswered, now_s: float) -> DuelResult | None:
-        """Count an answer of the plan whose turn it is, while no frame of the other is under way.
+        """Count an answer of the plan whose turn it is, while no frame of the other is in flight.
 
-        A window has whole runs, as their frames are answered all at once. Returns the outcome when this answer settles
-        it; `turn` is the other's when it ends a window.
+        A window has whole batches, whose frames are all answered at once. Return the result if this answer decides the
+        comparison; if it ends a window, `turn` changes to the other plan.
         """
         self.last_s, self._kept_out = now_s, event.kept_out
         if self._warm_up:
@@ -130,7 +129,7 @@ class Duel:
         return self._end(now_s) if self._objective == "latency" else None
 
     def look(self, now_s: float) -> DuelResult | None:
-        """Every so often: a window that does not get the load that it needs ends without a figure."""
+        """Called periodically, to end a window without a figure if it does not get the load that it needs."""
         patience_s = 2 * MOST_S
         flows = self._frames >= FEWEST_FRAMES and now_s - self.last_s < patience_s
         return None if flows or now_s - self._opened_s < patience_s else self._close(None, now_s)
@@ -155,7 +154,7 @@ class Duel:
         return self._waited >= WAITED * self._answers or kept_out >= KEPT_OUT * (answers_before + self._answers)
 
     def _close(self, figure_s: float | None, now_s: float, *, full: bool = True) -> DuelResult | None:
-        """End a window. Without a figure it is taken again, some times; the very first by the other plan."""
+        """End a window. Without a figure it is repeated, a few times; the very first one by the other plan."""
         if figure_s is None:
             return self._taken_again(now_s, by_other=not any(self._figures))
         self._figures[self.turn].append(figure_s)

@@ -1,4 +1,4 @@
-"""What tuning and placing are told besides `Settled` and `Replan`, which the lifecycle says. Values only."""
+"""Events for tuning and placing, besides `Settled` and `Replan` from the lifecycle. Values only."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from shisha_rt.plan.rate import AnyObjective, Objective
 class PartTaken(Struct, frozen=True, gc=False):
     """A part of a frame has been computed, in the worker of `place`.
 
-    `segments_s` is empty unless its operators are placed on devices. `full`: its run had as many frames as one may.
+    `segments_s` (segments,): empty unless the stage's operators are placed on devices. `full`: the part was computed in
+    a batch of the stage's full size.
     """
 
     epoch: int
@@ -31,7 +32,7 @@ class PartTaken(Struct, frozen=True, gc=False):
 
 
 class FrameAlone(Struct, frozen=True, gc=False):
-    """A frame has passed through the plan of `epoch`, and met no other on its way."""
+    """A frame was computed by the plan of `epoch` and met no other frame. `latency_s`: unloaded latency."""
 
     epoch: int
     latency_s: float
@@ -52,8 +53,8 @@ class FrameAnswered(Struct, frozen=True, gc=False):
 
 
 class FramesCounted(Struct, frozen=True):
-    """Every so often: the frames since the daemon's start. Those that `arrived`, refused ones too; that `met` others
-    which had no answer yet; that were `answered` with a result, and how long all of these took. `in_flight`: now.
+    """Sent periodically: counts of frames since the daemon's start. `arrived`: refused ones included; `met`: accepted
+    while others had no answer yet; `answered`: with a result; `latency_s`: sum of their latencies. `in_flight`: now.
     """
 
     arrived: int = 0
@@ -64,14 +65,16 @@ class FramesCounted(Struct, frozen=True):
 
 
 class PeriodsCounted(Struct, frozen=True):
-    """Every so often, under a CPU quota: its periods in which something ran, and those in which it was used up."""
+    """Sent periodically under a CPU quota: counts of its periods in which something ran, and of those in which it was
+    used up.
+    """
 
     periods: int
     throttled: int
 
 
 class OthersSeen(Struct, frozen=True):
-    """Every so often: the part of the daemon's cores that other processes take, without its clients on this host."""
+    """Sent periodically: the share of the daemon's cores that other processes use, without its clients on this host."""
 
     others_ratio: float
 
@@ -87,7 +90,7 @@ class TunerSaid(Struct, frozen=True):
 
 
 class TunerDied(Struct, frozen=True):
-    """Another process has been started in its place."""
+    """The tuner's process has died, and another one has been started."""
 
     reason: str
 
@@ -97,7 +100,7 @@ class ProfilerSaid(Struct, frozen=True):
 
 
 class PlannedAhead(Struct, frozen=True):
-    """The best plans by stored costs for objectives that were not wanted at the start."""
+    """The best plans by stored costs, for objectives that were not wanted at the start."""
 
     by_costs: Mapping[Objective, Plan]
 
@@ -107,19 +110,19 @@ class PlacerSaid(Struct, frozen=True):
 
 
 class PlacerDied(Struct, frozen=True):
-    """Another process has been started in its place."""
+    """The placer's process has died, and another one has been started."""
 
     reason: str
 
 
 class PauseAsked(Struct, frozen=True):
-    """Stop searching and watching; the best plan of the search goes live (R5)."""
+    """A client asks to stop searching and watching; the best plan of the search goes live (R5)."""
 
     why: str
 
 
 class SearchAsked(Struct, frozen=True):
-    """Search from the live plan, which is the daemon's to replace from now on."""
+    """A client asks to search from the live plan, which the daemon may replace from now on."""
 
     why: str
 
@@ -133,20 +136,20 @@ class OptionsSet(Struct, frozen=True):
 
 
 class MachineChanged(Struct, frozen=True):
-    """What was measured holds no longer."""
+    """The machine has changed, so measurements so far no longer hold."""
 
     machine: Machine
     why: str
 
 
 class PlaceReturned(Struct, frozen=True):
-    """A place may be planned on again."""
+    """Plans may use the place again."""
 
     place: str
 
 
 class Look(Struct, frozen=True):
-    """Every so often: compare what segments take with what was predicted."""
+    """Sent periodically: compare measured with predicted times of segments."""
 
 
 TuningEvent: TypeAlias = (

@@ -1,8 +1,8 @@
-"""Where a plan's operators go when frames wait for it, and so nobody can wait for a solver.
+"""Greedy placement of a plan's operators on devices, for when frames wait for the plan and a solver takes too long.
 
-All operators of a stage go to the one device that takes the least for them. Where none can run all of them, those that
-it cannot run go where each takes the least by itself. What tensors cost to move is left out: a better placement may
-follow.
+All operators of a stage go to the device that takes the least time for all of them. If no device can run them all, the
+operators that the best device cannot run each go to the device that takes the least for that operator alone. Transfers
+of tensors are ignored: a better placement may follow.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from shisha_rt.plan.plan import Plan, Stage
 
 
 class GreedyPlacement:
-    """`costs`: what the network's operators cost on the devices of each place.
+    """`costs`: costs of the network's operators on the devices of each place.
 
-    `operators_of` (first, last): those of a run of layers, both ends inclusive.
+    `operators_of` (first, last): returns the span of operators of a run of layers; both ends of each are inclusive.
     """
 
     def __init__(self, costs: Mapping[str, OperatorCosts], operators_of: Callable[[int, int], Span]) -> None:
@@ -32,18 +32,21 @@ class GreedyPlacement:
         self._operators_of = operators_of
 
     def devices(self, place: str) -> tuple[str, ...]:
-        """Names, of those that a place has."""
+        """Names of a place's devices."""
         return self._devices[place]
 
     def placed(self, plan: Plan, ratios: Mapping[tuple[str, str], float]) -> Plan | None:
-        """`ratios`: (team, device) -> so many times as slow as known. None where no device can run some operator."""
+        """Return the plan with placements; None if no device can run some operator.
+
+        `ratios`: (team, device) -> factor by which the device is slower than known.
+        """
         stages = [(stage, self._stage(stage, ratios)) for stage in plan.stages]
         if not all(placement for _, placement in stages):
             return None
         return Plan(tuple(replace(stage, placement=placement) for stage, placement in stages))
 
     def _stage(self, stage: Stage, ratios: Mapping[tuple[str, str], float]) -> tuple[str, ...]:
-        """() where no device can run some operator."""
+        """(operators,) the device of each operator of a stage; () if no device can run some operator."""
         devices, costs = self._devices[stage.place], self._costs[stage.place]
         runs = [self._operators_of(first, last) for first, last in stage.work]
         slower = np.array([ratios.get((stage.team_name, device), 1.0) for device in devices])
@@ -57,12 +60,14 @@ class GreedyPlacement:
 
 
 def _together_s(costs: OperatorCosts, run: Span) -> Floats:
-    """(operators, devices) seconds where all of a run are on one device."""
+    """(operators, devices) seconds of each operator if all of a run are on one device."""
     return np.array([operator_times_s(costs, *run, device) for device in range(len(costs.devices))]).T
 
 
 def _parted(devices: Sequence[str], together_s: Floats, alone_s: Floats) -> tuple[str, ...]:
-    """What the best device cannot run goes elsewhere; () where some operator would have nowhere to go."""
+    """(operators,) the best device, or another device for each operator that it cannot run; () if no device can run
+    some operator. `together_s` and `alone_s` are (operators, devices).
+    """
     able, least_s = np.isfinite(together_s), alone_s.min(axis=1)
     sums_s = np.where(able, together_s, least_s[:, None]).sum(axis=0)
     best = sums_s.argmin()

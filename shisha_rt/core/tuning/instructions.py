@@ -1,4 +1,4 @@
-"""What tuning and placing decide: proposals for the lifecycle, and what is to be done for them."""
+"""Decisions of tuning and placing: proposals for the lifecycle, and instructions for the daemon."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shisha_rt.plan.plan import Plan
 
 
 class Write(Struct, frozen=True):
-    """Write `record` into the journal."""
+    """Write `record` into the event log."""
 
     record: Record
 
@@ -41,14 +41,14 @@ class Keep(Struct, frozen=True):
 
 
 class CountTrial(Struct, frozen=True):
-    """`moves`: from the plan tried before it; the first of a search is where that starts."""
+    """Count a trial. `moves`: from the plan tried before; 0 for the first plan of a search."""
 
     verdict: str
     moves: int
 
 
 class CountSolve(Struct, frozen=True):
-    """The operators of a plan have been placed."""
+    """Count a plan whose operators `solver` has placed."""
 
     solver: str
 
@@ -70,7 +70,7 @@ Decision: TypeAlias = (
 
 
 class TuningOutbox:
-    """What a planning core has in hand: the time of the event that it handles, and what it has decided so far."""
+    """A planning core's decisions so far, and `now_s`, the time of the event that it handles."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -84,7 +84,7 @@ class TuningOutbox:
     def propose(
         self, owner: Owner, plan: Plan, under: int | None, ticket: Ticket = None, *, beside: bool = False
     ) -> int:
-        """Return the proposal's number; the rest is as in `PlanProposed`."""
+        """Propose a plan; return the proposal's number. Arguments are as in `PlanProposed`."""
         number = self.next_number()
         self.decide(PlanProposed(owner, number, plan, under, beside, ticket))
         return number

@@ -1,7 +1,6 @@
-"""What holds between any two events of planning (rules R2, R4 and R5), written apart from the code that keeps it true.
+"""Invariants of planning between any two events (rules R2, R4 and R5), independent of the code that maintains them.
 
-`check_cores` is for tests. It reads; it changes nothing. What holds of
-the lifecycle alone its own invariants say.
+`check_cores` is for tests and changes nothing. Invariants of the lifecycle alone are checked by the lifecycle's own.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _MEASURES = frozenset({State.TUNING, State.WATCHING, State.COMPARING})
 
 
 def check_cores(cores: Cores) -> None:
-    """Raise AssertionError, saying what is wrong, if a promise of planning is broken."""
+    """Raise AssertionError, with an explanation, if an invariant of planning is broken."""
     lifecycle, tuning = cores.lifecycle, cores.tuning
     _check_turns(lifecycle)
     _check_state(lifecycle, tuning)
@@ -30,7 +29,7 @@ def check_cores(cores: Cores) -> None:
 
 
 def _check_turns(lifecycle: Lifecycle) -> None:
-    """A plan whose operators are placed waits for no other that is still to be placed."""
+    """A plan whose operators are placed does not wait for one whose operators are not."""
     epochs = lifecycle.epochs
     waiting = [proposal.proposed for proposal in epochs.proposals if proposal.placed]
     assert not waiting or epochs.preparing is not None or lifecycle.changing, f"{waiting} wait for nothing"
@@ -49,7 +48,7 @@ def _check_state(lifecycle: Lifecycle, tuning: Tuning) -> None:
 
 
 def _check_trial(lifecycle: Lifecycle, tuning: Tuning) -> None:
-    """A plan is being tried: it is on its way to being live, or live and being measured. Or it is the tuner's turn."""
+    """A plan that is tried is either a pending proposal, or live and measured; without one it is the tuner's turn."""
     search, live = tuning.search, lifecycle.live
     assert live is not None
     if search.trying is None:
@@ -65,7 +64,7 @@ def _check_trial(lifecycle: Lifecycle, tuning: Tuning) -> None:
 
 
 def _check_what_stays(lifecycle: Lifecycle, tuning: Tuning) -> None:
-    """R5: what is live, kept, reported and watched after a search is one plan: the best that it has measured."""
+    """R5: after a search one plan is live, kept, reported and watched: the best that the search has measured."""
     watched, live = tuning.watched, lifecycle.live
     if watched is None:
         return

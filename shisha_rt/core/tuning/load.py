@@ -1,16 +1,18 @@
-"""Which of two plans the load wants: the one that is quick with a frame by itself, or the one that passes the most.
+"""Which of two plans fits the load: the one with the least unloaded latency, or the one with the highest throughput.
 
-What comes is weighed by what the plan for latency would take for it: its utilisation, which may be above 1. Two sums
-are kept, each clamped at 0, as in E. S. Page, Continuous inspection schemes, Biometrika 41 (1954): what came beyond
-70% of what that plan can do, and what came short of 20% less. A sum that has grown to its threshold is a change: soon
-if the load is far beyond, late if it hardly is, and hardly ever by chance alone. Thresholds are seconds of work, at
-least so many frames of it that chance evens out, and one look alone never reaches them: neither bursts nor lulls do.
+The load is measured as utilisation of the plan for latency: the time that this plan would take for the frames that
+came, over the time in which they came; it may exceed 1. Change is detected with two cumulative sums, each clamped at 0,
+as in E. S. Page, Continuous inspection schemes, Biometrika 41 (1954): the work beyond a utilisation of 70%, and the
+work short of 50%. A sum that reaches its threshold is a change: detected soon if the load is far beyond the limit, late
+if it hardly is, and hardly ever by chance. Thresholds are seconds of work, at least that of enough frames for chance to
+even out. One look alone never reaches them, so neither a burst nor a lull does.
 
-Utilisation alone would mislead. A client that waits for each answer keeps any plan busy and no frame of it ever meets
-another: frames count as far as they meet. And where the plan for latency is many times as quick with one frame, a few
-that meet are done sooner one after the other: it is left only when frames take longer than by themselves on the other
-plan. With frames that come by chance one after the other waits U / (2 (1 - U)) of what each takes at a utilisation U
-(Pollaczek and Khinchine); where that does not make up for the other plan's slowness at 70%, it is left later.
+Utilisation alone would mislead. A client that waits for each answer keeps any plan busy, but none of its frames ever
+meets another: so only frames that meet count. And if the plan for latency is many times as fast with one frame, it
+finishes a few frames one after the other sooner than the other plan does: it is left only if frames take longer on
+average than the unloaded latency of the other plan. With random arrivals the mean wait at utilisation U is
+U / (2 (1 - U)) service times (Pollaczek and Khinchine); if at 70% that is less than the other plan's longer latency,
+the limit is higher (`busy_from`).
 """
 
 from __future__ import annotations
@@ -24,12 +26,16 @@ from shisha_rt.plan.rate import Objective
 
 BUSY: Final = 0.7
 CALMER: Final = 0.2
-"""The plan for latency is left above this utilisation, or a higher one; it serves again so much below."""
+"""The plan for latency is left above the utilisation `BUSY`, or a higher one (`busy_from`); it serves again at `CALMER`
+below that.
+"""
 
 _BUSY_S: Final = 0.1
 _LULL_S: Final = 1.1
 _FRAMES: Final = 16
-"""Thresholds are seconds of work: so much, what falls short in such a lull, and at least what so many frames take."""
+"""Thresholds in seconds of work: `_BUSY_S` to leave the plan for latency, and what a lull of `_LULL_S` falls short of
+the lower limit to return to it; each is at least the work of `_FRAMES` frames.
+"""
 _ONE_LOOK: Final = 0.75
 _WAITED: Final = 2.0
 _SHOWN_S: Final = 1.0
@@ -37,8 +43,8 @@ _SHOWN_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class PlanTimes:
-    """What a plan takes, in seconds of the daemon's clock: `frame_s` for each frame at saturation, `alone_s` for one by
-    itself.
+    """Times of a plan, in seconds of the daemon's clock. `frame_s`: for each frame at saturation. `alone_s`: unloaded
+    latency.
     """
 
     frame_s: float
@@ -46,8 +52,8 @@ class PlanTimes:
 
 
 class Load:
-    """`utilisation`: of the plan for latency, about the last second's mean, and `lately` that between the last two
-    looks; nan before there is one. `came`: frames between the last two looks.
+    """`utilisation`: of the plan for latency, averaged over about the last second; `lately`: between the last two
+    looks; nan before there were two. `came`: frames between the last two looks.
     """
 
     def __init__(self) -> None:
@@ -57,7 +63,7 @@ class Load:
         self._beyond_s = self._short_s = self._longer_s = 0.0
 
     def forget(self) -> None:
-        """Another plan serves: what was found out so far led to it."""
+        """Reset the sums, as another plan serves."""
         self._beyond_s = self._short_s = self._longer_s = 0.0
 
     def look(
@@ -77,7 +83,7 @@ class Load:
         calm = busy - CALMER
         busy_s, calm_s = max(_BUSY_S, _FRAMES * frame_s), max(_LULL_S * calm, _FRAMES * frame_s)
         beyond_s, short_s = came_s - busy * passed_s, calm * passed_s - came_s
-        # While frames wait it is no sign of calm that few come: clients may send by the batch, or wait themselves.
+        # While frames wait, few arrivals are no sign of calm: clients may send in bursts, or wait for their answers.
         if now.in_flight * frame_s > busy_s:
             beyond_s = max(beyond_s, 0.0)
         if now.in_flight > 1 and (not answered or took_s > _WAITED * answered * throughput.alone_s):
@@ -96,7 +102,7 @@ class Load:
 
 
 def busy_from(latency: PlanTimes, throughput: PlanTimes) -> float:
-    """The utilisation above which the plan for latency is to be left."""
+    """The utilisation above which the plan for latency is left."""
     slower = max(0.0, (throughput.alone_s - latency.alone_s) / latency.frame_s)
     return max(BUSY, 2 * slower / (1 + 2 * slower))
 

@@ -1,14 +1,14 @@
-"""How the live plan's frames become measurements, how well those repeat, and when the plan leaves its baseline.
+"""How the live plan's frames become measurements, how well measurements repeat, and when the plan leaves its baseline.
 
-A window leaves its first frames out: they fault in the pages of tensors that cross new cuts, once for each slot, and
-find cold caches. Then frames are taken until every stage has enough. While the band is still wide more are taken, and
-beyond `KEPT_FRAMES` the oldest left out again, so that a disturbance passes instead of spoiling the trial; up to a
-limit of frames and one of time. What has not passed by then is there to stay, and all frames together say more of it.
+A window skips its first frames: they meet cold caches, and page faults in tensors that cross new cuts, once for each
+slot. Then frames are counted until every stage has enough. While the band is too wide, more frames are taken, and only
+the newest `KEPT_FRAMES` count, so that a disturbance passes instead of spoiling the trial. At a limit of frames or of
+time all frames count: a disturbance that has not passed by then is there to stay.
 
-A host drifts over seconds, as other work comes and goes in its caches and on its cores, and a window of frames shorter
-than that cannot see it: its own spread would promise a precision that the next window breaks. But a move leaves most
-stages as they were. A stage of the same layers on the same place must take what it took before; by how much it does not
-is what bands have to allow for.
+A host drifts over seconds, as other work comes and goes in its caches and on its cores. A window shorter than that
+cannot see the drift, so its own spread would promise more precision than there is. But a move leaves most stages as
+they were, and a stage of the same layers on the same place should take the same time as before: bands allow for the
+differences seen between measurements of the same stage.
 """
 
 from __future__ import annotations
@@ -34,33 +34,33 @@ KEPT_FRAMES: Final = 128
 MAX_FRAMES: Final = 512
 MAX_S: Final = 5.0
 LEAST_PERIODS: Final = 5
-"""Of a CPU quota, that must have passed for their throttled part to mean something."""
+"""Periods of a CPU quota that a window must have for its fraction of throttled periods to mean something."""
 WIDE_BAND: Final = 0.03
 
 ASSUMED: Final = 0.02
-"""Relative difference of two measurements of one stage, until enough have been seen."""
+"""Assumed relative difference of two measurements of one stage, until enough have been seen."""
 
 _ASSUMED_COUNT: Final = 8
 _KEPT: Final = 96  # differences of two measurements
 _COMPARED: Final = 6  # earlier measurements of a stage: the last alone would see drift over one trial only
 _MATTERS: Final = 0.5  # of the bottleneck; shorter stages repeat worse, and it does not matter
 
-# A quantile that the largest fifth cannot move: moments at which something else ran are no measure of the others.
+# The largest fifth of differences, measured while something else ran, cannot move this quantile.
 _QUANTILE: Final = 0.8
 _TO_95_IN_100: Final = NormalDist().inv_cdf(0.975) / NormalDist().inv_cdf((1 + _QUANTILE) / 2)
 
 LEAVING_FACTOR: Final = 1.0
 LEAVING_FLOOR: Final = 0.1
 WINDOWS_TO_LEAVE: Final = 3
-"""A stage has left its band when it was outside it, by these measures, for this many windows on end."""
+"""A stage has left its band if it was outside it, by these limits, for so many windows in a row."""
 SLOWER_BY_LOAD: Final = 1.5
-"""Stages may take so many times as long when frames come seldom (a seventh longer was seen), and less where copies wait
-for one memory under load."""
+"""At another load a plan may take up to so many times as long without being a drift: longer if frames come seldom (a
+seventh longer was seen), less if copies do not compete for one memory then."""
 _LEVELS: Final = 4
 
 
 class Measuring:
-    """The live plan's measurement, one at a time. `warm_up`: frames of each stage that are passed over first."""
+    """Measures the live plan, one window at a time. `warm_up`: first frames of each stage, which are skipped."""
 
     def __init__(self, serving: Serving, choice: Choice, warm_up: int) -> None:
         self.repeatability = Repeatability()
@@ -71,15 +71,15 @@ class Measuring:
 
     @property
     def epoch(self) -> int | None:
-        """Whose frames are measured; None: nobody's."""
+        """The epoch whose frames are measured; None: nothing is measured."""
         return None if self._window is None else self._window.epoch
 
     def begin(self, now_s: float, like: Measurement | None) -> None:
-        """With the live plan. `like`: the measurement that it is to be held against, if there is one."""
+        """Begin to measure the live plan. `like`: the measurement that it will be compared with, if there is one."""
         self._open(now_s, like, self._warm_up)
 
     def go_on(self, now_s: float, like: Measurement | None) -> None:
-        """The same with a plan that has served for a while."""
+        """As `begin`, with a plan that has served for a while: no frames are skipped."""
         self._open(now_s, like, warm_up=0)
 
     def _open(self, now_s: float, like: Measurement | None, warm_up: int) -> None:
@@ -102,7 +102,7 @@ class Measuring:
         self._window = None
 
     def part_taken(self, part: ev.PartTaken, now_s: float) -> Measurement | None:
-        """A part of a frame has been computed: it may complete the measurement, which ends with that."""
+        """Count a part; if it completes the measurement, end that and return it."""
         window, judged = self._window, None
         if window is not None and part.epoch == window.epoch and not self._serving.changing:
             judged = window.add(part.stage, part.place, part.service_s, now_s)
@@ -126,13 +126,12 @@ class Measuring:
 
 
 class Window:
-    """Collects the service times of the stages of `epoch`; `warm_up` frames of each are passed over first.
+    """Collects the service times of the stages of `epoch`; the first `warm_up` frames of each are skipped.
 
-    `alike` (stages,): whether all teams of each are. `last_s`: when a frame last came, or the window was opened.
-    `time_scale`: by which the clock's seconds are longer than those of service times. `like`: the measurement that this
-    one is to be held against: frames are taken until both were throttled alike, or for as long as may be. `power_w`: of
-    the places, empty where that is not known; a plan whose frames by themselves are late for `target_s` is no plan for
-    energy.
+    `alike` (stages,): whether all teams of a stage are alike. `last_s`: when a frame last came, or the window was
+    opened. `time_scale`: factor from service times to the clock's seconds. `like`: the measurement that this one will
+    be compared with: frames are taken until both were throttled alike, or a limit is reached. `power_w`: of the places;
+    empty if not known. The energy of a plan whose single frames miss `target_s` is inf.
     """
 
     def __init__(
@@ -191,7 +190,7 @@ class Window:
         last = frames >= MAX_FRAMES or took_s >= MAX_S
         if not last and (frames % FRAMES or frames == self._tried_at or not self._every_team_has_some()):
             return None
-        self._tried_at = frames  # the frames of other stages that come before the next of this one say little more
+        self._tried_at = frames  # once for each count: parts of other stages meanwhile add little
         kept = frames if last else KEPT_FRAMES
         windows = [(ran[-kept:], seconds[-kept:]) for ran, seconds in zip(self._ran, self._seconds, strict=True)]
         measurement = measure_window(
@@ -242,7 +241,7 @@ class Window:
         return throttled / periods if periods >= LEAST_PERIODS else None
 
     def _every_team_has_some(self) -> bool:
-        """Teams that are alike speak for each other."""
+        """Whether each team has computed a frame; of teams that are alike, one is enough."""
         return all(
             alike or len(set(ran)) == len(teams)
             for alike, ran, teams in zip(self._alike, self._ran, self._team_of, strict=True)
@@ -258,7 +257,7 @@ class Repeatability:
 
     @property
     def band(self) -> float:
-        """Relative: 95 in 100 pairs of measurements of one stage differ by no more."""
+        """Relative difference that 95 in 100 pairs of measurements of one stage do not exceed."""
         ascending = sorted(self._differences)
         return _TO_95_IN_100 * ascending[math.ceil(_QUANTILE * len(ascending)) - 1]
 
@@ -277,17 +276,19 @@ class Repeatability:
             self._seen_s[stage].append(service_s)
 
     def machine_changed(self) -> None:
-        """What stages took holds no longer; how well measurements repeat may still."""
+        """Forget what stages took; how well measurements repeat may still hold."""
         self._seen_s.clear()
 
 
 def leaving_stage(baseline: Measurement, measurement: Measurement) -> int | None:
-    """The stage whose time, on one of its teams, is furthest outside its band: beyond the noise of both, and 10%.
+    """The stage whose time, on one of its teams, is furthest outside its band: the noise of both measurements, at least
+    10%. None: no stage is.
 
-    Each band is for a difference of two, so their root sum of squares is 1.4 times what 95 in 100 stay within.
-    Demanding more would miss a busy process on a core: it makes a stage half as slow again, and its noise, too.
-    A band is relative to the bottleneck, which of several teams is less than what each takes; and each has run only its
-    share of the frames, and is only that share of the rate.
+    Each band is for a difference of two measurements, so the root of the sum of their squares is 1.4 times what 95 in
+    100 differences stay within. Demanding more would miss a busy process on a core, which makes a stage half as slow
+    again, and noisier. A band is relative to the bottleneck, which is less than the time of each of several teams; so
+    it is applied to the team's time if that is longer. A team has run only its share of the frames, and is only that
+    share of the rate; so its limit is wider by the root of the number of teams.
     """
     excess = [
         max(_excess_s(baseline, measurement, pair, len(before_s)) for pair in zip(before_s, now_s, strict=True))
@@ -313,10 +314,10 @@ def _excess_s(baseline: Measurement, measurement: Measurement, pair: tuple[float
 
 @dataclass(slots=True)
 class Baseline:
-    """What a watched plan is known to take, and for how many windows in a row a stage has been outside its band.
+    """Known times of a watched plan. `outside`: for how many windows in a row a stage has been outside its band.
 
-    `measured` is None until a first window says what the plan takes. At another level of load it may take longer or
-    less; what it takes there its first window says that does not belie `measured`.
+    `measured`: None until a first window. At another level of load the plan may take more or less time: there the first
+    window is the baseline, unless it is far slower than `measured`.
     """
 
     measured: Measurement | None = None
@@ -324,7 +325,7 @@ class Baseline:
     _by_level: dict[int, Measurement] = field(default_factory=dict)
 
     def like(self, measurement: Measurement) -> Measurement | None:
-        """What the plan is known to take under a load like that of a window."""
+        """The plan's known times at the level of load of this window."""
         known, level = self.measured, _level(measurement)
         if known is None or level == _level(known):
             return known
@@ -332,7 +333,7 @@ class Baseline:
         return known if is_slow else self._by_level.setdefault(level, measurement)
 
     def left_by(self, measurement: Measurement) -> int | None:
-        """The stage (index) that has left its band for good, by a window of the plan; None: none has."""
+        """Judge a window; return the stage (index) that has been outside its band for long enough, None if none has."""
         if self.measured is None or len(self.measured.service_s) != len(measurement.service_s):
             self.measured = measurement
             return None
@@ -345,5 +346,5 @@ class Baseline:
 
 
 def _level(measurement: Measurement) -> int:
-    """Levels of load are halves of each other; below the last frames hardly become slower any more."""
+    """Each level of load is half the one before; below the last level frames hardly become slower any more."""
     return min(_LEVELS - 1, math.floor(-math.log2(measurement.load))) if measurement.load > 0 else _LEVELS - 1

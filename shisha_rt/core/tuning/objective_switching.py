@@ -1,8 +1,8 @@
-"""The objective follows the load: which of the best plans is to serve, as far as they are known. With a target it
-follows that: the plan that passes the most frames serves, unless one frame by itself is late by it.
+"""Objective switching: which of the best plans, one for each objective, is to serve under the present load.
 
-There is one for each objective. Where only one of the two is known, it stands in for the other, so that the load can
-ask for that: then it is to be searched for.
+With a target, the load does not decide: the plan for throughput serves, unless its unloaded latency misses the target
+and that of the plan for latency does not. If only one of the two plans is known, it stands in for the other, so that
+the load can still ask for the other objective: then its plan is searched for.
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ _REST_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """The objective that is to serve, and why: at a `utilisation` of the plan for latency.
-
-    `best` is None where its plan is still to be searched for.
+    """The objective that is to serve, and why. `best`: its plan; None: still to be searched for. `utilisation`: of the
+    plan for latency.
     """
 
     objective: Objective
@@ -40,7 +39,7 @@ class Wish:
 
 
 class ObjectiveSwitching:
-    """`wish`: the last one. Does nothing unless `choice` is to follow the load."""
+    """`wish`: the last one. Does nothing unless the objective of `choice` is `auto`."""
 
     def __init__(self, serving: Serving, choice: Choice) -> None:
         self.wish: Wish | None = None
@@ -67,7 +66,9 @@ class ObjectiveSwitching:
         return self._came > 0
 
     def look(self, counted: FramesCounted, now_s: float, *, free: bool) -> Wish | None:
-        """What the load wants now; unless the planner is `free` to change its plan, it begins to look when it is."""
+        """Return the objective to change to, None for no change. Unless tuning is `free` to change the plan, return
+        None and restart the detection.
+        """
         choice, serves = self._choice, self._choice.objective
         self._came, self._arrived = counted.arrived - self._arrived, counted.arrived
         best = self._best() if choice.auto else {}
@@ -107,9 +108,9 @@ class ObjectiveSwitching:
         )
 
     def watched(self, plan: Plan, measurement: Measurement) -> None:
-        """What the live plan takes now: it may have been chosen long ago, by times of a host that was busier then.
+        """Note present times of the live plan; it may have been chosen long ago, when the host was busier or calmer.
 
-        What the other plan takes now is not known; it is taken to have changed by the same ratio (`_pace`).
+        Times of the other plan are assumed to have changed by the same ratio (`_pace`).
         """
         self._seen = plan, measurement
         known = self._choice.best(self._serving.available, self._choice.objective)
@@ -117,16 +118,16 @@ class ObjectiveSwitching:
             self._pace = measurement.bottleneck_s / known.measurement.bottleneck_s
 
     def corrected(self) -> None:
-        """What is known of all plans is what they take now."""
+        """Note that the known times of all plans are up to date."""
         self._pace = 1.0
 
     def failed(self, end: Settled, now_s: float) -> None:
-        """What was wished for is not live: unless that says nothing of its plan, it is not tried again at once."""
+        """Note that the wished plan did not go live. Unless the reason is transient, it is not tried again at once."""
         if not end.transient:
             self._rests_until_s = now_s + _REST_S
 
     def search_ended(self, search: SearchRun, now_s: float) -> None:
-        """With the best plan for its objective; another search would find as little where it has found none."""
+        """Note an ended search. If it has found no plan, wait before another one, which would hardly find more."""
         self.corrected()
         if search.found is None:
             self._rests_until_s = now_s + _REST_S
@@ -134,7 +135,7 @@ class ObjectiveSwitching:
             self._ended[search.objective] = search
 
     def search_of(self, objective: Objective, best: BestPlan, live: SearchRun) -> SearchRun:
-        """The search that found this plan, as far as it is known; it goes on under the number of `live`."""
+        """The search that found this plan, or a new record if that is not known; it gets the number of `live`."""
         known = best.plan, best.measurement
         ended = self._ended.get(objective)
         if ended is None or ended.best != known:
@@ -146,7 +147,7 @@ class ObjectiveSwitching:
         return {objective: self._choice.best(available, objective) for objective in OBJECTIVES}
 
     def plans(self) -> dict[str, dict[str, object] | None]:
-        """The best that is known for each objective, for `status`."""
+        """The best known plan for each objective, for `status`."""
         return {objective: None if best is None else _told(best) for objective, best in self._best().items()}
 
     def _times(self, best: BestPlan) -> PlanTimes:
@@ -174,10 +175,7 @@ def _reason_of_target(wanted: Objective, target_s: float) -> str:
 
 
 def _better_at_both(quick: Measurement, most: Measurement) -> Objective | None:
-    """Return the objective whose plan is better at the other objective, too, beyond noise.
-
-    None: each is best at its own.
-    """
+    """Return the objective whose plan is better at the other objective, too, beyond noise; None if there is none."""
     if most.is_better_than(quick, "latency"):
         return "throughput"
     return "latency" if quick.is_better_than(most, "throughput") else None

@@ -1,6 +1,6 @@
-"""Every message between the daemon and its placer's process. A request is a plan's stages to be placed.
+"""Messages between the daemon and its placer's process. A request asks to place the operators of a plan's stages.
 
-What is known of the devices goes as one message for each device of each place.
+Costs are sent before, one message for each device of each place.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from shisha_rt.process.codec import Codec
 
 
 class DeviceCosts(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """`time_s` is (operators,) seconds on one device of a place, inf where it cannot run an operator by itself.
+    """`time_s` is (operators,) seconds on one device of a place; inf for an operator that it cannot run alone.
 
-    `groups`: the operators that it runs as one, and the seconds of that.
+    `groups`: operators that it runs as one, and the seconds of each group.
     """
 
     place: str
@@ -31,7 +31,7 @@ class DeviceCosts(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Known(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """All devices have been told; the network is the clean one of `model_folder`, `engine_folder` has its index.
+    """The costs of all devices have been sent. `model_folder` has the cleaned network, `engine_folder` its index.
 
     `solver`: "exact" or "als".
     """
@@ -42,7 +42,7 @@ class Known(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Solve(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Place the operators of each stage. `ratios`: (place, device, so many times as slow as known)."""
+    """Place the operators of each stage. `ratios`: (place, device, factor by which it is slower than known)."""
 
     request: int
     plan: Plan
@@ -53,9 +53,9 @@ ToPlacer: TypeAlias = DeviceCosts | Known | Solve
 
 
 class StageSolved(msgspec.Struct, frozen=True, array_like=True):
-    """A `StagePlacement`, as it travels: the device of each operator, and what its segments and all of it take.
+    """A `StagePlacement` as a message: the device of each operator, and seconds of each segment and of the stage.
 
-    `breaks`: the operators (indices) before which a segment ends whatever the devices, as another run of layers begins.
+    `breaks`: indices of the operators at which another run of layers, and so another segment, begins.
     """
 
     devices: tuple[str, ...]
@@ -67,14 +67,14 @@ class StageSolved(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def segments(self) -> list[tuple[str, int]]:
-        """(segments,): each one's device, and how many operators it has."""
+        """(segments,): the device of each, and how many operators it has."""
         starts = [0, *self.breaks, len(self.devices)]
         runs = (self.devices[start:end] for start, end in pairwise(starts))
         return [(device, len(list(same))) for run in runs for device, same in groupby(run)]
 
 
 class Solved(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Stage by stage. `solve_s`: how long it took; next to nothing if it was known from before."""
+    """Placements of all stages. `solve_s`: how long solving took; almost 0 if the solution was cached."""
 
     request: int
     stages: tuple[StageSolved, ...]
@@ -97,7 +97,7 @@ FROM_PLACER: Final[Codec[FromPlacer]] = Codec(FromPlacer)
 def greeting(
     model_folder: str, engine_folder: str, solver: str, costs: Mapping[str, OperatorCosts]
 ) -> tuple[ToPlacer, ...]:
-    """What a placer has to hear before its first request; `costs` are by place, or team (`plan.team_name`)."""
+    """Messages that a placer needs before its first request; `costs` are by place, or team (`plan.team_name`)."""
     columns = (
         DeviceCosts(
             place,
@@ -112,7 +112,7 @@ def greeting(
 
 
 def costs_of(columns: Iterable[DeviceCosts]) -> Mapping[str, OperatorCosts]:
-    """The costs that a greeting was made of."""
+    """The costs from which a greeting was made."""
     by_place: dict[str, list[DeviceCosts]] = {}
     for column in columns:
         by_place.setdefault(column.place, []).append(column)

@@ -1,13 +1,13 @@
-"""Which operator runs on which device, in every stage of every plan; and again, when devices are not as predicted.
+"""Which operator runs on which device, in every stage of every plan; chosen anew when devices differ from predictions.
 
-Each proposal goes by the placer's process before it becomes an epoch, so a move of a layer brings the new placements
-of both its stages with it. While a plan is live, what its segments take is compared with what was predicted. A device
-that is slower or faster than that, beyond noise (see `device_ratios`), is corrected for; then the live plan is placed
-anew, and if some stage gains by it the new placement is proposed as an epoch like any other. Not while the tuner
-searches: its next proposals are placed with the corrected costs anyway, and its measurements would be spoilt.
+Each proposal passes through the placer's process before it becomes an epoch, so after a move of a layer both its stages
+are placed anew. While a plan is live, times of its segments are compared with predictions. If a device is slower or
+faster than predicted, beyond noise (see `device_ratios`), its costs are corrected and the live plan is placed anew; if
+some stage gains by it, the new placement is proposed like any other plan. This waits while the tuner searches: it would
+spoil the tuner's measurements, and the tuner's next proposals are placed with the corrected costs anyway.
 
-A plan that is needed because the live one has lost a place does not wait for the placer, which may be at work for a
-minute: it is placed at once, and placed anew when it is live, search or not.
+A plan that is needed because the live one has lost a place does not wait for the placer, which may take a minute: it is
+placed at once, by a simple rule, and placed anew when it is live, even during a search.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from shisha_rt.core.tuning.state import Searching, Serving
 from shisha_rt.plan.plan import Plan
 
 FRAMES: Final = 16
-"""Frames of a stage, none of them looked at before, by which its segments are judged."""
+"""Frames of a stage by which its segments are judged; each frame is used once."""
 
 _WORTH: Final = 0.98
-"""A stage gains if its new placement is predicted to take at most so much of the present one's time."""
+"""A stage gains if its new placement is predicted to take at most this fraction of the present one's time."""
 
 _REST_S: Final = 5.0
-"""Between two changes of placement: on a busy host what devices take goes up and down with what else runs there."""
+"""Least time between two changes of placement: on a busy host devices' times vary with what else runs there."""
 
 _DEATHS: Final = 2
-"""Of the placer over one request, before that is given up: one may have been an accident."""
+"""Deaths of the placer over one request, before the request is given up: one may have been an accident."""
 
 _REMEMBERED: Final = 32
 """Placed plans whose predictions are kept; far fewer are ever on their way to being live."""
@@ -48,7 +48,7 @@ _REMEMBERED: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """What is predicted of a placed plan, under the ratios of `version`, and why it was placed."""
+    """Predictions for a placed plan, under the device ratios of `version`, and why it was placed."""
 
     stages: tuple[pm.StageSolved, ...]
     version: int
@@ -59,8 +59,8 @@ class Predicted:
 class _Asked:
     """A plan that is with the placer.
 
-    `proposed`: the proposal it belongs to; None: the live plan of epoch `under`, placed anew. `deaths`: of placers that
-    were at work on it.
+    `proposed`: the proposal it belongs to; None: the live plan of epoch `under`, placed anew. `deaths`: how many placer
+    processes have died while they worked on it.
     """
 
     plan: Plan
@@ -74,7 +74,7 @@ class _Asked:
 class Placing:
     """Follows the placer's process.
 
-    `known`: what is predicted of the live plan, and its epoch; None of one that was placed at once.
+    `known`: the live plan's epoch, and the predictions for it; None if it was placed at once, without the placer.
     """
 
     def __init__(self, serving: Serving, tuner: Searching, solver: str, at_once: GreedyPlacement) -> None:
@@ -112,7 +112,7 @@ class Placing:
         self._ask(_Asked(proposed.plan, self._version, "a plan was proposed", proposed))
 
     def _is_awaited(self, proposed: PlanProposed) -> bool:
-        """The live plan cannot serve, and the daemon has chosen another."""
+        """Whether serving waits for this plan: the live one has lost a place, and the daemon proposes this instead."""
         live = self._serving.live
         lost = live is not None and not set(live[1].places) <= set(self._serving.available)
         return proposed.owner is Owner.DAEMON and lost
@@ -147,7 +147,7 @@ class Placing:
                     self._placed_anew(asked, plan)
 
     def _placer_died(self, died: ev.PlacerDied) -> None:
-        """Ask the new placer process what has no answer yet, but for a request that several processes died of."""
+        """Send the new placer process all unanswered requests, except one over which several processes have died."""
         self._outbox.write(event_log.PlacerEnded(reason=died.reason))
         first = next(iter(self._asked), None)
         self._asked = {request: asked for request, asked in self._asked.items() if self._is_wanted(asked)}
@@ -160,7 +160,7 @@ class Placing:
             self._send_solve(request, asked.plan)
 
     def _is_wanted(self, asked: _Asked) -> bool:
-        """Whether the proposal that it belongs to has not ended: it may not have been placed in time."""
+        """Whether the answer is still needed: the proposal may have ended, as it was not placed in time."""
         return asked.proposed is None or any(proposed is asked.proposed for proposed in self._serving.proposals)
 
     def _not_solved(self, asked: _Asked, reason: str) -> None:
@@ -275,10 +275,9 @@ class Placing:
         self._replacing = self._ask(_Asked(plan, self._version, reason, None, epoch))
 
     def _placed_anew(self, asked: _Asked, plan: Plan) -> None:
-        """Propose the new placement if a stage gains by it; the live plan goes on under the new predictions otherwise.
+        """Propose the new placement if a stage gains by it; otherwise use the new predictions for the live plan.
 
-        Under another epoch than that of the plan that was placed it comes too late, and in a search that has begun
-        meanwhile at a bad time: it is asked for again after that.
+        It is dropped if another epoch is live by now, or if a search has begun: after that it is asked for again.
         """
         self._replacing = None
         live = self._serving.live
@@ -296,7 +295,7 @@ class Placing:
         epoch, old = self.known
         pairs = list(zip(new.stages, old.stages, strict=True))
         if any(a.devices != b.devices and a.cost_s <= _WORTH * b.cost_s for a, b in pairs):
-            self.known = epoch, replace(old, version=asked.version)  # not twice, should the proposal come to nothing
+            self.known = epoch, replace(old, version=asked.version)  # not twice, if the proposal fails
             self._propose_anew(plan, epoch)
         else:
             self.known = (
@@ -312,12 +311,12 @@ class Placing:
 
     @property
     def asked(self) -> Mapping[int, PlanProposed | None]:
-        """What the placer has not answered yet, and for whose proposal; None: for the live plan, placed anew."""
+        """Unanswered requests to the placer, each with its proposal; None: the live plan, placed anew."""
         return {request: asked.proposed for request, asked in self._asked.items() if self._is_wanted(asked)}
 
     @property
     def replacing(self) -> int | None:
-        """The request for the live plan, placed anew; once that is answered, the proposal."""
+        """Number of the request that places the live plan anew; once that is answered, number of the proposal."""
         return self._replacing
 
     def describe(self, epoch: int, index: int, taken_s: Sequence[float]) -> dict[str, Any] | None:
@@ -346,12 +345,12 @@ class Placing:
         }
 
     def predicted_s(self, epoch: int, index: int) -> float | None:
-        """What a stage of the live plan is predicted to take at the full speed of its place."""
+        """Predicted seconds of a stage of the live plan, at the full speed of its place; None: not known."""
         return None if self.known is None or epoch != self.known[0] else self.known[1].stages[index].cost_s
 
 
 def _key(plan: Plan) -> tuple[object, ...]:
-    """Stages do not tell themselves apart by their placements; here they have to."""
+    """Key of a plan with its placements, which the equality of stages ignores."""
     return tuple((stage, stage.placement) for stage in plan.stages)
 
 

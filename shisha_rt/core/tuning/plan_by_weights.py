@@ -1,6 +1,6 @@
-"""A plan for places short of memory, before anything is known of costs: as if layers took what Eq. 1 says they weigh.
+"""A plan for places that are short of memory, while costs are unknown: layers' times are taken as their Eq. 1 weights.
 
-Shisha's seed does not ask what a place has room for. Where no cut of the layers fits, some of them are split.
+Shisha's seed ignores the memory of places. If no cut of the layers fits, some layers are split.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def plan_by_weights(rules: PlanRules, weights: Sequence[float], places: Sequence
 
 
 def _costs(rules: PlanRules, weights: Sequence[float], places: Sequence[Place]) -> Costs:
-    """A unit of weight takes a second on a thread of full speed, and a layer without any next to none."""
+    """Costs by weights: a unit of weight takes a second on a thread of full speed, a layer without any almost none."""
     least = 1e-6 * max(*weights, 1e-6)
     layers_s = np.maximum(weights, least)
     legal = rules.legal_cuts

@@ -1,4 +1,4 @@
-"""Every message between the daemon and its profiler's process, which measures a model once and has no more to do."""
+"""Messages between the daemon and its profiler's process, which measures a model once and then has no more to do."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ from shisha_rt.process.codec import Codec
 
 
 class ProfileModel(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Measure a model on a machine, which is told by its parts.
+    """Measure a model on a machine, whose fields are sent one by one.
 
-    `folders`: of the model and of the engine, for each shape that it is served in.
-    `teams`: what several places take together, too. `remote` and `far`: of places on other hosts, what their
+    `folders`: of the model and of the engine, for each shape in which the model is served.
+    `teams`: measure teams of places, too. `remote` and `far`: for places on other hosts, the settings that their
     times depend on, and their links. `replicate`: plans may have copies and teams. `spare`: places that are not up.
-    `renew`: what was measured while others had the cores is measured again. `engines`: each that is installed is tried
-    on the whole network first. `most_batch`: the most frames of a run, each of which may take `run_s` at most; it is
-    measured what layers take in runs of several where the whole network was quicker in some. `latency_s`: what a frame
-    by itself may take in the plan for energy.
+    `renew`: measure again what was measured while others used the cores. `engines`: run the whole network on each
+    installed engine first. `most_batch`: the largest batch, which may take `run_s` at most; layers are measured in
+    batches if the whole network was faster so. `latency_s`: the longest unloaded latency of a plan for energy.
     """
 
     name: str
@@ -60,20 +59,20 @@ class ProfileModel(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class EnginesCompared(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """What engines make of the whole network. Layers are still to be measured, once the daemon says so."""
+    """Results of running the whole network on each engine. Layers are measured once the daemon says so."""
 
     tried: EnginesTried
 
 
 class MeasureLayers(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """What engines make of the whole network has been put to use: layers are to be measured now."""
+    """Measure layers now: the daemon has used the results of `EnginesCompared`."""
 
 
 class ModelProfiled(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """What layers cost, in the time of measurements, and the best plans by that; `took_s`: how long it took.
+    """Measured costs of layers, in seconds of measurements, and the best plans by them; `took_s`: how long it took.
 
-    `left_out`: how many teams could not be measured, as frames had their cores. `others_ratio`: the largest part of the
-    cores that others had while something of it was measured.
+    `left_out`: how many teams could not be measured, as frames had their cores. `others_ratio`: the largest share of
+    the cores that others used during any of the measurements.
     """
 
     costs: StoredCosts

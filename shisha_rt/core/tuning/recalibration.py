@@ -1,6 +1,6 @@
-"""When costs that were measured in a disturbed hour are measured again: once the host is calm, and no frames come.
+"""When costs that were measured on a disturbed host are measured again: once the host is calm and no frames come.
 
-Pure: what is seen and when is passed in.
+Pure: observations and times are passed in.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from typing import Final
 from shisha_rt.costs.profiles import DISTURBED
 
 CALM_S: Final = 10.0
-"""Calm before a new measurement: so long no other process used the cores, and no look found a frame in flight."""
+"""Before a new measurement, other processes must not have used the cores, and no look have found a frame, for so long.
+"""
 FIRST_PAUSE_S: Final = 60.0
 LONGEST_PAUSE_S: Final = 3600.0
-"""Between tries, each twice as long as the one before: a host may never be as calm as it seemed."""
+"""Pauses between attempts double up to the longest: a host may never be as calm as it seemed."""
 
 
 class Recalibration:
-    """`others_ratio`: the part of the cores that others had while the costs in use were measured."""
+    """`others_ratio`: the share of the cores that others used while the costs in use were measured."""
 
     def __init__(self, others_ratio: float) -> None:
         self._disturbed = others_ratio > DISTURBED
@@ -28,18 +29,17 @@ class Recalibration:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether the costs in use are to be measured again one day."""
+        """Whether the costs in use are still to be measured again."""
         return self._disturbed
 
     def measured(self, others_ratio: float, left_out: int = 0) -> None:
-        """There are other costs now, which were measured beside others who had this part of the cores.
-
-        `left_out`: how much could not be measured because of them.
+        """Note new costs. `others_ratio`: the share of the cores that others used meanwhile. `left_out`: how many teams
+        could not be measured.
         """
         self._disturbed = others_ratio > DISTURBED or left_out > 0
 
     def look(self, now_s: float, others_ratio: float, in_flight: int) -> bool:
-        """Whether to measure again now. `others_ratio`: what others have of the cores now."""
+        """Whether to measure again now. `others_ratio`: the share of the cores that others use now."""
         if not self._disturbed:
             return False
         if others_ratio > DISTURBED or in_flight:

@@ -1,4 +1,4 @@
-"""One search for a better plan, as the daemon knows it: where, how, and how far it has come."""
+"""One search for a better plan, from the daemon's side: its start, its options, and its results so far."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shisha_rt.planner.strategies import SchemeName, as_scheme
 
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
-    """How plans are searched; of Algorithm 2 alone, alpha and how it chooses who takes a layer."""
+    """How plans are searched. `alpha` and `balance` (which stage a move gives a layer to) are for Algorithm 2 alone."""
 
     strategy: str
     alpha: int
@@ -32,13 +32,13 @@ class SearchOptions:
 
 @dataclass(slots=True)
 class SearchRun:
-    """One search, which began under `epoch`. `trials` counts plans measured; `best` is the best of them so far, `tried`
-    the last.
+    """One search, which began under `epoch`. `trials`: number of plans measured; `best`: the best of them so far;
+    `tried`: the last one.
 
-    `over`: the places that it may use. `order`: those of the walk's positions. `scheme`: of partitions, if it goes by
-    one. `at_start`: what the live plan took just before, where that is why it began. `proposal`: under which the plan
-    being tried was made live, None if it was live already. `lower_bound_s`: no plan is faster as far as the search
-    knows.
+    `over`: the places that it may use. `order`: the places in the order in which Algorithm 2 walks. `scheme`: the
+    scheme of partitions, if it uses one. `at_start`: the live plan's measurement just before, if it led to the search.
+    `trying`: the plan that is tried now; `proposal`: the number under which it was proposed, None if it was live
+    already. `lower_bound_s`: seconds below which no plan can be, as far as the search knows.
     """
 
     number: int
@@ -58,7 +58,7 @@ class SearchRun:
 
     @property
     def gap_ratio(self) -> float:
-        """The best plan's seconds over the bound that no plan can be below; nan where one is not known."""
+        """The best plan's seconds over the lower bound; nan if either is not known."""
         best, bound_s = self.best, self.lower_bound_s
         return best[1].value(self.objective) / bound_s if best is not None and bound_s else math.nan
 
@@ -68,20 +68,21 @@ class SearchRun:
 
     @property
     def found(self) -> tuple[Plan, Measurement] | None:
-        """The best, unless none could run so far."""
+        """The best plan and its measurement; None if no plan could run so far."""
         return self.best if self.best is not None and self.best[1].can_run else None
 
     def leaves(self, plan: Plan, serving: Plan) -> Plan:
-        """The plan to be live when it ends: the best measured, or what it is told where none was tried.
-
-        Where none of those tried could run, the one that serves stays: to begin anew would end there again.
+        """The plan to be live when the search ends: the best measured; `plan`, the tuner's, if none was tried;
+        `serving` if none of those tried could run, as a new search would end there again.
         """
         if self.found is not None:
             return self.found[0]
         return plan if self.best is None else serving
 
     def judge(self, plan: Plan, measurement: Measurement) -> str:
-        """Count a trial. The best is the best beyond noise: what goes live, is kept and is reported in the end."""
+        """Count a trial; return the verdict. A plan becomes the best only if it is better beyond noise; the best plan
+        goes live, is kept and is reported at the end.
+        """
         self.trials += 1
         self.tried = plan
         best = self.best
@@ -122,7 +123,7 @@ class SearchRun:
             reason=self.trying.reason,
             verdict=verdict,
             trouble=trouble or None,
-            # JSON, which strangers read this as, has no infinity.
+            # JSON, the form in which clients read this, has no infinity.
             service_s=measurement.service_s if ran else None,
             throughput_fps=measurement.throughput_fps if ran else None,
             latency_s=measurement.latency_s if ran else None,
@@ -153,10 +154,10 @@ def never_ran(end: Settled) -> Measurement:
 
 
 def moves_between(before: Plan, after: Plan) -> int:
-    """How many times a layer passes from a stage to its neighbour, so that one plan becomes the other.
+    """Number of moves of a layer from a stage to its neighbour that turn one plan into the other.
 
-    A stage may come to be empty on the way, or be given layers again. 0 for plans that moves do not lead to: other than
-    chains, or over other teams.
+    Stages may become empty on the way, or get layers again. 0 if no moves lead from one plan to the other: if one is no
+    chain, or has other teams.
     """
     shorter, longer = sorted(([stage.teams for stage in plan.stages] for plan in (before, after)), key=len)
     position = {teams: index for index, teams in enumerate(longer)}
@@ -166,11 +167,13 @@ def moves_between(before: Plan, after: Plan) -> int:
     was, now = ([position[stage.teams] for stage in plan.stages for _ in stage.layers] for plan in (before, after))
     return sum(
         abs(past - other) for past, other in zip(was, now, strict=False)
-    )  # a plan that is refused may be anything
+    )  # not strict, as a plan that will be refused may have any number of layers
 
 
 def walk_order(before: SearchRun, start: Plan, available: tuple[str, ...]) -> tuple[str, ...]:
-    """The places of the walk's positions: as before, so that one that was emptied may be given layers again."""
+    """The places in the order in which a search walks. It stays as before if it fits `start`, so that places whose
+    stages were emptied may get layers again.
+    """
     left = set(available)
     kept = tuple(name for name in before.order if name in left)
     places = start.places

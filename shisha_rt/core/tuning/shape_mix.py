@@ -1,8 +1,8 @@
-"""Frames of several shapes, made comparable: what a part took, as if its frame were the average of those that come.
+"""Makes times of frames of several shapes comparable, by converting them to those of an average frame.
 
-A small frame takes a fraction of what a large one does, so the median of both together says nothing of either, and
-which plan is better would be told by which frames came. So each time is multiplied by what the average frame takes over
-what a frame of its shape takes, both by the sums over all of its parts: a ratio that a change of plan hardly changes.
+A small frame takes a fraction of a large one's time, so a median over both describes neither, and a comparison of plans
+would depend on which frames came. So each time is multiplied by the average frame's time over that of a frame of its
+shape. Both are sums over all parts of a frame, so their ratio hardly depends on the plan.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Final
 
 _FRAMES: Final = 256
-"""So many make the average; what came longer ago counts less and less."""
+"""The average is over so many frames; older ones count less and less."""
 
 
 class ShapeMix:
-    """`count` shapes, by number. Of one there is nothing to compare, and every ratio is 1."""
+    """`count`: number of shapes. With one shape every ratio is 1."""
 
     def __init__(self, count: int) -> None:
         self._frames = [0] * count

@@ -16,7 +16,7 @@ class Serving(Protocol):
 
     @property
     def live(self) -> tuple[int, Plan] | None:
-        """The epoch that new frames take, and its plan."""
+        """The epoch that new frames use, and its plan."""
         ...
 
     @property
@@ -36,19 +36,19 @@ class Serving(Protocol):
 
     @property
     def proposals(self) -> Collection[PlanProposed]:
-        """All that have not ended, whoever made them."""
+        """All proposals that have not ended, whoever made them."""
         ...
 
 
 class Searching(Protocol):
-    """What placing may ask of tuning: not to be disturbed."""
+    """What placing may ask of tuning: whether it searches, and must not be disturbed."""
 
     @property
     def searching(self) -> bool: ...
 
 
 ATTEMPTS: Final = 3
-"""To make a plan live, before it counts as one that cannot run."""
+"""Attempts to make a plan live, before it counts as one that cannot run."""
 
 
 class Purpose(Enum):
@@ -64,7 +64,7 @@ class Purpose(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """The ticket of tuning's proposals: what for, by which search, and the attempts left, this one included."""
+    """The ticket of tuning's proposals: the purpose, the number of the search, and the attempts left, with this one."""
 
     purpose: Purpose
     run: int
@@ -72,7 +72,7 @@ class Intent:
 
 
 class Profiles(Enum):
-    """What is known of what layers cost. Unless it is known at the start, it is measured while the daemon serves."""
+    """Whether costs of layers are known. Costs not known at the start are measured while the daemon serves."""
 
     UNWANTED = "unwanted"
     COMING = "coming"
@@ -83,8 +83,8 @@ class Profiles(Enum):
 class State(Enum):
     """What the tuner is doing. `shisha_tuner_state` has these names, and `WAITING`.
 
-    A search that begins with costs waits for them in PROFILING, and in NO_COSTS it waits for nothing any more. While
-    candidates are tried, or are to be as soon as their load comes, it is COMPARING.
+    PROFILING: a search that needs costs waits for them. NO_COSTS: they are not to be had, so no search begins.
+    COMPARING: candidates are compared, or will be as soon as their load comes.
     """
 
     OFF = "off"

@@ -1,4 +1,4 @@
-"""What tuning tells of itself: in the journal, and to whoever asks."""
+"""Reports of tuning: records for the event log, and the description in `status`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def drift_record(plan: Plan, stage: int, before: Measurement, measurement: Measurement) -> event_log.Drifted:
-    """`stage` (index) of a plan that is watched takes what it did not take before."""
+    """Record that the time of `stage` (index) of a watched plan has changed."""
     place = ", ".join(plan.stages[stage].leads)
     return event_log.Drifted(
         stage=stage, place=place, before_s=before.service_s[stage], service_s=measurement.service_s[stage]
@@ -70,7 +70,7 @@ def description(tuning: Tuning, now_s: float) -> dict[str, Any]:
 
 
 def _comparing(tuning: Tuning) -> dict[str, Any] | None:
-    """How far candidates have been tried: so many of all, and the one that is ahead."""
+    """Progress of a comparison of candidates: how many were tried, and the best so far; None: none runs."""
     contest = tuning.contests.running
     if contest is None:
         return None

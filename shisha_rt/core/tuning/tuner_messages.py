@@ -1,4 +1,4 @@
-"""Every message between the daemon and its tuner's process. A run is one search; a new one replaces the last."""
+"""Messages between the daemon and its tuner's process. A run is one search; a new run replaces the one before."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from shisha_rt.process.codec import Codec
 
 
 class StoredCosts(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """What is known of each layer on each place before anything has run: a COSTS.json. Sent once, at the start.
+    """Costs of each layer on each place. `text`: a COSTS.json. The first message to each tuner process, if costs are
+    known; also sent whenever they have been measured, which ends a search that runs.
 
-    `needs` (layers,): the earlier layers from which each reads a tensor; empty: it is not known.
+    `needs` (layers,): the earlier layers from which each reads a tensor; empty if not known.
     """
 
     text: bytes
@@ -24,16 +25,16 @@ class StoredCosts(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class StoredProcessors(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """What schemes of partitions go by, before anything has run. Sent once, at the start.
+    """Costs from which schemes of partitions make plans. The first message to each tuner process, if a scheme is used.
 
-    `packed`: MessagePack of a `ProcessorCosts`, which a daemon hands on unread.
+    `packed`: MessagePack of a `ProcessorCosts`, which the daemon passes on unread.
     """
 
     packed: bytes
 
 
 class PlaceNow(msgspec.Struct, frozen=True, array_like=True):
-    """A place that can be used; `slower` is by how much more than in the stored costs its layers take now."""
+    """A place that can be used. `slower`: factor by which its layers now take longer than in the stored costs."""
 
     name: str
     rank: int
@@ -41,9 +42,9 @@ class PlaceNow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Begin(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Search from `start` as `strategy` does; `order`: the places of the walk's positions.
+    """Search from `start` with `strategy`. `order`: the places in the order in which Algorithm 2 walks.
 
-    `replicate`: plans may have copies and teams. `latency_s`: in a plan for energy a frame by itself takes no longer.
+    `replicate`: plans may have copies and teams. `latency_s`: the longest unloaded latency of a plan for energy.
     """
 
     run: int
@@ -60,14 +61,14 @@ class Begin(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Measured(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """What the last plan tried did; infinite times if it could not be made live."""
+    """Measurement of the last plan tried; infinite times if it could not go live."""
 
     run: int
     measurement: Measurement
 
 
 class Break(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Give the run up."""
+    """Stop the run."""
 
     run: int
 
@@ -76,7 +77,7 @@ ToTuner: TypeAlias = StoredCosts | StoredProcessors | Begin | Measured | Break
 
 
 class Try(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Measure a plan. `lower_bound_s`: no plan can be faster, as far as the search knows; None: it does not know."""
+    """Measure a plan. `lower_bound_s`: no plan takes fewer seconds, as far as the search knows; None: unknown."""
 
     run: int
     plan: Plan
@@ -85,7 +86,7 @@ class Try(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Finished(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The plan to keep."""
+    """The search has ended with this plan."""
 
     run: int
     plan: Plan

@@ -1,1 +1,1 @@
-"""Rivals of the DCG papers' placement. Pure."""
+"""Rivals of the placement methods of the DCG papers. Pure."""

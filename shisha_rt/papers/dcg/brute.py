@@ -1,7 +1,7 @@
-"""Every assignment's cost, for small problems: what the other solvers are held against.
+"""The cost of every assignment, for small problems: the reference for the other solvers.
 
-So it shares nothing with them and leaves nothing out. One array has an axis for each node that has a choice, and each
-term of the cost, an array that is long only in the axes of its own nodes, is added to all of it at once.
+So it shares no code with them and considers everything. An array has one axis for each node with a choice of devices;
+each term of the cost is an array of length 1 in the axes of nodes on which it does not depend, and is broadcast.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shisha_rt.placement.problem import Group, Problem, ProblemTensor
 from shisha_rt.placement.solution import PlacementSolution
 
 LIMIT_ASSIGNMENTS: Final = 2**24
-"""128 MiB of costs; 15 nodes on three devices are within it."""
+"""128 MiB of costs; 15 nodes on three devices are within the limit."""
 
 Term = NDArray[np.float64]
 
@@ -28,7 +28,7 @@ Term = NDArray[np.float64]
 def brute(
     problem: Problem, limit_assignments: int = LIMIT_ASSIGNMENTS, should_stop: ShouldStop = never
 ) -> PlacementSolution:
-    """The cheapest of all assignments; none (LIMIT) where there are more than `limit_assignments`, or on a stop."""
+    """The cheapest of all assignments; LIMIT without one if there are more than `limit_assignments`, or on a stop."""
     if assignment_count(problem) > limit_assignments:
         return PlacementSolution(None, Outcome.LIMIT, reason=f"more than {limit_assignments} assignments to try")
     cost_s = _summed_s(problem, should_stop)
@@ -36,7 +36,7 @@ def brute(
         return PlacementSolution(None, Outcome.LIMIT, reason=STOPPED)
     best = int(cost_s.argmin())
     assignment = assignment_at(problem, best)
-    # The checker adds the same costs in another order; that can only lower the bound, by a rounding.
+    # The checker adds the same costs in another order; the bound is the lower of the two, which differ by rounding.
     bound_s = min(float(cost_s[best]), cost(problem, assignment).total_s)
     return PlacementSolution(assignment, Outcome.OPTIMAL, bound_s, statistics={"assignments": float(len(cost_s))})
 
@@ -46,7 +46,7 @@ def assignment_count(problem: Problem) -> int:
 
 
 def assignment_at(problem: Problem, index: int) -> tuple[int, ...]:
-    """The assignment of this index among all, the last node's device changing fastest."""
+    """The assignment of an index, in the order in which the last node's device changes fastest."""
     devices = []
     for candidates in reversed(problem.devices_of):
         index, choice = divmod(index, len(candidates))
@@ -55,7 +55,7 @@ def assignment_at(problem: Problem, index: int) -> tuple[int, ...]:
 
 
 def every_cost_s(problem: Problem) -> NDArray[np.float64]:
-    """(assignments,) seconds, by the index that `assignment_at` takes; inf where a node cannot run."""
+    """(assignments,): seconds, by the index of `assignment_at`; inf if a node cannot run."""
     cost_s = _summed_s(problem, never)
     assert cost_s is not None
     return cost_s
@@ -72,12 +72,12 @@ def _summed_s(problem: Problem, should_stop: ShouldStop) -> NDArray[np.float64] 
 
 
 class _Terms:
-    """Arrays of `axes` axes, each of length 1 but for those of the nodes that the term depends on."""
+    """The terms of the cost: arrays of `axes` axes, of length 1 except in axes of nodes that the term depends on."""
 
     def __init__(self, problem: Problem, axes: int) -> None:
         self._problem = problem
         chosen = iter(range(axes))
-        self._devices: list[NDArray[np.intp]] = []  # of each node, along its own axis
+        self._devices: list[NDArray[np.intp]] = []  # the devices of each node, along its own axis
         for devices in problem.devices_of:
             shape = [1] * axes
             if len(devices) > 1:
@@ -111,8 +111,8 @@ class _Terms:
             yield np.where(needed, transfer_s[source, memory], 0.0)
 
     def _least_s(self, groups: Sequence[Group]) -> Term:
-        """What the nodes of all these groups cost, by the best of all sets of disjoint ones."""
-        packings: list[tuple[frozenset[int], Term]] = [(frozenset(), np.zeros(()))]  # the nodes, and what groups cost
+        """Least cost of the nodes of these groups, over all sets of disjoint groups."""
+        packings: list[tuple[frozenset[int], Term]] = [(frozenset(), np.zeros(()))]  # (nodes, cost) of disjoint groups
         for group in groups:
             nodes, cost_s = frozenset(group.nodes), self._group_s(group)
             packings += [(taken | nodes, sum_s + cost_s) for taken, sum_s in packings if not taken & nodes]
@@ -120,7 +120,7 @@ class _Terms:
         return reduce(np.minimum, (sum((self._alone_s(n) for n in every - taken), s) for taken, s in packings))
 
     def _group_s(self, group: Group) -> Term:
-        """What the group costs where all of it is on its device; elsewhere inf."""
+        """Cost of the group if all of its nodes are on its device; else inf."""
         whole = np.ones((), bool)
         for node in group.nodes:
             whole = whole & (self._devices[node] == group.device)
@@ -128,7 +128,7 @@ class _Terms:
 
 
 def _overlapping(groups: Sequence[Group]) -> list[list[Group]]:
-    """The groups, those together that share nodes, directly or through others."""
+    """The connected components of the groups: groups that share nodes, directly or through others, are together."""
     parts: list[list[Group]] = []
     for group in groups:
         touching = [part for part in parts if any(set(group.nodes) & set(other.nodes) for other in part)]

@@ -1,7 +1,7 @@
-"""Each node on the first device of an order that can run it: how people place by hand, and the papers' baseline.
+"""Each node on the first device of an order that can run it: placement by hand, and the papers' baseline.
 
-It looks at no cost at all, neither of a node nor of a transfer, so it is right only where one device is best at all
-that it can run (DCG-2024, Section 4.3: (CPU_P, PIM, CPU_S) and (PIM, CPU_P, CPU_S)).
+It ignores costs of nodes and of transfers, so it is good only if one device is the best for all that it can run
+(DCG-2024, Section 4.3: (CPU_P, PIM, CPU_S) and (PIM, CPU_P, CPU_S)).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from shisha_rt.placement.solution import PlacementSolution
 
 
 def priority(problem: Problem, order: Sequence[str] = ()) -> PlacementSolution:
-    """Place by `order`, names of devices; those that it leaves out come last, as the problem lists them.
+    """Place by `order`, names of devices; devices that it leaves out come last, in the order of the problem.
 
     Raises BadInput for a device that is unknown or named twice.
     """

@@ -1,1 +1,1 @@
-"""The GP paper: one layer over several places, by geometric programs and by their rivals. Pure."""
+"""The GP paper: layers split over several devices, by geometric programs and by their rivals. Pure."""

@@ -1,16 +1,16 @@
-"""A network as a chain of layers to be split, what a step of it may be, and what steps cost: fused splits' checker.
+"""A network as a chain of layers to be split: the kinds of steps, their costs, and the checker of fused splits.
 
-Data lies in the host's memory or in that of a device that has one of its own. *Fused means computable*: between two
-layers nothing is moved only if both are whole on one device; if each device makes the rows of the later one from rows
-of its own, those at the borders computed again by each (tiles, with a halo that grows with every layer); or if each
-device has some filters of the first and those input channels of the second (a pair, whose partial sums are added once,
-at the end). Shares of channels alone fuse no dense convolutions: each filter needs all channels.
+Data is in the host's memory or in that of a device with a memory of its own. Layers can be *fused*, with nothing moved
+between them, in three cases: all are whole on one device; each device computes rows of the last layer from its own rows
+of the layers before, and rows at borders are computed twice (tiles, with a halo that grows with every layer); or each
+device has some filters of one layer and the same input channels of the next (a pair, whose partial sums are added
+once, at the end). Shares of channels alone fuse no dense convolutions, as each filter needs all channels.
 
-What is shared ends in the host's memory. Eq. 9 has a term for each pair of CPU, GPU and FPGA, and does not say what
-moves between which. Ours: a device pays, on its direct link with another one, for its share of what that one made and
-still has. So a layer that is whole on one device may be followed by one that is whole on another, or shared among
-devices that have links with it; without links, and for all others, everything passes through the host's memory. The
-adding up is not counted, as nowhere in a `SplitProblem`.
+The output of a shared step ends in the host's memory. Eq. 9 has a term for each pair of CPU, GPU and FPGA, but does not
+say what moves between them. Ours: if a layer's output is in one device's memory, another device with a direct link to
+it pays for its share of that output. So a layer that is whole on one device may be followed by one that is whole on
+another, or shared among devices linked to it; without links everything passes through the host's memory. Adding up
+partial sums costs nothing, as everywhere in a `SplitProblem`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NOTHING: Final = Posynomial(())
 
 @dataclass(frozen=True, slots=True)
 class Legs:
-    """Seconds: a share's input map on its way to a device, and its output map on its way back."""
+    """Transfer seconds of a share: of its input map to a device, and of its output map back to the host."""
 
     in_s: Posynomial
     out_s: Posynomial
@@ -37,10 +37,10 @@ class Legs:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """`legs`: (devices,), the two parts of each one's `transfer_s`; None: it has the host's memory.
+    """`legs` (devices,): the two parts of each device's `transfer_s`; None: it uses the host's memory.
 
-    `links`: (devices, devices) seconds of a share's input map from the first's memory straight to the second, None
-    without a direct link; () if there are none at all.
+    `links` (devices, devices): seconds of a share's input map from the first device's memory directly to the second's;
+    None without a direct link; () if there are no links at all.
     """
 
     problem: SplitProblem
@@ -48,9 +48,9 @@ class Chain:
     links: tuple[tuple[Posynomial | None, ...], ...] = ()
 
     def entry(self, at: int | None, device: int) -> Posynomial | None:
-        """Seconds of a share's input map to a device from the memory of device `at`, or the host's (None).
+        """Seconds to move a share's input map to a device from the memory of device `at`, or from the host's (None).
 
-        None: there is no way but through the host's memory.
+        None: it can only move through the host's memory.
         """
         if at is None:
             legs = self.legs[device]
@@ -61,18 +61,18 @@ class Chain:
 
 
 def unfused(problem: SplitProblem) -> Chain:
-    """Chain of layers that are split each by itself: which part of a transfer is which makes no difference."""
+    """Chain of layers that are split one by one; then the two parts of a transfer need not be told apart."""
     transfers = (device.transfer_s for device in problem.devices)
     return Chain(problem, tuple(None if both is None else Legs(both, _NOTHING) for both in transfers))
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Layers `first` to `last`. `shares`: (devices,) of what the mode shares.
+    """Layers `first` to `last`, both inclusive. `shares` (devices,): units, by mode:
 
-    `split`: units of the layer's own variable; `pair`: filters of the first, which are input channels of the second;
-    `tiles`: rows of the last one's output; `whole`: one device has as many as there are, and its output stays there.
-    `fetched`: what the device with a share has made is brought to the host, before `first`.
+    `split`: units of the layer's own variable; `pair`: filters of the first layer, which are input channels of the
+    second; `tiles`: rows of the last layer's output; `whole`: all units are on one device, where the output stays;
+    `fetched`: the output of the device with a share is moved to the host, before layer `first`.
     """
 
     mode: Mode
@@ -83,9 +83,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
-    """`compute_s`: (layers, devices) seconds, `in_s` and `out_s` (devices,); `value`: seconds or joules of the step.
+    """`compute_s` (layers, devices), `in_s` and `out_s` (devices,): seconds. `value`: seconds or joules of the step.
 
-    `at`: the device whose own memory had the input, None: the host's.
+    `at`: the device whose own memory has the input; None: the host's.
     """
 
     compute_s: tuple[tuple[float, ...], ...]
@@ -100,7 +100,7 @@ class StepCost:
 
 
 def parts(layers: Sequence[SplitLayer], mode: Mode) -> tuple[SplitLayer, ...]:
-    """The layers of a step, each by the variable that its shares are of."""
+    """The layers of a step, each with the variable that the mode shares."""
     if mode == "pair":
         return replace(layers[0], variable="N"), replace(layers[1], variable="C")
     if mode == "tiles":
@@ -109,13 +109,14 @@ def parts(layers: Sequence[SplitLayer], mode: Mode) -> tuple[SplitLayer, ...]:
 
 
 MOST_TILED: Final = 4
-"""Layers in one run of tiles."""
+"""Most layers in one run of tiles."""
 
 
 def runs_from(layers: Sequence[SplitLayer], first: int, most_tiled: int = MOST_TILED) -> Iterator[tuple[Mode, int]]:
-    """What may be shared from layer `first` on, and up to which: itself, a pair (of layers in one group), tiles.
+    """Yield (mode, last layer) of the shared steps from layer `first` on: the layer alone, a pair (of layers in one
+    group), tiles.
 
-    Rows of a product are not those of an image before it: that has columns, too.
+    Tiles do not mix images and matrix products: rows of a product are not the rows of an image, which has columns, too.
     """
     yield "split", first
     behind = layers[first + 1 : first + most_tiled]
@@ -130,15 +131,15 @@ def runs_from(layers: Sequence[SplitLayer], first: int, most_tiled: int = MOST_T
 
 
 def rows_read(layer: SplitLayer, rows: float) -> float:
-    """Rows of the input map that so many rows in the middle of the output read: at most all."""
+    """Rows of the input map that `rows` rows in the middle of the output read, at most all."""
     stride = layer.features["s"]
     return min(layer.features["H"] * stride, (rows - 1) * stride + layer.features["k"])
 
 
 def rows_before(before: SplitLayer, layer: SplitLayer, rows: float) -> float:
-    """Rows of the previous layer's output that so many rows of this layer read, through the pooling between them.
+    """Rows of the previous layer's output that `rows` rows of this layer read, through the pooling between them.
 
-    The pooling is inferred from the two sizes, with windows taken to be as long as its stride.
+    The pooling is inferred from the two sizes; its windows are assumed to be as long as its stride.
     """
     stride, whole = layer.features["s"], before.features["H"]
     if rows >= layer.features["H"]:
@@ -148,7 +149,7 @@ def rows_before(before: SplitLayer, layer: SplitLayer, rows: float) -> float:
 
 
 def rows_of(layers: Sequence[SplitLayer], rows: float) -> tuple[float, ...]:
-    """(layers,): of each layer's output, for so many of the last one's."""
+    """(layers,): rows of each layer's output that `rows` rows of the last layer's output need."""
     tables = [rows]
     for before, layer in zip(layers[-2::-1], layers[:0:-1], strict=True):
         tables.append(rows_before(before, layer, tables[-1]))
@@ -156,9 +157,9 @@ def rows_of(layers: Sequence[SplitLayer], rows: float) -> tuple[float, ...]:
 
 
 def step_cost(chain: Chain, step: Step, *, at: int | None) -> StepCost:
-    """What one step costs, communication in full. `at`: the device whose memory has the input, None: the host's.
+    """Cost of one step, communication in full. `at`: the device whose memory has the input; None: the host's.
 
-    Each device with a share has a way from there.
+    Each device with a share must be reachable from there (`Chain.entry`).
     """
     problem = chain.problem
     if step.mode == "fetched":
@@ -183,14 +184,14 @@ def step_cost(chain: Chain, step: Step, *, at: int | None) -> StepCost:
 
 
 def _of_each(layers: Sequence[SplitLayer], mode: Mode, units: float) -> tuple[float, ...]:
-    """(layers,): a device's share of each."""
+    """(layers,): a device's share of each layer."""
     if mode == "tiles":
         return rows_of(layers, units) if units else (0.0,) * len(layers)
     return (units,) * len(layers)
 
 
 def _in_s(layer: SplitLayer, mode: Mode, entry: Posynomial, share: float) -> float:
-    """A tile's input has rows beyond its share."""
+    """Seconds to move the input of a share; a tile's input includes its halo."""
     return entry.at(layer.share(rows_read(layer, share) / layer.features["s"] if mode == "tiles" else share))
 
 
@@ -214,7 +215,7 @@ def _priced(
 
 
 def chain_cost(chain: Chain, steps: Sequence[Step]) -> float:
-    """Seconds or joules of all steps, from the host's memory to the host's memory. Raises ValueError on a fault."""
+    """Seconds or joules of all steps, from the host's memory back to it. Raises ValueError for faulty steps."""
     costed_steps = step_costs(chain, steps)
     fault = next(iter(chain_faults(chain, steps)), None)
     if fault is not None:
@@ -223,8 +224,8 @@ def chain_cost(chain: Chain, steps: Sequence[Step]) -> float:
 
 
 def step_costs(chain: Chain, steps: Sequence[Step]) -> tuple[StepCost, ...]:
-    """One after the other, by where their data lies. Raises ValueError where that is not where a step needs it."""
-    at: int | None = None  # the device whose own memory has it
+    """(steps,): costs, following where the data is. Raises ValueError if a step cannot reach its input there."""
+    at: int | None = None  # the device whose own memory has the data
     due, stretches = 0, []
     for step in steps:
         users = [d for d, units in enumerate(step.shares) if units]
@@ -245,7 +246,7 @@ def step_costs(chain: Chain, steps: Sequence[Step]) -> tuple[StepCost, ...]:
 
 
 def chain_faults(chain: Chain, steps: Sequence[Step]) -> list[str]:
-    """Shares that do not make up what they share or cannot run, and limits that are passed."""
+    """Messages on shares that do not add up or cannot run, and on limits that are exceeded."""
     problem, costed = chain.problem, []
     used: dict[tuple[int, str], float] = {}
     for step in steps:
@@ -277,5 +278,5 @@ def chain_faults(chain: Chain, steps: Sequence[Step]) -> list[str]:
 
 
 def resources_of(device: SplitDevice, layer: SplitLayer, share: float) -> dict[str, float]:
-    """What a share takes of each that has a limit; nothing for no share."""
+    """Use of each limited resource by a share; 0 for no share."""
     return {name: device.resources[name].at(layer.share(share)) if share else 0.0 for name in device.limits}

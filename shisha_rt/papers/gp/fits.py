@@ -1,8 +1,8 @@
-"""Fits of monomials and posynomials to measured times: what geometric programs know of a real engine or link.
+"""Fits of monomials and posynomials to measured times, which model a real engine or link in geometric programs.
 
 A monomial is a straight line in logarithms, fitted by least squares there (GP, section 3). A posynomial has given
-exponents, and coefficients of 0 or more: non-negative least squares, of errors relative to what was measured. Errors
-are told on points that were held out.
+exponents, and coefficients of 0 or more: non-negative least squares of relative errors. Errors are computed on points
+that were held out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shisha_rt.papers.gp.posynomial import Monomial, Posynomial
 Floats: TypeAlias = npt.NDArray[np.float64]
 
 HELD_OUT: Final = 0.2
-"""The share of the points that errors are told on."""
+"""The fraction of points that are held out, on which errors are computed."""
 
 CONVOLUTION_TERMS: Final[tuple[Mapping[str, float], ...]] = (
     {},
@@ -39,9 +39,9 @@ CONVOLUTION_TERMS: Final[tuple[Mapping[str, float], ...]] = (
     {"H": 1.3, "W": 1.3, "N": 1.3},
     {"C": 1.3, "k": 2.6, "N": 1.3},
 )
-"""A call; multiply-adds; what channels and filters are rounded up by; what is read and made; positions; weights; what
-is done for each row of a kernel, and for each row of the output; and what is read, made and weighs more than in
-proportion, as caches end (with it, errors on both engines of this host were less by a seventh and a quarter)."""
+"""In order: a call; multiply-adds; rounding up of filters, of channels; inputs; outputs; positions; weights; work for
+each row of a kernel, and for each row of the output; and inputs, outputs and weights beyond proportion, as caches are
+exceeded (these terms reduced errors on both engines of this host by a seventh and a quarter)."""
 
 _ROUNDS: Final = 10
 _ENOUGH: Final = 1e-10
@@ -57,7 +57,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """|fitted / measured - 1|: of half of the points, and of 90% of them, it is no more than this."""
+    """|fitted / measured - 1|: `median`, and `most`, the 90th percentile."""
 
     median: float
     most: float
@@ -65,7 +65,7 @@ class Errors:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """`points`: how many it was fitted to, beside those held out that `errors` are of."""
+    """`points`: how many it was fitted to. `errors`: on the `held_out` other points."""
 
     posynomial: Posynomial
     points: int
@@ -76,7 +76,7 @@ class Fit:
 def fit_monomial(samples: Sequence[Sample], names: Sequence[str], seed: int) -> Fit:
     """Fit a monomial in the features `names`; a feature that is the same in all points is left out.
 
-    `seed` chooses the points that are held out. Raises BadInput for too few points, or numbers that are not above 0.
+    `seed` chooses the points that are held out. Raises BadInput for too few points, or numbers that are not positive.
     """
     fitted, held_out = _parted(samples, names, len(names) + 1, seed)
     logs = np.log(_columns(fitted, names))
@@ -88,10 +88,10 @@ def fit_monomial(samples: Sequence[Sample], names: Sequence[str], seed: int) -> 
 
 
 def fit_posynomial(samples: Sequence[Sample], terms: Sequence[Mapping[str, float]], seed: int) -> Fit:
-    """A sum of some of `terms`, each the exponents of one; `seed` and errors as in `fit_monomial`.
+    """Fit a sum of some of `terms`, each given by its exponents; `seed` and errors as in `fit_monomial`.
 
-    The errors that are squared are (fitted - measured) over the geometric mean of both, by weighing anew: of errors
-    relative to what was measured alone, the least squares are too short, as none can be below -1.
+    Iteratively reweighted least squares of (fitted - measured) over the geometric mean of both. Errors relative to the
+    measured value alone, which cannot be below -1, would bias the fit towards too small values.
     """
     names = tuple(dict.fromkeys(name for term in terms for name in term))
     fitted, held_out = _parted(samples, names, len(terms), seed)
@@ -112,7 +112,7 @@ def errors_of(posynomial: Posynomial, samples: Sequence[Sample]) -> Errors:
 
 
 def non_negative_least_squares(matrix: Floats, target: Floats) -> Floats:
-    """The x >= 0 (columns,) with the least |matrix x - target| (Lawson and Hanson, 1974, chapter 23)."""
+    """The x >= 0 (columns,) of the least |matrix x - target| (Lawson and Hanson, 1974, chapter 23)."""
     norms = np.linalg.norm(matrix, axis=0)
     scaled = matrix / np.where(norms > 0, norms, 1.0)
     solution = np.zeros(matrix.shape[1])
@@ -125,13 +125,13 @@ def non_negative_least_squares(matrix: Floats, target: Floats) -> Floats:
             break
         free[best] = True
         if not _solve_free(scaled, target, free, solution):
-            free[best] = False  # rounding alone: it would step back at once, for ever
+            free[best] = False  # the descent is rounding alone: the column would leave and enter for ever
             break
     return solution / np.where(norms > 0, norms, 1.0)
 
 
 def _solve_free(matrix: Floats, target: Floats, free: npt.NDArray[np.bool_], solution: Floats) -> bool:
-    """Move `solution` to the best of the free columns, giving up those that would be negative; whether it moved."""
+    """Move `solution` to the best over the free columns, removing negative ones; return whether it moved."""
     before = solution.copy()
     while True:
         wanted = np.zeros_like(solution)
@@ -149,7 +149,7 @@ def _solve_free(matrix: Floats, target: Floats, free: npt.NDArray[np.bool_], sol
 def _parted(
     samples: Sequence[Sample], names: Sequence[str], unknowns: int, seed: int
 ) -> tuple[list[Sample], list[Sample]]:
-    """Those to fit and those to hold out, of points that are good."""
+    """Check the points; return those to fit and those to hold out."""
     for index, sample in enumerate(samples):
         for name in names:
             if name not in sample.features:

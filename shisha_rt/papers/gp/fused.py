@@ -1,9 +1,9 @@
 """The best fused split of a whole chain: which layers are whole, split, paired or tiled, and with which shares.
 
-Each step (a layer, a pair, a run of tiles up to a bound) is a stretch between two places of the data, its shares the
-best by the exact integer split; the least way through them is the least of all such plans. Limits that are one for all
-layers make budgets of it: then a step has an option for each share of the devices that have such limits, and the answer
-is proven, or comes with a bound (see `ways`).
+A point is (layers done, memory that has the data). Each step (a layer, a pair, a run of tiles up to a bound) is an edge
+between two points, with the best shares by the exact integer split; the shortest path is the best plan. Limits for all
+layers together are budgets of the path: then a step has an option for each combination of shares of the devices with
+such limits, and the answer is proven, or comes with a bound (see `shortest_path`).
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _MODES: Final[tuple[Mode, ...]] = ("whole", "split", "pair", "tiles")
 
 @dataclass(frozen=True, slots=True)
 class NetworkSplit:
-    """`steps` from the first layer to the last, None without any. `value`: seconds or joules.
+    """`steps`: from the first layer to the last; None: no split was found. `value`: seconds or joules.
 
-    `lower_bound` is proven for all plans of the kinds of steps that were asked for.
+    `lower_bound`: proven for all plans of the requested kinds of steps.
     """
 
     steps: tuple[Step, ...] | None
@@ -62,9 +62,9 @@ def fused_split(
     most_ways: int = MOST_WAYS,
     starts: Sequence[int] = (),
 ) -> NetworkSplit:
-    """Return the least of all plans with these modes, proven unless `outcome` is `feasible` (see `reason`).
+    """Return the best plan with these modes, proven unless `outcome` is FEASIBLE (see `reason`).
 
-    Before each layer of `starts` everything is in the host's memory: what it reads is not what the one before it makes.
+    Before each layer of `starts` all data is in the host's memory, as the layer does not just read the one before it.
     """
     steps = _Steps(chain)
     for index in range(len(chain.problem.layers)):
@@ -76,7 +76,7 @@ def fused_split(
 def split_network(
     problem: SplitProblem, runs: Sequence[SharedRun] | None = None, most_ways: int = MOST_WAYS
 ) -> NetworkSplit:
-    """The same where every layer is split by itself, communication in full, as in Eq. 10. `runs`: other costs."""
+    """The same with every layer split alone, communication in full, as in Eq. 10. `runs`: other cost tables."""
     steps = _Steps(unfused(problem))
     for index in range(len(problem.layers)):
         steps.add_shared("split", index, index, None if runs is None else runs[index])
@@ -84,7 +84,7 @@ def split_network(
 
 
 class _Steps:
-    """All steps as stretches between points: (layers done, whose memory has the data), the host's last of each."""
+    """All steps as edges between points (layers done, memory with the data); the host's memory comes last of each."""
 
     def __init__(self, chain: Chain) -> None:
         self._chain, self._limits = chain, network_limits(chain.problem)
@@ -105,7 +105,7 @@ class _Steps:
         return NetworkSplit(steps, way.outcome, cost_of(stretches, way.picks), way.lower_bound, reason)
 
     def _why(self, stretches: Sequence[Stretch], outcome: Outcome) -> str:
-        """Names the limit: of a layer that fits nowhere, else of all layers together."""
+        """Name the limit that cannot be kept: of a layer that fits nowhere, else of all layers together."""
         if outcome is Outcome.LIMIT:
             return "too many ways to keep to the limits for all layers, and none of those tried does"
         problem = self._chain.problem
@@ -122,7 +122,7 @@ class _Steps:
         return f"the limits of {names} for all layers cannot be kept together"
 
     def add_from(self, first: int, end: int, modes: Collection[Mode], most_tiled: int, *, from_host: bool) -> None:
-        """Everything that begins with layer `first` and ends before `end`, and what is fetched behind it."""
+        """Add all steps that begin with layer `first` and end before layer `end`, with fetching of whole outputs."""
         sources = [None] if from_host or "whole" not in modes else [None, *self._own]
         if "whole" in modes:
             self._add_whole(first, sources)
@@ -138,7 +138,7 @@ class _Steps:
         return 1 + (done - 1) * (len(self._own) + 1) + at
 
     def _add_whole(self, index: int, sources: Sequence[int | None]) -> None:
-        """Add a layer whole on each device that has room, from each memory, and its output fetched from there."""
+        """Add the layer whole on each device that has room, from each memory, and the fetching of its output."""
         problem = self._chain.problem
         layer = problem.layers[index]
         for d, device in enumerate(problem.devices):
@@ -175,7 +175,7 @@ class _Steps:
 
 @dataclass(frozen=True, slots=True)
 class _MakeStep:
-    """The step that an option stands for."""
+    """Makes the step of an option."""
 
     mode: Mode
     first: int
@@ -188,7 +188,7 @@ class _MakeStep:
 
 
 def shared_run(chain: Chain, mode: Mode, first: int, last: int, at: int | None = None) -> SharedRun:
-    """The tables of a step that is shared, from the memory of device `at` (None: the host's) to the host's memory."""
+    """The cost tables of a shared step, from the memory of device `at` (None: the host's) to the host's memory."""
     costs = parts(chain.problem.layers[first : last + 1], mode)
     shared = costs[-1] if mode == "tiles" else costs[0]
     blocks, left_over = divmod(shared.units, shared.block)
@@ -204,21 +204,21 @@ def shared_run(chain: Chain, mode: Mode, first: int, last: int, at: int | None =
 
 
 def _shares_of_each(layers: Sequence[SplitLayer], mode: Mode, units: Floats) -> Floats:
-    """(layers, units)."""
+    """(layers, units): each layer's share, for each number of shared units."""
     if mode != "tiles":
         return np.broadcast_to(units, (len(layers), len(units)))
     return np.array([rows_of(layers, rows) if rows else (0.0,) * len(layers) for rows in units.tolist()]).T
 
 
 def _values(chain: Chain, mode: Mode, layers: Sequence[SplitLayer], shares: Floats, d: int, at: int | None) -> Floats:
-    """(units,): what each share costs on a device, inf where it cannot run, has no input or passes a limit."""
+    """(units,): cost of each share on a device; inf if it cannot run, cannot get its input or exceeds a limit."""
     device, legs, entry = chain.problem.devices[d], chain.legs[d], chain.entry(at, d)
     if entry is None:
         return np.where(shares[-1] > 0, np.inf, 0.0)
     pairs = zip(layers, shares, strict=True)
     compute_s = sum((compute_along(device, layer, share) for layer, share in pairs), np.zeros(shares.shape[1]))
     first, sent = layers[0], shares[0]
-    if mode == "tiles":  # beyond its share
+    if mode == "tiles":  # the input includes the halo
         sent = np.array([rows_read(first, rows) / first.features["s"] if rows else 0.0 for rows in sent.tolist()])
     moved_s = along(entry, first, sent) + along(None if legs is None else legs.out_s, layers[-1], shares[-1])
     values = spent(chain.problem, device, compute_s, moved_s)

@@ -1,4 +1,4 @@
-"""Every way to split the layers of a network, by name, and what each layer of the answer costs."""
+"""All methods to split the layers of a network, by name, and the costs of each layer of an answer."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ from shisha_rt.planner.strategies import SplitMethod
 
 @dataclass(frozen=True, slots=True)
 class ProgramOptions:
-    """The geometric one: `k` of Eq. 14, else Eq. 10; condensed `again` at each solution, or once as in the paper."""
+    """Options of `geometric`. `k`: of Eq. 14; None: Eq. 10. `again`: condense again at each solution; else once, as in
+    the paper.
+    """
 
     k: int | None = None
     again: bool = False
 
 
 def split_by(method: SplitMethod, chain: Chain, program: ProgramOptions = ProgramOptions()) -> NetworkSplit:
-    """Split each layer by itself; `communication` and `fused` fuse some. `program`: of `geometric`.
-
-    Raises BadInput where a library is missing.
+    """Split a network by a method. `communication` and `fused` may fuse layers, others split each alone. `program`: for
+    `geometric`. Raises BadInput if a library is missing.
     """
     if method == "integer":
         return split_network(chain.problem)
@@ -41,7 +42,7 @@ def split_by(method: SplitMethod, chain: Chain, program: ProgramOptions = Progra
 
 
 def _geometric(problem: SplitProblem, program: ProgramOptions) -> NetworkSplit:
-    """All layers in one program, rounded; those with fewer units than there are devices exactly."""
+    """Split all layers by one geometric program, rounded; layers with fewer units than devices are split exactly."""
     wide = tuple(layer for layer in problem.layers if layer.units >= len(problem.devices))
     solved = geometric_split(replace(problem, layers=wide), program.k, again=program.again) if wide else None
     if solved is not None and (solved.rounded is None or solved.rounded.faults):
@@ -62,7 +63,7 @@ def _geometric(problem: SplitProblem, program: ProgramOptions) -> NetworkSplit:
 def split_in_parts(
     method: SplitMethod, chain: Chain, starts: Sequence[int], program: ProgramOptions = ProgramOptions()
 ) -> NetworkSplit:
-    """The same where nothing can be fused across the layers in `starts` (the first is one)."""
+    """The same if no layer of `starts` can be fused with the one before it; the first layer is one of them."""
     if method == "fused" and chain.problem.layers:
         return fused_split(chain, starts=starts)
     if method != "communication" or not chain.problem.layers:
@@ -83,10 +84,12 @@ def split_in_parts(
 
 @dataclass(frozen=True, slots=True)
 class LayerShare:
-    """A layer within a step: `shares`, `compute_s` and `transfer_s` (devices,); `cost_s` adds up over the layers.
+    """Costs of a layer within a step. `shares`, `compute_s` and `transfer_s` (devices,). The sum of `cost_s` over all
+    layers is the cost of the network.
 
-    Where layers are fused, what is moved for the first is its input and for the last its output, and side by side the
-    device counts that takes longest for the whole of it. `fused`: from and back to the host's memory.
+    Of fused layers, the first has the transfers of inputs and the last those of outputs; in parallel, `cost_s` is that
+    of the device that takes the longest for the whole step. `fused`: (first, last) layer between two times at which the
+    data is in the host's memory; None for one layer.
     """
 
     variable: SharedFeature
@@ -99,7 +102,7 @@ class LayerShare:
 
 
 def layer_shares(chain: Chain, steps: Sequence[Step]) -> list[LayerShare]:
-    """(layers,): what is fetched counts with the layer that made it."""
+    """(layers,): costs of each layer; fetching an output counts with the layer that computed it."""
     layers_kept: list[LayerShare] = []
     costs = step_costs(chain, steps)
     begins = [step.first for step, cost in zip(steps, costs, strict=True) if cost.at is None and step.mode != "fetched"]
@@ -135,7 +138,7 @@ def layer_shares(chain: Chain, steps: Sequence[Step]) -> list[LayerShare]:
 
 
 def _fetched(problem: SplitProblem, share: LayerShare, cost: StepCost) -> LayerShare:
-    """A whole layer with its output on the way back."""
+    """Add the fetching of its output to a whole layer."""
     transfer_s = tuple(moved + out for moved, out in zip(share.transfer_s, cost.out_s, strict=True))
     return replace(
         share,
@@ -146,7 +149,7 @@ def _fetched(problem: SplitProblem, share: LayerShare, cost: StepCost) -> LayerS
 
 
 def alone_on_each(problem: SplitProblem) -> dict[str, tuple[float, float] | None]:
-    """Seconds and joules of each device that computes every layer alone, moved there and back; None: it cannot."""
+    """By device, seconds and joules if it computes every layer alone, each moved there and back; None: it cannot."""
     alone: dict[str, tuple[float, float] | None] = {}
     whole = unfused(problem)
     for d, device in enumerate(problem.devices):

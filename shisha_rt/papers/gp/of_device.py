@@ -1,10 +1,9 @@
-"""A described device as geometric programs and integer splits see it: its formulas for a Conv, rewritten in features.
+"""A described device for geometric programs and integer splits: its formulas for a Conv, rewritten in features.
 
 The share of a convolution with the features H, W, C, k, N and s (of one image, with a bias) in G groups has, as any
-operator (`model/dimensions.py`), batch = G, rows = H W, inner = C k^2 and columns = N, where C and N are those of a
-group. Its input map counts as (H s) x (W s) positions: as many as there are with "same" padding and a stride that
-divides them. Sums raised to whole powers are multiplied out; to others they are no
-posynomials.
+operator (`model/dimensions.py`), batch = G, rows = H W, inner = C k^2 and columns = N, where C and N are those of one
+group. Its input map counts as (H s) x (W s) positions, which is exact for "same" padding and a stride that divides
+them. Sums raised to whole powers are multiplied out; raised to other powers they are no posynomials.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _GROUPS: Final = Posynomial((Monomial(1.0, {"G": 1.0}),))
 _WEIGHTS: Final = Posynomial((Monomial(1.0, {"C": 1.0, "k": 2.0, "N": 1.0, "G": 1.0}),))
 _BIAS: Final = Posynomial((Monomial(1.0, {"N": 1.0, "G": 1.0}),))
 INPUT_MAP: Final = Posynomial((Monomial(1.0, {"H": 1.0, "W": 1.0, "C": 1.0, "s": 2.0, "G": 1.0}),))
-"""Elements that a share reads; the weights are there."""
+"""Elements that a share reads and that have to be moved; the device has the weights already."""
 OUTPUT_MAP: Final = Posynomial((Monomial(1.0, {"H": 1.0, "W": 1.0, "N": 1.0, "G": 1.0}),))
 _READ: Final = INPUT_MAP.plus(_WEIGHTS).plus(_BIAS)
 _IMAGE_RANK: Final = 4
@@ -55,10 +54,10 @@ _COUNTED_AS: Final[Mapping[SplitVariable, str | None]] = MappingProxyType(
 
 
 def split_device(device: Device, objective: SplitObjective = "latency", one_for_all: bool = False) -> SplitDevice:
-    """Raises BadInput where the device has no formulas, none for a Conv of floats or none that is a posynomial; or, for
-    `energy`, states no power.
+    """A described device with its formulas as posynomials of features.
 
-    Partial sums (shares of C) move as any output does, in the device's precision.
+    Partial sums (shares of C) move as any output does, in the device's precision. Raises BadInput if the device has no
+    formulas, none for a Conv of floats or none that is a posynomial; or, for `energy`, states no power.
     """
     if not device.described:
         raise BadInput(
@@ -94,7 +93,7 @@ def _seconds(device: Device, family: Family) -> Posynomial:
 
 
 def split_block(devices: Sequence[Device], variable: SplitVariable) -> int:
-    """The smallest number of channels or filters (rows: 1) of which each device can run any multiple."""
+    """The smallest number of channels or filters (rows: 1) all of whose multiples each device can run."""
     wanted = _COUNTED_AS[variable]
     return math.lcm(
         *(
@@ -108,9 +107,9 @@ def split_block(devices: Sequence[Device], variable: SplitVariable) -> int:
 
 
 def _of_convolutions(device: Device) -> list[tuple[int | None, Family]]:
-    """(number of groups, None: any; the family that a Conv of so many is of), that of one group first.
+    """(number of groups, family of a Conv in so many groups); None: any number. That of one group comes first.
 
-    A Conv has no other whole-number attribute that a family could ask for.
+    A Conv has no other whole-number attribute that a family's condition could be about.
     """
     families: dict[int | None, Family] = {}
     for family in device.families:
@@ -140,7 +139,7 @@ def _check_takes_images(device: Device) -> None:
 
 
 def device_legs(device: Device) -> Legs | None:
-    """The input map of the share on its way in, and what it makes on its way out; None in the host's memory."""
+    """Transfers of a share's input map in and its output map out; None: the device uses the host's memory."""
     bytes_each = ELEMENT_BYTES[device.precision]
     maps = ((device.transfer_in, INPUT_MAP), (device.transfer_out, OUTPUT_MAP))
     in_s, out_s = (_leg(transfer, elements.times(bytes_each)) for transfer, elements in maps)
@@ -148,9 +147,8 @@ def device_legs(device: Device) -> Legs | None:
 
 
 def device_links(devices: Sequence[Device]) -> tuple[tuple[Posynomial | None, ...], ...]:
-    """(devices, devices): the input map of the second's share, straight from the first's memory; None: no direct link.
-
-    (): none of them has one. Floats move in the narrower of the two precisions.
+    """(devices, devices): seconds of a share's input map from the first device's memory directly to the second's; None:
+    no direct link. (): there are no links at all. Floats move in the narrower of the two precisions.
     """
     if not any(device.links for device in devices):
         return ()
@@ -176,7 +174,7 @@ def _leg(transfer: Transfer | None, moved_bytes: Posynomial) -> Posynomial:
 
 
 def _sum(device: Device, terms: Sequence[tuple[float, Sequence[tuple[Dimension, float]]]]) -> Posynomial:
-    """(coefficient, exponents of dimensions) as monomials of features; those of 0 are left out."""
+    """Sum of terms (coefficient, exponents of dimensions) as a posynomial of features; terms of 0 are left out."""
     monomials: list[Monomial] = []
     for coefficient, exponents in terms:
         if coefficient:
@@ -211,7 +209,7 @@ def _product(factors: Sequence[Monomial]) -> Monomial:
 
 
 def _together(terms: Sequence[Monomial]) -> tuple[Monomial, ...]:
-    """Terms of the same exponents as one."""
+    """Merge terms of the same exponents."""
     coefficients: dict[tuple[tuple[str, float], ...], float] = {}
     for term in terms:
         key = tuple(sorted(term.exponents.items()))

@@ -1,7 +1,7 @@
-"""Layers of a graph as features of convolutions, or why a layer has none that say all of it, or cannot be shared.
+"""Layers of a graph as features of convolutions, or the reason why a layer has no such features or cannot be shared.
 
-A matrix product is a 1 x 1 convolution whose rows are those of the product: with one row H = W = 1. Where sides differ,
-k and s are the roots of what they come to for an area; images of one or three dimensions count likewise.
+A matrix product is a 1 x 1 convolution with W = 1, whose rows H are those of the product. For kernels and strides whose
+sides differ, k and s are square roots of the products of their sides; likewise for images of one or three dimensions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from shisha_rt.papers.gp.problem import SplitLayer
 from shisha_rt.planner.strategies import SplitVariable
 
 ENGINE_BLOCK = 16
-"""Channels: shares in multiples of it need no copy, whatever format an engine keeps tensors in."""
+"""Channels: shares in multiples of it need no copy, whatever layout an engine uses for tensors."""
 
 
 _CHANNELS: Final[tuple[SplitVariable, ...]] = ("C", "N")
@@ -28,10 +28,11 @@ _CHANNELS: Final[tuple[SplitVariable, ...]] = ("C", "N")
 def split_layer_of(
     graph: Graph, layer: Layer, variable: SplitVariable, blocks: Mapping[SplitVariable, int] = MappingProxyType({})
 ) -> SplitLayer | str:
-    """A layer in blocks of so many channels (C) or filters (N), and of `ENGINE_BLOCK`; or why it cannot be split.
+    """A layer in blocks that are multiples of `blocks` (channels C, filters N) and of `ENGINE_BLOCK`; or the reason why
+    it cannot be split.
 
-    What is shared of the filters of a convolution in groups is whole groups: such blocks hold of both channels and
-    filters of a share.
+    The filters of a convolution in groups are shared in whole groups, so that both channels and filters of a share are
+    whole blocks.
     """
     operator = _heavy(graph, layer)
     if operator is None:
@@ -53,13 +54,13 @@ def _block(variable: SplitVariable, blocks: Mapping[SplitVariable, int]) -> int:
 
 
 def _groups(features: Mapping[str, float], variable: SplitVariable, blocks: Mapping[SplitVariable, int]) -> int:
-    """The fewest groups whose channels, or filters, are whole blocks."""
+    """The smallest number of groups whose channels, or filters, are whole blocks."""
     block = _block(variable, blocks)
     return block // math.gcd(block, round(features[variable]))
 
 
 def feeds_only(graph: Graph, layer: Layer, behind: Layer) -> bool:
-    """Whether all that a layer makes for others is what the heavy operator of the one behind it reads."""
+    """Whether a layer's only output is read by the heavy operator of the layer `behind`, and by nothing else."""
     _, made = ends(graph, layer.first_operator, layer.last_operator)
     heavy = _heavy(graph, behind)
     if heavy is None or len(made) != 1 or any(tensor.name == made[0] for tensor in graph.outputs):

@@ -1,4 +1,4 @@
-"""`shisha-rt place MODEL --split`: each heavy layer in parts over described devices, on paper. Shell."""
+"""`shisha-rt place MODEL --split`: each heavy layer split over described devices, by their formulas. Shell."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def answer_split(
     model: str, machine: str | None, place: str | None, sizes: InputSizes, wanted: SplitWanted, *, as_json: bool
 ) -> None:
-    """Prints the answer. Raises Failure where there is none, its object printed."""
+    """Print the answer. Raises Failure if there is no split, after its object has been printed."""
     answer = _split_model(model, machine, place, sizes, wanted)
     if as_json:
         print(json.dumps(answer.as_object()))
@@ -43,7 +43,7 @@ def answer_split(
 def _split_model(
     model: str, machine: str | None, place: str | None, sizes: InputSizes, wanted: SplitWanted
 ) -> SplitAnswer:
-    """Raises BadInput where a device is not described, or says no power for `energy`."""
+    """Split a model. Raises BadInput if a device is not described, or states no power for `energy`."""
     from shisha_rt.model.layers import group_layers
     from shisha_rt.model.reader.onnx_reader import read_model
     from shisha_rt.model.zoo import resolve_model
@@ -82,7 +82,9 @@ def _split_model(
 
 
 def _starts(graph: Graph, able: Sequence[Layer]) -> list[int]:
-    """Those of these layers that are not all that the one before is for; the first is none."""
+    """Positions among `able` before which nothing can be fused: the first, and each layer that is not the only reader
+    of the one before.
+    """
     from shisha_rt.papers.gp.of_graph import feeds_only
 
     pairs = enumerate(pairwise(able), 1)
@@ -90,7 +92,9 @@ def _starts(graph: Graph, able: Sequence[Layer]) -> list[int]:
 
 
 def _devices(machine_name: str | None, place_name: str | None) -> tuple[list[Device], str]:
-    """Those of a place, or of all places that have one each; and where that is. A name twice becomes the place's."""
+    """The devices of a place, or of all places with one device each, and a name for where they are. Devices of the same
+    name get the names of their places.
+    """
     from shisha_rt.machine.config.device_files import devices_of
     from shisha_rt.machine.config.machine_file import load_machine
 

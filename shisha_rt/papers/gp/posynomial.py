@@ -24,7 +24,7 @@ class Monomial:
         return replace(self, coefficient=self.coefficient * factor)
 
     def fixed(self, values: Mapping[str, float]) -> Monomial:
-        """The same as a monomial of the variables that are not in `values`."""
+        """Insert `values`; return the monomial of the remaining variables."""
         rest = {name: power for name, power in self.exponents.items() if name not in values}
         known = {name: power for name, power in self.exponents.items() if name in values}
         return Monomial(Monomial(self.coefficient, known).at(values), rest)
@@ -32,7 +32,7 @@ class Monomial:
 
 @dataclass(frozen=True, slots=True)
 class Posynomial:
-    """`terms`: none is 0."""
+    """Sum of `terms`, none of which is 0."""
 
     terms: tuple[Monomial, ...]
 

@@ -1,11 +1,12 @@
-"""Layers to be split over devices, and what any shares cost: the one checker for all that choose shares (GP, 2023).
+"""Layers to be split over devices, and the cost of any shares: the one checker for all methods (GP, 2023).
 
-A layer is a convolution with the features X = (H, W, C, k, N) and its stride s; H and W are the *output's* (the input's
-are 16 times off at stride 4). A device gets a share of one of them: of the input channels C (partial sums, Figures 3 to
-5), of the filters N (Figure 9) or of the rows H. Costs are posynomials in the features of the device's own share.
+A layer is a convolution with the features X = (H, W, C, k, N) and its stride s; H and W are the *output's* (with the
+input's, costs are 16 times off at stride 4). A device gets a share of one feature: of the input channels C (partial
+sums, Figures 3 to 5), of the filters N (Figure 9) or of the rows H. Costs are posynomials in the features of the
+device's own share.
 
-A convolution in G groups (ours: the paper's features have none) is G alike side by side, each of C input channels and N
-filters, so that C and N are those of *one group*. Its filters are shared in whole groups: a share of G.
+A convolution in G groups (ours: the paper has no groups) is G parallel convolutions of C input channels and N filters
+each, so C and N are those of *one group*. Its filters are shared in whole groups: a share of G.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ from shisha_rt.papers.gp.posynomial import Posynomial
 from shisha_rt.planner.strategies import Execution, SplitObjective
 
 FEATURES: Final = ("H", "W", "C", "k", "N", "s")
-"""The paper's, and the stride; `G`, the groups, is 1 where a layer does not state it."""
+"""The paper's features, and the stride; `G`, the number of groups, is 1 if a layer does not state it."""
 
 SharedFeature = Literal["C", "N", "H", "G"]
-"""What devices get shares of: input channels, filters, rows, or whole groups."""
+"""The feature that devices share: input channels, filters, rows, or whole groups."""
 
 ROUNDING: Final = 1e-9
-"""What a limit may be passed by, relative: sums come out otherwise in another order."""
+"""Relative tolerance of limits, as sums in another order are rounded differently."""
 
 
 @dataclass(frozen=True, slots=True)
 class SplitLayer:
-    """`features`: of the whole layer. Shares are multiples of `block`, but for what is left over."""
+    """`features`: of the whole layer. Shares are multiples of `block`, except for an incomplete last block."""
 
     name: str
     features: Mapping[str, float]
@@ -42,28 +43,28 @@ class SplitLayer:
 
     @property
     def units(self) -> int:
-        """What there is to share."""
+        """Number of units to share."""
         return round(self.features[self.variable])
 
     def share(self, units: float) -> dict[str, float]:
-        """The features of a part with so many units, G among them."""
+        """The features of a share of `units`, including G."""
         return {"G": 1.0, **self.features, self.variable: units}
 
     @property
     def groups(self) -> float:
-        """Of the whole layer; 1: an ordinary convolution."""
+        """Number of groups of the whole layer; 1: an ordinary convolution."""
         return self.features.get("G", 1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class SplitDevice:
-    """`latency_s` and `transfer_s` (None: nothing has to be moved): seconds, of the features of its share.
+    """`latency_s` and `transfer_s` (None: nothing has to be moved): seconds, by the features of the device's share.
 
-    `latency_s` is that of a share in one group. `grouped` has those of shares in several: (number of groups, seconds),
-    None: in any number; the first that fits counts, and a share that none fits cannot run.
+    `latency_s` is for a share in one group. `grouped`: (number of groups, seconds) for shares in several; None: any
+    number. The first entry that fits counts; a share that no entry fits cannot run.
 
-    `power_w` while it computes, `transfer_power_w` while it is sent to. `resources`: what its share takes of each, up
-    to `limits`, of all layers together or of each by itself (`one_for_all`).
+    `power_w`: while it computes; `transfer_power_w`: while data moves. `resources`: use of each by a share, up to
+    `limits`, which are for all layers together (`one_for_all`) or for each layer.
     """
 
     name: str
@@ -78,15 +79,15 @@ class SplitDevice:
 
     @property
     def formulas(self) -> tuple[tuple[int | None, Posynomial], ...]:
-        """(number of groups, None: any; seconds of a share in so many): the first that fits counts."""
+        """(number of groups, seconds of a share in so many groups); None: any number. The first that fits counts."""
         return ((1, self.latency_s), *self.grouped)
 
     def formula(self, groups: float) -> Posynomial | None:
-        """Seconds of a share in so many groups; None: it cannot run."""
+        """Seconds of a share in `groups` groups; None: it cannot run."""
         return next((seconds for number, seconds in self.formulas if number in (None, groups)), None)
 
     def compute_s(self, share: Mapping[str, float]) -> float:
-        """Seconds that a share with these features takes, G among them; inf if it cannot run."""
+        """Seconds of computing a share with these features, including G; inf if it cannot run."""
         seconds = self.formula(share["G"])
         return math.inf if seconds is None else seconds.at(share)
 
@@ -100,7 +101,7 @@ class SplitProblem:
 
 
 def able_devices(problem: SplitProblem) -> Bools:
-    """(layers, devices): whether a device that has nothing else can hold a unit, and runs so many groups as it has."""
+    """(layers, devices): whether a device with nothing else on it can hold one unit, and run the layer's groups."""
     return np.array(
         [
             [
@@ -118,12 +119,12 @@ def able_devices(problem: SplitProblem) -> Bools:
 
 
 Shares: TypeAlias = Sequence[Sequence[int]]
-"""(layers, devices): units; 0 is no part in it."""
+"""(layers, devices): units; 0: the device has no share."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayerCost:
-    """(devices,): seconds of computing and of moving, 0 without a share. `value`: seconds or joules of the layer."""
+    """`compute_s`, `transfer_s` (devices,): seconds, 0 without a share. `value`: seconds or joules of the layer."""
 
     compute_s: tuple[float, ...]
     transfer_s: tuple[float, ...]
@@ -131,7 +132,7 @@ class LayerCost:
 
 
 def layer_cost(problem: SplitProblem, layer: SplitLayer, shares: Sequence[float]) -> LayerCost:
-    """What a layer costs with these shares (devices,), communication in full. Shares need not be whole numbers."""
+    """Cost of a layer with these shares (devices,), communication in full. Shares need not be whole numbers."""
     compute_s, transfer_s, joules = [], [], []
     for device, units in zip(problem.devices, shares, strict=True):
         share = layer.share(units)
@@ -148,17 +149,17 @@ def layer_cost(problem: SplitProblem, layer: SplitLayer, shares: Sequence[float]
 
 
 def runs(device: SplitDevice, layer: SplitLayer, units: float) -> bool:
-    """Whether a device runs a share in so many groups as it has; limits are another thing."""
+    """Whether a device can run a share's number of groups; limits are not checked."""
     return not units or device.formula(layer.share(units)["G"]) is not None
 
 
 def group_fault(device: SplitDevice, layer: SplitLayer, units: float) -> str:
-    """What to say of a share that does not run."""
+    """Message on a share that cannot run."""
     return f"{device.name}: layer {layer.name} would need {layer.share(units)['G']:g} groups, which it cannot run"
 
 
 def faults(problem: SplitProblem, shares: Shares) -> list[str]:
-    """What is wrong with shares: they do not make up a layer, cannot run, or take more of a device than it has."""
+    """Messages on shares that do not add up to a layer, cannot run, or exceed a device's limits."""
     costs = []
     for layer, share in zip(problem.layers, shares, strict=True):
         if any(units < 0 for units in share) or sum(share) != layer.units:

@@ -1,6 +1,6 @@
-"""The baselines of `integer`: the ways to split a network that the GP paper compares with, as written there.
+"""Rivals of `integer`: the methods of splitting a network that the GP paper compares with, as the paper states them.
 
-The checker evaluates all of them with communication in full, whatever each assumes of costs itself.
+The checker evaluates all of them with communication in full, whatever costs they assume.
 """
 
 from __future__ import annotations
@@ -36,29 +36,29 @@ RivalName: TypeAlias = Literal["greedy", "balanced", "proportional", "communicat
 
 
 def rival_split(name: RivalName, chain: Chain) -> NetworkSplit:
-    """`feasible` with its cost, or `infeasible` with the limit in `reason`. Only `communication` fuses layers."""
+    """FEASIBLE with its cost, or INFEASIBLE with the limit in `reason`. Only `communication` fuses layers."""
     return _RIVALS[name](chain)
 
 
 def _greedy(chain: Chain) -> NetworkSplit:
-    """Layer by layer the largest part to the fastest device that has room, the rest to the next."""
+    """Layer by layer the largest possible share to the fastest device, the rest to the next fastest, and so on."""
     return _layer_by_layer(chain, _to_the_fastest)
 
 
 def _balanced(chain: Chain) -> NetworkSplit:
-    """Equal parts, as far as there is room."""
+    """Equal shares, as far as there is room."""
     return _layer_by_layer(chain, lambda problem, layer, taken: _by_weight(problem, layer, taken, [1.0] * len(taken)))
 
 
 def _proportional(chain: Chain) -> NetworkSplit:
-    """Parts in proportion to the speed of each device with the whole layer, as far as there is room."""
+    """Shares in proportion to each device's speed with the whole layer, as far as there is room."""
     return _layer_by_layer(
         chain, lambda problem, layer, taken: _by_weight(problem, layer, taken, _speeds(problem, layer))
     )
 
 
 _Taken: TypeAlias = list[dict[str, float]]
-"""(devices,): how much of each resource the layers before take."""
+"""(devices,): how much of each resource earlier layers use."""
 _Share = Callable[[SplitProblem, SplitLayer, _Taken], list[int] | None]
 
 
@@ -141,7 +141,7 @@ def _apportioned(total: int, weights: Sequence[float]) -> list[int]:
 
 
 def _step(chain: Chain) -> NetworkSplit:
-    """Eq. 11 with the exact step function (12): communication counts only where one device has a whole layer."""
+    """Eq. 11 with the exact step function (12): communication counts only if one device has a whole layer."""
     problem = chain.problem
     runs = [_by_step(problem, index) for index in range(len(problem.layers))]
     network_split = split_network(problem, runs)
@@ -169,11 +169,10 @@ def _by_step(problem: SplitProblem, index: int) -> SharedRun:
 
 
 def _communication(chain: Chain) -> NetworkSplit:
-    """The ILP of [6, 8]: parts are equal, and layers are fused (tiles, pairs) so that as little data as possible is
-    moved.
+    """The ILP of [6, 8]: shares are equal, and layers are fused (tiles, pairs) so that the least data is moved.
 
-    Layers in a row make it a shortest path, which needs no solver. Compute time, and halos that are computed twice, are
-    ignored.
+    For a chain of layers it is a shortest path, which needs no solver. Compute time is ignored, also of halos that are
+    computed twice.
     """
     problem = chain.problem
     layers = problem.layers

@@ -1,4 +1,4 @@
-"""How much of a layer a device has room for, and what to say where all of them together have too little."""
+"""How much of a layer a device has room for, and the message if all devices together have too little."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from shisha_rt.papers.gp.problem import ROUNDING, SplitDevice, SplitLayer, Split
 from shisha_rt.papers.gp.tables import along, compute_along
 
 Taken = Mapping[str, float]
-"""Of each resource of a device, by other layers."""
+"""Use of each resource of a device by other layers."""
 
 
 def fits(
     device: SplitDevice, layer: SplitLayer, units: Floats, taken: Taken, names: Collection[str] | None = None
 ) -> Bools:
-    """(units,): whether each share runs there and keeps to the device's limits, or to those of these names."""
+    """(units,): whether the device can run each share within its limits; with `names`, only whether it keeps these."""
     has_room = np.isfinite(compute_along(device, layer, units)) if names is None else np.ones(len(units), dtype=bool)
     for name in device.limits if names is None else names:
         used = taken.get(name, 0.0) + along(device.resources[name], layer, units)
@@ -26,14 +26,14 @@ def fits(
 
 
 def room(device: SplitDevice, layer: SplitLayer, taken: Taken, most: int | None = None) -> int:
-    """The largest share that fits: whole blocks, or all of `most` (the layer if not told)."""
+    """The largest share that fits: whole blocks, or all of `most` (default: the layer)."""
     wanted = layer.units if most is None else most
     units = np.append(np.arange(0, wanted, layer.block, dtype=float), wanted)
     return int(units[fits(device, layer, units, taken)].max(initial=0.0))
 
 
 def too_little_room(problem: SplitProblem, layer: SplitLayer, taken: Sequence[Taken]) -> str:
-    """Names the limits, or groups, that keep the devices from having the layer; `taken`: (devices,)."""
+    """Message that names the limits, or groups, because of which devices cannot hold the layer; `taken` (devices,)."""
     loads = []
     for device, load in zip(problem.devices, taken, strict=True):
         most = room(device, layer, load)

@@ -1,7 +1,7 @@
-"""What is shared among devices in one step, and the ways to share it that can be part of a best plan.
+"""One step that is shared among devices, and the options for its shares that can be part of a best plan.
 
-Without budgets that is one: the best integer split. With them it is one for each share of the devices that have
-budgets, the others' shares being the best for what is left, and without those that another one dominates.
+Without budgets there is one option: the best integer split. With budgets there is one for each combination of shares of
+the devices with budgets, completed by the best shares of the others; dominated options are left out.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def network_limits(problem: SplitProblem) -> tuple[NetworkLimit, ...]:
 
 @dataclass(frozen=True, slots=True)
 class SharedRun:
-    """`units` in blocks of `block`. `values`: (devices, blocks + 1) what they cost, `taken`: (budgets, blocks + 1)."""
+    """`units` in blocks of `block`. `values` (devices, blocks + 1): costs; `taken` (budgets, blocks + 1): use."""
 
     units: int
     block: int
@@ -53,7 +53,7 @@ class SharedRun:
 
 @dataclass(frozen=True, slots=True)
 class SharedOptions:
-    """`costs` (options,), `taken` (options, budgets), and `shares` (options, devices) in units, made when asked for."""
+    """`costs` (options,) and `taken` (options, budgets). `shares(option)` (devices,): units, computed on demand."""
 
     costs: Floats
     taken: Floats
@@ -66,7 +66,7 @@ class SharedOptions:
 def shared_options(run: SharedRun, budgets: Sequence[NetworkLimit], execution: Execution) -> SharedOptions | None:
     """Options of a run of shared layers; None: no shares fit.
 
-    Raises ValueError where several devices have budgets and too many shares.
+    Raises ValueError if the devices with budgets have too many combinations of shares.
     """
     if not budgets:
         blocks = best_blocks(run.values.whole, execution, run.values.odd)
@@ -88,7 +88,9 @@ def shared_options(run: SharedRun, budgets: Sequence[NetworkLimit], execution: E
 
 @dataclass(frozen=True, slots=True)
 class _Partly:
-    """(ways,): what is left to share. `blocks` and `odd`: (ways, limited), what the `limited` devices have."""
+    """Partial options: shares of the `limited` devices, which have budgets. `left`, `odd_left` (ways,): whole blocks
+    left to share, and whether the incomplete one is; `blocks`, `odd` (ways, limited): shares of the limited devices.
+    """
 
     limited: tuple[int, ...]
     costs: Floats
@@ -100,7 +102,7 @@ class _Partly:
 
 
 def _of_the_limited(run: SharedRun, budgets: Sequence[NetworkLimit], execution: Execution) -> _Partly:
-    """Every share of the devices that have budgets."""
+    """All combinations of shares of the devices that have budgets."""
     values, taken = _lanes(run.values), _lanes(run.taken)
     size = values[0].shape[1]
     limited = tuple(sorted({budget.device for budget in budgets}))
@@ -134,7 +136,9 @@ def _of_the_limited(run: SharedRun, budgets: Sequence[NetworkLimit], execution: 
 
 
 def _with_one_more(before: _Partly, values: Floats, taken: Floats, odd: bool, execution: Execution) -> _Partly:
-    """Extend each way by each share of one more device: `values` (blocks + 1,), `taken` (blocks + 1, budgets)."""
+    """Extend each partial option by each share of one more device; `values` (blocks + 1,), `taken` (blocks + 1,
+    budgets).
+    """
     left = before.left[:, None] - np.arange(len(values))
     way, blocks = np.nonzero((left >= 0) & (values < np.inf) & (before.odd_left[:, None] >= odd))
     return _Partly(

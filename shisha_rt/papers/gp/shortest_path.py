@@ -1,11 +1,11 @@
-"""The least way through a network of stretches, within budgets that all of them share.
+"""The resource-constrained shortest path in an acyclic graph, by Lagrangian relaxation and label setting.
 
-Between points (0 is where it begins, the last is where it ends) there are stretches, each of several options: what an
-option costs, and what it takes of each budget. Without budgets this is the shortest path. With them the budgets get
-prices (Lagrange): what is least at any prices, less the budgets' own worth, is a proven bound, and what turns up within
-the budgets on the way a good answer. Then, if it is not proven yet, ways are lengthened option by option; those that
-are dominated, cannot keep to a budget or cannot end below the best known any more are dropped. So what is left at the
-end is proven to be the least; where too many ways are left, the answer is the best known, with its bound.
+Edges (`Stretch`) lead between points, from point 0 to the last one. Each edge has several options, with a cost and a
+use of each budget. Without budgets this is the shortest path. With budgets, these get prices (Lagrange multipliers):
+the least priced cost, less the price of the whole budgets, is a proven lower bound, and paths within the budgets that
+occur on the way are good answers. If that is no proof yet, labels are extended from point to point; labels that are
+dominated, cannot keep a budget or cannot end below the best known cost are dropped. The least label at the end is
+proven to be the optimum. If there are too many labels, the answer is the best known, with its bound.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from shisha_rt.outcome import Outcome
 from shisha_rt.papers.gp.problem import ROUNDING
 
 MOST_WAYS: Final = 4000
-"""To one point: beyond them those of the best prospects are kept, and nothing is proven."""
+"""Most labels kept at one point. If there are more, those of the least bounds are kept, and nothing is proven."""
 _FIRST: Final = 16
-"""So many times fewer at first, for a good answer that rules out many."""
+"""A first pass keeps so many times fewer labels, for a good answer that rules out many labels of the second."""
 _PRICINGS: Final = 80
 _PROVEN: Final = 1e-9
 _TIE: Final = 1e-12
@@ -42,7 +42,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """`picks`: (stretch, option) from the beginning to the end, None without one. `lower_bound`: proven, or None."""
+    """A path. `picks`: (stretch, option) in order; None: no path was found. `lower_bound`: proven, or None."""
 
     picks: tuple[tuple[int, int], ...] | None
     outcome: Outcome
@@ -50,7 +50,7 @@ class Way:
 
 
 def least_way(stretches: Sequence[Stretch], points: int, budgets: Floats, most_ways: int = MOST_WAYS) -> Way:
-    """`stretches` in the order of their sources; points are numbered so that each leads to a later one only."""
+    """Find the least path. `stretches`: in the order of their sources; each leads to a point of a larger number."""
     if not len(budgets):
         priced, bound = _priced(stretches, points, budgets)
         return Way(None, Outcome.INFEASIBLE) if priced is None else Way(priced, Outcome.OPTIMAL, bound)
@@ -71,7 +71,7 @@ def least_way(stretches: Sequence[Stretch], points: int, budgets: Floats, most_w
 
 
 def _without_idle(stretches: Sequence[Stretch], budgets: Floats) -> tuple[Sequence[Stretch], Floats]:
-    """Without budgets of which every option takes no larger a part than of another."""
+    """Remove budgets that another budget implies: no option uses a larger fraction of it than of the other."""
     parts = np.concatenate([stretch.taken for stretch in stretches]) / budgets
     left = list(range(len(budgets)))
     for b in range(len(budgets)):
@@ -87,14 +87,14 @@ def cost_of(stretches: Sequence[Stretch], picks: Sequence[tuple[int, int]]) -> f
 
 
 def least_taken(stretches: Sequence[Stretch], points: int, budget: int) -> float:
-    """Least use of one budget over all ways; inf if there is no way."""
+    """Least use of one budget over all paths; inf if there is no path."""
     return float(_to_the_end(stretches, points, [stretch.taken[:, budget] for stretch in stretches])[0])
 
 
 def undominated(costs: Floats, taken: Floats) -> Ints:
-    """Indices of undominated labels, cheapest first.
+    """Indices of undominated labels, cheapest first: no other label costs no more and takes no more of every budget.
 
-    No other costs less and takes less of every budget (ways, budgets).
+    `costs` (labels,), `taken` (labels, budgets).
     """
     order = np.lexsort((*taken.T, costs))
     if taken.shape[1] <= 1:
@@ -116,7 +116,7 @@ def _can_fit(stretches: Sequence[Stretch], points: int, budgets: Floats) -> bool
 
 
 def _to_the_end(stretches: Sequence[Stretch], points: int, costs: Sequence[Floats]) -> Floats:
-    """(points,): the least from each on, by costs (options,) of each stretch."""
+    """(points,): the least cost from each point to the end, by costs (options,) of each stretch."""
     least = np.full(points, np.inf)
     least[-1] = 0.0
     for stretch, cost in zip(reversed(stretches), reversed(costs), strict=True):
@@ -127,7 +127,7 @@ def _to_the_end(stretches: Sequence[Stretch], points: int, costs: Sequence[Float
 def _priced(
     stretches: Sequence[Stretch], points: int, prices: Floats
 ) -> tuple[tuple[tuple[int, int], ...] | None, float]:
-    """The least way when budgets have prices, and what it comes to; None without any way. Ties: the earlier stretch."""
+    """The least path with priced budgets, and its priced cost; None without a path. Ties: the earlier stretch."""
     least = np.full(points, np.inf)
     least[-1] = 0.0
     picks: list[tuple[int, int] | None] = [None] * points
@@ -150,7 +150,7 @@ def _priced(
 def _by_prices(
     stretches: Sequence[Stretch], points: int, budgets: Floats
 ) -> tuple[tuple[tuple[int, int], ...] | None, float, float, Floats]:
-    """The best way found and its cost (inf), the best bound, and the prices that prove it: by subgradients."""
+    """By subgradients: the best path found (None) and its cost (inf), the best bound, and the prices that prove it."""
     scaled = _scaled(stretches, budgets)
     prices = np.zeros(len(budgets))
     best, best_cost, bound, best_prices = None, math.inf, -math.inf, prices
@@ -172,7 +172,7 @@ def _by_prices(
                 continue
         if best_cost <= bound + _PROVEN * abs(bound):
             break
-        # Polyak's step towards the best known, or a tenth above the bound while none is.
+        # Polyak's step towards the best known cost, or towards a tenth above the bound while none is known.
         target = min(best_cost, bound + 0.1 * abs(bound)) if math.isfinite(bound) else cost
         size = float(over @ over)
         if not size:
@@ -187,7 +187,7 @@ def _scaled(stretches: Sequence[Stretch], budgets: Floats) -> list[Stretch]:
 
 
 class _Lengthening:
-    """Ways from the beginning, each with its cost and what it has taken, point by point."""
+    """Label setting: labels of paths from point 0, with their costs and uses of budgets, extended point by point."""
 
     def __init__(
         self,
@@ -213,7 +213,7 @@ class _Lengthening:
         )
 
     def run(self) -> tuple[tuple[int, int], ...]:
-        """The least way found below the best known, () if there is none; if `complete` then, there is no other."""
+        """The least path found below the best known cost, () if there is none. If `complete`, that is proven."""
         budgets = len(self._prices)
         arrived: list[list[_Ways]] = [[] for _ in range(self._points)]
         kept: list[_Ways] = []
@@ -230,7 +230,7 @@ class _Lengthening:
         return _traced(kept)
 
     def _best_prospects(self, ways: _Ways, point: int) -> _Ways:
-        """All of them, where they are not too many."""
+        """Keep at most `most_ways` labels, those of the least bounds; if some are dropped, `complete` becomes False."""
         if len(ways.costs) <= self._most_ways:
             return ways
         self.complete = False
@@ -238,7 +238,7 @@ class _Lengthening:
         return ways.only(np.argpartition(prospects, self._most_ways)[: self._most_ways])
 
     def _lengthened(self, here: _Ways, point: int, index: int) -> _Ways:
-        """Extend labels by every option of a stretch (label-setting), as far as they may still be the best."""
+        """Extend labels by every option of a stretch, and keep those that may still lead to the best path."""
         stretch = self._stretches[index]
         costs = (here.costs[:, None] + stretch.costs[None, :]).ravel()
         taken = (here.taken[:, None, :] + stretch.taken[None, :, :]).reshape(len(costs), len(self._prices))
@@ -252,9 +252,8 @@ class _Lengthening:
 
 @dataclass(frozen=True, slots=True)
 class _Ways:
-    """Labels at one point: `costs` (ways,), `taken` (ways, budgets), `origin` (ways, 4).
-
-    Point, way there, stretch, option.
+    """Labels at one point: `costs` (labels,), `taken` (labels, budgets), `origin` (labels, 4): the point before, the
+    label there, the stretch and the option.
     """
 
     costs: Floats

@@ -1,4 +1,4 @@
-"""The exact best split of one layer of a problem, by itself (see `planner/shards/integer.py`)."""
+"""The exact best split of a single layer of a problem (see `planner/shards/integer.py`)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from shisha_rt.planner.strategies import Execution
 
 
 def execution_of(problem: SplitProblem) -> Execution:
-    """Energy is a sum, whoever computes when."""
+    """How costs of devices add up: energy is a sum even if devices compute in parallel."""
     return "sequence" if problem.objective == "energy" else problem.execution
 
 
 def split_layer(problem: SplitProblem, layer: SplitLayer) -> tuple[tuple[int, ...], BlockShares] | None:
-    """The best shares of one layer (devices,) in units, and what they are of. None: none fit."""
+    """The best shares of one layer (devices,), in units, and the same in blocks. None: no shares fit."""
     tables = layer_tables(problem, layer)
     blocks = best_blocks(tables.whole, execution_of(problem), tables.odd)
     return None if blocks is None else (blocks.units(layer.block, layer.units), blocks)

@@ -1,4 +1,4 @@
-"""What `place --split` answers: the object of `--json`, and a table of shares."""
+"""The answer of `place --split`: the object of `--json`, and a table of shares."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NARROWEST_NAME: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class SplitRow:
-    """A layer of the model: how many units it has and what became of it, or the `reason` why it cannot be split."""
+    """A layer of the model: its units and its share, or the `reason` why it cannot be split."""
 
     index: int
     name: str
@@ -31,7 +31,7 @@ class SplitRow:
 
 @dataclass(frozen=True)
 class SplitAnswer:
-    """`where`: the devices are; `powered`: all of them say what they draw, so that energy is known."""
+    """`where`: name of where the devices are; `powered`: all of them state their power, so that energy is known."""
 
     model: str
     where: str
@@ -44,7 +44,7 @@ class SplitAnswer:
 
     @property
     def cost_s(self) -> float | None:
-        """Cost of all layers that are split."""
+        """Cost of all layers that are split; None without an answer."""
         costs = [row.share.cost_s for row in self.rows if row.share is not None]
         return math.fsum(costs) if self.split.steps is not None else None
 
@@ -58,7 +58,7 @@ class SplitAnswer:
         return alone_on_each(self.problem)
 
     def as_object(self) -> dict[str, object]:
-        """All keys, always; what is not known is null."""
+        """The object of `--json`: always all keys; unknown values are null."""
         return {
             "model": self.model,
             "split": self.method,
@@ -90,7 +90,7 @@ class SplitAnswer:
         }
 
     def _index(self, able: int) -> int:
-        """Index of a layer in the model, by its place among the layers that can be split."""
+        """Index in the model of a layer, given its position among the layers that can be split."""
         return [row.index for row in self.rows if row.reason is None][able]
 
     def show(self) -> None:

@@ -1,4 +1,4 @@
-"""What each number of blocks of a layer costs on each device: the tables that integer splits are chosen from."""
+"""Tables of costs by number of blocks of a layer and device, from which integer splits are chosen."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from shisha_rt.papers.gp.problem import ROUNDING, SplitDevice, SplitLayer, Split
 
 @dataclass(frozen=True, slots=True)
 class CostTables:
-    """`whole`: (devices, blocks + 1), what so many whole blocks cost; `odd`: the same with what is left over beside
-    them (None: nothing is). Seconds or joules; inf where a device has no room. Nothing at all costs 0.
+    """`whole` (devices, blocks + 1): costs of 0, 1, ... whole blocks; `odd`: the same with the incomplete last block
+    besides (None: there is none). Seconds or joules; inf if a device has no room. No units cost 0.
     """
 
     whole: Floats
@@ -22,9 +22,9 @@ class CostTables:
 
 
 def layer_tables(problem: SplitProblem, layer: SplitLayer) -> CostTables:
-    """Cost tables of one layer by itself, communication in full.
+    """Cost tables of a single layer, communication in full.
 
-    A limit for all layers is taken as one for this layer.
+    A limit for all layers together is applied to this layer alone.
     """
     blocks, left_over = divmod(layer.units, layer.block)
     units = layer.block * np.arange(blocks + 1, dtype=float)
@@ -32,12 +32,12 @@ def layer_tables(problem: SplitProblem, layer: SplitLayer) -> CostTables:
 
 
 def _values(problem: SplitProblem, layer: SplitLayer, units: Floats) -> Floats:
-    """(devices, units)."""
+    """(devices, units): costs of shares."""
     return np.array([share_values(problem, layer, device, units) for device in problem.devices])
 
 
 def share_values(problem: SplitProblem, layer: SplitLayer, device: SplitDevice, units: Floats) -> Floats:
-    """(units,): seconds or joules of each share on one device, inf where it cannot run or passes a limit.
+    """(units,): seconds or joules of each share on one device; inf if it cannot run or exceeds a limit.
 
     0 units cost nothing.
     """
@@ -50,14 +50,14 @@ def share_values(problem: SplitProblem, layer: SplitLayer, device: SplitDevice, 
 
 
 def spent(problem: SplitProblem, device: SplitDevice, compute_s: Floats, transfer_s: Floats) -> Floats:
-    """Seconds, or joules where those are the objective, of so many seconds."""
+    """Cost of these seconds: seconds, or joules if energy is the objective."""
     if problem.objective == "energy":
         return device.power_w * compute_s + device.transfer_power_w * transfer_s
     return compute_s + transfer_s
 
 
 def compute_along(device: SplitDevice, layer: SplitLayer, units: Floats) -> Floats:
-    """(units,): seconds of computing each share, inf where it is in a number of groups that the device cannot run."""
+    """(units,): seconds of computing each share; inf if the device cannot run its number of groups."""
     groups = units if layer.variable == "G" else np.full(len(units), layer.groups)
     seconds = np.where(units > 0, np.inf, 0.0)
     for number, formula in reversed(device.formulas):
@@ -67,7 +67,7 @@ def compute_along(device: SplitDevice, layer: SplitLayer, units: Floats) -> Floa
 
 
 def along(posynomial: Posynomial | None, layer: SplitLayer, units: Floats) -> Floats:
-    """(units,): its value for a share of so many units each, 0 for none."""
+    """(units,): the posynomial's value for shares of these units; 0 for no units."""
     values = np.zeros(len(units))
     if posynomial is None:
         return values

@@ -1,1 +1,1 @@
-"""Orders of the layers other than the file's: which one leads to the best chain, and by how much. Pure."""
+"""Orders of layers other than the file's: which one allows the best chain, and how much better it is. Pure."""

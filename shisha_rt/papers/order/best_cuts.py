@@ -1,8 +1,8 @@
 """The best chain whose cuts are among given downsets: the smallest bottleneck, each stage on a place of its own.
 
-least(c, J) = min over kinds k and downsets I within J of max(least(c - e_k, I), what J without I takes on k), where c
-counts the places of each kind that may be used. Exact for these downsets, up to rounding. Where they are all that there
-are, no chain over any order of the layers is better. What places share of a link is not in it.
+least(c, J) = min over kinds k and downsets I within J of max(least(c - e_k, I), time of J without I on k), where c
+counts the places of each kind that may be used. Exact for these downsets, up to rounding; if all downsets are given, no
+chain over any order of the layers is better. Sharing of links among places is ignored.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from shisha_rt.papers.order.downsets import Downset
 from shisha_rt.papers.order.group_costs import Downsets, GroupCosts
 
 Counts = tuple[int, ...]
-"""(kinds,): places that may be used."""
+"""(kinds,): number of places that may be used."""
 
 _ROUNDING: Final = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
 class BestCuts:
-    """`cuts`: what is done behind each stage, the whole at last; `kinds` of places that the stages are on.
+    """`cuts`: the downset computed after each stage, the whole network last; `kinds`: of each stage's place.
 
-    Empty: no chain is below what was asked for.
+    Both are empty if no chain is below the required bottleneck.
     """
 
     cuts: tuple[Downset, ...]
@@ -46,9 +46,9 @@ def best_cuts(
     most_work: float,
     should_stop: ShouldStop,
 ) -> BestCuts | None:
-    """A chain of less than `below_s`. `downsets`: the smaller first, the empty one to the whole.
+    """Find the best chain with a bottleneck below `below_s`. `downsets`: empty one to whole, the smaller first.
 
-    None: `should_stop` said so, or there would be more than `most_work` stages times counts of places to look at.
+    None: stopped by `should_stop`, or more than `most_work` pairs of a stage and counts of places to consider.
     """
     counts = tuple(min(count, most_stages) for count in costs.counts)
     if math.prod(count + 1 for count in counts) > most_work:
@@ -57,7 +57,7 @@ def best_cuts(
     stages = _stages(costs, downsets, below_s, most_work / len(cells), should_stop)
     if stages is None:
         return None
-    # (cells,): each is made of those with a place less, which come before it.
+    # Each cell is computed from the cells with one place less, which come before it.
     least = {cells[0]: np.full(len(downsets), np.inf)}
     least[cells[0]][0] = 0.0
     for cell in cells[1:]:
@@ -81,9 +81,9 @@ def best_cuts(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Stages:
-    """Stages of a kind that are quick enough (stages,): where they begin and what they take, sorted by where they end.
-
-    `ends`: the positions at which some stage ends, ascending; `starts`: the first stage that ends there.
+    """Stages on one kind of place that are fast enough, sorted by their ends. `begin`, `time_s` (stages,): positions of
+    the downsets where they begin, and seconds. `ends`: positions at which some stage ends, ascending; `starts`: index
+    of the first stage that ends at each.
     """
 
     begin: Ints
@@ -92,7 +92,7 @@ class _Stages:
     starts: Ints
 
     def until(self, end: int) -> slice:
-        """Those that end there."""
+        """The stages that end at a position."""
         first, behind = np.searchsorted(self.ends, [end, end + 1]).tolist()
         starts = [*self.starts.tolist(), self.begin.size]
         return slice(starts[first], starts[behind])
@@ -101,7 +101,7 @@ class _Stages:
 def _stages(
     costs: GroupCosts, downsets: Sequence[Downset], below_s: float, most: float, should_stop: ShouldStop
 ) -> list[_Stages] | None:
-    """(kinds,). None: `should_stop`, or there are more than `most`."""
+    """(kinds,): stages that take less than `below_s`. None: stopped by `should_stop`, or more than `most` stages."""
     known = Downsets(costs, downsets)
     quick_s = below_s - _ROUNDING * known.largest_s
     by_kind: list[list[tuple[Ints, Ints, Floats]]] = [[] for _ in costs.places]
@@ -138,7 +138,7 @@ def _with_less(cell: Counts, kind: int) -> Counts:
 def _traced(
     stages: Sequence[_Stages], least: dict[Counts, Floats], cell: Counts, end: int
 ) -> tuple[list[int], list[int]]:
-    """Ends of stages, and their kinds. Values are compared as they were made, so they are equal to the last bit."""
+    """Ends of stages, and their kinds. Values are recomputed in the same way, so equality is exact."""
     ends: list[int] = []
     kinds: list[int] = []
     while end:

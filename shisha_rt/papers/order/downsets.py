@@ -1,11 +1,12 @@
-"""What can lie before a cut, in whatever order the layers are taken: sets of groups with all that these need.
+"""Downsets of a network: what can be before a cut in any order of the layers.
 
-Such a set is called a downset (or ideal) of the network. A linear order that keeps all needs is a way from the empty
-one to the whole, a group at a time; a chain of stages over any such order is a few of them, each within the next. So
-what all orders allow is not a matter of their number, which grows with the factorial of what lies side by side, but
-of the number of downsets. Networks that are a row of blocks have few: the product of branch lengths plus one in each
-block, added up over blocks (J. Tarnawski et al., Efficient algorithms for device placement of DNN graph operators,
-NeurIPS 2020). Where there are too many, those along a few orders, and near a plan's cuts, are looked at.
+A downset (or ideal) is a set of groups that contains all groups that its members need. A topological order is a path
+from the empty downset to the whole network, one group at a time; a chain of stages over any such order is a sequence of
+nested downsets. So the work to consider all orders grows with the number of downsets, not with that of orders, which is
+factorial in the number of parallel branches. A network that is a sequence of blocks has few downsets: for each block
+the product of (branch length + 1), summed over blocks (J. Tarnawski et al., Efficient algorithms for device placement
+of DNN graph operators, NeurIPS 2020). If there are too many, only those along a few orders, and near a plan's cuts, are
+considered.
 
 A downset is an int with a bit for each group.
 """
@@ -20,12 +21,12 @@ from shisha_rt.model.spans import Span
 
 Downset = int
 Order = tuple[int, ...]
-"""Groups, each once, behind all that it needs."""
+"""All groups, each after those that it needs."""
 
 
 @dataclass(frozen=True)
 class GroupNeeds:
-    """Runs of layers that no cut parts, in the file's order; `before` (groups,): of each the groups that it needs."""
+    """`spans`: runs of layers that no cut divides, in the file's order; `before` (groups,): groups that each needs."""
 
     spans: tuple[Span, ...]
     before: tuple[Downset, ...]
@@ -44,16 +45,16 @@ class GroupNeeds:
         return tuple(closed)
 
     def ready(self, downset: Downset) -> Iterator[int]:
-        """The groups that can come next."""
+        """The groups that can be added next."""
         return (group for group in bits_of(self.whole & ~downset) if not self.before[group] & ~downset)
 
     def last(self, downset: Downset) -> Iterator[int]:
-        """The groups that may have come last."""
+        """The groups that may have been added last."""
         return (group for group in bits_of(downset) if not self.behind[group] & downset)
 
 
 def group_needs(spans: Sequence[Span], needs: Sequence[frozenset[int]]) -> GroupNeeds:
-    """Needs between groups, from `needs` (layers,): the earlier layers of which each reads a tensor."""
+    """Needs between groups, from `needs` (layers,): the earlier layers from which each reads a tensor."""
     group_of = [number for number, (first, last) in enumerate(spans) for _ in range(first, last + 1)]
     before = [0] * len(spans)
     for layer, need in enumerate(needs):
@@ -71,7 +72,7 @@ def bits_of(downset: Downset) -> Iterator[int]:
 
 
 def every_downset(needs: GroupNeeds, most: int) -> list[Downset] | None:
-    """From the empty one to the whole, the smaller first; None: there are more than `most`."""
+    """All downsets, smaller ones first; None: there are more than `most`."""
     cut_masks, newest = [0], [0]
     for _ in needs.spans:
         newest = list(dict.fromkeys(downset | 1 << group for downset in newest for group in needs.ready(downset)))
@@ -82,13 +83,16 @@ def every_downset(needs: GroupNeeds, most: int) -> list[Downset] | None:
 
 
 def good_orders(needs: GroupNeeds, work_s: Sequence[float]) -> list[Order]:
-    """The file's first; then branches one after the other and side by side, by several rules. `work_s`: (groups,)."""
+    """Topological orders by several rules, among them depth first and breadth first; the file's order is the first.
+
+    `work_s` (groups,).
+    """
     groups = range(len(needs.spans))
-    left_s = [0.0] * len(groups)  # the longest way from a group to the end
+    left_s = [0.0] * len(groups)  # the longest path from a group to the end
     for group in reversed(groups):
         left_s[group] = work_s[group] + max((left_s[later] for later in bits_of(needs.behind[group])), default=0.0)
     rules: tuple[Callable[[int, int], tuple[float, ...]], ...] = (
-        # Of those that can come next the smallest is taken; `since`: how many groups there were when it became ready.
+        # The ready group of the smallest key comes next; `since`: how many groups came before it became ready.
         lambda group, since: (-since, group),
         lambda group, since: (-since, -group),
         lambda group, since: (-since, -left_s[group], group),
@@ -119,7 +123,7 @@ def _by_rule(needs: GroupNeeds, rule: Callable[[int, int], tuple[float, ...]]) -
 
 
 def downsets_along(orders: Sequence[Order]) -> list[Downset]:
-    """All that lies before a cut in one of these orders, the smaller first."""
+    """The downsets before each cut of these orders, smaller ones first."""
     downsets: dict[Downset, None] = {0: None}
     for order in orders:
         downset = 0
@@ -130,7 +134,7 @@ def downsets_along(orders: Sequence[Order]) -> list[Downset]:
 
 
 def near(needs: GroupNeeds, downset: Downset) -> Iterator[Downset]:
-    """Downsets that differ from this one by up to two groups."""
+    """Yield the downsets that differ from this one by one or two groups."""
     more, less = list(needs.ready(downset)), list(needs.last(downset))
     for group in more:
         larger = downset | 1 << group
@@ -144,7 +148,7 @@ def near(needs: GroupNeeds, downset: Downset) -> Iterator[Downset]:
 
 
 def order_through(downsets: Sequence[Downset]) -> Order:
-    """An order that has each of these before a cut, the larger behind the smaller; between cuts it is the file's."""
+    """An order in which each of these nested downsets is before a cut; between cuts it is the file's order."""
     order: list[int] = []
     done = 0
     for downset in downsets:

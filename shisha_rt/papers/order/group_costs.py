@@ -1,7 +1,7 @@
-"""What groups of layers take, need, read and make: enough to say what a stage of any of them costs.
+"""Costs of groups of layers: times, memory and tensors, from which the cost of a stage of any groups follows.
 
-What a stage from one downset to a larger one takes is a difference of sums; what it has sent to another host and back
-follows from which tensors are made and read within it.
+The time of a stage from one downset to a larger one is a difference of sums; its traffic to another host and back
+follows from the tensors that are computed and read within it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from shisha_rt.papers.order.downsets import Downset
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupTraffic:
-    """Tensors (tensors,) that groups pass on, empty where nothing goes to another host.
+    """Tensors that groups pass on; empty if no place is on another host. `size_bytes` (tensors,).
 
-    `made` and `read`: (groups, tensors) 1 or 0, by whom; `is_input` and `is_output`: (tensors,) 1 or 0, of the network.
+    `made` and `read` (groups, tensors): 1 if the group computes or reads the tensor, else 0; `is_input` and `is_output`
+    (tensors,): 1 for inputs and outputs of the network, else 0.
     """
 
     size_bytes: Floats
@@ -37,10 +38,10 @@ class GroupTraffic:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupCosts:
-    """`time_s`: (groups, kinds) seconds, inf where places of a kind cannot run it.
+    """`time_s` (groups, kinds): seconds, inf if places of a kind cannot run the group.
 
-    `room_bytes` (kinds,): inf where there is no limit. `places` (kinds,): names, as listed. `links` (kinds,): None
-    for this host; `hosts`: of each place that has a link.
+    `weight_bytes`, `live_bytes` (groups,). `room_bytes` (kinds,): inf without a limit. `places` (kinds,): names, as
+    listed. `links` (kinds,): None for this host; `hosts`: of each place that has a link.
     """
 
     time_s: Floats
@@ -57,7 +58,7 @@ class GroupCosts:
         return tuple(map(len, self.places))
 
     def least_s(self, teams: Sequence[CostTeam], spans: Sequence[Span]) -> Floats:
-        """(groups, kinds): the least seconds of a kind's places that a frame takes, in the best of its teams."""
+        """(groups, kinds): the least place-seconds (time x places) for a frame, alone or in a team of a kind."""
         least_s = self.time_s.copy()
         for team in teams:
             kind = next(kind for kind, names in enumerate(self.places) if team.places[0] in names)
@@ -72,7 +73,7 @@ class GroupCosts:
 
 
 def group_costs(costs: Costs, spans: Sequence[Span]) -> GroupCosts:
-    """Costs of runs of layers that no cut parts, from the costs of their layers."""
+    """Costs of runs of layers that no cut divides, from the costs of their layers."""
     kinds = kinds_of(costs)
     starts = [first for first, _ in spans]
     time_s = np.add.reduceat(costs.time_s[:, [kind[0] for kind in kinds]], starts, axis=0)
@@ -110,7 +111,7 @@ def _traffic(tensors: Sequence[CostTensor], spans: Sequence[Span]) -> GroupTraff
 
 
 class Downsets:
-    """What stages from and to each downset need (downsets,); smaller downsets first, the whole last."""
+    """Times of stages between any two of the downsets, of which smaller ones come first and the whole last."""
 
     def __init__(self, costs: GroupCosts, downsets: Sequence[Downset]) -> None:
         groups = len(costs.time_s)
@@ -129,16 +130,16 @@ class Downsets:
 
     @property
     def largest_s(self) -> float:
-        """No sum of times is above it."""
+        """The largest sum of times."""
         return float(self._done_s.max(initial=0.0))
 
     def behind(self, begin: int) -> Ints:
-        """The downsets that have all of this one, and more."""
+        """Positions of the downsets that properly contain this one."""
         rest = self._member[begin + 1 :]
         return np.asarray(begin + 1 + np.flatnonzero((rest >= self._member[begin]).all(axis=1)))
 
     def seconds(self, begin: int, ends: Ints) -> Floats:
-        """(ends, kinds): what a stage from `begin` takes on places of each kind; inf where it cannot run."""
+        """(ends, kinds): seconds of a stage from `begin` to each end on places of each kind; inf if it cannot run."""
         costs, traffic = self._costs, self._costs.traffic
         time_s = self._done_s[ends] - self._done_s[begin]
         able = self._unable[ends] == self._unable[begin]

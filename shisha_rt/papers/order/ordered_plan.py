@@ -1,12 +1,12 @@
-"""The best chain over any order of the layers that the network allows, where it is better than the file's order allows.
+"""The best chain over any topological order of the layers, if it is better than the best over the file's order.
 
-Where branches lie side by side, the file has one of them behind the other, and a stage that wants a part of each cannot
-have it. Another order may balance stages better, and send less to another host and back. On one host what stages take
-does not depend on it, as long as cuts cost nothing.
+The file has parallel branches one after the other, so a stage cannot have some layers of each. Another order may
+balance stages better, and send less to another host and back. On one host, times of layers do not depend on the order,
+as long as cuts cost nothing.
 
-With a place for each stage the answer is exact where the network has few enough downsets (see `downsets`): no order
-leads to a better chain. Where it has more, those along good orders are searched, and then those near the cuts of the
-best chain so far, until none is better. With copies, or very many kinds of places, the exact planner tries good orders.
+With one place for each stage the answer is exact if the network has few enough downsets (see `downsets`): no order
+allows a better chain. If it has more, downsets along good orders are searched, then those near the cuts of the best
+chain so far, until none is better. With copies, or very many kinds of places, the exact planner tries good orders.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from shisha_rt.planner.price_bound import bottleneck_bound_s
 
 MOST_DOWNSETS: Final = 1500
 MOST_WORK: Final = 3e7
-"""Stages times counts of places: a fraction of a second."""
+"""Most pairs of a stage and counts of places: a fraction of a second."""
 _MOST_ROUNDS: Final = 20
 _TOLERANCE: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class OrderLimits:
-    """Limits of a search that is to be the same for the same costs, however quick the machine is."""
+    """Limits of work instead of time, so that the result for the same costs is the same on any machine."""
 
     most_downsets: int = MOST_DOWNSETS
     most_work: float = MOST_WORK
@@ -56,9 +56,9 @@ class OrderLimits:
 
 @dataclass(frozen=True, slots=True)
 class OrderedPlan:
-    """`plan` is over the file's layers; None: none has been found that is better than the file's order allows.
+    """`plan`: over the file's layers; None: no plan better than the best over the file's order was found.
 
-    `bottleneck_s`: its own, or else that of the file's order; no chain over any order is below `lower_s`.
+    `bottleneck_s`: of `plan`, or else of the file's order; `lower_s`: no chain over any order is below it.
     """
 
     plan: Plan | None
@@ -67,7 +67,7 @@ class OrderedPlan:
 
     @property
     def is_proven(self) -> bool:
-        """Whether no order leads to a better chain."""
+        """Whether it is proven that no order allows a better chain."""
         return self.lower_s >= self.bottleneck_s * (1 - 2 * _TOLERANCE)
 
 
@@ -78,10 +78,10 @@ def ordered_plan(
     goal: Goal = Goal(latency_states=0),  # noqa: B008 (it is frozen)
     limits: OrderLimits = OrderLimits(),
 ) -> OrderedPlan:
-    """A chain of a smaller bottleneck than `file_s`: what the best takes over the file's order, inf if there is none.
+    """Find a chain of a smaller bottleneck than `file_s`, that of the best over the file's order (inf: there is none).
 
-    `needs` (layers,): the earlier layers of which each reads a tensor. `costs` have to tell what other orders take (see
-    `why_unknown`). `goal`: of the chains over any order; throughput is its objective.
+    `needs` (layers,): the earlier layers from which each reads a tensor. `costs` must be known for other orders (see
+    `why_unknown`). `goal`: of the chains over any order; its objective is throughput.
     """
     search = _search(costs, needs, goal, limits)
     groups, spans = search.groups, search.network.spans
@@ -103,7 +103,7 @@ def ordered_plan(
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """`cuts`: the best found, if any; other `orders` are to be tried besides. None leads below `lower_s`."""
+    """`cuts`: the best found, if any; `orders`: others to try, too. No chain over any order is below `lower_s`."""
 
     cuts: BestCuts | None
     orders: tuple[Order, ...]
@@ -120,8 +120,8 @@ class _Search:
     limits: OrderLimits
 
     def found(self, file_s: float) -> _Found:
-        # Copies even out what an order cannot, and what places share of a link is not known to `best_cuts`: then what
-        # it finds is one guess of several.
+        # `best_cuts` ignores copies, and places that share a link: if there may be such, its result is only one of
+        # several guesses.
         guess = self.goal.replicate or self.groups.shares_links
         below_s = math.inf if guess else file_s
         orders = tuple(self._good_orders()) if guess else ()
@@ -134,7 +134,7 @@ class _Search:
         return _Found(cuts, orders if cuts is not None else tuple(self._good_orders()))
 
     def chains(self, best_order: _Found) -> Iterator[tuple[Plan, Order]]:
-        """Yield chains with their orders: by the exact planner over each order, and as the cuts themselves say."""
+        """Yield chains with their orders: by the exact planner over each order, then that of the cuts themselves."""
         cuts = best_order.cuts
         orders = best_order.orders if cuts is None else (order_through(cuts.cuts), *best_order.orders)
         for order in dict.fromkeys(orders):
@@ -162,13 +162,13 @@ class _Search:
         return best_cuts(self.groups, downsets, below_s, self.most_stages, self.limits.most_work, self.goal.should_stop)
 
     def _good_orders(self) -> list[Order]:
-        """Without the file's own, which is known."""
+        """Good orders other than the file's, whose best chain is known."""
         return good_orders(self.network, self.groups.time_s.min(axis=1).tolist())[1:]
 
     def _nearby(self, below_s: float) -> BestCuts | None:
-        """The best among the downsets along good orders, and near the cuts of the best chain so far."""
+        """The best chain among downsets along good orders, then repeatedly near the cuts of the best chain so far."""
         family = base = downsets_along([tuple(range(len(self.network.spans))), *self._good_orders()])
-        # Where the file's order is as good as any of them, it is from there that the search goes on.
+        # So that the search can go on from the file's order, if that is as good as the others.
         below_s *= 1 + 1e-6
         best: BestCuts | None = None
         for _ in range(_MOST_ROUNDS):

@@ -1,7 +1,7 @@
 """Costs with the layers in another order, and a chain over that order as a plan over the file's layers.
 
-A run of layers in the other order is several runs in the file's, and a stage may have these. It comes after the stages
-whose results it reads, and no others: what does not need each other may be computed at the same time.
+A run of layers in the other order may be several runs in the file's, which a stage may have. A stage waits only for the
+stages from which it reads, so that independent stages may compute a frame at the same time.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from shisha_rt.plan.plan import Plan, Stage
 
 
 def reordered_costs(costs: Costs, spans: Sequence[Span], order: Sequence[int]) -> Costs:
-    """With runs of layers that no cut parts (`spans`) in that order. What cuts cost, `why_unknown` has to know.
+    """Costs with runs of layers that no cut divides (`spans`) in another order. Cuts must cost nothing (`why_unknown`).
 
-    Without splits, which name layers by where they are in the file.
+    Splits are left out, as they refer to layers by their positions in the file.
     """
     layers = layers_in(spans, order)
     starts = {spans[group][0] for group in order}
@@ -51,13 +51,13 @@ def layers_in(spans: Sequence[Span], order: Sequence[int]) -> tuple[int, ...]:
 
 
 def in_file_layers(chain: Plan, layers: Sequence[int], needs: Sequence[frozenset[int]]) -> Plan:
-    """A chain over the order `layers` as the plan that `verify` and workers know. `needs` (layers,): see `PlanRules`.
+    """A chain over the order `layers` as a plan over the file's layers. `needs` (layers,): see `PlanRules`.
 
-    What is a chain in the file's order stays one; no other plan is one in the end.
+    The result is a chain if it is one in the file's order.
     """
     works = [_runs(sorted(layers[at] for at in stage.layers)) for stage in chain.stages]
     stage_of = {layer: index for index, work in enumerate(works) for layer in _layers(work)}
-    behind: list[int] = []  # of each stage, itself among them: a bit for each
+    behind: list[int] = []  # for each stage, a bit for itself and for each stage that it waits for, also indirectly
     stages: list[Stage] = []
     for index, (stage, work) in enumerate(zip(chain.stages, works, strict=True)):
         read = {stage_of[maker] for layer in _layers(work) for maker in needs[layer]} - {index}
@@ -73,12 +73,12 @@ def in_file_layers(chain: Plan, layers: Sequence[int], needs: Sequence[frozenset
     ascending = all(len(work) == 1 for work in works) and works == sorted(works)
     if not ascending:
         return plan
-    # A network may read its input again behind other layers: a chain of runs is written as one all the same.
+    # Runs in the file's order are a chain, even if a stage reads only the network's input and not the stage before.
     return Plan.chain((stage.first, stage.last, stage.teams) for stage in stages)
 
 
 def _runs(layers: Sequence[int]) -> tuple[Span, ...]:
-    """Ascending layers as runs, as long as can be."""
+    """Ascending layers as maximal runs."""
     runs: list[list[int]] = []
     for layer in layers:
         if runs and runs[-1][1] == layer - 1:

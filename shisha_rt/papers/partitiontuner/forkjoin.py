@@ -1,16 +1,16 @@
-"""The earliest end, not the least sum: parallel branches are put on devices so that they overlap (ours).
+"""Placement for the least makespan instead of the least sum: parallel branches overlap on different devices (ours).
 
-Of graphs of few nodes any assignment and order is looked for besides, without barriers (`unbarred`).
+For graphs of few nodes, schedules without barriers over any assignment and order are searched, too (`unbarred`).
 
-Schedules are those of `schedule`: a level's branches that are each on one device run at the same time where these
-differ, all else runs in sequence, and what follows a level waits for all of it. To minimise the makespan in general is
-NP-hard already for parallel single operators. Here each branch of a level is in a lane or in sequence, and of all such
-choices only those are kept that no other betters in every lane (Pareto), as many as are few.
+Schedules are those of `schedule`: branches of a level that are on one device each run at the same time if their devices
+differ; all else runs in sequence; what follows a level waits for all of it. Minimising the makespan is NP-hard even for
+parallel single operators. Here each branch of a level is either in the lane of a device or in sequence. Of all such
+choices the Pareto-optimal ones over the lanes' sums are kept, up to a limit.
 
-That is optimal where levels do not touch each other: nothing costs anything to move into or out of a branch, and no
-group reaches out of one. Elsewhere such transfers are left out, and each member of such a group pays its share alone:
-nothing gets dearer by that, so what is then the least is a bound. Its assignment and that of the least sum, bettered by
-moving whole branches while that gains, make the schedule.
+The result is optimal if branches are independent: no transfer into or out of a branch costs anything, and no group
+extends beyond one. Otherwise such transfers are left out, and each node of such a group counts with its share of the
+group's time: this relaxation never costs more, so its least makespan is a lower bound. The schedule is the better one
+of the relaxation's assignment and that of the least sum, improved by moving whole branches as long as that gains.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from shisha_rt.placement.schedule import schedule_of
 from shisha_rt.placement.solution import ANY_ORDER_BOUND, PlacementSolution
 
 _MOST_CHOICES: Final = 256
-"""Kept of a level's."""
+"""Most choices kept for a level."""
 _OF_THE_TIME: Final = 0.5
-"""For the least sum, and of the rest for the bound; what is then left is for moving branches."""
+"""Fraction of the time that is left for the least sum, and then for the bound; moving branches has the rest."""
 
 
 def forkjoin(problem: Problem, left_s: LeftSeconds = forever) -> PlacementSolution:
-    """The best schedule of blocks, or without barriers; `lower_bound_s` is of the makespan.
+    """The best schedule found, with barriers or, for few nodes, without; `lower_bound_s` is a bound of the makespan.
 
-    Of few nodes (`can_be_tried`) the bound is of any schedule at all; of more it is that of blocks, and the other
-    stands among the statistics.
+    For few nodes (`can_be_tried`) the bound holds for any schedule. For more it holds for schedules with barriers, and
+    that for any schedule is among the statistics.
     """
     if not can_be_tried(problem):
         return replace(fork_join_blocks(problem, left_s), statistics={ANY_ORDER_BOUND: any_order_bound_s(problem)})
@@ -63,7 +63,7 @@ def forkjoin(problem: Problem, left_s: LeftSeconds = forever) -> PlacementSoluti
 
 
 def fork_join_blocks(problem: Problem, left_s: LeftSeconds = forever) -> PlacementSolution:
-    """With barriers: of least makespan where that can be proven, else a good one; the bound is of such schedules."""
+    """The best schedule found with barriers, and a bound of their makespan; OPTIMAL if these are equal."""
     should_stop = within(left_s)
     items = structure(problem)
     least_sum = exact_placement(problem, left_s=_part(left_s)).assignment
@@ -83,13 +83,13 @@ def fork_join_blocks(problem: Problem, left_s: LeftSeconds = forever) -> Placeme
 
 
 def _part(left_s: LeftSeconds) -> LeftSeconds:
-    """A part of the time that is left now."""
+    """`_OF_THE_TIME` of the time that is left now."""
     now_s = left_s()
     return forever if now_s == math.inf else lambda: left_s() - (1 - _OF_THE_TIME) * now_s
 
 
 def _branches(items: Items) -> Iterator[tuple[int, ...]]:
-    """The nodes of each branch of a level, those within it after it."""
+    """Yield the nodes of each branch, outer branches before those within them."""
     for item in items:
         if isinstance(item, Level):
             for branch in item.branches:
@@ -98,7 +98,7 @@ def _branches(items: Items) -> Iterator[tuple[int, ...]]:
 
 
 def _moved(problem: Problem, items: Items, assignment: tuple[int, ...], should_stop: ShouldStop) -> tuple[int, ...]:
-    """With whole branches on other devices, one after the other, until none of that is a gain."""
+    """Local search: move one whole branch at a time to another device, until no such move shortens the makespan."""
     best, best_s = assignment, schedule_of(problem, assignment, items).makespan_s
     parallel = list(_branches(items))
     gained = True
@@ -123,14 +123,14 @@ def _moved(problem: Problem, items: Items, assignment: tuple[int, ...], should_s
 
 @dataclass(frozen=True, slots=True)
 class _Least:
-    """No makespan of the nodes is below the bound; `devices` has each node's."""
+    """A lower bound of the makespan of some nodes, and the device of each in the relaxation."""
 
     bound_s: float
     devices: Mapping[int, int]
 
 
 class _Relaxed:
-    """`share_s` (nodes, devices) is what a node costs at least, alone or as a member of a group."""
+    """The relaxation (see the module). `_share_s` (nodes, devices): least cost of a node, alone or in a group."""
 
     def __init__(self, problem: Problem, left_s: LeftSeconds) -> None:
         self._problem = problem
@@ -138,7 +138,7 @@ class _Relaxed:
         self._share_s = least_node_s(problem)
 
     def least(self, items: Items, groups: Sequence[Group]) -> _Least:
-        """Least cost of items one after the other; `groups` are within their nodes."""
+        """Relaxed least time of items in sequence; `groups` are within their nodes."""
         own = [item for item in items if not isinstance(item, Level)]
         levels = [item for item in items if isinstance(item, Level)]
         scopes = [set(own), *(set(nodes_of(branch)) for level in levels for branch in level.branches)]
@@ -157,7 +157,7 @@ class _Relaxed:
         return _Least(math.fsum(branch.bound_s for branch in parts), devices)
 
     def _least_sum(self, nodes: Sequence[int], groups: Sequence[Group]) -> _Least:
-        """Least cost of nodes in sequence, with only the tensors that move among them."""
+        """Least sum of nodes in sequence, with only the tensors that pass between them."""
         solution = exact_placement(self._part(nodes, groups), left_s=self._left_s)
         assert solution.assignment is not None
         assert solution.lower_bound_s is not None
@@ -176,7 +176,7 @@ class _Relaxed:
         )
 
     def _least_of_level(self, level: Level, groups: Sequence[Sequence[Group]]) -> _Least:
-        """Column 0 is in sequence, column 1 + d in the lane of device d."""
+        """Relaxed least time of a level. Of its table, column 0 is in sequence, column 1 + d the lane of device d."""
         devices = range(len(self._problem.devices))
         branches = [tuple(nodes_of(branch)) for branch in level.branches]
         apart = [self.least(branch, group) for branch, group in zip(level.branches, groups, strict=True)]
@@ -198,9 +198,10 @@ class _Relaxed:
 
 
 def _overlapped(seconds: Floats) -> tuple[float, tuple[int, ...]]:
-    """A bound of a level's time, and the column for each branch that has it, or nearly if there are too many choices.
+    """A lower bound of a level's time, and the column of each branch that attains it, or nearly so if there are too
+    many choices.
 
-    The first column adds up, of the others the largest sum counts; `seconds` is (branches, columns).
+    `seconds` is (branches, columns). The time is the sum of the first column and the largest sum of any other.
     """
     order = np.argsort(-seconds.min(axis=1), kind="stable")
     known_s = float(seconds[:, 0].sum())
@@ -224,9 +225,8 @@ def _overlapped(seconds: Floats) -> tuple[float, tuple[int, ...]]:
 
 
 def _unbettered(sums: Floats, known_s: float) -> list[int]:
-    """Rows that no other is at most as large as in every column, nor larger than what is known; the best ones first.
-
-    One more than are kept, if there are as many.
+    """Pareto-optimal rows whose total does not exceed `known_s`, the best ones first; at most one more than the limit,
+    which says that the limit was passed.
     """
     totals_s = sums[:, 0] + sums[:, 1:].max(axis=1)
     kept: list[int] = []

@@ -1,13 +1,13 @@
-"""A schedule of any network, fork–join blocks or not: by lists, and then without what does not pay.
+"""List scheduling of any network, of fork–join blocks or not, followed by a local search that removes stages.
 
-Nodes are taken by the longest way from them to the end, each to the place where it ends first, a hand-over later if
-what it reads was made elsewhere (HEFT: Topcuoglu, Hariri, Wu, "Performance-effective and low-complexity task scheduling
-for heterogeneous computing", 2002; without its insertion). What a place runs in a row is one stage, up to where another
-place waits for it, or it for another.
+Nodes are taken in the order of their longest paths to the end, each on the place where it ends first; a node starts a
+hand-over later if an input was computed elsewhere (HEFT: Topcuoglu, Hariri, Wu, "Performance-effective and
+low-complexity task scheduling for heterogeneous computing", 2002; without its insertion). Consecutive nodes of a place
+are one stage, up to a node that another place waits for, or that waits for another place.
 
-Every stage costs a hand-over that lists do not see. So pieces go back to the place that is the quickest for all, one
-after the other, the smallest first, while the plan is predicted to take no longer for it; and then stages go on past
-nodes that are waited for elsewhere, where that can wait.
+Every stage costs a hand-over that list scheduling ignores. So connected pieces move back to the place that is the
+fastest for the whole network (home), the smallest first, as long as the predicted latency does not grow. Then stages
+are joined past nodes that other places wait for, on the same condition.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from shisha_rt.plan.plan import Plan
 
 
 def listed(costs: ProcessorCosts, left_s: LeftSeconds = forever) -> tuple[Plan, tuple[int, ...]] | None:
-    """A plan, each stage after those that make what it reads; None where no place by itself can run every node."""
+    """Return a plan, whose stages wait for those that compute their inputs, and the place of each node (nodes,).
+
+    None if no place can run every node. `left_s`: the search stops when no time is left.
+    """
     whole_s = [math.fsum(row[place] for row in costs.time_s) for place in range(len(costs.places))]
     home = whole_s.index(min(whole_s))
     if whole_s[home] == math.inf:
@@ -58,7 +61,7 @@ def listed(costs: ProcessorCosts, left_s: LeftSeconds = forever) -> tuple[Plan, 
 
 
 class _Links:
-    """(nodes,): of which others each reads what they make, and which read what it makes."""
+    """`before` (nodes,): the nodes from which each reads; `after` (nodes,): the nodes that read from it."""
 
     def __init__(self, costs: ProcessorCosts) -> None:
         self.before: list[set[int]] = [set() for _ in costs.spans]
@@ -71,7 +74,7 @@ class _Links:
 
 
 def _by_lists(costs: ProcessorCosts, links: _Links, home: int) -> tuple[int, ...]:
-    """List scheduling: each node on the place where it ends first; of equal places at home."""
+    """List scheduling: each node on the place where it ends first; ties: home."""
     places = sorted(range(len(costs.places)), key=lambda place: place != home)
     chosen, ends_s, free_s = [home] * len(costs.spans), [0.0] * len(costs.spans), [0.0] * len(places)
 
@@ -87,7 +90,7 @@ def _by_lists(costs: ProcessorCosts, links: _Links, home: int) -> tuple[int, ...
 
 
 def _in_order(costs: ProcessorCosts, links: _Links) -> list[int]:
-    """Order nodes by the longest way to the end, every node at its least; no node before one that it reads from."""
+    """Nodes by their longest paths to the end, with each node's least time; no node before one that it reads from."""
     left_s = [min(row) for row in costs.time_s]
     for node in reversed(range(len(left_s))):
         left_s[node] += max((left_s[n] for n in links.after[node]), default=0.0)
@@ -95,7 +98,7 @@ def _in_order(costs: ProcessorCosts, links: _Links) -> list[int]:
 
 
 def _pieces(links: _Links, chosen: tuple[int, ...], home: int) -> Iterator[frozenset[int]]:
-    """Nodes away from home, those together that are connected there."""
+    """Yield the connected pieces of nodes away from home."""
     left = {node for node, place in enumerate(chosen) if place != home}
     while left:
         piece, edge = set[int](), [min(left)]
@@ -109,10 +112,11 @@ def _pieces(links: _Links, chosen: tuple[int, ...], home: int) -> Iterator[froze
 
 
 def _plan(costs: ProcessorCosts, links: _Links, chosen: tuple[int, ...], passed: frozenset[int] = frozenset()) -> Plan:
-    """Make a plan of the lists: a stage ends where its last node is waited for elsewhere, or its next one waits.
+    """Plan of a list schedule: a stage ends after a node that another place waits for, unless it is among `passed`, and
+    before a node that waits for a stage that this one does not wait for.
 
-    Not behind those `passed`. No stage is in a circle with another for that: a node that needs what came of its own
-    stage elsewhere is in a later one.
+    So stages never wait for each other in a circle: a node that depends on its own stage by way of another place begins
+    a new stage.
     """
     stages: list[list[int]] = []
     after: list[set[int]] = []

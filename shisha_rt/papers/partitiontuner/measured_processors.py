@@ -1,4 +1,4 @@
-"""What a model costs on the places of a machine, each taken for one processor: what schemes go by. Shell."""
+"""Costs of a model on the places of a machine, each taken as one processor: the input of schemes. Shell."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from shisha_rt.placement.operator_groups import parse_patterns
 
 @dataclass(frozen=True, slots=True)
 class ProfiledProcessors:
-    """What schemes go by. Of the `partitions` looked at, operators and groups, `distinct` have ids of their own.
+    """Costs for schemes. `partitions`: operators and groups considered; `distinct`: how many different ids they have.
 
-    `measured` of them were not known yet, which took `seconds`; those of described devices have formulas.
+    `measured`: partitions that were not known and had to be measured, which took `seconds`. Described devices have
+    formulas instead.
     """
 
     costs: ProcessorCosts
@@ -35,9 +36,10 @@ class ProfiledProcessors:
 def processor_costs(
     ready: ModelOnMachine, on_progress: Tell | None = None, groups: Sequence[str] = ()
 ) -> ProfiledProcessors:
-    """Layers, or partitions with `groups` (as `--group` has them; by default the paper's), are measured if need be.
+    """Costs of layers or, on a machine with devices, of partitions; measured if they are not known.
 
-    Raises BadInput for a place of several devices, for groups where nothing is measured, and as measuring does.
+    `groups`: patterns as in `--group`; by default the paper's. Raises BadInput for a place with several devices, for
+    groups if nothing is measured, and as measuring does.
     """
     compiled, machine, patterns = ready.compiled, ready.machine, parse_patterns(groups)
     if groups and all(operator_cost.devices[0].described for operator_cost in ready.operator_costs.values()):

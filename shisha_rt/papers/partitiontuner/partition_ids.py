@@ -1,14 +1,14 @@
-"""Ids of partitions: what takes the same time has the same id, and is measured once (PartitionTuner, Section 3.1).
+"""Ids of partitions: partitions that take the same time have the same id, and are measured once (PartitionTuner, 3.1).
 
-An operator's id lists its type, what it reads, its attributes and what it makes: shapes and datatypes, in order. A
-group's is those of its operators, one after the other. Names and the values of weights are not in it, nor is the model:
-networks share ids. Three things besides shapes tell operators apart:
+An operator's id lists its type, its inputs, its attributes and its outputs, tensors by shape and datatype, in order. A
+group's id is the ids of its operators in order. Names, values of weights and the model are not part of it, so networks
+share ids. Besides shapes, three things distinguish operators:
 
-- whether an input is a constant, which an engine prepares beforehand, and whether it is one that came before;
-- values of small constants that are whole numbers and no weights: shapes, axes, starts, indices;
-- the exponent of a power, as engines have ways of their own for squares.
+- whether an input is a constant, which an engine prepares beforehand, and whether it repeats an earlier input;
+- values of small constants of whole numbers that are no weights: shapes, axes, starts, indices;
+- the exponent of a power, as engines treat squares specially.
 
-An operator with graphs inside has the id of another only if they are called alike in there, too.
+Two operators with subgraphs have the same id only if names in the subgraphs are the same, too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from shisha_rt.model.rounding import DEQUANTIZE, rounds
 
 _WHOLE: Final = ("BOOL", "INT32", "INT64")
 _MOST_VALUES: Final = 64
-"""More are taken for a table of weights, and by their shape alone."""
+"""A larger constant is taken as a table of weights, and only its shape counts."""
 _PLAIN: Final = (
     *(AttributeProto.INT, AttributeProto.FLOAT, AttributeProto.STRING),
     *(AttributeProto.INTS, AttributeProto.FLOATS, AttributeProto.STRINGS),
@@ -34,7 +34,7 @@ _PLAIN: Final = (
 
 
 def operator_ids(graph: Graph, model: onnx.ModelProto) -> tuple[str, ...]:
-    """(operators,) ids; `graph` is that of the cleaned `model`, whose large weights may lie elsewhere."""
+    """(operators,) ids; `graph` is that of the cleaned `model`, whose large weights may be in other files."""
     opsets = {entry.domain: entry.version for entry in model.opset_import}
     constants = {constant.name: constant for constant in model.graph.initializer}
     return tuple(
@@ -63,7 +63,7 @@ def _operator_id(
 
 
 def _version(operator: Operator, opsets: Mapping[str, int]) -> int:
-    """Since which version of its domain the operator means what it does here."""
+    """The version of its domain that defines the operator as it is used here."""
     opset = opsets.get(operator.domain, 1)
     try:
         return int(onnx.defs.get_schema(operator.op_type, opset, operator.domain).since_version)
@@ -86,7 +86,7 @@ def _read(graph: Graph, operator: Operator, position: int, constants: Mapping[st
 
 
 def _counts(operator: Operator, constant: Tensor) -> bool:
-    """Whether what an operator takes depends on a constant's values."""
+    """Whether an operator's time depends on a constant's values."""
     if constant.datatype not in _WHOLE:
         return operator.op_type == "Pow" and math.prod(constant.shape) == 1
     stands_for_reals = rounds(operator) or operator.op_type == DEQUANTIZE

@@ -1,8 +1,8 @@
-"""A schedule of partitions as a plan: each is a stage, on the place that it is for (PartitionTuner, Section 3.5).
+"""A schedule of partitions as a plan: each partition is a stage on its place (PartitionTuner, Section 3.5).
 
-As the paper has it, sections of a schedule run one after the other, so that a stage is after all that end the section
-before it. A plan may do better: what waits for a barrier, though it has all that it reads, need not. Such a plan has
-the same stages, each after those alone that make what it reads.
+In the paper, the sections of a schedule run one after the other: a stage waits for all stages that end the section
+before. A plan can do without this barrier (`plan_by_needs`): with the same stages, each waits only for those that
+compute its inputs.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from shisha_rt.plan.rate import Rate, latency_s, rate_of
 
 @dataclass(frozen=True, slots=True)
 class Foretold:
-    """What a plan of partitions is predicted to take: `stage_s` (stages,) without hand-overs, `latency_s` with them.
+    """Predicted times of a plan of partitions: `stage_s` (stages,) without hand-overs, `latency_s` with them.
 
-    `handover_s`: what hand-overs add to the latency.
+    `handover_s`: what hand-overs add to the latency. `rate`: without hand-overs.
     """
 
     stage_s: tuple[float, ...]
@@ -47,12 +47,12 @@ def plan_in_sections(costs: ProcessorCosts, schedule: Schedule) -> Plan:
 
 
 def plan_in_lanes(costs: ProcessorCosts, schedule: Schedule) -> Plan:
-    """Plan in sections, but with each of several lanes that run at the same time as one stage: fewer hand-overs."""
+    """Plan in sections, but with each of several parallel lanes as one stage, for fewer hand-overs."""
     return plan_in_sections(costs, Schedule(tuple(map(_with_whole_lanes, schedule.sections))))
 
 
 def _with_whole_lanes(section: Section) -> Section:
-    """A lane of several is on one device."""
+    """Join the partitions of each lane of a section with several lanes: such a lane is on one device."""
     if len(section.lanes) == 1:
         return section
     return replace(
@@ -65,7 +65,7 @@ def _with_whole_lanes(section: Section) -> Section:
 
 
 def plan_by_needs(costs: ProcessorCosts, plan: Plan) -> Plan:
-    """The same stages, each after those that make what it reads."""
+    """The same stages, each after only those that compute its inputs."""
     stage_of = {node: index for index, stage in enumerate(plan.stages) for node in nodes_of_stage(costs, stage)}
     after: list[set[int]] = [set() for _ in plan.stages]
     for tensor in costs.passed:
@@ -81,7 +81,9 @@ def plan_by_needs(costs: ProcessorCosts, plan: Plan) -> Plan:
 
 
 def plan_in_turn(costs: ProcessorCosts, schedule: Schedule) -> Plan:
-    """The partitions by their starts, each after those that make what it reads and the one before it on its place."""
+    """The partitions in the order of their starts, each after those that compute its inputs and the previous one on its
+    place.
+    """
     turn = sorted(schedule.partitions, key=lambda partition: (partition.start_s, partition.end_s))
     stages = Plan(tuple(partition_stage(costs, partition.nodes, partition.device, ()) for partition in turn))
     last: dict[int, int] = {}
@@ -94,7 +96,7 @@ def plan_in_turn(costs: ProcessorCosts, schedule: Schedule) -> Plan:
 
 
 def foretold(costs: ProcessorCosts, plan: Plan) -> Foretold:
-    """Predict by costs what a plan takes whose stages are partitions, each on one place."""
+    """Predict the times of a plan whose stages are partitions, each on one place."""
     stage_s = tuple(
         costs.stage_s(_runs(nodes_of_stage(costs, stage)), costs.places.index(stage.place)) for stage in plan.stages
     )
@@ -104,13 +106,13 @@ def foretold(costs: ProcessorCosts, plan: Plan) -> Foretold:
 
 
 def nodes_of_stage(costs: ProcessorCosts, stage: Stage) -> Iterator[int]:
-    """Yield the nodes of a stage that parts no node."""
+    """Yield the nodes of a stage that divides no node."""
     starts = {first: node for node, (first, _) in enumerate(costs.spans)}
     return (starts[layer] for layer in stage.layers if layer in starts)
 
 
 def partition_stage(costs: ProcessorCosts, nodes: Iterable[int], place: int, after: tuple[int, ...]) -> Stage:
-    """These nodes on that place (index)."""
+    """Stage of these nodes on a place (index)."""
     work = _joined((costs.spans[first][0], costs.spans[last][1]) for first, last in _runs(nodes))
     return Stage(tuple(work), ((costs.places[place],),), after)
 
@@ -120,7 +122,7 @@ def _runs(nodes: Iterable[int]) -> Sequence[Span]:
 
 
 def _joined(spans: Iterable[Span]) -> list[Span]:
-    """Neighbours as one; `spans` ascend."""
+    """Merge adjacent spans; `spans` ascend."""
     merged: list[Span] = []
     for first, last in spans:
         if merged and merged[-1][1] + 1 == first:

@@ -1,9 +1,8 @@
-"""The placement problems of a network over places that are a processor each, as the paper states them and as we do.
+"""Placement problems of a network over places that are one processor each: the paper's, and ours.
 
-As PartitionTuner (Table 1) has it, an operator's cost is that of a partition of its own, with all that it moves in and
-out, and so is a group's; between operators nothing is paid. Fixed costs like these let the least sum fall apart into
-branches. Here besides, computing and moving apart: a tensor is paid for where it goes to another place, hand-over
-included.
+In PartitionTuner (Table 1), the cost of an operator or a group is that of a partition of its own, with all that it
+moves in and out; nothing is paid between operators. With such fixed costs the least sum can be found branch by branch.
+In our problem computing and moving are apart: a tensor costs only if it goes to another place, hand-over included.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from shisha_rt.placement.problem import Group, Node, Problem, ProblemTensor
 
 
 def whole_problem(costs: ProcessorCosts) -> Problem:
-    """The paper's problem: costs include their transfers, as measured, or else as they follow."""
+    """The paper's problem: costs include transfers, as measured or else as computed from the tensors."""
     places = range(len(costs.places))
     measured = {alone.place: alone for alone in costs.alone}
     around = _around(costs)
@@ -40,7 +39,9 @@ def whole_problem(costs: ProcessorCosts) -> Problem:
 
 
 def apart_problem(costs: ProcessorCosts) -> Problem:
-    """Our problem: computing and moving apart. The first reader brings graph inputs in, the maker takes outputs out."""
+    """Our problem: computing and moving apart. The first reader pays for an input of the network, the maker for an
+    output.
+    """
     places = range(len(costs.places))
     ends_s = [[0.0 for _ in places] for _ in costs.spans]
     for tensor in costs.passed:
@@ -65,7 +66,7 @@ def _problem(
 ) -> Problem:
     """Build a problem with a memory for each place.
 
-    `move_s`: price of a tensor from its times out of one and into another.
+    `move_s`: cost of moving a tensor, from its times out of one place and into another.
     """
     places = range(len(costs.places))
     tensors = (
@@ -85,7 +86,7 @@ def _problem(
 
 
 def _around(costs: ProcessorCosts) -> Sequence[Sequence[Passed]]:
-    """(nodes,): the tensors that each reads and makes."""
+    """(nodes,): the tensors that each node reads and computes."""
     passed: list[list[Passed]] = [[] for _ in costs.spans]
     for tensor in costs.passed:
         for node in tensor.readers if tensor.maker == INPUT else (tensor.maker, *tensor.readers):
@@ -94,7 +95,7 @@ def _around(costs: ProcessorCosts) -> Sequence[Sequence[Passed]]:
 
 
 def _moving_s(around: Sequence[Sequence[Passed]], nodes: Sequence[int], place: int) -> float:
-    """What nodes of one place move in and out, by themselves."""
+    """Seconds to move tensors in and out of a partition of these nodes on one place."""
     tensors = {tensor.name: tensor for node in nodes for tensor in around[node]}
     return math.fsum(
         tensor.in_s[place] if tensor.maker not in nodes else tensor.out_s[place]
@@ -104,5 +105,5 @@ def _moving_s(around: Sequence[Sequence[Passed]], nodes: Sequence[int], place: i
 
 
 def _crosses(tensor: Passed, nodes: Sequence[int]) -> bool:
-    """Whether it is made or read by these nodes, of which one has to do with it, and by others too."""
+    """Whether a tensor of these nodes crosses the border of their partition: made, read or handed out elsewhere."""
     return tensor.maker not in nodes or tensor.leaves or any(reader not in nodes for reader in tensor.readers)

@@ -1,12 +1,12 @@
-"""What partitions take on the devices of a place: from the profile store, or measured first (PartitionTuner, 3.1).
+"""Times of partitions on the devices of a place: from the profile store, or measured first (PartitionTuner, 3.1).
 
-A partition is an operator by itself, or a group of a pattern that the user names. The store keeps a row for each
-partition's id on each measured device, so that networks share them, and whatever groups are asked for next, only what
-is new is measured. Beside `measure.device_profile`, which parts computing from moving, these are the paper's costs:
-each partition is a session of its own, whose time includes taking plain tensors in and handing plain tensors out.
-That a device cannot run a partition, which only trying shows, is kept as infinite seconds.
+A partition is a single operator, or a group of a pattern that the user names. The store has a row for each partition's
+id on each measured device: networks share rows, and only new partitions are measured. Unlike those of
+`measure.device_profile`, which separates computing from moving, these are the paper's costs: each partition is a
+session of its own, whose time includes its inputs and outputs as plain tensors. A device that turns out to be unable to
+run a partition is stored with infinite seconds.
 
-A partition that is missing for one device is measured on all of them: their times are to be compared. Shell.
+A partition that is missing for one device is measured on all of them, as their times are compared. Shell.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from shisha_rt.papers.partitiontuner.partition_ids import operator_ids, partitio
 from shisha_rt.placement.operator_groups import DEFAULT_PATTERNS, Pattern, operator_groups
 
 _MOST_AT_ONCE: Final = 256
-"""Partitions that are measured before they are kept: what interrupts thousands of them does not lose all."""
+"""Most partitions measured before they are stored, so that an interruption does not lose thousands of them."""
 
 _CANNOT: Final = Profile(math.inf, math.inf, spread_s=0.0, runs=0, moved_bytes=0)
 
@@ -47,9 +47,9 @@ _Partition = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class PartitionProfile:
-    """`costs`: raw, before the place's speed; of measured devices transfers included, of described ones their formulas.
+    """`costs`: before the place's speed is applied; for measured devices with transfers, for others by formulas.
 
-    `partitions` of the model have `distinct` ids, of which `measured` were not known yet; that took `seconds`.
+    The model's `partitions` have `distinct` different ids, of which `measured` were not known; that took `seconds`.
     """
 
     costs: OperatorCosts
@@ -78,9 +78,9 @@ def profile_partitions(
 ) -> PartitionProfile:
     """The costs of a model's operators and of its groups of `patterns` on the devices of a place.
 
-    `place` and `store` as in `profile_devices`; at most `most_at_once` partitions are measured before they are kept.
+    `place` and `store` as in `profile_devices`; at most `most_at_once` partitions are measured before they are stored.
     Described devices have the groups of their descriptions.
-    Raises BadInput where this host has too few cores for the place's threads; Failure where measuring fails.
+    Raises BadInput if this host has too few cores for the place's threads; Failure if measuring fails.
     """
     graph = compiled.model.graph
     costs = described_costs(graph, devices)
@@ -115,7 +115,7 @@ def profile_partitions(
 def _with_times(
     costs: OperatorCosts, columns: Sequence[int], times_s: Mapping[_Partition, Sequence[float]]
 ) -> OperatorCosts:
-    """The costs with what single operators and groups were measured to take on the devices of these columns."""
+    """The costs with measured times of single operators and groups, on the devices of these columns."""
     time_s, groups = costs.time_s.copy(), list(costs.groups)
     for partition, seconds in times_s.items():
         for column, taken_s in zip(columns, seconds, strict=True):
@@ -128,7 +128,7 @@ def _with_times(
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """What partitions of a model on a place are measured with, and where the store has them."""
+    """Measures partitions of a model on a place, and reads and writes their times in the store."""
 
     compiled: Compiled
     place: Place
@@ -138,7 +138,7 @@ class _Kept:
     tell: Tell
 
     def known(self, ids: Mapping[str, _Partition]) -> dict[str, tuple[float, ...]]:
-        """Id -> (devices,) seconds, for those that the store has on all devices."""
+        """Id -> (devices,) seconds, for partitions that the store has on all devices."""
         rows = []
         for device, setting in self._settings():
             signed = {partition_key: _signed(partition_key, device) for partition_key in ids}
@@ -156,7 +156,7 @@ class _Kept:
         }
 
     def measure(self, missing: Mapping[str, _Partition], most_at_once: int) -> None:
-        """Measure the missing partitions into the store."""
+        """Measure the missing partitions, and store their times."""
         listed = [*missing.items()]
         for start in range(0, len(listed), most_at_once):
             some = listed[start : start + most_at_once]
@@ -196,5 +196,7 @@ def _profile(time: SpanTime | None) -> Profile:
 
 
 def _time_s(profile: Profile, setting: Setting) -> float:
-    """One thread's CPU time leaves out what others take from its core; of several, the last one's end counts."""
+    """CPU time for one thread, as it excludes other processes on its core; wall time for several threads, as the last
+    one's end counts.
+    """
     return profile.cpu_s if setting.threads == 1 else profile.wall_s

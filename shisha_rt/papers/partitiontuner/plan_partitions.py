@@ -1,4 +1,4 @@
-"""`shisha-rt plan` where its strategy schedules partitions. Shell."""
+"""`shisha-rt plan` with a strategy that schedules partitions. Shell."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from shisha_rt.show.plan_answer import PlanAim, PlanAnswer, PlanProblem
 
 
 def schedule_partitions(asked: PlanOptions) -> SchemeAnswer:
-    """Schedule partitions; where places have devices, each operator is a layer, so that any two of them can be parted.
+    """Schedule partitions; if places have devices, each operator is a layer, so that cuts between any two are possible.
 
-    `program` of the options: where a program of the schedule is to be written, if anywhere.
+    `asked.program`: the file for a program of the schedule, if one is to be written.
     """
     from shisha_rt.machine.config.machine_file import load_machine
     from shisha_rt.papers.partitiontuner.measured_processors import processor_costs
@@ -24,7 +24,7 @@ def schedule_partitions(asked: PlanOptions) -> SchemeAnswer:
     from shisha_rt.papers.partitiontuner.scheme_plans import scheme_plan
 
     program, scheme = asked.program, as_scheme(asked.strategy)
-    assert scheme is not None  # the caller has seen to it
+    assert scheme is not None  # the caller has checked it
     if program is not None:
         check_program_file(program)
         if asked.machine is not None:

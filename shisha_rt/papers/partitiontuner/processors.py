@@ -1,11 +1,11 @@
-"""What a network costs on places of which each is one processor: computing and moving apart, to schedule partitions by.
+"""Costs of a network on places that are one processor each, computing and moving apart, for schedules of partitions.
 
-A node is what no cut parts: an operator, or on engines of this host, which fuse them, a run of layers. A stage is some
-nodes on one place. What it reads and others have made, it brings in, each tensor once; what it makes and others read,
-or the network hands out, it brings out, once. Between its own nodes nothing moves. That is what a worker does for a
-stage of described devices, to the last bit (`placement.segment_times`).
+A node is what no cut divides: an operator, or for engines of this host, which fuse operators, a run of layers. A stage
+is some nodes on one place. It moves each tensor in once that it reads from other stages or as input of the network, and
+each tensor out once that other stages read or that is an output. Tensors between its own nodes do not move. A worker
+computes the same for a stage of described devices, to the last bit (`placement.segment_times`).
 
-Seconds are those of measurements, from which a machine's `time_scale` has been taken out.
+Seconds are those of measurements, without a machine's `time_scale`.
 """
 
 from __future__ import annotations
@@ -29,14 +29,13 @@ from shisha_rt.placement.host import host_of
 from shisha_rt.placement.problem import Group, Node, Problem
 
 INPUT = -1
-"""In place of a maker: what the network is given."""
+"""`maker` of the network's inputs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """A tensor: the node that makes it, those that read it (ascending), and whether the network hands it out.
-
-    `in_s` and `out_s` (places,): what it takes to bring it into and out of a stage there.
+    """A tensor. `maker`: the node that computes it; `readers`: nodes that read it, ascending; `leaves`: whether it is
+    an output of the network. `in_s` and `out_s` (places,): seconds to move it into and out of a stage there.
     """
 
     name: str
@@ -49,9 +48,9 @@ class Passed:
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """What a place (index) was measured to take for partitions by themselves, with all that they move in and out.
+    """Measured times of single partitions on a place (index), with all tensors that they move in and out.
 
-    `time_s` (nodes,) seconds, inf where it cannot run a node; `groups` are of this place.
+    `time_s` (nodes,): seconds, inf if the place cannot run the node; `groups`: of this place.
     """
 
     place: int
@@ -61,11 +60,11 @@ class Alone:
 
 @dataclass(frozen=True, slots=True)
 class ProcessorCosts:
-    """`spans` (nodes,) are runs of layers; `names` and `ops` are those of their first operators.
+    """`spans` (nodes,): runs of layers; `names` and `ops`: of their first operators.
 
-    `time_s` is (nodes, places) seconds, inf where a place cannot run a node by itself. `groups`: nodes in a row that a
-    place (`device` there) runs as one. `handover_s`: from a stage's end to the start of what waits for it. `alone`: of
-    places whose partitions were measured; of others what these take follows from the rest.
+    `time_s` (nodes, places): seconds, inf if a place cannot run a node alone. `groups`: consecutive nodes that a place
+    (their `device`) runs as one. `passed`: all tensors. `handover_s`: from the end of a stage to the start of one
+    that waits for it. `alone`: for places whose partitions were measured; for others these times follow from the rest.
     """
 
     places: tuple[str, ...]
@@ -79,7 +78,7 @@ class ProcessorCosts:
     alone: tuple[Alone, ...] = ()
 
     def stage_s(self, runs: Sequence[Span], place: int) -> float:
-        """What a stage of these runs of nodes takes; inf where the place cannot run them."""
+        """Seconds of a stage of these runs of nodes; inf if the place cannot run them."""
         inside = {node for first, last in runs for node in range(first, last + 1)}
         seconds = [self._run_s(first, last, place) for first, last in runs]
         for tensor in self.passed:
@@ -91,7 +90,7 @@ class ProcessorCosts:
         return math.fsum(seconds)
 
     def _run_s(self, first: int, last: int, place: int) -> float:
-        """A run is a session of its own: nothing is one with what is in another."""
+        """Seconds of a run of nodes. It is a session of its own, so groups do not extend beyond it."""
         nodes = tuple(Node(self.names[node], "", (self.time_s[node][place],)) for node in range(first, last + 1))
         groups = tuple(
             Group(tuple(node - first for node in group.operators), 0, group.time_s)
@@ -102,7 +101,7 @@ class ProcessorCosts:
         return cost(run, (0,) * len(nodes)).total_s
 
     def on(self, places: Collection[str]) -> ProcessorCosts:
-        """The same without the other places."""
+        """The costs of these places only."""
         left = [index for index, place in enumerate(self.places) if place in places]
 
         def of(row: Sequence[float]) -> tuple[float, ...]:
@@ -118,9 +117,10 @@ class ProcessorCosts:
         )
 
     def scaled(self, node_factors: Sequence[Sequence[float]]) -> ProcessorCosts:
-        """Nodes take (nodes, places) times as long, groups as their first nodes.
+        """Costs with times multiplied by factors (nodes, places).
 
-        So does moving a tensor out as what makes it, and in as what reads it first.
+        A group has the factor of its first node; moving a tensor out that of its maker, moving it in that of its first
+        reader.
         """
 
         def moved(row: Sequence[float], node: int) -> tuple[float, ...]:
@@ -150,7 +150,7 @@ def _at(alone: Alone, place: int) -> Alone:
 
 
 def _slower(alone: Alone, factors: Sequence[float]) -> Alone:
-    """(nodes,) times as slow."""
+    """Multiply times by `factors` (nodes,)."""
     return replace(
         alone,
         time_s=tuple(s * factor for s, factor in zip(alone.time_s, factors, strict=True)),
@@ -165,12 +165,12 @@ def costs_of_devices(
     handover_s: float,
     alone: Mapping[str, OperatorCosts] | None = None,
 ) -> ProcessorCosts:
-    """Costs with each operator of a cleaned graph as a node; `costs`: those of each place, which has one device.
+    """Costs with each operator of a cleaned graph as a node; `costs`: by place, each with one device.
 
-    `alone`: of places whose partitions were measured by themselves, what these took; from that follows what it costs
-    such a place to take tensors in and to hand them on.
+    `alone`: measured times of single partitions, by place; from them follows what moving tensors in and out costs such
+    a place.
 
-    Raises BadInput for a place that has several: which of them work at the same time is not known.
+    Raises BadInput for a place with several devices, as it is not known which of them work at the same time.
     """
     places = tuple(costs)
     columns = [costs[place] for place in places]
@@ -200,7 +200,7 @@ def costs_of_devices(
 
 
 def _groups_of(columns: Sequence[OperatorCosts], speeds: Sequence[float]) -> Iterator[GroupCost]:
-    """Yield the groups of each place that are a run of operators."""
+    """Yield the groups of each place whose operators are consecutive."""
     for place, (column, speed) in enumerate(zip(columns, speeds, strict=True)):
         for group in column.groups:
             if is_run(group.operators):
@@ -219,7 +219,9 @@ def _check_one_device_each(machine: Machine, costs: Mapping[str, OperatorCosts])
 
 
 def _alone(place: int, measured: OperatorCosts, operator_costs: OperatorCosts, speed: float) -> Alone:
-    """A stage is placed by `operator_costs`: what has none there is not on the place, whatever was measured."""
+    """Measured times of a place's partitions. They are inf for operators that have no time in `operator_costs`, as
+    stages are placed by those.
+    """
     able = operator_costs.capable_alone.tolist()
     return Alone(
         place,
@@ -233,9 +235,8 @@ def _alone(place: int, measured: OperatorCosts, operator_costs: OperatorCosts, s
 
 
 def _parted_s(graph: Graph, alone: OperatorCosts, whole: OperatorCosts) -> float:
-    """What a stage on an engine of this host takes beyond its operators' shares of the whole network, at both ends.
-
-    A heavy operator by itself, in the middle: an engine fuses light ones, and those have hardly a share.
+    """Seconds that a stage on an engine of this host takes at both ends, beyond its operators' shares of the whole
+    network: the median over heavy operators alone. An engine fuses light ones, whose shares are almost 0.
     """
     heavy = [node for node, operator in enumerate(graph.operators) if operator.op_type in HEAVY]
     beyond_s: list[float] = (alone.time_s[heavy, 0] - whole.time_s[heavy, 0]).tolist()
@@ -243,7 +244,7 @@ def _parted_s(graph: Graph, alone: OperatorCosts, whole: OperatorCosts) -> float
 
 
 def is_run(nodes: Sequence[int]) -> bool:
-    """Whether they follow one another in the graph's order: only then can a session of a stage have them together."""
+    """Whether nodes are consecutive in the graph's order: only then can one session of a stage contain them."""
     return nodes[-1] - nodes[0] == len(nodes) - 1
 
 
@@ -254,9 +255,10 @@ def _passed_of(
     speeds: Sequence[float],
     parted_s: Sequence[float],
 ) -> Iterator[Passed]:
-    """The ends of the network cost a measured device nothing: what it does there is part of its operators' times.
+    """Yield all tensors of the graph. For a measured device the network's inputs cost nothing, and its outputs no
+    extra: that is part of its operators' times.
 
-    `parted_s` (devices,): of a stage within it, half at each end.
+    `parted_s` (devices,): extra seconds of a stage within the network, half of them at each end.
     """
     leaving = {tensor.name for tensor in graph.outputs}
     for name, tensor in graph.tensors.items():
@@ -281,11 +283,11 @@ def _passed_of(
 
 
 def costs_of_layers(costs: Costs, needs: Sequence[Collection[int]], handover_s: float) -> ProcessorCosts:
-    """Costs with each run of layers that no legal cut parts as a node.
+    """Costs with each run of layers that no legal cut divides as a node.
 
-    `needs` (layers,): the layers each reads a tensor of.
+    `needs` (layers,): the earlier layers from which each reads a tensor.
 
-    Stages hand tensors on in shared memory, which is part of their times: nothing is moved besides.
+    Moving costs nothing extra: stages pass tensors on in shared memory, which is part of their times.
     """
     spans = groups_of(len(costs.layers), costs.legal_cuts)
     node_of = {layer: node for node, (first, last) in enumerate(spans) for layer in range(first, last + 1)}
@@ -313,5 +315,5 @@ def costs_of_layers(costs: Costs, needs: Sequence[Collection[int]], handover_s: 
 
 
 def _able_s(times_s: Sequence[float]) -> float:
-    """Costs of layers say nan where a place cannot run one."""
+    """Sum of times; inf if one is nan, which in costs of layers means that a place cannot run it."""
     return math.inf if any(map(math.isnan, times_s)) else math.fsum(times_s)

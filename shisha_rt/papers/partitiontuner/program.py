@@ -1,7 +1,7 @@
 """A schedule of partitions as a Python program that runs on the engines directly (PartitionTuner, Section 3.5).
 
-Beside the program lies a folder of ONNX files, one for each run of each partition, cut out of the cleaned graph. On a
-machine without devices a daemon's stages are cuts of the engine's optimised graph instead: rounding may then differ.
+Beside the program is a folder of ONNX files, one for each run of each partition, cut out of the cleaned graph. On a
+machine without devices a daemon's stages are cut out of the engine's optimised graph instead, so rounding may differ.
 Shell.
 """
 
@@ -31,14 +31,14 @@ from shisha_rt.process.job import run_job
 
 _SUFFIX: Final = ".py"
 _FILE_ENDS_BYTES: Final = 2**31 - 2**20
-"""Protobuf's 2 GiB, less room for the operators."""
+"""Protobuf's limit of 2 GiB, less room for the operators."""
 
 _USUAL: Final = Device("onnxruntime", "", "onnxruntime", memory="", precision="fp32")
-"""Of a place without devices."""
+"""The device of a place without devices."""
 
 
 def check_program_file(path: Path) -> None:
-    """Raises BadInput unless a program may be written there: what is there is one, or nothing."""
+    """Raises BadInput unless a program may be written there: the file is a program of shisha-rt, or does not exist."""
     if path.suffix != _SUFFIX or not path.stem:
         raise BadInput(f"--program {path}: expected a name that ends in {_SUFFIX}", Error.WRONG_OPTION)
     try:
@@ -66,7 +66,7 @@ def check_program_file(path: Path) -> None:
 
 
 def check_program_machine(machine: Machine) -> None:
-    """Raises BadInput for a machine whose times a program does not emulate, and for places on paper."""
+    """Raises BadInput for a machine whose times a program does not emulate, or with a place without cores."""
     limited = any(memory.bandwidth_bytes_per_s is not None for memory in machine.memories)
     for has, what in (
         (limited, "has a memory of limited bandwidth"),
@@ -81,9 +81,9 @@ def check_program_machine(machine: Machine) -> None:
 
 
 def write_program(path: Path, ready: ModelOnMachine, scheme_plan: SchemePlan) -> None:
-    """The program and, beside it, its parts; what was there is replaced once all is written.
+    """Write the program and, beside it, its parts; old files are replaced once all is written.
 
-    Raises BadInput as above and where a part is too large for a file, Failure where an engine fails.
+    Raises BadInput if a part is too large for a file or a file cannot be written, Failure if an engine fails.
     """
     program, parts = _program(ready, scheme_plan)
     check_part_sizes(ready.compiled.model.graph, parts)
@@ -102,7 +102,7 @@ def write_program(path: Path, ready: ModelOnMachine, scheme_plan: SchemePlan) ->
 
 
 def check_part_sizes(graph: Graph, parts: Sequence[ProgramPart]) -> None:
-    """Raises BadInput for one with more weights than an ONNX file holds."""
+    """Raises BadInput for a part with more weights than an ONNX file can have."""
     for part in parts:
         operators = graph.operators[part.first : part.last + 1]
         read = {name for operator in operators for name in operator.inputs if name in graph.constants}
@@ -128,7 +128,9 @@ def _not_written(path: Path, error: OSError) -> BadInput:
 
 @contextlib.contextmanager
 def _replaced(target: Path, made: Path, aside: Path) -> Iterator[None]:
-    """`made` in the place of the folder `target`, which comes back from `aside` where what follows fails."""
+    """Context that moves `made` to the folder `target`. The old folder is kept at `aside`, and restored if the body
+    fails.
+    """
     with contextlib.suppress(FileNotFoundError):
         target.rename(aside)
     try:
@@ -190,10 +192,10 @@ def _called(graph: Graph, operator: int) -> str:
 
 
 def _before(graph: Graph, plan: Plan, runs: Sequence[Sequence[Span]]) -> list[frozenset[int]]:
-    """(stages,): all that have ended when each begins, as a place runs its stages in their order.
+    """(stages,): all stages that have ended when each begins, as a place runs its stages in their order.
 
-    What makes something that a stage reads is among them, if it is not by the plan: the engine's optimised graph, by
-    which that is right, may have parted with an operator that the cleaned one has.
+    Makers of a stage's inputs are added, even if the plan does not name them: the plan is right for the engine's
+    optimised graph, which may lack an operator of the cleaned one. Raises Failure if a maker is a later stage.
     """
     stage_of = {at: number for number, run in enumerate(runs) for first, last in run for at in range(first, last + 1)}
     before: list[frozenset[int]] = []
@@ -208,7 +210,7 @@ def _before(graph: Graph, plan: Plan, runs: Sequence[Sequence[Span]]) -> list[fr
 
 
 def _earlier(plan: Plan, number: int) -> list[int]:
-    """The stages before it on its place."""
+    """The stages before this one on its place."""
     return [stage for stage in range(number) if plan.stages[stage].place == plan.stages[number].place]
 
 
@@ -220,7 +222,7 @@ def _waited_for(before: Sequence[frozenset[int]], plan: Plan, number: int) -> tu
 
 
 def _beside(before: Sequence[frozenset[int]], number: int) -> tuple[str, ...]:
-    """Those that neither have ended when it begins nor begin when it has ended."""
+    """The stages that may overlap with this one: neither waits for the other."""
     return tuple(
         f"p{other}"
         for other in range(len(before))

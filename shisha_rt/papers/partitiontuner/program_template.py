@@ -1,10 +1,10 @@
-"""What is the same in all programs that run a schedule of partitions, as text. Pure."""
+"""The text that all programs that run a schedule of partitions share. Pure."""
 
 from __future__ import annotations
 
 from typing import Final
 
-# What lines of the text below end with that are for one kind of machine alone.
+# Lines of the text below that are for one kind of machine only end with one of these.
 IF_EMULATED: Final = "  #+"
 IF_REAL: Final = "  #-"
 

@@ -1,6 +1,6 @@
 """The text of a program that runs a schedule of partitions: the schedule, a function for each place, and threads.
 
-It reads as PartitionTuner's Figure 5 does, and is formatted as ruff and black would. Pure.
+It follows PartitionTuner's Figure 5, and is formatted as ruff and black would format it. Pure.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from shisha_rt.papers.partitiontuner.program_template import (
 from shisha_rt.tensors import NUMPY_OF
 
 MARK: Final = "# A program of shisha-rt's, made by `shisha-rt plan --program`."
-"""The first line of each."""
+"""The first line of each program."""
 
 _WIDTH: Final = 88
 _MOST_NAMED: Final = 3
@@ -34,7 +34,7 @@ _MOST_NAMED: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Processor:
-    """A place on `cores`, whose device has so many `threads`. `emulated`: it is made slower than this host."""
+    """A place on `cores`, whose device uses `threads` threads. `emulated`: it is made slower than this host."""
 
     name: str
     cores: tuple[int, ...]
@@ -63,7 +63,7 @@ class WrittenPartition:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """`partitions` in the plan's order. `predicted_s`: of a frame by itself, without hand-overs."""
+    """`partitions`: in the plan's order. `predicted_s`: unloaded latency, without hand-overs."""
 
     title: str
     inputs: tuple[Tensor, ...]
@@ -79,7 +79,7 @@ class Program:
 
 
 def program_text(program: Program) -> str:
-    """Python that needs numpy, the engines, and of this project `shisha_rt.emulated` where something is emulated."""
+    """The program in Python; it needs numpy, the engines, and `shisha_rt.emulated` if something is emulated."""
     functions = _function_names(program)
     engines = {_engine(processor) for processor in program.processors}
     blocks = [
@@ -102,7 +102,7 @@ def _chosen(lines: Iterable[str], *, emulated: bool) -> Iterator[str]:
 
 
 def _engine(processor: Processor) -> str:
-    """Which loader of the template loads its files. ONNX Runtime computes int8, whatever the device's engine."""
+    """Name of the template's loader for a processor's files. int8 is always computed by ONNX Runtime."""
     if processor.device.precision == "int8":
         return "as_it_stands"
     if processor.device.engine == "openvino" and processor.device.precision == "bf16":
@@ -128,7 +128,7 @@ def _head(program: Program, engines: Iterable[str]) -> str:
 
 
 def _schedule(program: Program) -> Iterator[str]:
-    """A line for each partition, those that run beside others marked."""
+    """Yield a line for each partition, with a mark on those that run in parallel with others."""
     device_of = {named_processor.name: named_processor for named_processor in program.processors}
     rows = []
     for partition in program.partitions:

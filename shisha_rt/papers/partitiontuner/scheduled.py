@@ -1,10 +1,9 @@
-"""A scheme's schedule of partitions, corrected by what its stages take, and made anew while that promises a gain.
+"""Tuning of a scheme's schedule: costs are corrected by measured times of stages, and the scheme makes a new schedule.
 
-The first trial is the scheme's plan by the costs told. What a stage took over what was predicted of it corrects all of
-its nodes on its place; nodes that no stage has shown there take as many times their told cost as the place's stages do
-in the middle. What a frame by itself takes beyond the stages is shared among hand-overs. Then the scheme decides again:
-if its plan has not been measured and promises a gain beyond noise, that is the next trial, else the quickest plan
-measured stays.
+The first trial is the scheme's plan by stored costs. The ratio of a stage's measured to its predicted time corrects all
+of its nodes on its place; nodes not measured there get the median ratio of the place's stages. Unloaded latency beyond
+the stages' times is divided among hand-overs. Then the scheme makes a plan again: if it has not been measured and its
+predicted gain exceeds noise, it is the next trial; else the fastest plan measured is final.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ from shisha_rt.planner.strategies import SchemeName
 
 MOST_TRIALS: Final = 8
 LEAST_GAIN: Final = 0.01
-"""Of the latency, that another schedule has to promise."""
+"""Fraction of the latency that another schedule must promise to gain."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scheduled:
-    """`at` is being measured, `done` has what was measured before, in order."""
+    """`at`: the plan being measured; `done`: the plans measured before, in order."""
 
     at: Plan
     done: tuple[tuple[Plan, Measurement], ...] = ()
@@ -42,7 +41,7 @@ class Scheduled:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SchemeTuner:
-    """A `Tuner`. `costs`: of the places that can be used, at their speeds. `start` is what runs if there is no plan."""
+    """A `Tuner`. `costs`: of the places that can be used, at their speeds. `start`: measured if there is no plan."""
 
     scheme: SchemeName
     costs: ProcessorCosts
@@ -76,7 +75,7 @@ class SchemeTuner:
 
 
 def scheme_tuner(stored: tm.StoredProcessors, begin: tm.Begin) -> SchemeTuner:
-    """Tuner of the scheme that the daemon asks for, by the stored costs of the places at the speeds they have now."""
+    """Tuner of the scheme that the daemon asks for, by stored costs of the places at their present speeds."""
     costs = msgspec.msgpack.decode(stored.packed, type=ProcessorCosts).on([place.name for place in begin.places])
     slower = {place.name: place.slower for place in begin.places}
     factors = [slower[name] for name in costs.places]
@@ -89,7 +88,7 @@ def _proposal(scheduled: SchemePlan, why: str) -> Proposal:
 
 
 def corrected(costs: ProcessorCosts, done: Iterable[tuple[Plan, Measurement]]) -> ProcessorCosts:
-    """The costs after these trials, the last of which counts where several have seen a node on a place."""
+    """The costs corrected by these trials; if several have measured a node on a place, the last one counts."""
     seen: dict[tuple[int, int], float] = {}
     shares: list[list[float]] = [[] for _ in costs.places]
     handover_s = costs.handover_s
@@ -112,7 +111,7 @@ def corrected(costs: ProcessorCosts, done: Iterable[tuple[Plan, Measurement]]) -
 
 
 def _handover_s(plan: Plan, measurement: Measurement, before_s: float) -> float:
-    """What a frame by itself took beyond its stages, for each of those that it had to wait for."""
+    """Unloaded latency beyond the stages' times, for each stage on the longest path."""
     if measurement.alone_s is None:
         return before_s
     stage_s = measurement.service_s

@@ -1,4 +1,4 @@
-"""What a scheme's `plan` found: the object of any plan, and how its partitions run."""
+"""The answer of `plan` with a scheme: the object of any plan, and how its partitions run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_DRAWN: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class SchemeAnswer:
-    """`answer` is the plan's, by stages alone; `planning_s`: how long it took to make."""
+    """`answer`: the plan's, by stages, without hand-overs; `planning_s`: how long planning took."""
 
     answer: PlanAnswer
     found: SchemePlan
@@ -24,7 +24,7 @@ class SchemeAnswer:
     planning_s: float
 
     def as_object(self) -> dict[str, object]:
-        """The keys of `plan --json`, the latency with its hand-overs, and `schedule`."""
+        """The keys of `plan --json`, but the latency with hand-overs, and `schedule`."""
         scheme_plan = self.found
         return {
             **self.answer.as_object(),

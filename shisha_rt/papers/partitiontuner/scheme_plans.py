@@ -1,9 +1,9 @@
-"""The schemes of the PartitionTuner paper, and the schedule for the makespan, as plans over places.
+"""The schemes of the PartitionTuner paper, and `forkjoin`, the schedule for the least makespan, as plans over places.
 
-The first four decide by the paper's problem, in which what an operator costs has its transfers in it; all but
-`partitiontuner` run everything in sequence (Section 4.2.1). `forkjoin` goes by computing and moving apart, and takes of
-its own schedule and the others', each in sections and by needs, with whole lanes as stages and without, of a schedule
-by lists, and for few nodes of one without barriers, the one that is predicted to be the quickest.
+The paper's four schemes solve its problem, in which an operator's cost includes transfers; all but `partitiontuner` run
+everything in sequence (Section 4.2.1). `forkjoin` takes the plan of the least predicted latency among several: its own
+schedule, with computing and moving apart, and those of `partitiontuner` and `baseline`, each with and without barriers
+and with or without whole lanes as stages; a list schedule; and for few nodes a schedule without barriers.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ from shisha_rt.planner.strategies import SchemeName
 
 @dataclass(frozen=True, slots=True)
 class SchemePlan:
-    """`assignment` (nodes,): the place (index) of each. `lower_bound_s`: no schedule over these takes less.
+    """`assignment` (nodes,): the place (index) of each. `lower_bound_s`: no schedule over these places takes less.
 
-    `parallel_branches` and `overlapping` count branches of the network, and partitions that run beside others.
+    `parallel_branches`: number of parallel branches of the network; `overlapping`: number of partitions that may run in
+    parallel with others.
     """
 
     scheme: SchemeName
@@ -52,9 +53,9 @@ class SchemePlan:
 
 
 def scheme_plan(scheme: SchemeName, costs: ProcessorCosts, left_s: LeftSeconds = forever) -> SchemePlan | None:
-    """The quickest that the scheme has, of equally quick ones that of the fewest stages.
+    """The scheme's plan of the least predicted latency; ties: the fewest stages.
 
-    None where no place runs some node by itself, or `baseline` finds none that runs all.
+    None if no place can run some node alone or, for `baseline`, no place can run all nodes.
     """
     problem = whole_problem(costs)
     if not all(node.capable for node in (*problem.nodes, *apart_problem(costs).nodes)):
@@ -73,7 +74,7 @@ _Found = tuple[Plan, tuple[int, ...]]
 
 
 def _plans(scheme: SchemeName, costs: ProcessorCosts, problem: Problem, left_s: LeftSeconds) -> Iterator[_Found]:
-    """Yield plans with their assignments; `problem` is the paper's."""
+    """Yield the scheme's plans with their assignments; `problem` is the paper's."""
     match scheme:
         case "baseline" | "typeseq" | "opseq":
             assignment = {"baseline": baseline, "typeseq": typeseq, "opseq": opseq}[scheme](problem).assignment
@@ -107,7 +108,7 @@ def _plans(scheme: SchemeName, costs: ProcessorCosts, problem: Problem, left_s: 
 
 
 def _overlapping(plan: Plan) -> int:
-    """How many stages are neither before nor after some other, elsewhere."""
+    """How many stages may run in parallel with a stage on another place."""
     before = [plan.ancestors(stage) for stage in range(len(plan.stages))]
     return sum(
         any(
@@ -120,7 +121,7 @@ def _overlapping(plan: Plan) -> int:
 
 
 def _least_latency_s(costs: ProcessorCosts) -> float:
-    """Every node at its least: the longest way through the network, or all of it shared out evenly, if that is more."""
+    """Lower bound with each node's least time: the critical path, or all work spread evenly over places, if longer."""
     problem = apart_problem(costs)
     least_s = [float(min(row)) for row in least_node_s(problem)]
     ends_s = list(least_s)

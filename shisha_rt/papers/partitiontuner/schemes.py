@@ -1,7 +1,7 @@
 """The schemes that the PartitionTuner paper compares (Sections 2 and 4.2.1), on any number of devices.
 
-What an operator costs has its transfers in it there. Where a problem states them apart, only `partitiontuner` and
-`baseline` see them: the other two go by type, or by operators one at a time.
+In the paper, an operator's cost includes its transfers. If a problem states transfers apart, only `partitiontuner` and
+`baseline` take them into account: `typeseq` decides by type, `opseq` by single operators.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _RELU: Final = "Relu"
 
 
 def baseline(problem: Problem) -> PlacementSolution:
-    """All nodes on one device, the one that is cheapest; infeasible where none can run them all."""
+    """All nodes on the one device that is cheapest; INFEASIBLE if no device can run them all."""
     single = [(device,) * len(problem.nodes) for device in range(len(problem.devices))]
     best = min(single, key=lambda assignment: cost(problem, assignment).total_s)
     if cost(problem, best).total_s == math.inf:
@@ -37,10 +37,9 @@ def baseline(problem: Problem) -> PlacementSolution:
 def typeseq(problem: Problem, accelerator: str | None = None) -> PlacementSolution:
     """TypeSeq: Convs that the accelerator can run alone go there, with the Relus after them.
 
-    The accelerator is the last device, unless named.
-
-    Such a Relu reads nothing else; the accelerator runs it alone or in a group. All other nodes are on the first other
-    device that can run them. No cost is looked at. Raises BadInput for an unknown device.
+    The accelerator is the last device, unless named. Such a Relu reads only the Conv; the accelerator runs it alone or
+    in a group. Every other node is on the first other device that can run it. Costs are ignored. Raises BadInput for an
+    unknown device.
     """
     there = len(problem.devices) - 1 if accelerator is None else _device(problem, accelerator)
     others = tuple([min(node.capable, key=lambda device: (device == there, device)) for node in problem.nodes])
@@ -58,15 +57,15 @@ def typeseq(problem: Problem, accelerator: str | None = None) -> PlacementSoluti
 
 
 def opseq(problem: Problem) -> PlacementSolution:
-    """OpSeq: each node on the device that takes least for the node alone; of equal devices the first."""
+    """OpSeq: each node on the device that takes the least time for the node alone; ties: the first device."""
     return PlacementSolution(fastest_alone(problem), Outcome.FEASIBLE, reason=HEURISTIC)
 
 
 def partitiontuner(problem: Problem, left_s: LeftSeconds = forever) -> PlacementSolution:
-    """The least sum, then overlap: outcome and bound are those of the sum; the schedule has what overlaps.
+    """The least sum, then overlap: outcome and bound are of the sum; branches overlap in the schedule.
 
-    The backend finder's dynamic programming over operators and groups is that of `exact`, which counts transfers too
-    and goes on where branches meet (ours: the paper does not say what it does there).
+    The backend finder's dynamic programming over operators and groups is that of `exact`, which includes transfers and
+    handles points where branches meet (ours: the paper does not say how).
     """
     solution = exact_placement(problem, left_s=left_s)
     assert solution.assignment is not None  # every node can run by itself

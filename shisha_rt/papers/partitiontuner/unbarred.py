@@ -1,13 +1,13 @@
-"""The least makespan over any assignment and any order, without barriers: branch and bound (ours).
+"""The least makespan over all assignments and orders, without barriers: branch and bound (ours).
 
-A processor runs one node at a time, or the nodes of a group as one; each starts when its processor is free and all that
-it reads has been made. A tensor that moves is paid for by the first that reads it there, before that runs, as in
-`schedule`; whoever else reads it there waits until it has come. Schedules are built up node by node in the order in
-which they start, so that each is met once.
+A processor runs one node, or the nodes of a group as one, at a time. A node starts when its processor is free and its
+inputs have been computed. As in `schedule`, the first node that reads a moved tensor in a memory pays for the move, at
+its start; others that read it there wait until the move is done. A partial schedule is extended by one run at a time,
+in the order of starts, so that each schedule is generated once.
 
-What is left takes at least the longest way to the end, every node at its least; and at least what all that is left
-would take if each node could be cut in parts that run on several processors at once, each as full as any other. Of two
-beginnings with the same nodes on the same devices, one is given up if nothing of it is earlier than in the other.
+Two lower bounds on the rest: the critical path, with each node's least time; and the time of all remaining nodes if
+each could be divided among processors so that all end at the same time. Of two partial schedules with the same nodes on
+the same devices, one is dropped if nothing in it is earlier than in the other (dominance).
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from shisha_rt.placement.problem import Problem
 from shisha_rt.placement.schedule import Partition, Schedule, Section
 
 MOST_NODES: Final = 20
-"""Of graphs for which it is worth trying."""
+"""Largest graph for which the search is worth trying."""
 _ABREAST: Final = 30
-"""Beginnings, in search of a first schedule."""
+"""Width of the beam search for a first schedule."""
 _SAME: Final = 1e-12
-"""Relative: sums come out otherwise in another order."""
+"""Relative tolerance, as sums in another order are rounded differently."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeRun:
-    """Nodes that a device runs as one: a single one, or a group's."""
+    """Nodes that a device runs as one: a single node, or those of a group."""
 
     nodes: tuple[int, ...]
     device: int
@@ -42,8 +42,8 @@ class NodeRun:
 
 @dataclass(frozen=True, slots=True)
 class Unbarred:
-    """`runs` by their starts; no schedule over any assignment ends before `bound_s`. `runs` is None if none is better
-    than what was known.
+    """`runs`: in the order of their starts; None if no schedule better than `known_s` was found. `bound_s`: no schedule
+    ends before, whatever its assignment.
     """
 
     runs: tuple[NodeRun, ...] | None
@@ -54,7 +54,7 @@ class Unbarred:
         return math.inf if self.runs is None else max(run.end_s for run in self.runs)
 
     def assignment(self) -> tuple[int, ...]:
-        """(nodes,)."""
+        """(nodes,): the device of each."""
         assert self.runs is not None
         device_of = {node: run.device for run in self.runs for node in run.nodes}
         return tuple(device_of[node] for node in sorted(device_of))
@@ -62,12 +62,13 @@ class Unbarred:
     def schedule(self, problem: Problem) -> Schedule:
         """One section with a lane for each processor.
 
-        Runs of a device in a row are a partition, up to one that waits for others, or that others wait for.
+        Consecutive runs of a device form a partition. It ends after a run that other devices wait for, and before a run
+        that waits for other devices.
         """
         assert self.runs is not None
         assignment = self.assignment()
-        apart: set[int] = set()  # nodes whose tensors pass from device to device, and so end a partition, or begin one
-        waits: set[int] = set()
+        apart: set[int] = set()  # nodes that another device waits for, and so end a partition
+        waits: set[int] = set()  # nodes that wait for another device, and so begin one
         for tensor in problem.tensors:
             for consumer in tensor.consumers:
                 if assignment[consumer] != assignment[tensor.producer]:
@@ -90,9 +91,8 @@ class Unbarred:
 
 @dataclass(frozen=True, slots=True)
 class _Beginning:
-    """`done`: a bit for each node. `free_s` (processors,), `ends_s` and `device_of` (nodes,) of those done.
-
-    `came_s`: when tensors came into other memories. `last_s`: when the last run started.
+    """A partial schedule. `done`: a bit for each scheduled node. `free_s` (processors,): when each is free. `ends_s`,
+    `device_of` (nodes,): of scheduled nodes. `came_s`: ((tensor, memory), arrival). `last_s`: start of the last run.
     """
 
     done: int
@@ -107,9 +107,9 @@ class _Beginning:
 def unbarred(
     problem: Problem, known_s: float = math.inf, should_stop: ShouldStop = never, most: int = 20_000
 ) -> Unbarred:
-    """Search from the beginning that promises most; a schedule that ends before `known_s`, if there is one.
+    """Best-first search for a schedule that ends before `known_s`.
 
-    After `most` beginnings, or where it is to stop, the bound is that of the most promising that is left.
+    After `most` partial schedules, or on a stop, the bound is the least of those that are still open.
     """
     search = _Search(problem)
     start = search.start()
@@ -130,7 +130,7 @@ def unbarred(
             if following.done == search.all_done:
                 best, best_s = following.runs, promised_s
             else:
-                # Of equal promises the longest beginning first: so that an end is soon met.
+                # Of equal bounds the longest partial schedule first, so that a complete one is found soon.
                 heapq.heappush(queue, (promised_s, -following.done.bit_count(), count, following))
     else:
         bound_s = best_s
@@ -138,7 +138,7 @@ def unbarred(
 
 
 def _dive(search: _Search, start: _Beginning, known_s: float, abreast: int) -> tuple[tuple[NodeRun, ...] | None, float]:
-    """A good schedule soon, if it is better than what is known: a few beginnings abreast, one run longer each time."""
+    """Beam search for a first schedule better than `known_s`: keeps the `abreast` best partial ones of each length."""
     best, best_s, level = None, known_s, [start]
     while level:
         longer = [
@@ -153,14 +153,15 @@ def _dive(search: _Search, start: _Beginning, known_s: float, abreast: int) -> t
 
 
 _Seen = dict[tuple[int, tuple[int, ...], tuple[tuple[int, int], ...]], list[tuple[float, ...]]]
-"""Times of beginnings, by the nodes done, the devices of those that are still read, and what came where."""
+"""Times of partial schedules, by the nodes done, the devices of nodes that are still read, and tensors that have moved.
+"""
 
 
 def can_be_tried(problem: Problem) -> bool:
-    """Whether it is small, and no node has to run between those of a group, which then could not run as one."""
+    """Whether the problem is small, and no node must run between nodes of a group, which then could not run as one."""
     if len(problem.nodes) > MOST_NODES:
         return False
-    after: list[set[int]] = [set() for _ in problem.nodes]  # all that need a node, near or far
+    after: list[set[int]] = [set() for _ in problem.nodes]  # descendants of each node
     for node in reversed(range(len(problem.nodes))):
         for index in problem.outputs[node]:
             for consumer in problem.tensors[index].consumers:
@@ -174,13 +175,15 @@ def can_be_tried(problem: Problem) -> bool:
 
 
 def any_order_bound_s(problem: Problem) -> float:
-    """No schedule of any form ends sooner."""
+    """Lower bound of the makespan of any schedule."""
     search = _Search(problem)
     return search.bound_s(search.start())
 
 
 class _Search:
-    """`least_s`, `tail_s` (nodes,): the least that each takes on any device, and from its start to the end."""
+    """Branching and bounds. `_least_s` (nodes,): least time on any processor; `_tail_s` (nodes,): least time from the
+    node's start to the end.
+    """
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
@@ -209,12 +212,12 @@ class _Search:
         self._tail_s = [0.0] * count
         for node in reversed(range(count)):
             beyond = max((self._tail_s[reader] for reader in self._after[node]), default=0.0)
-            # A group may take no longer for all of its nodes than for one, so its least shares add up.
+            # A group's nodes count with their shares of its time, as all of them may take no longer than one.
             self._tail_s[node] = self._least_s[node] + beyond
         self._by_ratio = self._ratios(count)
 
     def _shares_s(self, count: int) -> list[list[float]]:
-        """(nodes, processors): what each takes at least there, by itself or as its share of a group."""
+        """(nodes, processors): the least seconds of each node there, alone or as its share of a group."""
         shares = [[math.inf] * len(self._processors) for _ in range(count)]
         for nodes, device, cost_s in self._at_once:
             own_s = [self._problem.nodes[node].cost_s[device] for node in nodes]
@@ -226,7 +229,7 @@ class _Search:
         return shares
 
     def _ratios(self, count: int) -> tuple[int, ...]:
-        """With two processors, nodes by how much sooner the first has them: the best to cut first."""
+        """Nodes in the order in which `_full_s` gives them to the first of two processors: by ratio of times."""
         if len(self._processors) != 2:
             return tuple(range(count))
 
@@ -242,7 +245,7 @@ class _Search:
         return _Beginning(0, (0.0,) * len(self._processors), nothing, (-1,) * count, (), 0.0, ())
 
     def following(self, at: _Beginning) -> Iterator[_Beginning]:
-        """With one run more, none of which starts before the last one."""
+        """Yield the partial schedules with one more run, which does not start before the last one."""
         for nodes, device, cost_s in self._at_once:
             members = sum(1 << node for node in nodes)
             needed = 0
@@ -267,7 +270,7 @@ class _Search:
     def _ready(
         self, at: _Beginning, nodes: Sequence[int], device: int
     ) -> tuple[float, float, tuple[tuple[tuple[int, int], float], ...]]:
-        """When nodes can start on a device, what then moves first, and when tensors have come where."""
+        """When a run of these nodes can start on a device, how long tensors then move first, and the new `came_s`."""
         problem = self._problem
         memory = problem.memory_of[device]
         start_s, moving_s, came = at.free_s[self._processor_of[device]], 0.0, dict(at.came_s)
@@ -287,14 +290,14 @@ class _Search:
                     moving_s += tensor.transfer_s[source][memory]
                     brought.append(index)
                     if problem.transfer_counting == "once":
-                        came[index, memory] = -math.inf  # by these nodes themselves, once
+                        came[index, memory] = -math.inf  # moved by this run: its other nodes do not wait for it
         for index in brought:
             if problem.transfer_counting == "once":
                 came[index, memory] = start_s + moving_s
         return start_s, moving_s, tuple(sorted(came.items()))
 
     def bound_s(self, at: _Beginning) -> float:
-        """Below which no schedule with this beginning ends."""
+        """Lower bound of the makespan of all schedules that extend this partial one."""
         ended_s = max(at.free_s)
         starts_s: dict[int, float] = {}
         longest_s = ended_s
@@ -311,7 +314,10 @@ class _Search:
         return max(longest_s, self._full_s(at))
 
     def _full_s(self, at: _Beginning) -> float:
-        """When all processors are done at least, if what is left may be cut in any parts."""
+        """Lower bound of the makespan if the remaining nodes could be divided among processors at will.
+
+        It is exact for two processors; for others each node counts with its least time.
+        """
         free_s = [max(free, at.last_s) for free in at.free_s]
         left = [node for node in self._by_ratio if not at.done >> node & 1]
         if len(self._processors) != 2:
@@ -338,9 +344,10 @@ class _Search:
         return max(first_s, second_s)
 
     def bettered(self, seen: _Seen, at: _Beginning) -> bool:
-        """Whether another beginning has the same nodes on the same devices, and nothing later; else it is noted.
+        """Whether a partial schedule seen before dominates this one: the same nodes on the same devices, and nothing
+        later. If not, this one is added to `seen`.
 
-        Only nodes that something left reads count, and tensors that may be read again.
+        Only nodes that a remaining node reads are compared, and moves of their tensors.
         """
         open_nodes = [
             node

@@ -1,1 +1,1 @@
-"""Shisha's rivals, one file each: what they look at next is theirs, the rest is shared (`search.py`). Pure."""
+"""Shisha's rivals, one file each: each chooses what to try next, the rest is shared (`search.py`). Pure."""

@@ -2,9 +2,9 @@
 
 It spends trials on leaving local optima, most of them at the start, when it accepts almost any move.
 
-The cooling that Shisha (2022) prints, "0.9^-5 - 0.01", cannot be used. Ours: a move that makes the bottleneck d times
-as long again (relative difference) is followed with probability exp(-d / T); T falls from 1 to 0.01, times 0.9 after
-every `moves_per_temperature` moves. With 1, the default, these are 44 moves.
+The cooling that Shisha (2022) prints, "0.9^-5 - 0.01", cannot be used. Ours: a move that increases the bottleneck by
+the fraction d is accepted with probability exp(-d / T); T falls from 1 to 0.01, times 0.9 after every
+`moves_per_temperature` moves. With 1, the default, there are 44 moves.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ COOLING: Final = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Annealed:
-    """`tried`, move number `moves` (0: the start) from `at`, is being measured; `at_s`: None until `at` is measured."""
+    """`tried` is being measured; it is move number `moves` (0: the start), from `at`. `at_s`: bottleneck of `at`; None
+    until `at` is measured.
+    """
 
     at: Arrangement
     at_s: float | None
@@ -35,7 +37,7 @@ class Annealed:
 
 @dataclass(frozen=True, slots=True)
 class Annealing:
-    """`start` None: a random plan."""
+    """`start`: None for a random plan."""
 
     space: Space
     rng: random.Random
@@ -47,7 +49,7 @@ class Annealing:
         return Annealed(start, None, start, moves=0), Proposal(self.space.plan(start), "where annealing starts")
 
     def step(self, state: Annealed, observation: Measurement) -> tuple[Annealed, Proposal | str]:
-        """Follow the move just measured, or not; then draw the next one, a little colder."""
+        """Accept or reject the move just measured; then draw the next one, a little colder."""
         if state.at_s is None or self._follows(state.at_s, observation.bottleneck_s, self._temperature(state.moves)):
             state = replace(state, at=state.tried, at_s=observation.bottleneck_s)
         moves = state.moves + 1
@@ -63,11 +65,11 @@ class Annealing:
         )
 
     def _temperature(self, move: int) -> float:
-        """Temperature of move 1, 2, ..."""
+        """Temperature of a move; the first is number 1."""
         return HOT * COOLING ** ((move - 1) // self.moves_per_temperature)
 
     def _follows(self, at_s: float, tried_s: float, temperature: float) -> bool:
-        """Whether to accept a move: always if no worse (so any move leaves a plan that cannot run), else by chance."""
+        """Whether to accept a move: always if it is no worse, also from a plan that cannot run; else by chance."""
         if tried_s <= at_s:
             return True
         worse_by = (tried_s - at_s) / at_s if at_s else math.inf

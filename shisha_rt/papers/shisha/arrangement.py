@@ -1,8 +1,8 @@
-"""The plans that the rivals look at, and the moves that lead from one to the next.
+"""The plans that the rivals consider, and the moves between them.
 
-Shisha (2022) says that SA and HC change the configuration, cuts and places both, but not by which moves. Ours are the
-smallest that reach every plan: one layer crosses one boundary, or two places change roles. A stage that has lost all
-its layers keeps its position, as in Shisha's own walk, so every plan of up to N stages lies within reach.
+Shisha (2022) says that SA and HC change the configuration, both cuts and places, but not by which moves. Ours are the
+smallest that reach every plan: one layer crosses one boundary, or two places are exchanged. A stage without layers
+keeps its position, as in Shisha's own walk, so every plan of up to N stages can be reached.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from shisha_rt.plan.plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """Position p holds the groups from `bounds[p]` up to and without `bounds[p + 1]`, on place `order[p]` (an index).
+    """Position p has the groups from `bounds[p]` up to, but without, `bounds[p + 1]`, on place `order[p]` (index).
 
-    `bounds` is (positions + 1,) and never falls; `order` is (places,), and its entries past the positions are unused.
+    `bounds` is (positions + 1,) and never falls; `order` is (places,); places after the positions are unused.
     """
 
     bounds: tuple[int, ...]
@@ -32,8 +32,8 @@ class Arrangement:
 class Space:
     """All plans of 1 to `stage_count` stages; made by `space_of`.
 
-    Group g holds the layers from `starts[g]` up to `starts[g + 1]`, which no legal cut parts. `kinds` says which
-    places are alike (equal numbers, counted from 0): no search tries one in place of the other.
+    Group g has the layers from `starts[g]` up to, but not including, `starts[g + 1]`; no legal cut divides it. `kinds`
+    (places,): equal numbers for places that are alike, which no search exchanges.
     """
 
     starts: tuple[int, ...]
@@ -57,7 +57,7 @@ class Space:
         )
 
     def arrangement(self, plan: Plan) -> Arrangement:
-        """Arrangement of a plan of at most `stage_count` stages: positions left over come last and are empty.
+        """Arrangement of a plan of at most `stage_count` stages: further positions come last and are empty.
 
         Raises ValueError for a plan that is not plain.
         """
@@ -71,16 +71,16 @@ class Space:
         return Arrangement((0, *ends, *empty), (*used, *unused))
 
     def drawn(self, rng: random.Random) -> Arrangement:
-        """Any plan of exactly `stage_count` stages, all as likely: the paper's pipelines use every place."""
+        """A random plan of exactly `stage_count` stages, uniformly: the paper's pipelines use every place."""
         cuts = sorted(rng.sample(range(1, self.group_count), self.stage_count - 1))
         return Arrangement((0, *cuts, self.group_count), tuple(rng.sample(range(len(self.places)), len(self.places))))
 
     def neighbours(self, at: Arrangement) -> list[Arrangement]:
-        """One move away; each is another plan. At most 2 (N - 1) boundary moves and N (P - 1) exchanges of places."""
+        """Arrangements one move away, each another plan: at most 2 (N - 1) boundary moves and N (P - 1) exchanges."""
         return [*self._shifted(at), *self._exchanged(at)]
 
     def _shifted(self, at: Arrangement) -> Iterator[Arrangement]:
-        """The group beside a boundary crosses it."""
+        """Yield the arrangements in which a group next to a boundary has crossed it."""
         bounds = at.bounds
         for i in range(1, self.stage_count):
             if bounds[i - 1] < bounds[i]:
@@ -89,7 +89,7 @@ class Space:
                 yield replace(at, bounds=(*bounds[:i], bounds[i] + 1, *bounds[i + 1 :]))
 
     def _exchanged(self, at: Arrangement) -> Iterator[Arrangement]:
-        """A stage and another, or a stage and nobody, change places of unlike kinds."""
+        """Yield the arrangements in which a stage has exchanged its place for one of another kind, used or unused."""
         serves = [first < end for first, end in pairwise(at.bounds)] + [False] * (len(at.order) - self.stage_count)
         for i in range(len(at.order)):
             for j in range(i + 1, len(at.order)):
@@ -108,9 +108,9 @@ def space_of(
     legal_cuts: Collection[int] | None = None,
     kinds: Sequence[Sequence[int]] | None = None,
 ) -> Space:
-    """The space over places (names) and legal cuts; cut c lies between layers c and c+1, None: every cut is legal.
+    """The space over places (names) and legal cuts; cut c is between layers c and c+1; None: every cut is legal.
 
-    `kinds` has the places (indices) that are taken for the same together; None: no two are.
+    `kinds`: places (indices) that are alike, one sequence for each kind; None: no two places are alike.
     Raises BadInput for a stage count that layers, legal cuts or places do not allow.
     """
     starts = starts_of(layer_count, legal_cuts)

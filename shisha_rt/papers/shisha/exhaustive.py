@@ -1,7 +1,7 @@
 """Exhaustive Search (ES): every plan of up to N stages, once.
 
-It finds the best that an evaluator without noise has to show, for as many trials as there are plans; of places of one
-kind (`Space.kinds`) only the first free one is tried, as the others would do the same.
+With an evaluator without noise it finds the best plan, with as many trials as there are plans. Of places of one kind
+(`Space.kinds`) only the first free one is tried, as the others are equal.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from shisha_rt.plan.plan import Plan
 class Enumerated:
     """The last plan tried: stage s > 0 starts at group `cuts[s - 1]`, stage s is on a place of kind `kinds[s]`.
 
-    `kinds` is (places,), with those that are left over behind the stages', ascending.
+    `kinds` is (places,): first those of stages, then those of unused places, ascending.
     """
 
     cuts: tuple[int, ...]
@@ -30,7 +30,7 @@ class Enumerated:
 
 @dataclass(frozen=True, slots=True)
 class Exhaustive:
-    """Shallow plans first; then in the order of the cuts, then of the kinds."""
+    """Plans of fewer stages first, then lexicographically by cuts, then by kinds."""
 
     space: Space
 
@@ -67,13 +67,13 @@ class Exhaustive:
 
 
 def trial_count(space: Space) -> int:
-    """How many plans Exhaustive Search tries: for n stages, the ways to cut times the ways to line up n places."""
+    """How many plans Exhaustive Search tries: for n stages, the number of cuts times that of sequences of n places."""
     lined_up = _lined_up(space.kinds)
     return sum(math.comb(space.group_count - 1, n - 1) * lined_up[n] for n in range(1, space.stage_count + 1))
 
 
 def _lined_up(kinds: Sequence[int]) -> list[int]:
-    """(places + 1,): in how many ways n of the places can stand in line, where those of one kind look the same."""
+    """(places + 1,): number of sequences of n of the places, if places of one kind are not distinguished."""
     ways = [1]
     for alike in Counter(kinds).values():
         longest = len(ways) - 1 + alike
@@ -85,7 +85,7 @@ def _lined_up(kinds: Sequence[int]) -> list[int]:
 
 
 def next_combination(chosen: Sequence[int], end: int) -> tuple[int, ...] | None:
-    """What follows ascending numbers out of 1 to `end` - 1 in lexicographic order; None after the last."""
+    """The next combination of ascending numbers from 1 to `end` - 1 in lexicographic order; None after the last."""
     count = len(chosen)
     for i in reversed(range(count)):
         if chosen[i] < end - (count - i):
@@ -94,10 +94,10 @@ def next_combination(chosen: Sequence[int], end: int) -> tuple[int, ...] | None:
 
 
 def next_permutation(line: Sequence[int], count: int) -> tuple[int, ...] | None:
-    """What follows a line of numbers, some equal, of which only the first `count` matter; None after the last.
+    """The next permutation of numbers, some equal, of which only the first `count` matter; None after the last.
 
-    The rest is ascending, before and after: reversed it is at its last permutation, so the next one of the whole line
-    (Knuth, The Art of Computer Programming 4A, 7.2.1.2, Algorithm L) changes what matters.
+    The rest is ascending, before and after: reversed it is its last permutation, so the next one of the whole sequence
+    (Knuth, The Art of Computer Programming 4A, 7.2.1.2, Algorithm L) changes the first `count` numbers.
     """
     order = [*line[:count], *reversed(line[count:])]
     i = next((i for i in reversed(range(len(order) - 1)) if order[i] < order[i + 1]), None)

@@ -1,7 +1,6 @@
 """Hill Climbing (HC, and HC_s from Shisha's seed): go to the first neighbour that is better, until none is.
 
-It trades quality for a sure end: it stays on the first hill, and a plan of which every neighbour's slowest stage is
-as slow (a plateau) counts as its top.
+It always ends, but at a local optimum: also on a plateau, at a plan all of whose neighbours have the same bottleneck.
 
 Shisha (2022) gives HC a "proximity equal to the number of layers in the network". Ours: in each step up to so many
 neighbours are tried, drawn at random and each at most once; if none of them is better, the climb ends.
@@ -19,7 +18,9 @@ from shisha_rt.plan.measurement import Measurement
 
 @dataclass(frozen=True, slots=True)
 class Climb:
-    """`tried` is being measured, a neighbour of the plan measured as `at` (None: the start); `untried` come next."""
+    """`tried` is being measured; it is a neighbour of the plan with the measurement `at` (None: `tried` is the start).
+    `untried`: the neighbours to try next.
+    """
 
     at: Measurement | None
     tried: Arrangement
@@ -28,7 +29,7 @@ class Climb:
 
 @dataclass(frozen=True, slots=True)
 class HillClimbing:
-    """`start` None: a random plan."""
+    """`start`: None for a random plan."""
 
     space: Space
     rng: random.Random

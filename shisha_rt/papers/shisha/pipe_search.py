@@ -1,10 +1,10 @@
-"""Pipe-Search (Soomro et al. 2021, as Shisha (2022), section 6, tells it): a database of plans, the most even first.
+"""Pipe-Search (Soomro et al. 2021, as described by Shisha (2022), section 6): a database of plans, the most even first.
 
-It trades trials for preparation: all ways to cut the network are generated and sorted before the first trial, so the
-time and the memory that this takes grow as C(L-1, N-1), and even stages only suit even places.
+It replaces trials by preparation: all ways to cut the network are generated and sorted before the first trial. Time and
+memory of this grow as C(L-1, N-1), and even stages suit only equal places.
 
-What is ours, as neither text at hand says it: evenness is the standard deviation of the stages' weights (Eq. 1);
-depths take turns, the deepest first; the heaviest stage of each plan goes to the fastest place (Rank_w).
+Ours, as neither text specifies it: evenness is the standard deviation of the stages' weights (Eq. 1); numbers of stages
+take turns, the largest first; the heaviest stage of each plan goes to the fastest place (Rank_w).
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ MAX_DATABASE: Final = 1_000_000
 """Plans: about 100 MB, and a second or two to sort."""
 
 Cuts = tuple[int, ...]
-"""(stages - 1,): the groups that stages 1, 2, ... start at."""
+"""(stages - 1,): the groups at which stages 1, 2, ... start."""
 
 
 def cut_count(space: Space) -> int:
-    """Ways to cut into 1 to N stages: how many plans the database holds."""
+    """Number of ways to cut into 1 to N stages, and so of plans in the database."""
     return sum(math.comb(space.group_count - 1, n) for n in range(space.stage_count))
 
 
@@ -39,9 +39,9 @@ _FIGURE_4_BUILD_S: Final = 1200.0
 
 
 def build_s(space: Space) -> float:
-    """How long the database takes to build, on the paper's machine, virtually.
+    """Virtual seconds to build the database on the paper's machine.
 
-    A fixed time for each plan, such that SynthNet's (18 layers, up to 8 stages) takes the 1200 s of Figure 4.
+    A fixed time for each plan, such that SynthNet's database (18 layers, up to 8 stages) takes the 1200 s of Figure 4.
     """
     return _FIGURE_4_BUILD_S / _FIGURE_4_PLANS * cut_count(space)
 
@@ -50,7 +50,7 @@ def build_s(space: Space) -> float:
 class PipeSearch:
     """The state is the number of the plan being measured; made by `pipe_search`.
 
-    `database` is in the order of trial; `weights` is (groups,), `fastest` the places' names, fastest first.
+    `database`: plans in the order of trials; `weights` (groups,); `fastest`: names of places, the fastest first.
     """
 
     space: Space
@@ -79,7 +79,7 @@ class PipeSearch:
 
 
 def pipe_search(space: Space, weights: Sequence[float], places: Sequence[Ranked]) -> PipeSearch:
-    """`weights` is (layers,), Eq. 1. Raises BadInput where the database would have more than `MAX_DATABASE` plans."""
+    """Build the database. `weights` (layers,): Eq. 1. Raises BadInput for more than `MAX_DATABASE` plans."""
     size = cut_count(space)
     if size > MAX_DATABASE:
         raise BadInput(
@@ -95,11 +95,11 @@ def pipe_search(space: Space, weights: Sequence[float], places: Sequence[Ranked]
 
 
 def most_even_first(weights: Sequence[float], stage_count: int) -> list[Cuts]:
-    """All ways to cut (groups,) weights into `stage_count` stages; ties: the lexicographically first."""
+    """All ways to cut `weights` (groups,) into `stage_count` stages, the most even first; ties: lexicographically."""
     before = list(itertools.accumulate(weights, initial=0.0))
 
     def unevenness(cuts: Cuts) -> float:
-        """The sum of squares: among as many stages of the same sum it rises with their standard deviation."""
+        """Sum of squares: for the same number of stages and the same total it rises with the standard deviation."""
         ends = (0, *cuts, len(weights))
         return sum((before[end] - before[first]) ** 2 for first, end in itertools.pairwise(ends))
 

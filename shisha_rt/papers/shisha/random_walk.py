@@ -1,10 +1,10 @@
-"""Random Walk (RW): go on to any neighbour, whatever it brought; only a limit ends it.
+"""Random Walk (RW): go on to a random neighbour, whatever was measured, until a limit is reached.
 
-Nearly: trials of plans that cannot run take no time, so no limit of time is reached by them; it gives up after
-`MOST_TIMELESS` such trials on end.
+Trials of plans that cannot run take no time and so never reach a limit of time; the walk also ends after
+`MOST_TIMELESS` such trials in a row.
 
-It learns nothing, so it is what the others must beat. Shisha (2022) lets it run longer than them. Ours: it starts from
-a random plan, all neighbours are as likely, and a plan that it comes back to is measured again.
+It learns nothing, so the other searches must be better. Shisha (2022) lets it run longer than them. Ours: it starts
+from a random plan, all neighbours are equally likely, and a plan is measured again when the walk returns to it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MOST_TIMELESS: Final = 5000
 
 @dataclass(frozen=True, slots=True)
 class Walked:
-    """`at` is being measured; `timeless`: the trials on end before it that took no time."""
+    """`at` is being measured; `timeless`: number of trials in a row just before it that took no time."""
 
     at: Arrangement
     timeless: int = 0
@@ -30,7 +30,7 @@ class Walked:
 
 @dataclass(frozen=True, slots=True)
 class RandomWalk:
-    """Starts anywhere, and goes anywhere."""
+    """Starts from a random plan."""
 
     space: Space
     rng: random.Random

@@ -1,14 +1,14 @@
-"""Two walks that make up for stages that something else slows down: ODIN's, and least-loaded scheduling (LLS).
+"""Two walks that rebalance stages which other work slows down: ODIN's, and least-loaded scheduling (LLS).
 
 ODIN: P. N. Soomro, N. Papadopoulou, M. Pericàs, "ODIN: Overcoming Dynamic Interference in iNference pipelines",
-Euro-Par 2023, arXiv 2306.01679. Its authors' earlier walk is Shisha's; like that, both of these move one layer at a
-time off the slowest stage, know no costs, leave stages on their places, and differ in who takes the layer and when they
-end.
+Euro-Par 2023, arXiv 2306.01679. Its authors' earlier walk is Shisha's. Like it, both walks move one layer at a time off
+the slowest stage, know no costs, and leave stages on their places. They differ in which stage takes the layer, and in
+when they end.
 
-Only the abstract of the paper was at hand. What it says: interference is noticed online, from stages, and mitigated by
-moving work among them; LLS is what ODIN is held against. All that is below is guessed from that, for both: which stage
-takes a layer, that the number of moves without gain is limited, by how many (as in Shisha's walk), and that the best
-plan stays. What tells that a search is due, the caller says.
+Only the abstract of the paper was available. It says that interference is detected online, from stages, and mitigated
+by moving work among them, and that ODIN is compared with LLS. The rest is our guess, for both walks: which stage takes
+a layer, that the number of moves without gain is limited (as in Shisha's walk), and that the best plan is the result.
+The caller decides when to search.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from shisha_rt.planner.tune import ShishaTuner, Walk
 
 @dataclass(frozen=True, slots=True)
 class LeastLoaded(ShishaTuner):
-    """The slowest stage gives a layer to the least loaded one, again and again until the rate falls.
+    """The slowest stage gives a layer to the least loaded one, repeatedly until the rate falls.
 
-    Loaded is a stage by the part of the time that it works. Of a pipeline at saturation, which turns out a frame each
-    time its slowest stage has done one, that is in proportion to the stage's time.
+    A stage's load is the fraction of time that it is busy. At saturation, when the pipeline completes a frame each time
+    its slowest stage does, that is proportional to the stage's time.
     """
 
     def why_over(self, walk: Walk, observation: Measurement) -> str | None:
-        """A rate that may be the same, by the noise, has not fallen."""
-        assert walk.best_measured is not None  # it has been judged
+        """The reason to end: the rate has fallen, beyond noise; None: it has not."""
+        assert walk.best_measured is not None  # set by the judgement before
         return "the rate has fallen" if walk.best_measured.is_better_than(observation) else None
 
     def target(self, source: int, times_s: Sequence[float]) -> int | None:
@@ -40,9 +40,9 @@ class LeastLoaded(ShishaTuner):
 
 @dataclass(frozen=True, slots=True)
 class Odin(ShishaTuner):
-    """The slowest stage gives a layer to the lightest stage on that side of it which has less to do in all.
+    """The slowest stage gives a layer to the lightest stage on one side of it: the side with the smaller total time.
 
-    It explores further through plans that are no better, and ends after `alpha` of them in a row.
+    It goes on through plans that are no better, and ends after `alpha` of them in a row.
     """
 
     def target(self, source: int, times_s: Sequence[float]) -> int | None:
@@ -52,9 +52,9 @@ class Odin(ShishaTuner):
 
 
 def _lightest(positions: Sequence[int], source: int, times_s: Sequence[float]) -> int | None:
-    """Of these positions the one with the least time; of equals the nearest, then the first. None: there is no other.
+    """The position of the least time among these, other than `source`; ties: the nearest, then the first.
 
-    One that has no layers takes no time.
+    None: there is no other. A position without layers takes no time.
     """
     others = (position for position in positions if position != source)
     return min(others, key=lambda position: (times_s[position], abs(position - source)), default=None)

@@ -1,4 +1,4 @@
-"""The rivals' searches by name, made ready for the one loop, and run over costs."""
+"""The rivals' searches by name, as tuners for the search loop (`planner/loop.py`) and over costs."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from shisha_rt.planner.strategies import RivalName
 from shisha_rt.planner.tuners import SearchTask
 
 RANDOM_WALK_TRIALS: Final = 1000
-"""Without a limit, as it never ends by itself."""
+"""Limit of Random Walk if none is given, as it would not end."""
 
 MAX_UNLIMITED_TRIALS: Final = 1_000_000
-"""Of Exhaustive Search, each kept as about a kilobyte; a larger space needs a limit."""
+"""Most trials of Exhaustive Search without a limit; each takes about a kilobyte."""
 
 
 def rival(
@@ -40,10 +40,10 @@ def rival(
     limit: Limit,
     order: Sequence[str] | None = None,
 ) -> Search[Any]:
-    """The `Tuner` of that name. `weights` is (layers,), Eq. 1; `seed` is where those start that are told to: `lls` and
-    `odin` from the plan that is live, with the places of `order`, the others from Algorithm 1's.
+    """The `Tuner` of a name. `weights` (layers,): Eq. 1. `seed`: the start of seeded searches; for `lls` and `odin` the
+    live plan, with the places of `order`, for others that of Algorithm 1.
 
-    Raises BadInput where Exhaustive Search has too many plans and no limit, or Pipe-Search too many ways to cut.
+    Raises BadInput if Exhaustive Search has too many plans and no limit, or Pipe-Search too many ways to cut.
     """
     match name:
         case "annealing":
@@ -94,5 +94,5 @@ def rival_tuner(name: RivalName, task: SearchTask) -> Search[Any]:
         limit=limit,
         order=task.order,
     )
-    # What a database took to build on the paper's machine is no time of the user's.
+    # The virtual time to build a database on the paper's machine does not count for users.
     return replace(tuner, setup_s=0.0)

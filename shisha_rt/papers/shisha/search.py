@@ -1,9 +1,9 @@
 """What all rivals share: counting, stopping, and keeping the best plan measured.
 
-A rival says only where to look next. Wrapped in a `Search` it is a `Tuner` that the one loop (`planner/loop.py`)
-runs against any evaluator, and that ends with the best plan measured, wherever the rival itself has wandered.
+A rival only chooses the next plan. Wrapped in a `Search` it is a `Tuner` for the search loop (`planner/loop.py`) and
+any evaluator; its result is the best plan measured, wherever the rival ended.
 
-Rivals draw from the generator that they were given, so the same search again needs a generator in the same state.
+Rivals use the random generator that they were given, so repeating a search needs a generator in the same state.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ S = TypeVar("S")
 
 
 class Rival(Protocol[S]):
-    """A rival search. Frozen but for its random generator: what changes is in the state `S`."""
+    """A rival search. Immutable except for its random generator: all that changes is in the state `S`."""
 
     def init(self) -> tuple[S, Proposal]:
         """The first plan to measure."""
         ...
 
     def step(self, state: S, observation: Measurement) -> tuple[S, Proposal | str]:
-        """The next plan, now that the last one has been measured; or, as text, why there is none.
+        """The next plan, after the last one has been measured; or, as text, the reason why there is none.
 
-        A final one ends the search, too.
+        A final proposal ends the search, too.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """No plan is measured after so many trials, or once trials have taken so much (virtual) time; None: no limit."""
+    """The most trials, and the (virtual) seconds of trials after which no further plan is measured; None: no limit."""
 
     trials: int | None = None
     trial_time_s: float | None = None
 
     def reached(self, trials: int, trial_time_s: float) -> str | None:
-        """Name of the limit that was reached, in words; None: neither was."""
+        """Which limit was reached, in words; None: neither was."""
         if self.trials is not None and trials >= self.trials:
             return f"the limit of {self.trials} trials is reached"
         if self.trial_time_s is not None and trial_time_s >= self.trial_time_s:
@@ -51,9 +51,9 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Searched(Generic[S]):
-    """`at` is being measured; `best` was measured as `best_measured`, which is None before the first measurement.
+    """`at` is being measured; `best` has the measurement `best_measured`, None before the first measurement.
 
-    `trials` and `trial_time_s` count what has been measured, and the set-up.
+    `trials`: number of measurements so far; `trial_time_s`: their time, with the set-up.
     """
 
     state: S
@@ -73,13 +73,13 @@ class Search(Generic[S]):
     setup_s: float = 0.0
 
     def init(self) -> tuple[Searched[S], Proposal]:
-        """The rival's first plan, which is measured whatever the limit: some plan must be kept."""
+        """The rival's first plan. It is measured whatever the limit, as a search must have a result."""
         state, proposal = self.rival.init()
         plan = proposal.plan
         return Searched(state, plan, trials=0, trial_time_s=self.setup_s, best=plan, best_measured=None), proposal
 
     def step(self, progress: Searched[S], observation: Measurement) -> tuple[Searched[S], Proposal]:
-        """The rival's next plan; at a limit, or where the rival ends, the best plan for good."""
+        """The rival's next plan; at a limit, or when the rival ends, the best plan as final proposal."""
         progress = _judged(progress, observation)
         why = self.limit.reached(progress.trials, progress.trial_time_s)
         if why is not None:

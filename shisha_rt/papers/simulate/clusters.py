@@ -1,16 +1,16 @@
-"""Clusters on paper: up to thousands of hosts of several kinds behind links of several classes. Simulated.
+"""Simulated clusters: up to thousands of hosts of several kinds behind links of several classes.
 
-All is drawn from a seed. What a place takes follows from the roofline (`roofline.py`), as for the paper's machines, and
-what a link takes from its class. The figures are those of ordinary parts; where nobody is named they are ours:
+A cluster is drawn from a seed. Times of a place follow from the roofline (`roofline.py`), as for the paper's machines,
+times of a link from its class. Figures are those of common hardware; those without a source are ours:
 
-- Rates of links: Ethernet's (IEEE 802.3by: 25 Gbit/s, 802.3bj: 100 Gbit/s). A home's are what the FCC has called
-  broadband since March 2024: 100 Mbit/s down, 20 up. Latencies, one way, are ours: a switch or two and two stacks in a
-  rack (50 us), towns of a region (1 ms), two coasts (30 ms: light in 4,000 km of glass takes 20), a home's last mile
-  (20 ms).
+- Rates of links: Ethernet (IEEE 802.3by: 25 Gbit/s, 802.3bj: 100 Gbit/s). A home's link is what the FCC has called
+  broadband since March 2024: 100 Mbit/s down, 20 up. One-way latencies are ours: one or two switches and two network
+  stacks in a rack (50 us), cities of a region (1 ms), coast to coast (30 ms: light takes 20 in 4,000 km of fibre), a
+  home's last mile (20 ms).
 - Memories: twelve channels of DDR5-4800 in a large server, two of DDR4-3200 in a small one (JEDEC JESD79-5, JESD79-4:
   8 bytes a transfer), four of 16 bits of LPDDR4X-4267 in a board (JESD209-4), of LPDDR5-6400 in a phone (JESD209-5).
-- Cores, speeds, what a phone leaves to a guest, how many hosts there are of each kind, behind which links, and how many
-  are a generation or two older: ours.
+- Ours: cores, speeds, the memory that a phone leaves to an application, and the shares of kinds of hosts, of links and
+  of generations.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from shisha_rt.model.layers import Layer
 from shisha_rt.papers.simulate.roofline import roofline_costs
 
 _GBIT: Final = 1e9 / 8
-"""Bytes a second."""
+"""Bytes per second."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkClass:
-    """Links between the daemon's host and others, all alike."""
+    """A class of equal links between the daemon's host and other hosts."""
 
     name: str
     there: OneWay
@@ -52,10 +52,10 @@ HOME: Final = LinkClass("home", OneWay(20e-3, 0.1 * _GBIT), OneWay(20e-3, 0.02 *
 
 @dataclass(frozen=True, slots=True)
 class HostKind:
-    """`places` of `cores` each, which have `memory_bytes` each and share a memory of `bandwidth_bytes_per_s`.
+    """`places` places of `cores` cores each, which have `memory_bytes` each and share `bandwidth_bytes_per_s`.
 
-    `speed` of a core, as a roofline has it. `links`: what such a host may be behind, with how likely that is; `share`:
-    how likely a host is of this kind.
+    `speed`: of a core, relative to the roofline's. `links`: classes of links of such hosts, with probabilities;
+    `share`: probability that a host is of this kind.
     """
 
     name: str
@@ -75,7 +75,7 @@ HOST_KINDS: Final = (
     HostKind("phone", 1, 4, 1.0, 51.2e9, 64 << 20, ((HOME, 1.0),), 0.125),
 )
 GENERATIONS: Final = (1.0, 0.8, 0.6)
-"""How fast a host is beside the newest of its kind; each is as likely as the others."""
+"""Speeds of hosts relative to the newest of their kind; all are equally likely."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Host:
 
 
 def cluster(hosts: int, seed: int = 0, kinds: Sequence[HostKind] = HOST_KINDS) -> tuple[Host, ...]:
-    """Draw a cluster of so many hosts. Of two clusters of one seed the smaller is the beginning of the larger."""
+    """Draw a cluster of `hosts` hosts. With the same seed, a smaller cluster is the beginning of a larger one."""
     rng = random.Random(seed)
     layers_of = []
     for number in range(hosts):
@@ -102,7 +102,7 @@ def cluster(hosts: int, seed: int = 0, kinds: Sequence[HostKind] = HOST_KINDS) -
 
 
 def machine_of(hosts: Sequence[Host]) -> Machine:
-    """With a memory for each host; ranks by what a place has in operations a second."""
+    """The machine of all hosts' places, with a memory for each host; ranks are by a place's operations per second."""
     rates = {host: host.kind.cores * host.kind.speed * host.generation for host in hosts}
     ranks = {rate: rank for rank, rate in enumerate(sorted(set(rates.values()), reverse=True), start=1)}
     places = tuple(
@@ -124,9 +124,9 @@ def machine_of(hosts: Sequence[Host]) -> Machine:
 
 
 def cluster_costs(graph: Graph, layers: Sequence[Layer], hosts: Sequence[Host]) -> Costs:
-    """Simulated costs of all places of all hosts, with their links. To enter a stage costs what its link takes.
+    """Simulated costs of all places of all hosts, with their links. Entering a stage costs only its transfers on links.
 
-    The roofline is worked out once for each kind and generation of hosts.
+    The roofline is computed once for each kind and generation of hosts.
     """
     first = {(host.kind, host.generation): host for host in hosts}
     alike = list(first)
@@ -152,7 +152,7 @@ def cluster_costs(graph: Graph, layers: Sequence[Layer], hosts: Sequence[Host]) 
 
 
 def tensors_of(graph: Graph, layers: Sequence[Layer]) -> tuple[CostTensor, ...]:
-    """Those that one layer makes and another reads, and the network's inputs and outputs."""
+    """The tensors that one layer computes and another reads, and the network's inputs and outputs."""
     layer_of = [layer.index for layer in layers for _ in range(layer.first_operator, layer.last_operator + 1)]
     made = {tensor.name: AS_INPUT for tensor in graph.inputs}
     readers: dict[str, set[int]] = {tensor.name: set() for tensor in graph.inputs}

@@ -1,8 +1,8 @@
-"""Shisha's machines C1 to C6 (2022, Table 2) on paper: simulated, with as many cores as the paper gives them.
+"""Shisha's machines C1 to C6 (2022, Table 2), simulated with the paper's numbers of cores.
 
-The paper's: how many places of how many cores, and that a slow core takes 3 times as long (Figure 9: 3, 6, 12).
-Ours, as the paper does not print them: the bandwidths, 4 to 1 as in its Knights Landing, the same for all machines.
-`configs/machines/c1.toml` and its neighbours are the same machines scaled down to two real cores.
+From the paper: the numbers of places and of their cores, and that a slow core takes 3 times as long (Figure 9: 3, 6,
+12). Ours, as the paper does not state them: the bandwidths, 4 to 1 as in its Knights Landing, the same for all
+machines. `configs/machines/c1.toml` to `c6.toml` are the same machines scaled down to two real cores.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ CONFIGURATIONS: Final[Mapping[str, Configuration]] = MappingProxyType(
 
 
 def paper_machine(name: str, slowdown: float = 3.0) -> Machine:
-    """Machine "C1" to "C6"; `slowdown`: how many times as long a slow core takes.
+    """Machine "C1" to "C6"; `slowdown`: factor by which a slow core takes longer.
 
-    A fast core has speed 1, so the roofline's rate is for a fast one. Raises KeyError for another name.
+    A fast core has speed 1, so the roofline's rate is that of a fast core. Raises KeyError for another name.
     """
     config = CONFIGURATIONS[name]
     fast = [_place(f"fast{i}", config.fast_cores, 1.0, 1, "hbm") for i in range(config.fast)]

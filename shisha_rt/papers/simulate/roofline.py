@@ -1,12 +1,11 @@
-"""Layer costs of a machine on paper, from the operations and bytes of Im2Col and GEMM: simulated, not measured.
+"""Simulated layer costs of a machine, from the operations and bytes of Im2Col and GEMM.
 
 As in Shisha (2022), section 5, a convolution is two operators, one after the other: Im2Col, which writes every window
 of its input as a column and only moves bytes, and GEMM. Each takes the longer of operations / rate and
 bytes / bandwidth (the roofline). Light operators (Relu, pooling, ...) take no time, as in the paper.
 
-Costs that add up over layers, whatever the plan, cannot know who else uses a memory. So its bandwidth is divided among
-all places on it, as if all were always at work: no place is ever faster, and one that has the memory to itself would
-be slower than it need be.
+Costs that add up over layers cannot depend on what else uses a memory. So a memory's bandwidth is divided among all its
+places, as if all were always busy: a place that has the memory to itself is simulated slower than it would be.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ from shisha_rt.model.heavy import CONVOLUTIONS, operand_shapes
 from shisha_rt.model.layers import Layer
 
 CORE_FLOPS: Final = 8e9
-"""Floating-point operations a second of one core at speed 1 (ours: 2 GHz, four a cycle)."""
+"""Floating-point operations per second of one core at speed 1 (ours: 2 GHz, four per cycle)."""
 ENTRY_LATENCY_S: Final = 20e-9
-"""From one place to another: Shisha, section 5."""
+"""Latency from one place to another: Shisha, section 5."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a layer does for each frame: bytes moved by Im2Col, and GEMM's operations and bytes."""
+    """A layer's work for each frame: bytes moved by Im2Col, and GEMM's operations and bytes."""
 
     im2col_bytes: int
     gemm_operations: int
@@ -47,9 +46,8 @@ class Work:
 
 
 def work_of(graph: Graph, layer: Layer) -> Work:
-    """Work of the layer's heavy operator. A kernel of one element needs no Im2Col: its input is the matrix already.
-
-    A layer without a heavy operator does nothing.
+    """Work of the layer's heavy operator; none without one. A kernel of one element needs no Im2Col, as its input is
+    the matrix already.
     """
     if not layer.macs:
         return Work(0, 0, 0)
@@ -74,9 +72,9 @@ def roofline_costs(
 ) -> Costs:
     """Simulated costs: a place's rate is `core_flops` x cores x speed, its bandwidth a share of its memory's.
 
-    To enter a stage takes the latency, and all tensors live at the cut over the whole bandwidth of the slowest memory,
-    as `transfer_s` does not know between which places. A memory without a bandwidth moves bytes in no time.
-    All cuts are legal: no engine has fused layers here.
+    Entering a stage takes the latency, plus all tensors live at the cut over the full bandwidth of the slowest memory,
+    as `transfer_s` does not depend on the places. A memory without a bandwidth moves bytes in no time.
+    All cuts are legal, as no engine fuses layers here.
     """
     works = [work_of(graph, layer) for layer in layers]
     sharers = Counter(place.memory for place in machine.places)
@@ -98,9 +96,9 @@ def _bandwidth(machine: Machine, place: Place) -> float:
 
 
 def _column_bytes(graph: Graph, operator: Operator) -> int:
-    """Im2Col's matrix: a window of the input for each position of the output; 0 where none is made.
+    """Bytes of Im2Col's matrix, a window of the input for each position of the output; 0 if there is no Im2Col.
 
-    ConvTranspose counts as the Conv that makes as much output, as it does in `Layer.macs`.
+    ConvTranspose counts as a Conv with the same output, as in `Layer.macs`.
     """
     if operator.op_type not in CONVOLUTIONS:
         return 0

@@ -1,12 +1,12 @@
-"""What the single router carries for a plan, and where it ends. Worked out, not run.
+"""Load and limits of the single router, the daemon, for a plan; calculated, not run.
 
-All frames pass one daemon: one loop deals all parts (R3), and all tensors that a place on another host reads or makes
-pass the daemon's own network card, as they live in slots on its host. So more places help until the loop, the card, the
-slots' memory, the relays (a process for each remote place) or the descriptors end.
+All frames pass one daemon: one loop deals all parts (R3), and all tensors that a place on another host reads or
+computes pass the daemon's network card, as they are in slots on its host. So more places help until a limit is reached:
+of the loop, the card, the memory of slots, the relays (a process for each remote place) or file descriptors.
 
-A frame of p parts is 2 + 2p messages of the loop: the request, `Run` and `Done` of each part, the answer. What leaves
-and enters by the card are the request and the answer, and for each part on another host what it reads, there, and what
-others read of it, back.
+A frame of p parts takes 2 + 2p messages of the loop: the request, `Run` and `Done` of each part, the answer. The card
+carries the request and the answer and, for each part on another host, its inputs there and the outputs that others read
+back.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _RUN_AND_DONE: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Router:
-    """What a daemon has. Its loop is one core, busy for `frame_s` with each frame and `part_s` more with each part.
+    """Resources of a daemon. Its loop is one core, busy for `frame_s` with each frame and `part_s` more with each part.
 
-    The defaults. Loop: benchmarks/results/race_cpu.csv (621 us a frame of one part, SqueezeNet over ipc), of which
-    benchmarks/results/loop_8.csv has 157 us for a part; on a host half as fast as a core of 4 GHz. Card: 100 Gbit/s,
-    each way. Memory and descriptors: those of a large server (ours; systemd's hard limit of descriptors).
-    `relay_bytes`: of a relay's process, what it shares counted in parts. `place_files`: a place's socket, its
-    process, its share of the rest.
+    Sources of the defaults. Loop: benchmarks/results/race_cpu.csv (621 us for a frame of one part, SqueezeNet over
+    ipc), of which benchmarks/results/loop_8.csv has 157 us for a part; on a host half as fast as a core of 4 GHz. Card:
+    100 Gbit/s in each direction. Memory and descriptors: of a large server (ours; systemd's hard limit of descriptors).
+    `relay_bytes`: memory of a relay's process, with its share of shared pages. `place_files`: descriptors for a place:
+    its socket, its process, and its share of others.
     """
 
     frame_s: float = 464e-6
@@ -44,14 +44,14 @@ class Router:
     most_files: int = 524_288
     place_files: int = 4
     most_frames: int = 512
-    """Accepted and unanswered, of all clients: `core.lifecycle.policy`."""
+    """Most accepted and unanswered frames of all clients: `core.lifecycle.policy`."""
 
 
 @dataclass(frozen=True, slots=True)
 class RouterLoad:
-    """Load of the router for a frame: messages of the loop, parts, and bytes that the card takes in and sends out.
+    """Load of the router for a frame: messages of the loop, parts, and bytes that the card receives and sends.
 
-    `slot_bytes`: of a frame's slot, tensors that pass between stages and what clients send and get.
+    `slot_bytes`: size of a frame's slot: tensors that pass between stages, inputs and outputs.
     """
 
     messages: int
@@ -61,7 +61,7 @@ class RouterLoad:
     slot_bytes: int
 
     def ends(self, router: Router) -> Mapping[str, float]:
-        """Frames a second at which the loop ends, and the card."""
+        """Frames per second at which the loop and the card reach their limits."""
         loop_s = router.frame_s + self.parts * router.part_s
         busiest_bytes = max(self.in_bytes, self.out_bytes)
         return MappingProxyType(
@@ -69,7 +69,9 @@ class RouterLoad:
         )
 
     def most_places(self, router: Router) -> Mapping[str, int]:
-        """Remote places at which slots and relays fill the memory (two slots a place, and two), and files run out."""
+        """Numbers of remote places at which memory is full (two slots for each place, two more, and relays) and at
+        which file descriptors run out.
+        """
         room = router.memory_bytes - 2 * self.slot_bytes
         return MappingProxyType(
             {
@@ -82,9 +84,9 @@ class RouterLoad:
 def router_load(plan: Plan, team_s: TeamSeconds, tensors: Sequence[CostTensor], remote: frozenset[str]) -> RouterLoad:
     """Router load of a plan.
 
-    `team_s` (stages, teams): how long each team is busy with a frame, by which frames are dealt.
+    `team_s` (stages, teams): seconds that each team is busy with a frame; frames are dealt in proportion to rates.
 
-    `remote`: the places on other hosts. Clients are on other hosts too.
+    `remote`: the places on other hosts. Clients are on other hosts, too.
     """
     crossings = Crossings(tensors)
     layer_count = max(stage.last for stage in plan.stages) + 1
@@ -105,5 +107,5 @@ def router_load(plan: Plan, team_s: TeamSeconds, tensors: Sequence[CostTensor], 
 
 
 def most_frames_per_s(in_flight: int, latency_s: float) -> float:
-    """Little's law: no more than so many frames a second come out while so many are on the way for so long."""
+    """Little's law: the most frames per second with `in_flight` frames in flight, each for `latency_s`."""
     return in_flight / latency_s

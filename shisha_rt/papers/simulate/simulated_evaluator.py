@@ -1,7 +1,7 @@
-"""The simulated `Evaluator`: plans take what costs say, trials take virtual time, and noise is drawn, not suffered.
+"""The simulated `Evaluator`: times of plans follow from costs, trials take virtual time, and noise is drawn at random.
 
-It repeats exactly and never waits, which is what it is for. It knows nothing of contention beyond what is in the costs:
-one stage's time never depends on another's.
+It repeats exactly and never waits. There is no contention beyond what is in the costs: a stage's time never depends on
+other stages.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.rate import stage_seconds
 
 FRAMES: Final = 32
-"""How many frames are measured in a trial, unless the caller says."""
+"""How many frames are measured in a trial by default."""
 
 _Z_95: Final = 1.96
 
 
 class SimulatedEvaluator:
-    """An `Evaluator` over `costs`: a roofline's, a costs file's or the profile store's.
+    """An `Evaluator` over `costs`: of a roofline, a costs file or the profile store.
 
-    A trial takes `frames` times the bottleneck, and the latency of one frame first, as the pipeline fills; 0 if the
-    plan cannot run. Each measured stage time is the true one times exp(noise x z), z normal, drawn from `rng`; the
-    band is as wide as two such measurements differ by at most in 95 of 100. Raises ValueError for noise without `rng`.
+    A trial takes `frames` times the bottleneck, plus one frame's latency to fill the pipeline; 0 if it cannot run. Each
+    measured stage time is the true one times exp(noise x z), z normal, drawn from `rng`; the band is the
+    difference that two such measurements do not exceed in 95 of 100 cases. Raises ValueError for noise without `rng`.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class SimulatedEvaluator:
         self._rng = rng
 
     def measure(self, proposal: Proposal) -> Measurement:
-        """Raises ValueError for a plan that `verify.py` finds fault with."""
+        """Measure a plan. Raises ValueError for a plan that breaks the rules of `verify.py`."""
         true = self._truth.measurement_of(proposal.plan)
         took_s = self._frames * true.bottleneck_s + true.latency_s if true.can_run else 0.0
         band = _Z_95 * math.sqrt(2) * self._noise
@@ -63,9 +63,9 @@ class SimulatedEvaluator:
 
 
 def with_error(costs: Costs, sigma: float, rng: random.Random) -> Costs:
-    """True costs for a planner that was told others: each layer's time on each place times exp(sigma x z), z normal.
+    """True costs for a planner that knows `costs`: each layer's time on each place times exp(sigma x z), z normal.
 
-    The median of the factors is 1. Transfers, and what cannot run, stay as told.
+    The median of the factors is 1. Transfers stay the same, and so does what cannot run.
     """
     factors = np.array([[math.exp(sigma * rng.gauss()) for _ in costs.places] for _ in costs.layers])
     return replace(costs, time_s=costs.time_s * factors)

@@ -1,1 +1,1 @@
-"""The geometric programs of the GP paper: condensed, tightened, rounded, and what makes one infeasible. Pure."""
+"""The geometric programs of the GP paper: condensation, tightening, rounding, and causes of infeasibility. Pure."""

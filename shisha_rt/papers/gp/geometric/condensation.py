@@ -1,6 +1,6 @@
-"""Condensation (GP, Eqs. 5, 8 and 13): costs and equalities as a geometric program can take them.
+"""Condensation (GP, Eqs. 5, 8 and 13): costs and equalities in the form that a geometric program needs.
 
-A share is written as x, the part of the whole that a device gets; all costs become posynomials of it alone.
+A share is written as x, the fraction of the layer that a device gets; all costs become posynomials of x alone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SHARE: Final = "x"
 
 
 def of_share(posynomial: Posynomial, layer: SplitLayer, power: float = 0.0) -> Posynomial:
-    """The same of the share alone, times x^power: the layer's other features are known. Equal powers are one term."""
+    """A posynomial of x alone, times x^power, with the layer's other features inserted. Equal powers are one term."""
     known = {name: value for name, value in layer.features.items() if name != layer.variable}
     coefficients: defaultdict[float, float] = defaultdict(float)
     for term in posynomial.fixed(known).terms:
@@ -31,7 +31,7 @@ def of_share(posynomial: Posynomial, layer: SplitLayer, power: float = 0.0) -> P
 
 @dataclass(frozen=True, slots=True)
 class ShareCosts:
-    """(layers, devices): what a share costs, in seconds or, for the objective energy, in joules (Eq. 15)."""
+    """`of` (layers, devices): costs of a share, in seconds or, for the objective energy, in joules (Eq. 15)."""
 
     problem: SplitProblem
     of: tuple[tuple[Posynomial, ...], ...]
@@ -41,7 +41,7 @@ class ShareCosts:
         return self.problem.objective == "latency" and self.problem.execution == "parallel"
 
     def of_layers(self, parts: Floats) -> Floats:
-        """(layers,) from (layers, devices): sums, or the largest where devices compute side by side."""
+        """(layers,): costs with these `parts` (layers, devices): sums, or maxima if devices compute in parallel."""
         costs = [
             [cost.at({SHARE: float(x)}) for cost, x in zip(layer_costs, row, strict=True)]
             for layer_costs, row in zip(self.of, parts, strict=True)
@@ -50,10 +50,10 @@ class ShareCosts:
 
 
 def share_costs(problem: SplitProblem, k: int | None) -> ShareCosts:
-    """`k`: communication counts x^2k (Eqs. 13 and 14), in full without it (Eqs. 7 and 10).
+    """Costs of shares. `k`: communication is multiplied by x^2k (Eqs. 13 and 14); None: it counts in full (Eqs. 7, 10).
 
-    A device that cannot hold a unit of a layer, or run its groups, has no part in it, and costs nothing. The formula is
-    that of all of a layer's groups, also where a share of fewer would have another (ours).
+    A device that cannot hold a unit of a layer, or run its groups, has no share in it, and costs nothing. The formula
+    is that for all of a layer's groups, even if there is another one for a share of fewer groups (ours).
     """
     return ShareCosts(
         problem,
@@ -79,7 +79,8 @@ def _cost(problem: SplitProblem, device: SplitDevice, layer: SplitLayer, k: int 
 
 @dataclass(frozen=True, slots=True)
 class Condensed:
-    """The sum of each layer's parts as the monomial factor × product of x^exponent (Eq. 5), equal to it at one point.
+    """The sum of each layer's parts approximated by a monomial, factor × product of x^exponent (Eq. 5), which equals it
+    at one point.
 
     `exponents` (layers, devices), `factors` (layers,): the product of e^-e, which Eq. 8 leaves out.
     """
@@ -88,7 +89,7 @@ class Condensed:
     factors: Floats
 
     def at(self, parts: Floats) -> Floats:
-        """(layers,): never more than the sums, by the inequality of the two means."""
+        """(layers,): never more than the sums, by the inequality of arithmetic and geometric means."""
         product: Floats = np.prod(parts**self.exponents, axis=1)
         return self.factors * product
 

@@ -1,8 +1,8 @@
-"""What the geometric programs of a split share: their convex form, for cvxpy and Clarabel (the extra `solve`).
+"""The convex form of the geometric programs of a split, for cvxpy and Clarabel (the extra `solve`).
 
-With z = log x a monomial is a line and a posynomial a `log_sum_exp`, which is what cvxpy's own geometric mode makes of
-a program, too. But that mode writes sums out term by term, and takes 1.5 to 2.5 s to take in a network of 20 layers
-on three devices; in vectors it is 0.15 s.
+With z = log x a monomial is linear and a posynomial is a `log_sum_exp`. cvxpy's own geometric mode does the same, but
+writes sums out term by term: building the program of 20 layers on three devices takes 1.5 to 2.5 s there, and 0.15 s
+with vectors.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from shisha_rt.papers.gp.posynomial import Posynomial
 from shisha_rt.papers.gp.problem import SplitProblem, able_devices
 
 _STEEP: Final = 8
-"""Powers from which on a term becomes a variable of its own."""
+"""A term of a larger power becomes a variable of its own."""
 NO_PART: Final = 1e-6
-"""Of a layer, in place of none."""
+"""Fraction of a layer that stands for no share, as logarithms have no zero."""
 _NEXT_TO_NOTHING: Final = 1e-6
-"""Of a steep term, as a fraction of its value at the whole."""
+"""Lower limit of a steep term, as a fraction of its value at x = 1."""
 
 Term = tuple[int, int, Posynomial]
-"""A layer, a device and what its part costs or takes."""
+"""A layer, a device, and the cost or resource use of its part."""
 
 
 def solver() -> Any:
@@ -45,9 +45,9 @@ def solver() -> Any:
 
 
 class ShareVariables:
-    """The variables: log x of each layer and device, from one unit to the whole (log space has no zero).
+    """The variables: log x of each layer and device, from one unit to the whole layer, as logarithms have no zero.
 
-    A device that cannot hold one has next to nothing.
+    x is `NO_PART` for a device that cannot hold a unit.
     """
 
     def __init__(self, cvxpy: Any, problem: SplitProblem) -> None:
@@ -62,29 +62,29 @@ class ShareVariables:
 
     @property
     def values(self) -> Floats:
-        """(layers, devices)."""
+        """(layers, devices): x."""
         values: Floats = np.exp(np.asarray(self._log.value, dtype=np.float64)).reshape(self._shape)
         return values
 
     @property
     def log_sums(self) -> Any:
-        """(layers,)."""
+        """(layers,): logarithms of the sums of parts."""
         return self._cvxpy.log_sum_exp(self._cvxpy.reshape(self._log, self._shape, order="C"), axis=1)
 
     @property
     def log_products(self) -> Any:
-        """(layers,): of each layer's parts to the powers last given to `raise_to`."""
+        """(layers,): logarithms of the products of parts, raised to the powers last given to `raise_to`."""
         return self._exponents @ self._log
 
     def raise_to(self, exponents: Floats) -> None:
-        """`exponents` (layers, devices)."""
+        """Set the `exponents` (layers, devices) of `log_products`."""
         layers, devices = self._shape
         wide = np.zeros((layers, layers, devices))
         wide[np.arange(layers), np.arange(layers)] = exponents
         self._exponents.value = wide.reshape(layers, -1)
 
     def log_totals(self, posynomials: Sequence[Sequence[Term]]) -> Any:
-        """Logarithms of sums of terms, none of which is empty: zero is no posynomial."""
+        """Logarithms of the sums of terms. No sum may be empty, as zero is no posynomial."""
         sizes = np.array([sum(len(posynomial.terms) for _, _, posynomial in terms) for terms in posynomials])
         logs = self.log_monomials([term for terms in posynomials for term in terms])
         first = np.cumsum(sizes) - sizes
@@ -98,10 +98,10 @@ class ShareVariables:
         return self._cvxpy.hstack(groups_of_size)[np.argsort(np.concatenate(rows))]
 
     def log_monomials(self, terms: Sequence[Term]) -> Any:
-        """Logarithms of all monomials of the terms, in their order. Steep monomials become variables that are no less.
+        """Logarithms of all monomials of the terms, in their order. Steep ones become variables bounded from below.
 
-        x^200 goes down to e^-1000 and more, where interior points are lost. So what is summed of it stays within a
-        million of its value at the whole.
+        x^200 falls below e^-1000, where interior-point methods fail. So a steep monomial is kept above a millionth of
+        its value at x = 1.
         """
         flat = [
             (layer * self._shape[1] + device, monomial.exponents.get(SHARE, 0.0), math.log(monomial.coefficient))
@@ -119,7 +119,7 @@ class ShareVariables:
 
 
 def status_of(cvxpy: Any, program: Any) -> str:
-    """Solved as far as it goes; the solver's own word for how it ended."""
+    """Solve the program; return the solver's status, or the first line of its error."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

@@ -1,9 +1,9 @@
 """The split of layers by geometric programs (GP, 2023): condense, tighten, round.
 
-With costs that grow with shares in proportion, in sequence, the answer is the split in proportion to speed, whatever
-the best one is: cost 28 where one device is 7 times the other's cost for each of 16 channels, and 15 to 1 costs 22.
-Condensing again at each solution (ours) gets there. All on one device lies outside: shares are at least one unit. Only
-a device that cannot hold one is left out of a layer (ours).
+With costs in proportion to shares, in sequence, the answer is the split in proportion to speed, whatever the best split
+is. Example: 16 channels cost 7 each on one device and 1 each on the other: the answer costs 28, but 15 to 1 costs 22.
+Condensing again at each solution (ours) finds the latter. A layer is never on one device alone, as shares are at least
+one unit; only a device that cannot hold a unit is left out (ours).
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from shisha_rt.papers.gp.problem import SplitProblem, able_devices
 from shisha_rt.papers.gp.room import too_little_room
 
 FULL_NETWORK_K: Final = 100
-"""The paper's, for layers that may be fused (Eq. 14)."""
+"""The paper's k for layers that may be fused (Eq. 14)."""
 _MOST_ROUNDS: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
 class GeometricSplit:
-    """`real` (layers, devices): units, before rounding; `rounded`: the best of all roundings up and down.
+    """`real` (layers, devices): units before rounding; `rounded`: the best of all roundings up and down.
 
-    Nothing of it is proven to be the best: FEASIBLE is the most. INFEASIBLE: no real shares meet the limits, and
-    `reason` names those. LIMIT: the solver or the tightening came to no end, or rounding broke limits. `steps`: of all
-    `rounds` of condensing.
+    Nothing is proven to be the best, so the best outcome is FEASIBLE. INFEASIBLE: no real shares meet the limits, which
+    `reason` names. LIMIT: the solver failed, the tightening did not end, or rounding exceeded limits. `steps`: of all
+    `rounds` of condensation.
     """
 
     outcome: Outcome
@@ -52,9 +52,9 @@ def geometric_split(
     rule: TighteningRule | None = None,
     clock: Clock = no_clock,
 ) -> GeometricSplit:
-    """Eqs. 7 to 9 for one layer, Eqs. 10, 14 (`k`) and 15 for a network, from the balanced starting point.
+    """Solve Eqs. 7 to 9 for one layer, Eqs. 10, 14 (`k`) and 15 for a network, from equal shares.
 
-    `again`: condensed at each solution once more, till it no longer moves. Raises BadInput if cvxpy is not installed.
+    `again`: condense again at each solution, until it no longer changes. Raises BadInput if cvxpy is not installed.
     """
     rule = rule or TighteningRule()
     for layer, able in zip(problem.layers, able_devices(problem).sum(axis=1).tolist(), strict=True):

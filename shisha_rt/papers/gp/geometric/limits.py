@@ -1,6 +1,7 @@
 """Limits of resources as posynomials of shares, and which of them cannot be met (GP, Eqs. 4, 10 and 14).
 
-The paper prints one device for all layers; its Setup 2 has one for each layer: `SplitDevice.one_for_all` says which.
+In the paper's equations one device serves all layers; in its Setup 2 each layer has a device of its own.
+`SplitDevice.one_for_all` chooses.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from shisha_rt.papers.gp.geometric.convex import NO_PART, ShareVariables, Term, 
 from shisha_rt.papers.gp.problem import SplitDevice, SplitProblem, able_devices
 
 _ROUNDS: Final = 30
-"""Of condensing again, in search of shares that meet the limits."""
+"""Most rounds of condensing again, in search of shares that meet the limits."""
 _LEFT_OPEN: Final = 1e-4
-"""Of a limit, by a solver."""
+"""Relative tolerance of limits, for the solver's inaccuracy."""
 _NONE_AT_ALL: Final = 1e-30
-"""Log space has no zero."""
+"""Stands for 0, which has no logarithm and cannot divide."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceLimit:
-    """`terms`, as multiples of `limit`, are together at most 1."""
+    """The sum of `terms`, which are multiples of `limit`, must be at most 1."""
 
     device: str
     what: str
@@ -44,7 +45,7 @@ class ResourceLimit:
 
 
 def resource_limits(problem: SplitProblem) -> list[ResourceLimit]:
-    """All that shares can come up against."""
+    """All limits that shares can exceed."""
     return [
         ResourceLimit(device.name, what, name, limit, terms)
         for index, device in enumerate(problem.devices)
@@ -68,10 +69,10 @@ def _taken(
 
 
 def unmet_limits(problem: SplitProblem) -> list[str]:
-    """A line for each limit that is broken where all are broken least; none if all can be met.
+    """A line for each limit that is exceeded by the shares of the least total excess; none if all can be met.
 
-    The programme with slack on each limit (>= 1, their sum minimised) and the condensed sums at least 1, condensed
-    again at each solution. With more than one device that has limits this finds a least sum, maybe not *the* least.
+    The program has a slack (>= 1) on each limit, minimises their sum, and requires condensed sums of at least 1; it is
+    condensed again at each solution. With several devices with limits the least sum may be local.
     """
     limits = resource_limits(problem)
     limited = np.array([bool(device.limits) for device in problem.devices])
@@ -82,9 +83,9 @@ def unmet_limits(problem: SplitProblem) -> list[str]:
 
 
 def _sparing(problem: SplitProblem, limited: Bools) -> Floats | None:
-    """(layers, devices): one unit for each device with limits, the rest for the others alike.
+    """(layers, devices): one unit for each device with limits, the rest in equal parts for the others.
 
-    None: a layer has no others.
+    None: no device without limits can run some layer.
     """
     able = able_devices(problem)
     sparing, free = limited & able, ~limited & able
@@ -96,7 +97,7 @@ def _sparing(problem: SplitProblem, limited: Bools) -> Floats | None:
 
 
 def balanced_parts(problem: SplitProblem) -> Floats:
-    """(layers, devices): the same for all that can hold a unit."""
+    """(layers, devices): equal parts for all devices that can hold a unit."""
     able = able_devices(problem)
     return np.where(able, 1 / np.maximum(1, able.sum(axis=1, keepdims=True)), NO_PART)
 

@@ -1,8 +1,8 @@
 """The geometric program of a split (GP, Eqs. 6, 7, 9, 10, 14 and 15), which is solved for one alpha after another.
 
-Beside the parts, where devices compute side by side (ours), its variables are the seconds of each layer, no less than
-any device's. The alphas, and the factors and exponents of the condensed sums, are parameters, so that a step of the
-tightening builds nothing again.
+Its variables are the parts and, if devices compute in parallel (ours), the seconds of each layer, no less than any
+device's. The alphas, and the factors and exponents of the condensed sums, are parameters, so that a step of the
+tightening does not build the program again.
 
 The sign in the text around Eqs. 6, 8 and 9 is wrong: the penalty is the condensed sum's inverse.
 """
@@ -21,14 +21,14 @@ from shisha_rt.papers.gp.geometric.limits import resource_limits
 
 @dataclass(frozen=True, slots=True)
 class SolvedProgram:
-    """`parts` (layers, devices), None where the solver has none; `status` is its word for it."""
+    """`parts` (layers, devices); None: the solver found none. `status`: the solver's."""
 
     parts: Floats | None
     status: str
 
 
 class PenalisedProgram:
-    """Eq. 6. Raises BadInput if cvxpy or Clarabel is not installed."""
+    """The program of Eq. 6. Raises BadInput if cvxpy or Clarabel is not installed."""
 
     def __init__(self, costs: ShareCosts) -> None:
         self._cvxpy = cvxpy = solver()

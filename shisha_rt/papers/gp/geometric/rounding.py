@@ -1,4 +1,4 @@
-"""From real shares to whole ones, in blocks of the layer. All are evaluated by `layer_cost`, communication in full."""
+"""Rounding of real shares to whole blocks of the layer. `layer_cost` evaluates all, communication in full."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from shisha_rt.arrays import Floats
 from shisha_rt.papers.gp.problem import ROUNDING, SplitLayer, SplitProblem, able_devices, faults, layer_cost
 
 _MOST: Final = 4096
-"""Roundings of a layer that are looked at."""
+"""Most roundings of a layer that are evaluated."""
 _BARELY: Final = 1.05
-"""Units. So small a share may be there for the lower bound alone, and is also rounded to nothing."""
+"""Units. A share up to this may be due to the lower bound of one unit alone, so rounding it to 0 is tried, too."""
 
 _NONE: Final = 1e-30
-"""For what is 0 and must divide."""
+"""Stands for 0 as a divisor."""
 _LEAST_GAIN: Final = 1e-12
 
 WholeShares: TypeAlias = tuple[int, ...]
@@ -28,16 +28,15 @@ WholeShares: TypeAlias = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Rounded:
-    """`shares` (layers, devices): units. `faults`: of limits that no rounding that was looked at keeps."""
+    """`shares` (layers, devices): units. `faults`: messages on what is wrong with them, such as exceeded limits."""
 
     shares: tuple[WholeShares, ...]
     faults: tuple[str, ...] = ()
 
 
 def roundings(layer: SplitLayer, shares: Sequence[float]) -> Iterator[WholeShares]:
-    """All up and down, that of largest remainders first; then those in which shares of about a unit are none at all.
-
-    What is given up is shared out in proportion. What is left over of a block goes to each device in turn.
+    """Yield all roundings up and down, that of largest remainders first; then those with shares of about a unit set to
+    0, which others get in proportion. An incomplete last block goes to each device in turn.
     """
     barely = [device for device, units in enumerate(shares) if units <= _BARELY]
     for without in chain.from_iterable(combinations(barely, count) for count in range(len(barely) + 1)):
@@ -63,9 +62,9 @@ def _up_and_down(layer: SplitLayer, shares: Sequence[float]) -> Iterator[WholeSh
 
 
 def best_rounding(problem: SplitProblem, shares: Sequence[Sequence[float]]) -> Rounded:
-    """The least cost of each layer by itself. Where limits are broken, blocks are moved till they are not, each time
-    the one that costs least for what it gives back; what cannot be mended so is among the faults. A device that cannot
-    run a layer's groups, or hold a unit of it, gets none.
+    """Round each layer to the least excess over limits, then the least cost. If limits are exceeded, blocks are moved
+    until they are not, each time the block of the least cost for the excess that it removes; an excess that remains is
+    among the faults. A device that cannot run a layer's groups, or hold a unit of it, gets no share.
     """
     able = able_devices(problem).tolist()
     whole = [
@@ -97,7 +96,7 @@ def best_rounding(problem: SplitProblem, shares: Sequence[Sequence[float]]) -> R
 
 
 def _one_moved(layer: SplitLayer, shares: WholeShares) -> Iterator[WholeShares]:
-    """With a block of one device at another."""
+    """Yield the shares with one block moved from one device to another."""
     for source, target in permutations(range(len(shares)), 2):
         block = min(layer.block, shares[source])
         if block:
@@ -107,7 +106,7 @@ def _one_moved(layer: SplitLayer, shares: WholeShares) -> Iterator[WholeShares]:
 
 
 def _used(problem: SplitProblem, layer: SplitLayer, shares: WholeShares) -> Floats:
-    """(limits of all devices,): multiples of each."""
+    """(limits of all devices,): use by a layer, as multiples of the limits."""
     return np.array(
         [
             device.resources[name].at(layer.share(units)) / max(limit, _NONE) if units else 0.0
@@ -118,7 +117,7 @@ def _used(problem: SplitProblem, layer: SplitLayer, shares: WholeShares) -> Floa
 
 
 def _over(problem: SplitProblem, used: Floats) -> float:
-    """Excess over the limits, as multiples of them; `used`: what each layer uses, (layers, limits of all devices)."""
+    """Total excess over the limits, as multiples of them; `used` (layers, limits of all devices): use by each layer."""
     together = np.array([device.one_for_all for device in problem.devices for _ in device.limits], dtype=bool)
     return float(_beyond(used[:, together].sum(axis=0)).sum() + _beyond(used[:, ~together]).sum())
 

@@ -1,4 +1,4 @@
-"""Tightening (GP, section 4.2): the alphas are raised till the shares of each layer make up the whole."""
+"""Tightening (GP, section 4.2): the alphas are raised until the shares of each layer add up to the whole."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ Clock: TypeAlias = Callable[[], float]
 
 
 def no_clock() -> float:
-    """A clock for callers that do not ask how long a step took."""
+    """A clock for callers that do not need the times of steps."""
     return 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class TighteningRule:
-    """`step`: of each layer's alpha, as a fraction of its cost at the starting point. `tolerance`: of the whole."""
+    """`step`: increment of each layer's alpha, as a fraction of its cost at the starting point. `tolerance`: of the sum
+    of shares.
+    """
 
     step: float = 1 / 64
     tolerance: float = 1e-3
@@ -32,10 +34,10 @@ class TighteningRule:
 
 @dataclass(frozen=True, slots=True)
 class TighteningStep:
-    """One solved program. `alpha` (layers,), in the unit of the costs; `shares` (layers, devices), units.
+    """One solved program. `alpha` (layers,): in the unit of the costs; `shares` (layers, devices): units.
 
-    `sums` (layers,): of the shares, 1 is the whole. `cost`: the objective without the penalty. `round`: how often it
-    was condensed before. `end_s`: what the clock said.
+    `sums` (layers,): sums of shares; 1 is the whole. `cost`: the objective without the penalty. `round`: number of
+    earlier rounds of condensation. `end_s`: the clock's time at the end.
     """
 
     round: int
@@ -48,7 +50,7 @@ class TighteningStep:
 
 @dataclass(frozen=True, slots=True)
 class Tightened:
-    """`parts` (layers, devices) of the last step, with whole sums; None if they never came to that: `reason`."""
+    """`parts` (layers, devices): of the last step, whose sums are whole; None: no step had whole sums, see `reason`."""
 
     parts: Floats | None
     steps: tuple[TighteningStep, ...]
@@ -58,7 +60,7 @@ class Tightened:
 def tightened(
     costs: ShareCosts, program: PenalisedProgram, start: Floats, rule: TighteningRule, clock: Clock, number: int = 0
 ) -> Tightened:
-    """From this starting point (layers, devices). The alpha of a layer stays where it is while its sum is met."""
+    """Tighten from a starting point (layers, devices). The alpha of a layer is not raised while its sum is whole."""
     sums = condensed(start)
     at_start = costs.of_layers(start)
     unit = rule.step * np.where(at_start > 0, at_start, 1.0)

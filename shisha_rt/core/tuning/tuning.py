@@ -1,15 +1,15 @@
-"""Online tuning as the daemon sees it: trials made live, measured from frames that clients sent, and judged.
+"""Online tuning in the daemon: plans are made live, measured on clients' frames, and judged.
 
-The search itself runs in a process of its own and proposes (R4); this makes each proposal an epoch like any other,
-measures it in a window of its frames, and answers. No frames: it waits. When the search has ended the best plan
-measured is made live (R5), kept on disk, and watched: when a stage's time leaves its band for several windows the
-machine is no longer what was measured, and the search begins again from the live plan.
+The search itself runs in a process of its own, the tuner, and proposes plans (R4). Here each of them becomes an epoch
+like any other, is measured in a window of its frames, and the measurement goes back to the tuner. Without frames tuning
+waits. When the search has ended, the best plan measured is made live (R5), kept on disk, and watched: if a stage's time
+is outside its band for several windows, the machine has changed, and the search begins again from the live plan.
 
-Before it, candidates that no costs may rule out are tried live (`contest`): the whole network on each engine, as copies
-and as teams. The search goes on from the best that can be cut, where that is near the best of all, and what it finds
-is held against the best of all in the end.
+Before a search, candidates are compared live whatever costs say of them (`contest`): the whole network on each engine,
+as copies and as teams. The search begins from the best candidate that can be cut, if that is nearly as fast as the best
+of all; its result is compared with the best candidate in the end.
 
-A plan for when none can serve is chosen here, too. Which plan is live is known to the lifecycle alone, and asked there.
+The plan for when no live plan can serve is chosen here, too. Only the lifecycle knows which plan is live.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ from shisha_rt.plan.rate import Objective
 
 QUIET_S: Final = 2.0
 PROFILER_WAITS_S: Final = 2.0
-"""So long without a comparison, though one is due, and layers are measured: its load may stay away for long."""
+"""If no comparison goes on for so long, layers are measured even if one is due: its load may not come for long."""
 WINNER_S: Final = 10.0
 """For which layers wait for the winner of a comparison to be measured, which takes frames."""
 AFTER_LOSER_S: Final = 0.5
-"""From the end of a comparison until the winner is measured: the loser goes meanwhile, and threads of it that spin."""
+"""From the end of a comparison until its winner is measured: the loser and its spinning threads end meanwhile."""
 DISTURBANCE_S: Final = 60.0
-"""What leaves its band while others have the cores is no drift of the machine, unless it lasts for so long."""
+"""While other processes use the cores, a stage outside its band counts as drift only after so long."""
 FLOWING_LOOKS: Final = 12
-"""So many looks in a row must have seen frames come, before a search begins that measures them: by then the objective
-follows the load."""
+"""Frames must have come in so many looks in a row before cuts are searched, or plans with batches compared: by then the
+objective has followed the load."""
 
 
 class _Then(Enum):
-    """What is left to do when candidates have been tried."""
+    """What is left to do when candidates have been compared."""
 
     MEASURE = "the winner's stages are to be measured"
     KEEP = "the winner is known, and is to be kept"
@@ -70,9 +70,9 @@ class _Then(Enum):
 
 
 class Tuning:
-    """Follows the tuner's process and watches what is live; without `options` the daemon has no tuner.
+    """Follows the tuner's process and watches the live plan. `options` None: the daemon has no tuner.
 
-    `baseline`: what the watched plan was found to take.
+    `baseline`: measured times of the watched plan.
     """
 
     def __init__(self, serving: Serving, choice: Choice, options: SearchOptions | None, warm_up: int) -> None:
@@ -101,7 +101,7 @@ class Tuning:
         self._compared_s = self._busy_s = -math.inf
 
     def handle(self, event: ev.TuningEvent, now_s: float) -> list[Decision]:
-        """Apply one event; what is decided is to be carried out in its order before the next event."""
+        """Apply one event; the decisions are to be carried out in their order before the next event."""
         self._outbox.now_s = now_s
         _APPLY[type(event)](self, event)
         return self._outbox.take()
@@ -109,7 +109,7 @@ class Tuning:
     # --- what is settled --------------------------------------------------------------------------------------
 
     def _settled(self, end: Settled) -> None:
-        """Any proposal, whoever made it: if its plan is live, what was being measured is no longer what runs."""
+        """Handle the end of any proposal, whoever made it: if its plan is live, the one being measured is not."""
         intent = end.proposed.ticket
         if not isinstance(intent, Intent):
             intent = None
@@ -148,14 +148,14 @@ class Tuning:
             self._begin("another plan has gone live")
         elif self.state is State.WATCHING and owner is Owner.TUNER:  # a trial of an earlier search, which came late
             self._begin("another plan has gone live", self.watched)
-        elif self.state is State.WATCHING:  # the same stages, and other devices in them
+        elif self.state is State.WATCHING:  # the same stages on other devices
             self._watch(None)
 
     def _serves(self, end: Settled) -> None:
-        """A plan of the daemon's own, at the start or when a place has gone or come: tuning begins there.
+        """Begin tuning from a plan of the daemon's own, at the start or after a place has gone or come.
 
-        With the plan that tuning had ended with over the same places it begins by watching it: a place of several
-        models comes and goes.
+        If it is the best plan of an earlier search over the same places, only watch it: a place that several models
+        share comes and goes.
         """
         self.fault = None if end.ending is Ending.LIVE or end.transient else end
         live, best = self._serving.live, self.choice.best(self._serving.available)
@@ -185,7 +185,7 @@ class Tuning:
         self._propose(Owner.DAEMON, plan, Purpose.SERVE, attempts)
 
     def _place_returned(self, returned: ev.PlaceReturned | PlaceBack) -> None:
-        """A client's plan stays as it is, unless one without the place is on its way already."""
+        """Propose a plan with the place. A client's plan stays live, unless one without the place is on its way."""
         if self._has_proposed(Purpose.SERVE) or not self.choice.is_clients(self._serving.live):
             self._plan_wanted(Replan(f"place {returned.place} is up again"), ATTEMPTS)
 
@@ -194,16 +194,17 @@ class Tuning:
         return self._outbox.propose(owner, plan, None if live is None else live[0], intent)
 
     def _has_proposed(self, *purposes: Purpose) -> bool:
-        """Whether a plan of tuning's is on its way, for one of these purposes."""
+        """Whether a proposal of tuning's for one of these purposes has not ended."""
         intents = (proposed.ticket for proposed in self._serving.proposals)
         return any(isinstance(intent, Intent) and intent.purpose in purposes for intent in intents)
 
     # --- beginning and ending a search ------------------------------------------------------------------------
 
     def _begin(self, why: str, start: Plan | None = None) -> None:
-        """Try candidates, if they are to be, and search from `start` (None: from the live plan).
+        """End any search in progress, and begin anew: compare candidates if that is due, else search.
 
-        Whatever search was going on is over.
+        `start`: where to search from. None: from the best candidate that can be cut, if that is worth searching, else
+        the best plan serves; from the live plan, if no candidates were compared.
         """
         if self._serving.live is None or self.options is None:
             return
@@ -235,7 +236,7 @@ class Tuning:
             self.measuring.end()
             return
         plan = self.choice.start(start or live[1], available)
-        if options.strategy == "shisha" and not plan.is_plain:  # which knows chains alone
+        if options.strategy == "shisha" and not plan.is_plain:  # which handles only chains
             plan = self.choice.seed(available)
         order, objective = walk_order(self.search, plan, available), self.choice.objective
         begun = live[0], objective, self._outbox.now_s
@@ -247,7 +248,7 @@ class Tuning:
 
     @property
     def _is_decided(self) -> bool:
-        """Whether the best plan over the places that are there was measured, and that still stands."""
+        """Whether the best plan over the available places was measured, and the measurement still holds."""
         return (self.choice.objective, self._serving.available) in self._decided
 
     def _pause_asked(self, asked: ev.PauseAsked) -> None:
@@ -257,10 +258,10 @@ class Tuning:
             self._leave_best(ATTEMPTS)
 
     def _leave_best(self, attempts: int) -> None:
-        """A paused search leaves its best plan live, also if a trial that was on its way goes live after that."""
+        """Make the best plan of a paused search live, also if a trial that was on its way went live after the pause."""
         best, live = self.search.found, self._serving.live
         on_its_way = self._has_proposed(Purpose.PAUSE)
-        on_its_way |= self.search.objective != self.choice.objective  # the plan that is best at the new one
+        on_its_way |= self.search.objective != self.choice.objective  # the best plan for the new one
         if best is None or live is None or best[0] == live[1] or on_its_way or not attempts:
             return
         self._propose(Owner.TUNER, best[0], Purpose.PAUSE, attempts)
@@ -276,7 +277,7 @@ class Tuning:
 
     def _search_asked(self, asked: ev.SearchAsked) -> None:
         self.choice.of_client = None
-        self._crowded = ()  # a client that asks has it at once
+        self._crowded = ()  # a search that a client asks for is not postponed
         self._look_anew()
         self._begin(asked.why)
 
@@ -301,7 +302,7 @@ class Tuning:
     # --- candidates -------------------------------------------------------------------------------------------
 
     def _look_anew(self) -> None:
-        """What was compared and searched says nothing any more."""
+        """Drop the results of comparisons and searches, as they no longer hold."""
         self.contests.forget()
         self._searched.clear()
         self._decided.clear()
@@ -312,7 +313,7 @@ class Tuning:
         self._new_run(self.choice.objective)
 
     def _new_run(self, objective: Objective) -> None:
-        """Trials of an earlier search are of no interest any more."""
+        """Begin to compare under a new run number, so that messages of an earlier search are ignored."""
         live = self._serving.live
         assert live is not None
         self.state, self._then, self._rival = State.COMPARING, None, None
@@ -339,7 +340,7 @@ class Tuning:
     def _contest_went_on(self, *, ended: bool) -> None:
         if ended:
             self._compared()
-        elif self.contests.running is None and self._rival is not None:  # there was no load to tell
+        elif self.contests.running is None and self._rival is not None:  # no result, for want of load
             found, rival = self.search.found, self._rival
             better = found is not None and found[1].is_better_than(rival.measurement, self.search.objective)
             self._rival, self._then = None, _Then.KEEP if better else _Then.RETURN
@@ -354,7 +355,9 @@ class Tuning:
                 self._return_to_best()
 
     def _compared(self) -> None:
-        """The best candidate will be live with what has been decided: after that it is measured, and kept."""
+        """End the comparison. Its winner goes live by what is decided so far; it is kept after that, measured first if
+        it needs to be.
+        """
         plan, rival = self.contests.end(), self._rival
         self._rival, self._then = None, _Then.MEASURE if rival is None else _Then.KEEP
         if rival is not None and plan == rival.plan:
@@ -365,7 +368,7 @@ class Tuning:
         return self.choice.best(self._serving.available)
 
     def _return_to_best(self) -> None:
-        """There is nothing to search for: the best plan is to serve, and to be watched."""
+        """Have the best plan serve and be watched, as there is nothing to search for."""
         if self.state is State.TUNING:
             self._tell(tm.Break(self.search.number))
         self.state, self._then, self._rival = State.COMPARING, _Then.RETURN, None
@@ -410,7 +413,7 @@ class Tuning:
 
     @property
     def _cuts_to_search(self) -> Plan | None:
-        """The candidate to search from; None where that has been done, cannot help, or has to wait."""
+        """The candidate whose cuts are to be searched; None if they have been, cannot help, or have to wait."""
         objective, over = self.choice.objective, self._serving.available
         winner = self.contests.winner(objective)
         if self._is_crowded:
@@ -422,11 +425,11 @@ class Tuning:
     # --- what the profiler says -------------------------------------------------------------------------------
 
     def _profiler_said(self, said: ev.ProfilerSaid) -> None:
-        """A search that waits for costs begins with them. Costs that are told again are of links that have changed."""
+        """Begin the search that waits for costs; if costs were known, begin again, as layers or links have changed."""
         if isinstance(said.message, EnginesCompared):
             self._engines_tried(said.message.tried)
             return
-        self.contests.awaited = False  # if it still is, they could not be tried
+        self.contests.awaited = False  # if it is still True, engines could not be tried
         self._profiler_waits = self._measuring_layers = False
         again, profiled = self.choice.profiles is Profiles.KNOWN, isinstance(said.message, ModelProfiled)
         if not (profiled if again else self.choice.profiles is Profiles.COMING):
@@ -447,8 +450,8 @@ class Tuning:
         self._profiler_waits, self._busy_s = True, self._outbox.now_s
 
     def _let_profile(self) -> None:
-        """Layers are measured when plans have been compared: beside that, a team waits for the core that is measured,
-        and looks slower than it is.
+        """Have layers measured once plans have been compared: during a comparison a team would wait for the core that
+        is measured, and look slower than it is.
         """
         now_s = self._outbox.now_s
         if self.contests.running is not None:
@@ -467,7 +470,7 @@ class Tuning:
     def _tuner_said(self, said: ev.TunerSaid) -> None:
         message = said.message
         if message.run != self.search.number or self.state is not State.TUNING or self.search.trying is not None:
-            return  # of a search that is over, or before its last trial has been judged
+            return  # the search is over, or its last trial has not been judged yet
         self.search.lower_bound_s = message.lower_bound_s
         match message:
             case tm.Try():
@@ -476,7 +479,7 @@ class Tuning:
                 self._finish(message.plan, message.reason)
 
     def _tuner_died(self, died: ev.TunerDied) -> None:
-        """A search that has lost its process begins again, from the best plan that it had found (R5)."""
+        """Begin the search again, from the best plan that it had found (R5)."""
         self._outbox.write(event_log.TunerEnded(reason=died.reason))
         if self.state is State.TUNING:
             best = self.search.found
@@ -484,7 +487,7 @@ class Tuning:
 
     def _try(self, wanted: tm.Try) -> None:
         live = self._serving.live
-        assert live is not None  # no search begins before
+        assert live is not None  # no search begins without
         self.search.trying, self.search.proposal = wanted, None
         plan = wanted.plan
         if plan == live[1] and not self.search.trials and self.search.at_start is not None:
@@ -495,7 +498,7 @@ class Tuning:
             self.search.proposal = self._propose(Owner.TUNER, plan, Purpose.TRIAL, ATTEMPTS)
 
     def _trial_settled(self, end: Settled, attempts: int) -> None:
-        """A plan that was dropped once, as a worker died meanwhile, may well go live at the next attempt."""
+        """Measure a plan that has gone live. One that was dropped, as when a worker died, is proposed again."""
         if end.ending is Ending.LIVE:
             self._measure_trial()
         elif end.ending is Ending.DROPPED and attempts > 1:
@@ -522,7 +525,7 @@ class Tuning:
         self._tell(tm.Measured(search.number, measurement))
 
     def _finish(self, plan_found: Plan, reason: str) -> None:
-        """The search has ended: the best plan measured is to be live, whatever its tuner has made of the noise."""
+        """End the search: the best plan measured goes live, even if noise has made the tuner prefer another."""
         search, live = self.search, self._serving.live
         assert live is not None
         plan = search.leaves(plan_found, live[1])
@@ -530,7 +533,7 @@ class Tuning:
         self.state = State.SETTLING
         winner, best = self.contests.winner(search.objective), self.choice.best(search.over, search.objective)
         if winner is not None and plan == winner.cuttable and best is not None and best.plan != plan:
-            self._return_to_best()  # what is better was found before
+            self._return_to_best()  # a better plan is known already
         elif plan == live[1]:
             self._stay()
         else:
@@ -543,7 +546,7 @@ class Tuning:
             self._begin(f"the best plan could not go live: {end.reason}")
 
     def _stay(self) -> None:
-        """The best plan of the search is live: it is held against the best candidate, if that is another."""
+        """Compare the search's best plan, which is live, with the best candidate, if that is another plan."""
         search, live = self.search, self._serving.live
         rival = self.choice.best(search.over, search.objective)
         known = self.contests.winner(search.objective) is not None and search.found is not None
@@ -556,7 +559,7 @@ class Tuning:
             self._keep_best()
 
     def _keep_best(self) -> None:
-        """The best plan of a search is live: it is kept, as that of the places searched, and watched."""
+        """Keep a search's best plan, which is live, as the best over the places searched, and watch it."""
         search, best = self.search, self.search.found
         if best is not None:
             self._keep(BestPlan(*best, search.order))
@@ -571,14 +574,14 @@ class Tuning:
     # --- watching ---------------------------------------------------------------------------------------------
 
     def _watch(self, baseline: Measurement | None) -> None:
-        """The live plan is to stay; `baseline` is what its stages took when it was chosen (None: measure it now)."""
+        """Watch the live plan. `baseline`: its measurement when it was chosen; None: measure it now."""
         self.state = State.WATCHING
         self.baseline = Baseline(baseline)
         self.measuring.begin(self._outbox.now_s, baseline)
 
     def _part_taken(self, part: ev.PartTaken) -> None:
         if self.state is State.WATCHING and not part.full:
-            return  # it took longer for each frame than a full run, so it says nothing of a drift
+            return  # slower for each frame than a full batch, so no sign of drift
         measurement = self.measuring.part_taken(part, self._outbox.now_s)
         if measurement is not None and self.state is State.TUNING:
             self._trial_done(measurement)
@@ -588,7 +591,7 @@ class Tuning:
             self._compare(measurement)
 
     def _compare(self, measurement: Measurement) -> None:
-        """A window of the live plan with what it is known to take."""
+        """Compare a window of the live plan with its baseline; search again if a stage has drifted."""
         live, known = self._serving.live, self.baseline.measured
         assert live is not None
         self.measuring.go_on(self._outbox.now_s, known)
@@ -613,14 +616,14 @@ class Tuning:
 
     @property
     def _is_crowded(self) -> bool:
-        """Whether other models have frames computed where this one's are: what its stages take then says nothing of the
-        machine, nor of another plan.
+        """Whether other models compute frames on the live plan's places: its times then say nothing about the machine,
+        nor about other plans.
         """
         live = self._serving.live
         return live is not None and not {*self._crowded}.isdisjoint(live[1].places)
 
     def _crowd_seen(self, seen: ev.CrowdSeen) -> None:
-        """A search that was to begin meanwhile begins when the places are its own again."""
+        """Note the crowded places; begin a postponed search once none of them is the live plan's."""
         self._crowded = seen.places
         if self._put_off is not None and self.state is State.WATCHING and not self._is_crowded:
             why, self._put_off = self._put_off, None
@@ -638,7 +641,7 @@ class Tuning:
     # --- as the load asks -------------------------------------------------------------------------------------
 
     def _frames_counted(self, counted: ev.FramesCounted) -> None:
-        """The best plan for what comes is to be live; where it is not known, it is searched for."""
+        """Make the best plan for the present load live; search for one if none is known."""
         self._let_profile()
         self._in_flight = (*self._in_flight, counted.in_flight)[-FLOWING_LOOKS:]
         if self.contests.running is not None:
@@ -661,13 +664,13 @@ class Tuning:
 
     @property
     def _batches_due(self) -> list[Candidate]:
-        """Plans to be compared, as the frames in flight at each of the last looks fill their batches."""
+        """Plans with batches to be compared, as at each of the last looks enough frames were in flight to fill them."""
         compares = self._is_guided and self.choice.compares and self.choice.objective == "throughput"
         few = not compares or len(self._in_flight) < FLOWING_LOOKS
         return [] if few else self.contests.batches_due(min(self._in_flight))
 
     def _switched(self, end: Settled) -> bool:
-        """Whether that was all that its end means: nothing else has been asked for meanwhile, nor have places gone."""
+        """Handle the end of a switch; False if more is to be done, as something else was asked for or places went."""
         if end.ending is not Ending.LIVE:
             self.following.failed(end, self._outbox.now_s)
             return True
@@ -689,7 +692,7 @@ class Tuning:
 
     @property
     def _compares(self) -> bool:
-        """Whether candidates are to be tried; the walk of Shisha's Algorithm 2 begins where it is told to."""
+        """Whether candidates are to be compared: guided tuning does that, Shisha's Algorithm 2 does not."""
         return self._is_guided and self.contests.is_wanted
 
     @property
@@ -698,18 +701,18 @@ class Tuning:
 
     @property
     def awaits_load(self) -> bool:
-        """Whether candidates are tried as soon as frames come in a way to compare plans by."""
+        """Whether candidates are compared as soon as frames come with the load for it."""
         idle = State.COMPARING, State.WATCHING, State.PROFILING, State.NO_COSTS
         return self.state in idle and self._compares
 
     @property
     def wants_answers(self) -> bool:
-        """Whether it is to hear of each frame that is computed."""
+        """Whether tuning needs an event for each frame that is computed."""
         return self.contests.running is not None or self.awaits_load
 
     @property
     def wants_load(self) -> Objective | None:
-        """The objective under whose load frames would let it go on; None while it needs none."""
+        """The objective whose load tuning waits for; None if it waits for none."""
         if self.state is not State.COMPARING or self.contests.awaited:
             return None
         contest = self.contests.running
@@ -737,7 +740,7 @@ class Tuning:
 
     @property
     def strategy(self) -> str:
-        """Strategy of the tuner, by its name in `--strategy`; `seed` where the daemon has no tuner."""
+        """Strategy of the tuner, by its name in `--strategy`; `seed` if the daemon has no tuner."""
         return "seed" if self.options is None else self.options.strategy
 
     def _tell(self, message: tm.ToTuner) -> None:

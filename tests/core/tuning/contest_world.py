@@ -43,8 +43,13 @@ LOOK_S = 0.25
 PAUSE_S = 0.004
 """Of a client, when a frame of its was refused."""
 CHECKED_EVERY = 64
-"""Of the events of frames, which are nearly all; after every other event all that must hold is looked at."""
-OF_FRAMES = le.FrameArrived, le.PartDone, ev.PartTaken, ev.FrameAnswered, ev.FrameAlone
+"""Of the events of frames, which are nearly all; after every other event all that must hold is looked at, but after a
+look only once: after its last event.
+"""
+SELDOM_CHECKED = (
+    *(le.FrameArrived, le.PartDone, ev.PartTaken, ev.FrameAnswered, ev.FrameAlone),
+    *(le.Tick, ev.FramesCounted),
+)
 NAMES = ("core0", "core1")
 TRIED = EnginesTried(
     (
@@ -143,7 +148,7 @@ class World:
             for instruction in self.cores.handle(event, self.now_s):
                 events += self._carry_out(instruction)
             self._handled += 1
-            if self._handled % CHECKED_EVERY == 0 or not isinstance(event, OF_FRAMES):
+            if self._handled % CHECKED_EVERY == 0 or not isinstance(event, SELDOM_CHECKED):
                 check(self.lifecycle)
                 check_cores(self.cores)
 
@@ -199,7 +204,8 @@ class World:
         stage = self.lifecycle.epochs.live[part.epoch].plan.stages[part.stage]
         free_s = max([at_s for at_s, _, event in self._events if _of(event) == part.incarnation], default=self.now_s)
         frames = len(part.frames)
-        frame_s = self.truth(replace(stage, batch=frames)) * self.rng.lognormvariate(0, self.noise)
+        run = stage if frames == stage.batch else replace(stage, batch=frames)
+        frame_s = self.truth(run) * self.rng.lognormvariate(0, self.noise)
         took_s = frames * frame_s
         due_s = max(free_s, self.now_s) + took_s
         heapq.heappush(self._events, (due_s, next(self._numbers), le.PartDone(part, took_s)))

@@ -40,7 +40,8 @@ def unprofiled(world: World) -> World:
     return world
 
 
-OPENVINO_FASTER = truth(onnxruntime_1=0.010, openvino_1=0.006, onnxruntime_2=0.007, openvino_2=0.004)
+# Frames as slow as a comparison's shortest windows allow: what they cost here is by the frame.
+OPENVINO_FASTER = truth(onnxruntime_1=0.030, openvino_1=0.018, onnxruntime_2=0.021, openvino_2=0.012)
 SPINNING_FASTER = truth(
     onnxruntime_1=0.010, openvino_1=0.011, onnxruntime_2=0.009, openvino_2=0.007, onnxruntime_spin_2=0.005
 )
@@ -53,11 +54,11 @@ def test_the_faster_engine_serves_after_some_seconds_and_is_kept() -> None:
     assert world.plan == copies("openvino")
     assert world.now_s < 20
     assert [keep.best.plan for keep in world.kept] == [copies("openvino")]
-    assert world.kept[0].best.measurement.service_s == pytest.approx((0.006,), rel=0.05)
+    assert world.kept[0].best.measurement.service_s == pytest.approx((0.018,), rel=0.05)
     (won,) = [record for record in world.told("plans_compared") if record["verdict"] == "better"]
     assert (won["name"], won["against"]) == ("openvino, 2 copies", "onnxruntime, 2 copies")
     assert won["ratio"] == pytest.approx(10 / 6, rel=0.05)
-    assert won["seconds"] == pytest.approx(0.003, rel=0.05)
+    assert won["seconds"] == pytest.approx(0.009, rel=0.05)
     world.serve(5)
     assert (world.failed, world.plan) == (0, copies("openvino"))
 
@@ -107,14 +108,14 @@ def test_without_the_load_the_search_begins_in_the_end() -> None:
     assert world.plan == copies("openvino")
 
 
-@pytest.mark.parametrize("target_s", [0.012, 0.02, 0.05])
+@pytest.mark.parametrize("target_s", [0.036, 0.06, 0.15])
 def test_frames_that_a_target_keeps_out_are_the_load_of_throughput(target_s: float) -> None:
     """The plan that passes more in time serves in the end, though few frames may wait, or none."""
     world = World(OPENVINO_FASTER, target_s=target_s)
     world.serve(60, until=lambda: world.state is State.WATCHING)
     assert world.plan == copies("openvino")
     assert "no_load" not in {record["verdict"] for record in world.told("plans_compared")}
-    assert world.refused or target_s > 0.02
+    assert world.refused or target_s > 0.06
 
 
 def test_a_plan_that_passes_all_that_come_beats_one_under_which_a_target_keeps_some_out() -> None:
@@ -325,9 +326,10 @@ def in_runs(gain: float) -> EnginesTried:
 
 
 def in_fours(stage: Stage) -> float:
-    """Runs of four frames pay most, on ONNX Runtime."""
-    pays = stage.engine == "onnxruntime" and stage.batch >= 4
-    return 0.01 if not pays else 0.006 if stage.batch < 8 else 0.008
+    """Runs of four frames pay most, on ONNX Runtime, which is faster anyway."""
+    if stage.engine != "onnxruntime":
+        return 0.035
+    return 0.03 if stage.batch < 4 else 0.018 if stage.batch < 8 else 0.024
 
 
 def test_runs_of_several_frames_serve_where_they_are_faster() -> None:
@@ -385,7 +387,7 @@ def test_runs_are_tried_with_many_frames_beside_the_plan_of_an_earlier_run(is_fa
     few = unprofiled(World(in_fours, tried=in_runs(1.6), most_batch=8))
     few.serve(60, in_flight=4, until=lambda: few.state is State.WATCHING)
     kept = {keep.key: keep.best for keep in few.kept}
-    took = in_fours if is_faster else lambda stage: 0.01 if stage.batch == 1 else 0.02
+    took = in_fours if is_faster else lambda stage: 0.03 if stage.batch == 1 else 0.06
     world = World(took, tried=in_runs(1.6), most_batch=8, kept=kept)
     world.serve(20, in_flight=4)
     assert (world.plan, world.state, world.told("comparison_began")) == (copies(), State.WATCHING, [])
@@ -613,7 +615,7 @@ def test_whatever_comes_in_between_no_frame_is_lost_and_the_best_serves_in_the_e
 def test_plans_with_batches_that_lose_or_cannot_run_are_tried_once(in_flight: int, runs: bool) -> None:
     world = unprofiled(
         World(
-            lambda stage: 0.01 if stage.batch == 1 else 0.02,
+            lambda stage: 0.03 if stage.batch == 1 else 0.06,
             tried=in_runs(1.6),
             most_batch=8,
             refuse=lambda plan: not runs and plan.stages[0].batch > 1,

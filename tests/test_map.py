@@ -79,6 +79,7 @@ Sources = Mapping[str, str]
 """Module name (a package by its own name) -> source text."""
 
 
+@cache
 def project() -> Sources:
     return {module_name(path): path.read_text() for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
 
@@ -93,10 +94,13 @@ def matches(module: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatch(module, pattern) for pattern in patterns)
 
 
+parsed: Final = cache(ast.parse)
+
+
 @cache
 def own_mark(source: str) -> str | None:
     """The word that a module's docstring ends with, if it is a mark."""
-    words = (ast.get_docstring(ast.parse(source)) or "").split()
+    words = (ast.get_docstring(parsed(source)) or "").split()
     return words[-1] if words and words[-1] in MARKS else None
 
 
@@ -114,7 +118,7 @@ def imports(source: str) -> tuple[str, ...]:
     Imports under TYPE_CHECKING are left out: they never run.
     """
     found: list[str] = []
-    pending: deque[ast.AST] = deque([ast.parse(source)])
+    pending: deque[ast.AST] = deque([parsed(source)])
     while pending:
         node = pending.popleft()
         if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
@@ -125,7 +129,8 @@ def imports(source: str) -> tuple[str, ...]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "relative imports hide where a module stands"
             found += (f"{node.module}.{alias.name}" for alias in node.names)
-        pending.extend(ast.iter_child_nodes(node))
+        for block in ("body", "orelse", "finalbody", "handlers", "cases"):  # not what statements are made of
+            pending.extend(getattr(node, block, ()))
     return tuple(found)
 
 
@@ -162,7 +167,7 @@ def world_uses(source: str) -> tuple[str, ...]:
 
 def used_names(source: str) -> Iterator[str]:
     """Every name and attribute chain, imported names spelled out: `np.random.rand` is numpy.random.rand."""
-    tree = ast.parse(source)
+    tree = parsed(source)
     origin: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -171,9 +176,12 @@ def used_names(source: str) -> Iterator[str]:
             origin.update({alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names})
     yield from origin.values()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Name | ast.Attribute):
-            head, *rest = ast.unparse(node).split(".")
-            yield ".".join([origin.get(head, head), *rest])
+        rest: list[str] = []
+        while isinstance(node, ast.Attribute):
+            rest.insert(0, node.attr)
+            node = node.value
+        if isinstance(node, ast.Name):
+            yield ".".join([origin.get(node.id, node.id), *rest])
 
 
 def impurities(sources: Sources) -> list[str]:
@@ -221,7 +229,7 @@ def twins(sources: Sources) -> list[str]:
     """Rule 5."""
     homes: dict[str, list[str]] = {}
     for module, source in sorted(sources.items()):
-        for node in ast.parse(source).body:
+        for node in parsed(source).body:
             if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 homes.setdefault(node.name, []).append(module)
     return [
@@ -296,6 +304,13 @@ def test_no_pure_package_has_other_shells_within_than_the_design_says() -> None:
         if own_mark(source) == "Shell." and is_pure(module.rpartition(".")[0], sources)
     }
     assert within == SHELLS_WITHIN
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _trees_let_go() -> Iterator[None]:
+    """A million objects, which every later collection of garbage would look at."""
+    yield
+    parsed.cache_clear()
 
 
 PURE_PACKAGE: Final = {"shisha_rt.plan": '"""Plans. Pure."""'}

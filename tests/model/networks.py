@@ -63,8 +63,9 @@ def graph_of(model: onnx.ModelProto, folder: Path) -> Graph:
     return read_model(write(model, folder)).graph
 
 
-def run(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> list[Array]:
+def run(model: onnx.ModelProto, *frames: Mapping[str, Array]) -> list[Array]:
+    """The outputs for each frame, one after the other."""
     options = ort.SessionOptions()
     options.log_severity_level = 3
     session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return [np.asarray(value) for value in session.run(None, dict(feeds))]
+    return [np.asarray(value) for feeds in frames for value in session.run(None, dict(feeds))]

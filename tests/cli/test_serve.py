@@ -231,7 +231,7 @@ class TestDaemonFile:
             f'model = "{NAME}.onnx"\nmachine = "{machine.name}"\nstrategy = "seed"\n'
             'endpoint = "tcp://127.0.0.1:1"\nmetrics = "127.0.0.1:1"\n'
         )
-        with DaemonProcess(tmp_path, path) as daemon:
+        with DaemonProcess(tmp_path, path, is_program=True) as daemon:
             status = daemon.control.status()
             assert status["model"]["name"] == NAME
             assert [place["name"] for place in status["places"]] == ["left", "right"]

@@ -67,7 +67,7 @@ def test_a_daemon_says_how_it_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("NOTIFY_SOCKET", systemd.address)
     monkeypatch.setenv("WATCHDOG_USEC", "1000000")
     machine = machine_file(tmp_path, ["fast0"])
-    with DaemonProcess(tmp_path, write_identity_model(tmp_path), "--machine", machine) as daemon:
+    with DaemonProcess(tmp_path, write_identity_model(tmp_path), "--machine", machine, is_program=True) as daemon:
         told = systemd.heard_until("READY")
         assert told[0]["STATUS"] == "reading identity.onnx"
         assert {"STATUS": "starting 1 workers"} in told

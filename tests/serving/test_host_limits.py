@@ -30,7 +30,7 @@ def leased(daemon: DaemonProcess) -> set[int]:
 
 def within(group: QuotaGroup, folder: Path, model: Path) -> DaemonProcess:
     with group.entered():
-        return DaemonProcess(folder, model)
+        return DaemonProcess(folder, model, is_program=True)
 
 
 def folder_in(folder: Path, name: str) -> Path:

@@ -140,7 +140,7 @@ def test_where_the_kernel_has_no_memory_left_it_ends_the_worker_and_that_is_told
     model = write_poison_model(tmp_path)
     with memory_group(640 << 20) as group:  # little, so that it runs out before the frame counts as hung
         with group.entered():
-            process = DaemonProcess(tmp_path, model, *options)
+            process = DaemonProcess(tmp_path, model, *options, is_program=True)
         with process as daemon:
             daemon.wait_for_workers()
             assert daemon.control.set_plan(copies())["outcome"] == "live"

@@ -34,7 +34,7 @@ def test_everything_admitted_is_answered(identity: Path, tmp_path: Path, two_pla
     """
     socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
     socket.linger = 0
-    with DaemonProcess(tmp_path, identity, "--machine", two_places) as daemon, socket:
+    with DaemonProcess(tmp_path, identity, "--machine", two_places, is_program=True) as daemon, socket:
         socket.connect(daemon.endpoint)
         workers = daemon.wait_for_workers().values()
         daemon.control.metadata()
@@ -111,7 +111,7 @@ def test_a_signal_under_load(
 
     The answers of a connection are results, then refusals, then nothing, in the order of sending.
     """
-    with DaemonProcess(tmp_path, identity, "--machine", two_places) as daemon:
+    with DaemonProcess(tmp_path, identity, "--machine", two_places, is_program=True) as daemon:
         daemon.wait_for_workers()
         with Load(daemon.endpoint, 0) as one, Load(daemon.endpoint, 1) as two:
             one.wait_for_answers(100)
@@ -135,7 +135,7 @@ def test_no_second_daemon_takes_an_address_before_the_first_is_killed(
 ) -> None:
     """The first does not notice; and its workers go along with it."""
     endpoint = "tcp://127.0.0.1:0" if transport == "tcp" else f"ipc://{tmp_path}/public"
-    with DaemonProcess(tmp_path, identity, "--machine", two_places, endpoint=endpoint) as first:
+    with DaemonProcess(tmp_path, identity, "--machine", two_places, endpoint=endpoint, is_program=True) as first:
         with Load(first.endpoint, pause_s=PAUSE_S) as load:
             load.wait_for_answers(20)
             _assert_refused(identity, two_places, first.endpoint, first.runtime)

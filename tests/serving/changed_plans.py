@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -15,8 +15,9 @@ from tests.serving.daemon_process import DaemonProcess
 from tests.serving.load import Load
 from tests.waiting import until
 
-_APART_S: Final = 6.5
-"""Of two deaths of one place: more than five in 30 s would cost it."""
+_WINDOW_S: Final = 31.0
+_MOST: Final = 3
+"""Deaths of one place within that time: more than five in 30 s would cost it, and other tests kill, too."""
 
 
 class Kills:
@@ -26,16 +27,18 @@ class Kills:
         self.count = 0
         self._daemon = daemon
         self._places = places
-        self._again_s = dict.fromkeys(places, 0.0)
+        self._killed_s: dict[str, deque[float]] = {place: deque(maxlen=_MOST) for place in places}
         self._before = self._restarts()
 
     def kill_next(self) -> None:
         place = self._places[self.count % len(self._places)]
-        time.sleep(max(0.0, self._again_s[place] - time.monotonic()))
+        killed_s = self._killed_s[place]
+        if len(killed_s) == _MOST:
+            time.sleep(max(0.0, killed_s[0] + _WINDOW_S - time.monotonic()))
         pid = self._daemon.worker_pids()[place]
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        self._again_s[place] = time.monotonic() + _APART_S
+        killed_s.append(time.monotonic())
         self.count += 1
 
     def wait_until_noticed(self) -> None:

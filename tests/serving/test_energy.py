@@ -10,6 +10,10 @@ import numpy as np
 import pytest
 
 from shisha_rt.client import Client, FailedPrecondition
+from shisha_rt.machine.config.machine_file import load_machine
+from shisha_rt.measure import place_class
+from shisha_rt.measure.costs_of_model import layer_costs
+from shisha_rt.measure.make_ready import make_ready
 from tests.serving.daemon_process import DaemonProcess
 from tests.serving.identity_model import LAYERS, frame_of, write_identity_model
 from tests.serving.page import scrape, value
@@ -42,8 +46,13 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
     model = write_identity_model(folder, channels=CHANNELS, size=SIZE)
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        patched.setattr(
+            place_class, "_BUDGET_S", 1.0
+        )  # places are far apart, and what layers cost is measured elsewhere
+        machine = machine_of(folder)
+        layer_costs(make_ready(model, load_machine(str(machine))))
         with DaemonProcess(
-            folder, model, "--machine", machine_of(folder), "--strategy", "guided", "--objective", "energy"
+            folder, model, "--machine", machine, "--strategy", "guided", "--objective", "energy"
         ) as process:
             yield process
 

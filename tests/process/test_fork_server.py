@@ -32,6 +32,17 @@ FORKED = "tests.process.forked_child"
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _servers_of_its_own() -> Iterator[None]:
+    """Those of this process may expect children, as other tests have asked for: a new server then forks only later."""
+    servers = child_module._Servers()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(child_module, "_servers", servers)
+        yield
+    if servers.line is not None:
+        servers.line.close()
+
+
 @contextlib.contextmanager
 def forked(*arguments: str, **options: Any) -> Iterator[tuple[Child, dict[str, Any]]]:
     child = start_child(FORKED, *arguments, stdout=subprocess.PIPE, **options)

@@ -615,7 +615,7 @@ def test_whatever_comes_in_between_no_frame_is_lost_and_the_best_serves_in_the_e
 def test_plans_with_batches_that_lose_or_cannot_run_are_tried_once(in_flight: int, runs: bool) -> None:
     world = unprofiled(
         World(
-            lambda stage: 0.03 if stage.batch == 1 else 0.06,
+            lambda stage: 0.06 if stage.batch == 1 else 0.12,
             tried=in_runs(1.6),
             most_batch=8,
             refuse=lambda plan: not runs and plan.stages[0].batch > 1,

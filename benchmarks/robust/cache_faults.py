@@ -124,7 +124,7 @@ def _is_held(lock: Path) -> bool:
 @contextmanager
 def _daemon(folder: Path, model: Path, within: Sequence[str] = ()) -> Iterator[DaemonProcess]:
     options = ("--machine", machine_file(folder, ("a", "b")), *_TUNED)
-    with DaemonProcess(folder, model, *options, within=within) as daemon:
+    with DaemonProcess(folder, model, *options, within=within, is_program=True) as daemon:
         yield daemon
 
 

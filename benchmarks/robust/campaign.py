@@ -352,7 +352,7 @@ def campaign(
         endpoint = f"ipc://{folder}/daemon" if ipc else "tcp://127.0.0.1:0"
         begun_s = time.monotonic()
         machine = machine_file(folder, PLACES)
-        with DaemonProcess(folder, model, "--machine", machine, *options, endpoint=endpoint) as daemon:
+        with DaemonProcess(folder, model, "--machine", machine, *options, endpoint=endpoint, is_program=True) as daemon:
             daemon.wait_for_workers()
             going = _Campaign(daemon, cuttable, rng, clock=clock)
             path = daemon.control.metadata()["server"]["shared_memory_socket"]

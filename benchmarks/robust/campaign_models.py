@@ -185,7 +185,7 @@ class _Campaign:
         else:
             self._arguments = [*paths.values(), "--machine", machine_file(folder, PLACES)]
         self._within = _RESTLESS if restless else ()
-        self.host = HostProcess(folder, *self._arguments, within=self._within)
+        self.host = HostProcess(folder, *self._arguments, within=self._within, is_program=True)
         self.moves = 0
         self._next_event = 0
         self.asking = {name: _Asking(self.host.endpoint, name, random.Random(f"{rng.random()}")) for name in MODELS}
@@ -307,7 +307,9 @@ class _Campaign:
         before.control.close()
         assert before.popen.stdout is not None
         before.popen.stdout.close()
-        self.host = HostProcess(self._folder, *self._arguments, endpoint=before.endpoint, within=self._within)
+        self.host = HostProcess(
+            self._folder, *self._arguments, endpoint=before.endpoint, within=self._within, is_program=True
+        )
         self._next_event = 0
         for each in self.models.values():
             self._wait_until_served(each)

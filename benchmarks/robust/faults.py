@@ -121,10 +121,10 @@ def faults(
 
 def _of_frames(folder: Path, path: Path) -> Iterator[Row]:
     options = ("--machine", machine_file(folder, PLACES), "--max-worker-bytes", 1024 * _MIB)
-    with DaemonProcess(folder, path, *options) as daemon:
+    with DaemonProcess(folder, path, *options, is_program=True) as daemon:
         yield from _poisoned(daemon, _poisons())
     named = f"{_HANGS}, with --hang-s {_LEAST_PATIENCE_S:g}"
-    with DaemonProcess(folder, path, *options, "--hang-s", _LEAST_PATIENCE_S) as daemon:
+    with DaemonProcess(folder, path, *options, "--hang-s", _LEAST_PATIENCE_S, is_program=True) as daemon:
         yield from _poisoned(daemon, [_Poison(named, TURNS, 1e15, "worker_died")])
 
 
@@ -139,7 +139,7 @@ def _of_memory(folder: Path, path: Path) -> Iterator[Row]:
         return
     with group:
         with group.entered():
-            process = DaemonProcess(folder, path, *options)
+            process = DaemonProcess(folder, path, *options, is_program=True)
         with process as daemon:
             yield from _poisoned(daemon, [fault])
 
@@ -203,7 +203,7 @@ def _of_values(folder: Path, path: Path) -> Iterator[Row]:
     (tensor,) = plain.get_inputs()
     shape = tuple(size if isinstance(size, int) else 1 for size in tensor.shape)
     ordinary = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
-    with DaemonProcess(folder, path, "--machine", machine_file(folder, PLACES[:1])) as daemon:
+    with DaemonProcess(folder, path, "--machine", machine_file(folder, PLACES[:1]), is_program=True) as daemon:
         daemon.wait_for_workers()
         layers = daemon.control.status()["model"]["layers"]
         for engine in ("onnxruntime", "openvino"):

@@ -160,7 +160,7 @@ def overload(
         folder = Path(name)
         path = write_identity_model(folder) if model == NAME else f"zoo:{model}"
         options = ("--strategy", "guided", "--objective", "throughput", "--http", "127.0.0.1:0")
-        with DaemonProcess(folder, path, *options) as daemon, contextlib.ExitStack() as closing:
+        with DaemonProcess(folder, path, *options, is_program=True) as daemon, contextlib.ExitStack() as closing:
             daemon.wait_for_workers()
             settings = {ZEROMQ: None, HTTP: urlsplit(daemon.http[0]).port}
             crowds = {

@@ -133,7 +133,7 @@ def campaign_rivals(
 @contextlib.contextmanager
 def _daemon(folder: Path) -> Iterator[_Side]:
     options = ("--strategy", "guided", "--http", "127.0.0.1:0")
-    with DaemonProcess(folder, write_identity_model(folder), *options) as daemon:
+    with DaemonProcess(folder, write_identity_model(folder), *options, is_program=True) as daemon:
         daemon.wait_for_workers()
         port = urlsplit(daemon.http[0]).port
         assert port is not None

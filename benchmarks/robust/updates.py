@@ -110,7 +110,7 @@ def updates(
 @contextlib.contextmanager
 def _daemon(folder: Path) -> Iterator[_Side]:
     write_version(folder, 1).rename(folder / f"{_MODEL}.onnx")
-    with HostProcess(folder, folder, "--http", "127.0.0.1:0") as host:
+    with HostProcess(folder, folder, "--http", "127.0.0.1:0", is_program=True) as host:
         port = urlsplit(host.http[0]).port
         assert port is not None
 

@@ -342,6 +342,9 @@ class Link:
         """Whether `try_send` or `drain` has work now. If not, a descriptor will signal the next change."""
         if self.closed:
             return False
+        # The descriptor of a new socket signals nothing before it has been looked at.
+        if not self.connected and can_be_read(self.watch):
+            return True
         awaited = _POLLIN | _POLLOUT if self.connected else _POLLIN
         return bool(cast("int", self.socket.get(_EVENTS)) & awaited)
 

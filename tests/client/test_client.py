@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import select
 import socket
 import subprocess
 import sys
@@ -39,7 +40,8 @@ from shisha_rt.protocol.header import TensorHeader, encode_infer
 from shisha_rt.protocol.limits import MAX_HEADER_BYTES
 from shisha_rt.protocol.operations import Cancel, Events, PlanSet
 from tests.client.awaited import AwaitedClient
-from tests.protocol.gateway import SIGNATURE, Frame, Gateway, Gone, Script
+from tests.protocol.gateway import SIGNATURE, Frame, Gateway, Gone, Script, echo
+from tests.waiting import PATIENCE_S
 from tests.wording import raised
 
 LONG_S = 10.0
@@ -234,6 +236,18 @@ def test_a_daemon_that_vanishes_makes_all_in_flight_unavailable_and_the_next_one
             assert client.infer(frame_of(2)).frame == 2
             assert seen == [2.0]  # the lost frame was not sent again
             assert [op for op, _ in successor.asked] == ["server_metadata", "model_metadata"]
+
+
+def test_descriptors_signal_what_happens_to_a_new_connection() -> None:
+    """An asynchronous client whose daemon had gone noticed the next one only when five seconds were over."""
+    with Gateway(echo) as gateway, Client(gateway.endpoint) as client:
+        link = client._link
+        for _ in range(20):
+            link._turn_to(gateway.endpoint)
+            while not link.connected:
+                if not link.stirring:
+                    assert select.select([link.socket, link.watch], [], [], PATIENCE_S)[0]
+                link.drain()
 
 
 def test_answers_that_came_before_the_daemon_went_count_however_late_they_are_read() -> None:

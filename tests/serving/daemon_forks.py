@@ -18,14 +18,16 @@ from tests.serving import forked_daemon
 
 _ROOT: Final = Path(__file__).parent.parent.parent
 _TITLE_ROOM: Final = "-" * 1000
+_AT_START: Final = read_at_start(os.environ)
 _lines: Final[list[ForkLine]] = []
 
 
 def fork_daemon(arguments: Sequence[str], stderr: int, environment: Mapping[str, str]) -> Child | None:
     """Have a daemon forked, as a child of this process; its standard output is a pipe. None if it has to be started as
-    a program: it reads variables at its start that the forking process has not read so.
+    a program: it would read other variables at its start than the forking process has, or could not be known by its
+    mark.
     """
-    if read_at_start(environment) != read_at_start(os.environ):
+    if read_at_start(environment) != _AT_START or not any(forked_daemon.environment_at()):
         return None
     order = ChildOrder(forked_daemon.__name__, arguments, (), {**environment}, None)
     ours, theirs = os.pipe()

@@ -47,9 +47,15 @@ def main() -> int:
     return app.main()
 
 
+def environment_at() -> tuple[int, int]:
+    """Where the environment is with which this program was started: 0 and 0 if the kernel hides it."""
+    start, end = map(int, stat_fields(Path("/proc/self/stat"))[_ENVIRONMENT_FIELD:][:2])
+    return start, end
+
+
 def _show_mark() -> None:
     """In `/proc/PID/environ`, too, which has what the program was started with."""
-    start, end = map(int, stat_fields(Path("/proc/self/stat"))[_ENVIRONMENT_FIELD:][:2])
+    start, end = environment_at()
     name = f"{MARK}=".encode()
     at = ctypes.string_at(start, end - start).index(name)
     ctypes.memmove(start + at + len(name), os.environ[MARK].encode(), len(os.environ[MARK]))

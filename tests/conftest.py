@@ -1,5 +1,6 @@
 """For all tests: what must be set before anything is imported, their kinds, and the order in which they run."""
 
+import gc
 import os
 import platform
 import signal
@@ -52,6 +53,12 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", f"{kind}: {needs}")
     if config.getoption("--keep-durations") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(dealing.Keeper())
+
+
+def pytest_collection_finish() -> None:
+    """Keep what has been imported and collected out of every collection of garbage: some tests ask for many."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

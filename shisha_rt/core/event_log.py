@@ -258,11 +258,15 @@ class ObjectiveChanged(Record, frozen=True):
 
 
 class ComparisonBegan(Record, frozen=True):
-    """Candidates are compared live with the plan that serves, in alternating windows. `candidates`: their names."""
+    """Candidates are compared live with the plan that serves, in alternating windows. `candidates`: their names.
+
+    `reason`: why they are compared again; None for the first time.
+    """
 
     objective: str
     plan: str
     candidates: tuple[str, ...]
+    reason: str | None = None
 
 
 class PlansCompared(Record, frozen=True):

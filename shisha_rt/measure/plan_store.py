@@ -57,6 +57,7 @@ class _Record(msgspec.Struct, frozen=True):
     stages: tuple[_KeptStage, ...]
     order: tuple[str, ...]
     measurement: Measurement
+    others_ratio: float = 0.0
 
 
 def load_plans(path: Path, model_key: str) -> dict[str, BestPlan]:
@@ -76,14 +77,15 @@ def load_plans(path: Path, model_key: str) -> dict[str, BestPlan]:
     for key, record in rows:
         with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
             kept = msgspec.msgpack.decode(record, type=_Record)
-            plan = BestPlan(Plan(tuple(stage.stage for stage in kept.stages)), kept.measurement, kept.order)
-            best_plans[key.removeprefix(f"{model_key}-")] = plan
+            plan = Plan(tuple(stage.stage for stage in kept.stages))
+            best = BestPlan(plan, kept.measurement, kept.order, kept.others_ratio)
+            best_plans[key.removeprefix(f"{model_key}-")] = best
     return best_plans
 
 
 def save_plan(path: Path, model_key: str, key: str, best: BestPlan) -> None:
     """Raises Failure if the file cannot be written; it waits for whoever has it locked, but not for long."""
-    record = _Record(tuple(map(_KeptStage.of, best.plan.stages)), best.order, best.measurement)
+    record = _Record(tuple(map(_KeptStage.of, best.plan.stages)), best.order, best.measurement, best.others_ratio)
     row = f"{model_key}-{key}", msgspec.msgpack.encode(record)  # not JSON, which has no infinity: an idle copy's time
     with contextlib.closing(open_database(path, _TABLE)) as database, explained(path):
         database.execute("INSERT OR REPLACE INTO best VALUES (?, ?)", row)

@@ -181,7 +181,8 @@ _TELL: Final[Mapping[type, Callable[[Any], str]]] = {
     ),
     event_log.EnginesFound: _engines,
     event_log.ComparisonBegan: lambda e: (
-        f"comparing plans for {e.objective}, in turns with the one that serves: {'; '.join(e.candidates) or 'none'}"
+        f"comparing plans for {e.objective}{f' again ({e.reason})' if e.reason else ''}, in turns with the one that "
+        f"serves: {'; '.join(e.candidates) or 'none'}"
     ),
     event_log.PlansCompared: _compared,
     event_log.ComparisonEnded: lambda e: (

@@ -50,7 +50,7 @@ def test_a_copy_that_ran_nothing_is_no_obstacle(path: Path) -> None:
     plan = Plan.chain([(0, 7, [["fast"], ["slow"]])])
     found = measure_window(plan, [([0] * 32, [0.01] * 32)], alike=[True], took_s=1.0)
     assert found.team_s == ((0.01, math.inf),)
-    best = BestPlan(plan, found, ("fast", "slow"))
+    best = BestPlan(plan, found, ("fast", "slow"), others_ratio=0.25)
     plan_store.save_plan(path, "model", "one", best)
     assert plan_store.load_plans(path, "model") == {"one": best}
 

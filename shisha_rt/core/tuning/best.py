@@ -24,11 +24,15 @@ PLAIN: Final = "throughput, plain chains"
 
 @dataclass(frozen=True, slots=True)
 class BestPlan:
-    """A plan, its measurement, and the order of places in which the search walked, unused ones included."""
+    """A plan, its measurement, and the order of places in which the search walked, unused ones included.
+
+    `others_ratio`: the largest share of the cores that other programs used while the plan was compared with others.
+    """
 
     plan: Plan
     measurement: Measurement
     order: tuple[str, ...]
+    others_ratio: float = 0.0
 
 
 class BestPlans:

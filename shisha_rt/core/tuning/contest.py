@@ -7,7 +7,8 @@ goes by service times instead. Plans with batches that were compared while few f
 more when many are.
 
 Results hold for the places available at the time. A daemon that starts with an earlier run's best plan compares
-nothing but such plans.
+nothing but such plans. Plans that were compared while other programs used the cores, in an earlier run too, are
+compared again once these are gone.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from shisha_rt.core import event_log
@@ -27,6 +28,7 @@ from shisha_rt.core.tuning.candidates import Candidate, candidates
 from shisha_rt.core.tuning.choice import Choice
 from shisha_rt.core.tuning.duel import Duel, DuelResult, Verdict
 from shisha_rt.core.tuning.instructions import TuningOutbox
+from shisha_rt.core.tuning.recalibration import Recalibration
 from shisha_rt.core.tuning.state import Intent, Purpose, Serving
 from shisha_rt.costs.engine_trials import usable
 from shisha_rt.plan.engine import DEFAULT_ENGINE, StageEngine
@@ -47,11 +49,15 @@ _SERVED: Final = "the plan that served"
 
 @dataclass(frozen=True, slots=True)
 class Winner:
-    """`plan`: the best candidate on some places; `cuttable`: the best that can be cut, `behind` times as slow."""
+    """`plan`: the best candidate on some places; `cuttable`: the best that can be cut, `behind` times as slow.
+
+    `others_ratio`: the largest share of the cores that other programs used while plans were compared.
+    """
 
     plan: Plan
     cuttable: Plan | None
     behind: float
+    others_ratio: float = 0.0
 
 
 @dataclass(slots=True)
@@ -60,7 +66,8 @@ class Contest:
     still to be compared; `known`: their plans, and those compared before. `value`: speed of each judged plan, relative
     to the plan that served first. `filled`: plans with batches that were judged while enough frames were in flight to
     fill these. `in_flight`: the most frames in flight during the present challenger's duel. `tried_before`: how many
-    plans had been judged when the comparison was last resumed.
+    plans had been judged when the comparison was last resumed. `others_ratio`: as in `Winner`, so far. `is_whole`: it
+    is of all candidates.
     """
 
     objective: Objective
@@ -77,6 +84,8 @@ class Contest:
     filled: set[Plan] = field(default_factory=set)
     in_flight: int = 0
     tried_before: int = 0
+    others_ratio: float = 0.0
+    is_whole: bool = False
 
     @property
     def tried(self) -> int:
@@ -106,6 +115,8 @@ class Contests:
         self._warm_up = warm_up
         self._load = AwaitedLoad()
         self._rests = Rests()
+        self._recalibrations = {objective: Recalibration() for objective in OBJECTIVES}
+        self._reasons: dict[Objective, str] = {}  # why plans are to be compared again
         self._kept: dict[tuple[Objective, tuple[str, ...]], bool] = {}  # whether an earlier run has left a best plan
         self._filled: set[tuple[tuple[str, ...], Plan]] = set()  # plans with batches, compared while these were full
         self._unfinished: dict[tuple[Objective, tuple[str, ...]], Contest] = {}  # comparisons whose load went away
@@ -135,11 +146,22 @@ class Contests:
             objective
             for objective in dict.fromkeys(wanted)
             if (objective, over) not in self.winners
-            and not self._kept.setdefault((objective, over), choice.best(over, objective) is not None)
+            and not self._is_kept(objective, over)
             and not self._rests.rests(objective, self._outbox.now_s)
         )
 
+    def _is_kept(self, objective: Objective, over: tuple[str, ...]) -> bool:
+        """Whether an earlier run has left its best plan over these places."""
+        key = objective, over
+        if key not in self._kept:
+            best = self._choice.best(over, objective)
+            self._kept[key] = best is not None
+            if best is not None:
+                self._recalibrations[objective].measured(best.others_ratio)
+        return self._kept[key]
+
     def winner(self, objective: Objective) -> Winner | None:
+        """The best candidate over the places that are available; None if it is not known."""
         return self.winners.get((objective, self._serving.available))
 
     def quiet_s(self, now_s: float) -> float:
@@ -166,6 +188,31 @@ class Contests:
             if choice.fits(candidate.plan, over)
         ]
 
+    def others_seen(self, others_ratio: float, *, at_rest: bool) -> list[Objective]:
+        """Note the share of the cores that other programs use. `at_rest`: the best plan known is being watched.
+
+        Drops the results for objectives whose plans were compared beside other programs that are gone now, and returns
+        these objectives.
+        """
+        if self.running is not None:
+            self.running.others_ratio = max(self.running.others_ratio, others_ratio)
+        if not at_rest:
+            return []
+        again = [each for each, when in self._recalibrations.items() if when.look(self._outbox.now_s, others_ratio)]
+        for objective in again:
+            share = f"{self.others_ratio(objective):.0%} of the cores"
+            self._reasons[objective] = f"other programs used {share} the last time"
+            self.winners = {key: winner for key, winner in self.winners.items() if key[0] != objective}
+            self._kept |= {key: False for key in self._kept if key[0] == objective}
+            if objective == "throughput":
+                self._filled.clear()
+        return again
+
+    def others_ratio(self, objective: Objective) -> float:
+        """The largest share of the cores that other programs used while the best plan was compared with others."""
+        known = self.winner(objective) or self._choice.best(self._serving.available, objective)
+        return 0.0 if known is None else known.others_ratio
+
     def forget(self) -> None:
         """Drop all results, as the machine has changed."""
         self.winners.clear()
@@ -173,6 +220,8 @@ class Contests:
         self._unfinished.clear()
         self._kept = dict.fromkeys(self._kept, False)
         self._rests.forget()
+        self._recalibrations = {objective: Recalibration() for objective in OBJECTIVES}
+        self._reasons.clear()
 
     def load_seen(self, event: ev.FrameAnswered | ev.FrameAlone, now_s: float) -> Objective | None:
         """Count an answer; return a due objective once its load has come. `missed` tells if the load stays away."""
@@ -210,7 +259,7 @@ class Contests:
             return self._resume(unfinished, contenders)
         others = [candidate for candidate in contenders if candidate.plan != live[1]]
         name = next((candidate.name for candidate in contenders if candidate.plan == live[1]), _SERVED)
-        return self.begin_with(objective, others, name)
+        return self._start(self._new(objective, name, is_whole=True), others)
 
     def begin_batches(self, due: Sequence[Candidate]) -> None:
         """Compare plans of `batches_due` with the live plan."""
@@ -219,10 +268,15 @@ class Contests:
 
     def begin_with(self, objective: Objective, others: Sequence[Candidate], name: str = _SERVED) -> bool:
         """Compare only `others` with the live plan, which is called `name`; False if `others` is empty."""
-        live, over = self._serving.live, self._serving.available
+        return self._start(self._new(objective, name), others)
+
+    def _new(self, objective: Objective, name: str, *, is_whole: bool = False) -> Contest:
+        live = self._serving.live
         assert live is not None
-        contest = Contest(objective, over, live[1], name, deque(), of=1, value={live[1]: 1.0}, known={live[1]})
-        return self._start(contest, others)
+        contest = Contest(objective, self._serving.available, live[1], name, left=deque(), of=1, is_whole=is_whole)
+        contest.value[live[1]] = 1.0
+        contest.known.add(live[1])
+        return contest
 
     def _resume(self, contest: Contest, contenders: Sequence[Candidate]) -> bool:
         """Resume a comparison whose load went away, from whichever of its judged plans is live now. `contenders`: all
@@ -254,6 +308,7 @@ class Contests:
                 objective=contest.objective,
                 plan=str(live[1]),
                 candidates=tuple(other.name for other in contest.left),
+                reason=self._reasons.get(contest.objective),
             )
         )
         if contest.left:
@@ -377,13 +432,19 @@ class Contests:
         key, gain = (contest.objective, contest.over), contest.value[contest.serving]
         cuttable = {plan: value for plan, value in contest.value.items() if _is_cuttable(plan)}
         best = max(cuttable, key=lambda plan: cuttable[plan], default=None)
+        others_ratio = contest.others_ratio
+        if contest.is_whole:
+            self._reasons.pop(contest.objective, None)
+        else:
+            others_ratio = max(others_ratio, self.others_ratio(contest.objective))
+        self._recalibrations[contest.objective].measured(others_ratio)
         if self._kept.get(key):  # cuts have been searched already
-            self.winners[key] = Winner(contest.serving, None, math.inf)
+            self.winners[key] = Winner(contest.serving, None, math.inf, others_ratio)
         elif best is not None:
-            self.winners[key] = Winner(contest.serving, best, gain / cuttable[best])
+            self.winners[key] = Winner(contest.serving, best, gain / cuttable[best], others_ratio)
         else:
             before = self.winners.get(key, Winner(contest.serving, None, math.inf))
-            self.winners[key] = replace(before, plan=contest.serving, behind=before.behind * gain)
+            self.winners[key] = Winner(contest.serving, before.cuttable, before.behind * gain, others_ratio)
         self._outbox.write(
             event_log.ComparisonEnded(
                 objective=contest.objective, plan=str(contest.serving), name=contest.name, candidates=contest.of

@@ -1,4 +1,5 @@
-"""When costs that were measured on a disturbed host are measured again: once the host is calm and no frames come.
+"""When what was measured on a disturbed host is measured again: costs once the host is calm and no frames come, plans
+compared live once it is calm.
 
 Pure: observations and times are passed in.
 """
@@ -19,9 +20,9 @@ LONGEST_PAUSE_S: Final = 3600.0
 
 
 class Recalibration:
-    """`others_ratio`: the share of the cores that others used while the costs in use were measured."""
+    """`others_ratio`: the share of the cores that others used while the results in use were measured."""
 
-    def __init__(self, others_ratio: float) -> None:
+    def __init__(self, others_ratio: float = 0.0) -> None:
         self._disturbed = others_ratio > DISTURBED
         self._calm_since_s = math.inf
         self._next_s = -math.inf
@@ -29,16 +30,16 @@ class Recalibration:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether the costs in use are still to be measured again."""
+        """Whether the results in use are still to be measured again."""
         return self._disturbed
 
     def measured(self, others_ratio: float, left_out: int = 0) -> None:
-        """Note new costs. `others_ratio`: the share of the cores that others used meanwhile. `left_out`: how many teams
-        could not be measured.
+        """Note new results. `others_ratio`: the share of the cores that others used meanwhile. `left_out`: how many
+        teams could not be measured.
         """
         self._disturbed = others_ratio > DISTURBED or left_out > 0
 
-    def look(self, now_s: float, others_ratio: float, in_flight: int) -> bool:
+    def look(self, now_s: float, others_ratio: float, in_flight: int = 0) -> bool:
         """Whether to measure again now. `others_ratio`: the share of the cores that others use now."""
         if not self._disturbed:
             return False

@@ -569,6 +569,7 @@ class Tuning:
     def _keep(self, kept: BestPlan) -> None:
         search = self.search
         self._decided.add((search.objective, search.over))
+        kept = replace(kept, others_ratio=self.contests.others_ratio(search.objective))
         self._outbox.decide(Keep(self.choice.keep(kept, search.over, search.objective, search.scheme), kept))
 
     # --- watching ---------------------------------------------------------------------------------------------
@@ -632,6 +633,8 @@ class Tuning:
     def _others_seen(self, seen: ev.OthersSeen) -> None:
         disturbed = seen.others_ratio > DISTURBED
         self._disturbed_since_s = min(self._disturbed_since_s, self._outbox.now_s) if disturbed else math.inf
+        again = self.contests.others_seen(seen.others_ratio, at_rest=self.state is State.WATCHING)
+        self._searched = {key for key in self._searched if key[0] not in again}
 
     @property
     def is_disturbed(self) -> bool:

@@ -75,7 +75,8 @@ def team(engine: StageEngine = "onnxruntime", names: tuple[str, ...] = NAMES) ->
 
 class World:
     """It begins with copies, as `profiles` are coming. `truth`: seconds of a frame on one team of a plan's stage; with
-    a `batch`, of each of so many that share a run. `layers_s`: when layers were begun to be measured.
+    a `batch`, of each of so many that share a run. `layers_s`: when layers were begun to be measured. `others_ratio`:
+    what other programs use of the cores.
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class World:
         self.lives: list[Plan] = []
         self.layers_s: list[float] = []
         self.sent = self.answered = self.failed = self.refused = 0
+        self.others_ratio = 0.0
         self._again_s = 0.0
         self._events: list[tuple[float, int, CoreEvent]] = []
         self._numbers = itertools.count()
@@ -233,6 +235,7 @@ class World:
             self._counted = ev.FramesCounted(self.sent, self.sent, self.answered, 0.0, self._out)
             self.post(le.Tick())
             self.post(self._counted)
+            self.post(ev.OthersSeen(self.others_ratio))
         elif self._events and self._events[0][0] <= self.now_s:
             _, _, event = heapq.heappop(self._events)
             if isinstance(event, le.PartDone) or self.cores.measuring:

@@ -73,7 +73,7 @@ class HandleAsker:
 def main(arguments: list[str]) -> int:
     its = json.loads(arguments[0])
     stdout = os.dup(1)
-    os.dup2(2, 1)  # Ray's words are not ours
+    os.dup2(2, 1)  # Ray's output must not be mixed with our lines
     ray.init(address=its["address"], log_to_driver=False, logging_level="error")
     serve.start(proxy_location="HeadOnly", http_options={"host": "127.0.0.1", "port": its["port"]})
     deployment = serve.deployment(

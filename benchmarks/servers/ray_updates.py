@@ -35,7 +35,7 @@ class Replaced:
 def main(arguments: list[str]) -> int:
     given = json.loads(arguments[0])
     answers = os.dup(1)
-    os.dup2(2, 1)  # Ray's words are not ours
+    os.dup2(2, 1)  # Ray's output must not be mixed with our lines
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
     ray.init(
         num_cpus=2 * given["replicas"],

@@ -402,7 +402,7 @@ class Daemon:
             if cores.tuning.choice.profiles is Profiles.COMING:
                 self.shell.write(event_log.ProfilingBegan(), "start")
                 self._profile()
-            elif cores.tuning.contests.awaited:
+            elif cores.tuning.findings.awaited:
                 self._profile()
             return True
         for place in cores.lifecycle.places.by_name.values():

@@ -34,6 +34,7 @@ from shisha_rt.placement.segments import segment
 from stages.built.clean_model import CleanModel
 from stages.built.split_model import SplitStageModel
 from stages.engines.device_session import build_session
+from stages.engines.onnxruntime.magnitudes import largest_magnitudes
 from stages.jobs.find_scales import find_scales
 from tests.model.networks import graph_of, network, odd_network, weight, write
 from tests.stages.clean_models import Arrays, empty_outputs, evaluated, random_feeds, saved, whole
@@ -445,3 +446,12 @@ class TestFramesOfAUsers:
         frames = tmp_path / "frames.npz"
         with raised(BadInput, Error.DEVICE_UNFIT, match="no device of int8 runs:"):
             make_ready(write(forked(), tmp_path), load_machine("this-machine"), calibration=frames)
+
+
+def test_a_magnitude_that_is_nan_on_any_frame_is_nan(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Sqrt", ["x"], ["y"])]
+    model = saved(network(nodes, {"x": [1, 4]}, {"y": [1, 4]}), tmp_path)
+    frames = [{"x": np.full((1, 4), value, np.float32)} for value in (4.0, -1.0, 9.0)]
+    (name,) = (tensor for tensor in model.graph.tensors if tensor != "x")
+    assert largest_magnitudes(model, [name], frames[::2]) == {name: 3.0}
+    assert math.isnan(largest_magnitudes(model, [name], frames)[name])

@@ -266,7 +266,8 @@ def test_plans_compared_beside_a_neighbour_are_compared_again_once_it_is_gone() 
     world.others_ratio = 0.0
     world.serve(30, in_flight=1)
     first, again = world.told("comparison_began")
-    assert (first["reason"], again["reason"]) == (None, "other programs used 40% of the cores the last time")
+    assert first["reason"] is None
+    assert "40%" in again["reason"]
     assert (world.plan, world.state, world.failed) == (team(), State.WATCHING, 0)
     assert world.kept[-1].best.others_ratio == 0.0
     world.serve(30, in_flight=1)

@@ -111,6 +111,10 @@ class ServedModel:
     def serves(self) -> bool:
         return self.daemon is not None and self.daemon.ready
 
+    @property
+    def daemons(self) -> list[ModelDaemon]:
+        return [daemon for daemon in (self.daemon, self.coming, *self.leaving) if daemon is not None]
+
 
 class ModelHost:
     """Several models on one machine. `run` serves until a signal ends it. `share` belongs to it from now on."""
@@ -243,10 +247,15 @@ class ModelHost:
                 served.daemon.line.ask("status", lambda said, served=served: self._heard(served, said))  # type: ignore[misc]
             if now_s >= served.again_at_s and not self._stopping:
                 served.again_at_s = math.inf
-                self._start(served, tuple(sorted(self._dealer.models[name].has)))
+                if name in self._dealer.models:
+                    self._start(served, tuple(self._places_of(name)))
+                else:  # a daemon that was taken over, and ended before it had told its places
+                    self._deal(de.ModelCame(name, served.entry.terms))
             if served.serves and now_s > served.ready_s + _SERVED_S:
                 served.failures = 0
             self._see_off(served, now_s)
+            for daemon in served.daemons:
+                daemon.look()
         not_moved, self._not_moved = self._not_moved, []
         for late in not_moved:
             self._deal(late)
@@ -303,6 +312,9 @@ class ModelHost:
         except ShishaError as error:
             error.request_id = route.id
             self.front.refuse(message, error)
+        except Exception as error:
+            log.exception("a request (%s) has failed", route.op)
+            self.front.refuse(message, error_for(Error.FAILED, f"{route.op} has failed: {error!r}", route.id))
         else:
             self.front.forward(message, route, model, now_s)
 
@@ -318,7 +330,11 @@ class ModelHost:
                     else:
                         self.front.refuse(message, error_for(Error.LOAD_FAILED, trouble, route.id))
 
-                self._change_models(route.op, arguments, then)
+                try:
+                    self._change_models(route.op, arguments, then)
+                except (BadInput, Failure, OSError, RuntimeError, ValueError) as error:  # as of a path that is none
+                    reason = f"model {arguments.model_name!r} cannot be loaded: {error}"
+                    raise error_for(Error.LOAD_FAILED, reason) from None
             case ops.Events():
                 self.front.answer(message, route.id, self.journal.since(arguments.since, arguments.limit))
             case ops.RepositoryIndex():
@@ -444,6 +460,11 @@ class ModelHost:
     def _found(self, served: ServedModel, daemon: ModelDaemon, said: Fields) -> None:
         if "status" not in said:
             return  # it has just ended
+        known = {place.name: list(place.cores) for place in self._machine.places}
+        if {place["name"]: place["cores"] for place in said["status"]["places"]} != known:
+            log.warning("%s: its daemon has other places than this process; it is started again", served.entry.name)
+            daemon.terminate()
+            return
         places = [place["name"] for place in said["status"]["places"] if place["available"]]
         self._deal(de.ModelFound(served.entry.name, served.entry.terms, tuple(places)))
         self._note_ready(served, taken_over=True)
@@ -516,12 +537,7 @@ class ModelHost:
         name, served.reason, served.daemon = served.entry.name, reason, None
         served.failures += 1
         served.ready_s, served.seen = math.inf, None
-        dealt = self._dealer.models.get(name)
-        if dealt is not None:
-            for place in sorted(dealt.taking):
-                self._deal(de.NotMoved(name, place))
-            for place in sorted(dealt.releasing):
-                self._deal(de.PlaceGivenBack(name, place))
+        self._end_moves(name)
         if served.failures < _MOST_FAILURES:
             served.again_at_s = now_s + _FIRST_DELAY_S * 2 ** (served.failures - 1)
             return
@@ -605,6 +621,7 @@ class ModelHost:
         entry = served.entry
         self.journal.write(event_log.ModelUnloaded(model=entry.name, version=entry.version), "a client")
         self._deal(de.ModelLeft(entry.name))
+        self._tell(served, "it was unloaded meanwhile")
 
     def _replace(
         self, served: ServedModel, entry: ModelEntry, then: Callable[[str | None], None], *, shadow: int = 0
@@ -613,9 +630,11 @@ class ModelHost:
         if served.coming is not None or served.daemon is None or not served.daemon.ready:
             raise error_for(Error.LOAD_FAILED, f"model {entry.name!r} is changing already; ask again later")
         _check_room(entry)
-        served.coming = self._started(entry, tuple(self._places_of(entry.name)))
+        dealt = self._dealer.models[entry.name]
+        served.coming = self._started(entry, tuple(sorted(dealt.has - dealt.releasing)))
         if served.coming is None:
             raise error_for(Error.LOAD_FAILED, "no process could be started for it")
+        self._end_moves(entry.name)
         served.shadow = shadow
         served.then.append(then)
 
@@ -625,6 +644,8 @@ class ModelHost:
         before: list[Fields] = []
 
         def heard(said: Fields) -> None:
+            if refusal(said) is not None:
+                return  # one of them has just ended; `_ended` reports that
             before.append(said)
             if len(before) == 2 and coming is served.coming:
                 ends = [[said.get("inputs"), said.get("outputs")] for said in before]
@@ -714,8 +735,8 @@ class ModelHost:
 
     def _heard(self, served: ServedModel, said: Fields) -> None:
         """Derive a daemon's load from its status, and report it to the dealer."""
-        if "status" not in said:
-            return
+        if "status" not in said or served.entry.name not in self._dealer.models:
+            return  # it has just ended, or is not to be taken over
         served.said = status = said["status"]
         frames = status["frames"]
         seen = _Seen(time.monotonic(), frames["busy_s"], frames["answered"].get(Code.RESOURCE_EXHAUSTED.value, 0))
@@ -727,6 +748,7 @@ class ModelHost:
         daemon = served.daemon
         if daemon is not None and daemon.line is not None:
             daemon.line.ask("model_statistics", lambda said: self._note_statistics(served, said))
+            self._release_further(daemon, status)
             self._tell_crowded(daemon)
 
     def _tell_crowded(self, daemon: ModelDaemon) -> None:
@@ -760,14 +782,33 @@ class ModelHost:
             return
 
         def then(said: Fields) -> None:
+            dealt = self._dealer.models.get(model)
+            if dealt is None or place not in (dealt.taking if "up" in how else dealt.releasing):
+                return  # the move has been ended meanwhile
             if refusal(said) is not None or said.get("state") != ("up" if "up" in how else "down"):
-                self._deal(de.NotMoved(model, place))
+                self._not_moved.append(de.NotMoved(model, place))  # it may be tried again, but not at once
                 return
             kind = event_log.PlaceDealt if "up" in how else event_log.PlaceTakenBack
             self.journal.write(kind(model=model, place=place), "the dealer")
             self._deal(done)
 
         line.ask("place_set", then, place=place, **how)
+
+    def _end_moves(self, model: str) -> None:
+        """The daemon that was to move places is gone, or is about to be replaced by one on the places that stay."""
+        dealt = self._dealer.models.get(model)
+        if dealt is not None:
+            for place in sorted(dealt.taking):
+                self._deal(de.NotMoved(model, place))
+            for place in sorted(dealt.releasing):
+                self._deal(de.PlaceGivenBack(model, place))
+
+    def _release_further(self, daemon: ModelDaemon, status: Fields) -> None:
+        """Have the daemon give up places that the dealer has not dealt to it, as after a move that has been ended."""
+        dealt = self._dealer.models[daemon.entry.name]
+        for place in status["places"]:
+            if place["available"] and place["name"] not in dealt.all and daemon.line is not None:
+                daemon.line.ask("place_set", lambda _: None, place=place["name"], down=True)
 
     # --- the end ----------------------------------------------------------------------------------------------
 
@@ -779,8 +820,13 @@ class ModelHost:
             daemon.terminate()
         while self._all() and time.monotonic() < until_s:
             for event in self._poller.poll(LOOK_EVERY_S):
-                if isinstance(event, DaemonEnded):
-                    self._ended(self.models[event.daemon.entry.name], event.daemon, event, time.monotonic())
+                match event:
+                    case DaemonEnded(daemon):
+                        self._ended(self.models[daemon.entry.name], daemon, event, time.monotonic())
+                    case (Message() as message, RequestRoute() as route):
+                        self._arrived(message, route, time.monotonic())  # which refuses it
+                    case Signalled(read_again=False):
+                        until_s = 0.0
             self.front.tend(time.monotonic())
         for daemon in self._all():
             daemon.terminate(signal.SIGKILL)
@@ -789,10 +835,7 @@ class ModelHost:
         self.front.socket.setsockopt(zmq.LINGER, 1000)
 
     def _all(self) -> list[ModelDaemon]:
-        served = self.models.values()
-        return [
-            daemon for model in served for daemon in (model.daemon, model.coming, *model.leaving) if daemon is not None
-        ]
+        return [daemon for served in self.models.values() for daemon in served.daemons]
 
 
 def _places_a_team(status: Fields) -> float:

@@ -187,16 +187,17 @@ class Shell:
         finally:
             self._handling = False
 
-    def submit(self, client: Hashable, request: InferRequest, answer_to: AnswerTo) -> int:
-        """Submit a validated request; return its frame number.
+    def submit(self, client: Hashable, request: InferRequest, answer_to: AnswerTo, frames: int = 1) -> Ticket:
+        """Submit a validated request of one frame; return its ticket. `frames`: as in `FrameArrived`.
 
         `answer_to` is called exactly once, now (a refusal) or later.
         """
         self.own_frames.make_way()
-        arrived = self.requests.arrived(client, request, answer_to, time.monotonic())
-        self.tracing.arrived(arrived.ticket)
+        arrived = self.requests.arrived(client, request, answer_to, time.monotonic(), frames)
+        ticket: Ticket = arrived.ticket
+        self.tracing.arrived(ticket)
         self.post(arrived, "a frame came")
-        return arrived.frame
+        return ticket
 
     def submit_own(self, request: InferRequest, answer_to: AnswerTo) -> int:
         """Submit a frame of the daemon's own, which no client sees and no count of answers has; return its number."""

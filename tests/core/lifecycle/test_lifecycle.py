@@ -131,6 +131,18 @@ def test_frames_in_flight_and_waiting_bytes_are_bounded() -> None:
     ]
 
 
+def test_frames_of_one_request_are_admitted_together_or_not_at_all() -> None:
+    daemon = live(slots=2, max_in_flight=4)
+    daemon.send("s", sequence=0)
+    refused = daemon.send("s", sequence=1, frames=4)
+    assert [(one.frame, one.kind) for one in daemon.all(do.Refuse)] == [(refused, Error.TOO_MANY_FRAMES)]
+    daemon.send("s", sequence=1, frames=3)
+    for _ in range(2):
+        daemon.send("s", frames=0)
+    daemon.send("s", sequence=2)
+    assert [one.frame for one in daemon.all(do.Refuse)] == [refused, daemon.frame_count]
+
+
 def test_admission_goes_round_the_clients_and_round_the_streams_of_each() -> None:
     daemon = Daemon(slots=8)
     greedy = [daemon.send(f"greedy {number % 3}") for number in range(6)]

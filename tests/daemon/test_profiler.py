@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,11 @@ from shisha_rt.process.child import start_child
 from tests.stages.test_calibrate import paper_machine
 from tests.stages.test_segments import residual
 
+_LAST = fm.ModelProfiled | fm.NotProfiled
+
 
 def said(compiled: Compiled, machine: Machine, *, engines: bool) -> Iterator[fm.FromProfiler]:
-    """All that it says until it has profiled the model."""
+    """All that it says until it has profiled the model, or has failed to."""
     channel, theirs = Channel.pair()
     with theirs:
         arguments = str(theirs.fileno()), str(os.getpid())
@@ -40,8 +43,8 @@ def said(compiled: Compiled, machine: Machine, *, engines: bool) -> Iterator[fm.
             engines=engines,
         )
         channel.send(fm.TO_PROFILER.encode(asked))
-        message: fm.FromProfiler = fm.NotProfiled("nothing was said yet")
-        while not isinstance(message, fm.ModelProfiled):
+        message: fm.FromProfiler | None = None
+        while not isinstance(message, _LAST):
             while (data := channel.take()) is None:
                 assert channel.open
                 select.select([channel], [], [])
@@ -65,3 +68,12 @@ def test_engines_are_tried_first_if_that_is_asked(tmp_path: Path, monkeypatch: p
     (again,) = said(compiled, machine, engines=False)
     assert isinstance(again, fm.ModelProfiled)
     assert again.costs == profiled.costs
+
+
+def test_the_cause_is_kept_if_a_file_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its process died, three times, and all that was said of it was its exit status."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    compiled = replace(compile_model(residual(tmp_path)), model_folder=tmp_path / "emptied")
+    (failed,) = said(compiled, paper_machine(1.0), engines=False)
+    assert isinstance(failed, fm.NotProfiled)
+    assert str(tmp_path / "emptied") in failed.reason

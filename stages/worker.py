@@ -41,7 +41,7 @@ from stages.emulate.place import EmulatedPlace, Started
 from stages.engines.onnxruntime.segment import OptimisedModel
 from stages.engines.session import Threads
 from stages.executor import Executor, Ran, WholeStage, one_line
-from stages.memory_limit import MemoryLimit, die_before_others, is_for_memory
+from stages.memory_limit import WORKERS_SCORE, MemoryLimit, die_before_others, is_for_memory
 
 _CopyLent: TypeAlias = Callable[[Sequence[LentPiece], Mapping[int, int], Arena, int, int], None]
 _HEARTBEAT_S: Final = 0.1
@@ -54,7 +54,7 @@ _SWITCH_S: Final = 0.0002  # for so long a builder may keep the interpreter lock
 def main(arguments: list[str]) -> int:
     config = msgspec.json.decode(arguments[0], type=WorkerConfig)
     belong_to(config.parent_pid)
-    die_before_others()
+    die_before_others(WORKERS_SCORE)
     if config.devices:
         from stages.engines.device_session import load_engines
 

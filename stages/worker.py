@@ -60,7 +60,7 @@ def main(arguments: list[str]) -> int:
 
         load_engines(config.devices)
     allowed = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, config.cores)
+    _pin(config)
     _wake_on_time()
     sys.setswitchinterval(_SWITCH_S)
     try:
@@ -68,6 +68,16 @@ def main(arguments: list[str]) -> int:
     except ChannelBroken as broken:
         sys.exit(f"the line to the daemon: {broken}")
     return 0
+
+
+def _pin(config: WorkerConfig) -> None:
+    """Pin this process to its place's cores, as far as it may use them; if it may use none, it stays as it is."""
+    try:
+        os.sched_setaffinity(0, config.cores)
+    except OSError:  # the control group was moved to other cores after the daemon's start
+        lost, left = (", ".join(map(str, sorted(cores))) for cores in (config.cores, os.sched_getaffinity(0)))
+        said = f"{config.place}: cores {lost} may not be used any more; its worker runs on cores {left}"
+        print(said, file=sys.stderr)
 
 
 def _wake_on_time() -> None:

@@ -41,7 +41,7 @@ from stages.emulate.place import EmulatedPlace, Started
 from stages.engines.onnxruntime.segment import OptimisedModel
 from stages.engines.session import Threads
 from stages.executor import Executor, Ran, WholeStage, one_line
-from stages.memory_limit import MemoryLimit, die_before_others, is_for_memory
+from stages.memory_limit import WORKERS_SCORE, MemoryLimit, die_before_others, is_for_memory
 
 _CopyLent: TypeAlias = Callable[[Sequence[LentPiece], Mapping[int, int], Arena, int, int], None]
 _HEARTBEAT_S: Final = 0.1
@@ -54,13 +54,13 @@ _SWITCH_S: Final = 0.0002  # for so long a builder may keep the interpreter lock
 def main(arguments: list[str]) -> int:
     config = msgspec.json.decode(arguments[0], type=WorkerConfig)
     belong_to(config.parent_pid)
-    die_before_others()
+    die_before_others(WORKERS_SCORE)
     if config.devices:
         from stages.engines.device_session import load_engines
 
         load_engines(config.devices)
     allowed = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, config.cores)
+    _pin(config)
     _wake_on_time()
     sys.setswitchinterval(_SWITCH_S)
     try:
@@ -68,6 +68,16 @@ def main(arguments: list[str]) -> int:
     except ChannelBroken as broken:
         sys.exit(f"the line to the daemon: {broken}")
     return 0
+
+
+def _pin(config: WorkerConfig) -> None:
+    """Pin this process to its place's cores, as far as it may use them; if it may use none, it stays as it is."""
+    try:
+        os.sched_setaffinity(0, config.cores)
+    except OSError:  # the control group was moved to other cores after the daemon's start
+        lost, left = (", ".join(map(str, sorted(cores))) for cores in (config.cores, os.sched_getaffinity(0)))
+        said = f"{config.place}: cores {lost} may not be used any more; its worker runs on cores {left}"
+        print(said, file=sys.stderr)
 
 
 def _wake_on_time() -> None:

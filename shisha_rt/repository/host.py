@@ -19,7 +19,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-import psutil
 import zmq
 from prometheus_client import Counter
 
@@ -40,6 +39,7 @@ from shisha_rt.daemon.metrics import COUNTERS, MetricsPage
 from shisha_rt.daemon.service_manager import ServiceManager
 from shisha_rt.daemon.settings import Settings
 from shisha_rt.errors import BadInput, Code, Error, Failure
+from shisha_rt.machine.host.memory import available_memory_bytes
 from shisha_rt.machine.machine import Machine
 from shisha_rt.protocol import operations as ops
 from shisha_rt.protocol.exceptions import ShishaError, error_for
@@ -65,6 +65,8 @@ _QUIET_S: Final = 1.0
 _PROCESS_BYTES: Final = 200 << 20
 """Memory of a daemon and its first worker, without the model's weights."""
 _WEIGHT_COPIES: Final = 2
+_LARGE_BYTES: Final = 64 << 20
+"""A model's file above this size has its weights inside."""
 _WHOLE: Final = frozenset({"server_live", "server_ready", "server_metadata", "repository_index"})
 """Operations about all models, which name none. Those of `_OF_ALL` are about all models if they name none."""
 _OF_ALL: Final = frozenset({"status", "events", "model_statistics"})
@@ -848,6 +850,16 @@ def _next_version(version: str) -> str:
     return str(int(version) + 1) if version.isdecimal() else f"{version}.1"
 
 
+def _weight_bytes(path: Path) -> int:
+    """Bytes of a model's file, and of the files beside it that it names: its external data."""
+    size_bytes = path.stat().st_size
+    if size_bytes > _LARGE_BYTES:
+        return size_bytes
+    content = path.read_bytes()
+    beside = (other for other in path.parent.iterdir() if other != path and other.name.encode() in content)
+    return size_bytes + sum(other.stat().st_size for other in beside if other.is_file())
+
+
 def _check_room(entry: ModelEntry) -> None:
     """Raises `ShishaError` if memory does not suffice for one more daemon with this model's weights."""
     path = Path(entry.settings.model)
@@ -855,8 +867,8 @@ def _check_room(entry: ModelEntry) -> None:
         return
     if not path.is_file():
         raise error_for(Error.LOAD_FAILED, f"{path}: there is no such file; expected an ONNX file, or zoo:NAME")
-    needed = _PROCESS_BYTES + _WEIGHT_COPIES * path.stat().st_size
-    free = psutil.virtual_memory().available
+    needed = _PROCESS_BYTES + _WEIGHT_COPIES * _weight_bytes(path)
+    free = available_memory_bytes()
     if needed > free:
         raise error_for(
             Error.LOAD_FAILED, f"{needed >> 20} MiB are needed for {entry.name!r}, {free >> 20} MiB are free"

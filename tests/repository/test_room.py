@@ -11,7 +11,7 @@ from shisha_rt.core.dealer import Terms
 from shisha_rt.daemon.settings import Settings
 from shisha_rt.errors import Error
 from shisha_rt.protocol.exceptions import FailedPrecondition
-from shisha_rt.repository import host
+from shisha_rt.repository import versions
 from shisha_rt.repository.entries import ModelEntry
 from tests.wording import raised
 
@@ -25,8 +25,8 @@ def test_external_weights_and_the_limit_of_a_control_group_count(
         (tmp_path / name).touch()
         os.truncate(tmp_path / name, 100 << 20)
     entry = ModelEntry("net", "1", Settings(str(model)), Terms())
-    monkeypatch.setattr(host, "available_memory_bytes", lambda: 401 << 20)
-    host._check_room(entry)
-    monkeypatch.setattr(host, "available_memory_bytes", lambda: 400 << 20)
+    monkeypatch.setattr(versions, "available_memory_bytes", lambda: 401 << 20)
+    versions._check_room(entry)
+    monkeypatch.setattr(versions, "available_memory_bytes", lambda: 400 << 20)
     with raised(FailedPrecondition, Error.LOAD_FAILED):
-        host._check_room(entry)
+        versions._check_room(entry)

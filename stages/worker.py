@@ -39,8 +39,8 @@ from stages.built.batched import BatchedStage, Together
 from stages.built_stage import BuiltStage
 from stages.emulate.place import EmulatedPlace, Started
 from stages.engines.onnxruntime.segment import OptimisedModel
-from stages.engines.session import Threads
-from stages.executor import Executor, Ran, WholeStage, one_line
+from stages.engines.session import Threads, one_line
+from stages.executor import Executor, Ran, WholeStage
 from stages.memory_limit import WORKERS_SCORE, MemoryLimit, die_before_others, is_for_memory
 
 _CopyLent: TypeAlias = Callable[[Sequence[LentPiece], Mapping[int, int], Arena, int, int], None]
@@ -324,10 +324,13 @@ def _stage_builder(
             if order.batch == 1:
                 return single
             together = []
-            for shape, segment in zip(shapes, segments, strict=True):
-                many = shape.segment_of_many(order.work, threads)
-                sizes = dict.fromkeys(range(2, order.batch + 1), many)
-                together.append(Together(many.inputs, many.outputs, shape.batch_axes, sizes, segment.compute))
+            try:
+                for shape, segment in zip(shapes, segments, strict=True):
+                    many = shape.segment_of_many(order.work, threads)
+                    sizes = dict.fromkeys(range(2, order.batch + 1), many)
+                    together.append(Together(many.inputs, many.outputs, shape.batch_axes, sizes, segment.compute))
+            except Exception as error:  # engines raise exceptions of any type
+                return BatchedStage(single, (), refused=one_line(error))
             return BatchedStage(single, together)
         from stages.engines.onnxruntime.split_segment import split_segment
 
@@ -382,7 +385,10 @@ def _builder_on_devices(config: WorkerConfig, index: ModelIndex, arena: Arena) -
 
     def batched(order: messages.Prepare, single: PlacedStage) -> BuiltStage:
         """A stage for batches, which computes only full ones: each further size would hold weights of its own."""
-        many = placed.of_frames(order.batch).stage(order.work, order.placement, _threads_of(order, config.threads))
+        try:
+            many = placed.of_frames(order.batch).stage(order.work, order.placement, _threads_of(order, config.threads))
+        except Exception as error:  # engines raise exceptions of any type
+            return BatchedStage(single, (), refused=one_line(error))
         specs = {spec.name: spec for spec in index.tensors}
         inputs, outputs = ([specs[name] for name in names] for names in (single.inputs, single.outputs))
         together = Together(inputs, outputs, index.batch_axes, {order.batch: many}, single.compute)

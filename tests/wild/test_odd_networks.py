@@ -16,6 +16,7 @@ import onnxruntime as ort
 import pytest
 
 from shisha_rt.errors import BadInput, Error
+from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.measure.compiled import Compiled
 from shisha_rt.model.batches import why_not_together
 from shisha_rt.model.index import Form
@@ -31,6 +32,7 @@ from stages.engines.onnxruntime.compile import compile_into
 from stages.engines.onnxruntime.segment import OptimisedModel
 from stages.engines.onnxruntime.versions import newest_taken
 from stages.jobs.compile import try_out
+from stages.jobs.neighbour import neighbours
 from tests.stages.test_segments import random_stages
 from tests.wild.odd_networks import RATE, REFUSED, SERVED, Array, in_opset, loop_without_end, spectrograms, two_rates
 from tests.wording import raised
@@ -180,6 +182,8 @@ def test_an_input_that_has_to_be_a_number_of_the_networks(form: Form, tmp_path: 
             OptimisedModel(compiled.engine_folder, compiled.index).segment(work).warm()
         (found,) = in_stages(compiled, [frame], stages)
         np.testing.assert_allclose(found["y"], plain(path, [frame])[0]["y"], rtol=1e-4, atol=1e-4)
+    with neighbours(str(compiled.engine_folder), usable_cores()[:1]):  # raises if one cannot run the network
+        pass
 
 
 def test_a_length_that_is_said_to_run_does(tmp_path: Path) -> None:

@@ -289,7 +289,9 @@ class Frames:
             self._charge(frame, place, reason)
 
     def _suspect(self, frame: Frame, stage: int, place: str) -> None:
-        frame.suspected, frame.died_on, frame.excused = stage, place, frozenset(frame.out.values())
+        frame.suspected, frame.excused = stage, frozenset(frame.out.values())
+        if not frame.deaths:  # else it stays bound to the place whose worker it killed
+            frame.died_on = place
         self._dealing.charged.add(frame.number)
 
     def _charge(self, frame: Frame, place: str, reason: str) -> None:

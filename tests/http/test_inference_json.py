@@ -189,6 +189,14 @@ def test_a_body_that_is_one_tensor() -> None:
     assert longest_body(SIGNATURE) > longest_body(ONE) > 8
 
 
+def test_a_request_of_as_many_frames_as_are_allowed_fits_in_json() -> None:
+    several = Signature("m", (Tensor("x", (1, 50_000), "FP32"),), (Tensor("y", (1, 2), "FP32"),), most_frames=8)
+    tensor = {"name": "x", "shape": [8, 50_000], "datatype": "FP32", "data": [0.12345678] * 400_000}
+    body = json.dumps({"inputs": [tensor]}).encode()
+    assert read_header(body, several).inputs[0].shape == (8, 50_000)
+    assert len(body) <= longest_body(several)
+
+
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 

@@ -75,9 +75,10 @@ class Infer:
             size_bytes = None
         with TakenRoom(inferences.room) as room:
             if header_bytes is None:
-                # If the size is unknown, reserve as much as is allowed.
-                room.more(longest_bytes if size_bytes is None else size_bytes)
-                asked = read_header(await body.whole(longest_bytes), signature)
+                if size_bytes is not None:
+                    room.more(size_bytes)
+                whole = await body.whole(longest_bytes, room.more if size_bytes is None else None)
+                asked = read_header(whole, signature)
             elif header_bytes:
                 room.more(header_bytes)
                 asked = read_header(await body.exactly(header_bytes), signature)

@@ -5,8 +5,10 @@ HTTP and gRPC differ only in how bytes are received and sent; they share everyth
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
+from urllib.parse import quote
 
 import numpy.typing as npt
 
@@ -83,12 +85,12 @@ class Inferences:
         To the daemon each connection is a caller of its own. A stream is one, too: its frames may come by several
         connections, and stay in order.
         """
-        stream = None if asked.stream is None else f"{caller.name}/{asked.stream}"
+        stream = None if asked.stream is None else _stream_of(caller.name, asked.stream)
         return await client.infer(
             frame,
             deadline_s=asked.deadline_s,
             stream=stream,
-            caller=(stream or connection)[:MAX_NAME_LENGTH],
+            caller=stream or connection[:MAX_NAME_LENGTH],
             sequence=asked.sequence,
             priority=asked.priority,
             outputs=[output.name for output in asked.outputs],
@@ -100,3 +102,13 @@ class Inferences:
         for output in wanted(asked, answer):
             if output.region is not None:
                 self._files.write(caller, output.region, raw_bytes(answer.outputs[output.name]))
+
+
+def _stream_of(user: str, stream: str) -> str:
+    """The name at the daemon of a user's stream: unique, and no longer than the wire allows.
+
+    The user's part is quoted, so that it ends at the first slash. A long name is sent as its hash, which has no slash
+    and so is no other stream's name.
+    """
+    name = f"{quote(user, safe='')}/{stream}"
+    return name if len(name) <= MAX_NAME_LENGTH else hashlib.sha256(name.encode()).hexdigest()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from typing import Any, cast
 
 import numpy as np
@@ -28,7 +29,7 @@ from shisha_rt.model.graph import Tensor
 from shisha_rt.protocol.access import Permission
 from shisha_rt.protocol.exceptions import InvalidArgument
 from shisha_rt.protocol.frame_tensors import Answer
-from shisha_rt.protocol.limits import MAX_NAME_LENGTH
+from shisha_rt.protocol.limits import MAX_DEADLINE_MS, MAX_NAME_LENGTH
 from shisha_rt.protocol.request import Signature
 from shisha_rt.tensors import NAME_OF, NUMPY_OF
 
@@ -211,6 +212,9 @@ class SentOn:
     def __init__(self) -> None:
         self.frames: list[dict[str, Any]] = []
 
+    async def signature(self) -> Signature:
+        return ONE
+
     async def infer(self, _: object, **frame: Any) -> Answer:
         self.frames.append(frame)
         return Answer("1", {}, 1, 1, None, 0.0, 0.0)
@@ -224,6 +228,14 @@ def sent_on(user: str = "", **parameters: Any) -> dict[str, Any]:
     asyncio.run(Inferences(nothing, nothing).infer(cast("Any", client), asked, {}, caller, "http 1", None))
     (frame,) = client.frames
     return frame
+
+
+@pytest.mark.parametrize("deadline_ms", [0, 60_000, MAX_DEADLINE_MS, None])
+def test_the_daemon_is_waited_for_longer_than_a_frame_may_take(deadline_ms: float | None) -> None:
+    frame = sent_on() if deadline_ms is None else sent_on(deadline_ms=deadline_ms)
+    assert frame["deadline_s"] == (None if deadline_ms is None else deadline_ms / 1e3)
+    assert frame["timeout_s"] > (MAX_DEADLINE_MS if deadline_ms is None else deadline_ms) / 1e3
+    assert frame["timeout_s"] < math.inf
 
 
 def test_a_stream_may_have_the_longest_name_whoevers_it_is() -> None:

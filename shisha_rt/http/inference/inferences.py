@@ -19,11 +19,15 @@ from shisha_rt.http.inference.request import InferenceAsked, array_of, longest_b
 from shisha_rt.http.inference.room import Room
 from shisha_rt.http.inference.shared_memory import SharedFiles
 from shisha_rt.protocol.frame_tensors import Answer, raw_bytes
-from shisha_rt.protocol.limits import MAX_NAME_LENGTH
+from shisha_rt.protocol.limits import MAX_DEADLINE_MS, MAX_NAME_LENGTH
 from shisha_rt.protocol.request import Signature
 
 ROOM_BYTES: Final = 256 << 20
 """The most memory for the bodies of all requests under way in this process."""
+
+_LONGEST_S: Final = MAX_DEADLINE_MS / 1e3
+_SLACK_S: Final = 30.0
+"""How long after its deadline a frame may be answered: at its turn in the stream."""
 
 Frame = dict[str, npt.NDArray[Any]]
 
@@ -84,11 +88,16 @@ class Inferences:
 
         To the daemon each connection is a caller of its own. A stream is one, too: its frames may come by several
         connections, and stay in order.
+
+        The daemon alone decides when a frame is late. Waiting also ends when the caller hangs up, or the connection
+        to the daemon is lost; a daemon that cannot be reached is given up before the frame is sent.
         """
+        await client.signature()
         stream = None if asked.stream is None else _stream_of(caller.name, asked.stream)
         return await client.infer(
             frame,
             deadline_s=asked.deadline_s,
+            timeout_s=_SLACK_S + (_LONGEST_S if asked.deadline_s is None else asked.deadline_s),
             stream=stream,
             caller=stream or connection[:MAX_NAME_LENGTH],
             sequence=asked.sequence,

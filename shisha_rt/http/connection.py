@@ -29,6 +29,9 @@ from urllib.parse import unquote_to_bytes
 
 import httptools
 
+from shisha_rt.errors import Error
+from shisha_rt.http.faults import OUR_FAULT
+
 log = logging.getLogger(__name__)
 
 KEEP_ALIVE_S: Final = 75
@@ -83,7 +86,8 @@ class HttpConnections:
     async def _answer(self, exchange: Exchange) -> None:
         try:
             if len(self.open) > self.most:
-                await exchange.refuse(503, f"{self.most} connections are open; expected no more: try again later")
+                full = f"{self.most} connections are open; expected no more: try again later"
+                await exchange.refuse(503, full, Error.TOO_MANY_CALLERS)
             else:
                 await self.answer(exchange)
         except Exception:
@@ -91,7 +95,7 @@ class HttpConnections:
                 return
             log.exception("a request has failed")
             if not exchange.begun:
-                await exchange.refuse(500, "a fault of the daemon's HTTP process")
+                await exchange.refuse(500, OUR_FAULT, Error.FAILED)
         finally:
             if not (exchange.answered or exchange.gone):  # an answer may have been sent in part
                 exchange.abort()
@@ -240,10 +244,10 @@ class Exchange:
                 await self._write(piece)
         self._finish()
 
-    async def refuse(self, status: int, message: str) -> None:
-        """Answer with an error of the connection's, as JSON with `error` only, and close the connection."""
+    async def refuse(self, status: int, message: str, kind: Error) -> None:
+        """Answer with an error of the connection's, and close the connection."""
         self.keeps_alive = False
-        await self.answer(status, [_JSON], [b'{"error":"%b"}' % message.encode("ascii")])
+        await self.answer(status, [_JSON], [_error(message, kind)])
 
     async def start(self, status: int, headers: Iterable[Header]) -> None:
         """Send the status and headers. Raises ValueError for a header with a character that could begin another one."""
@@ -610,7 +614,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._refusal = message
             self._pause_reading()
             return
-        body = b'{"error":"%s"}' % message.encode("ascii")
+        body = _error(message, Error.MALFORMED_REQUEST)
         head = b"%b%bcontent-type: application/json\r\nconnection: close\r\n" % (_STATUS_LINES[400], _date())
         self.transport.write(b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body))
         self._close()
@@ -640,6 +644,10 @@ class HttpConnection(asyncio.BufferedProtocol):
             self.transport.abort()
         else:
             self._unread = self.loop.call_later(self.connections.unread_s, self._look_at_unread, left_bytes)
+
+
+def _error(message: str, kind: Error) -> bytes:
+    return b'{"error":"%b","kind":"%b"}' % (message.encode("ascii"), kind.encode("ascii"))
 
 
 @lru_cache(maxsize=1)

@@ -12,8 +12,16 @@ from typing import Any
 
 import pytest
 
+from shisha_rt.client import AsyncClient
+from shisha_rt.daemon.front.http_messages import Listener, ServeHttp
+from shisha_rt.errors import Error
+from shisha_rt.http.app_state import AppState
+from shisha_rt.http.application import HttpFront
 from shisha_rt.http.connection import Exchange, HttpConnections
+from shisha_rt.http.inference.served import Served
 from shisha_rt.http.server import serve_connections
+from shisha_rt.model.graph import Tensor
+from shisha_rt.protocol.request import Signature
 from tests.waiting import PATIENCE_S
 
 _ANSWER = bytes(16 << 20)
@@ -152,7 +160,7 @@ def test_what_is_no_request_is_refused_behind_the_answers_before_it(garbage: byt
         writer.write(b"GET /first HTTP/1.1\r\n" + HOST + b"\r\n" + garbage)
         assert (await answer_of(reader))[2]["path"] == "/first"
         status, headers, about = await answer_of(reader)
-        assert (status, headers["connection"], list(about)) == (400, "close", ["error"])
+        assert (status, headers["connection"], list(about)) == (400, "close", ["error", "kind"])
         assert await reader.read() == b""
 
     talk(_echo, caller)
@@ -164,14 +172,58 @@ def test_a_fault_is_an_answer_and_a_full_house_is_said() -> None:
 
     async def caller(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connections: HttpConnections) -> None:
         writer.write(b"GET / HTTP/1.1\r\n" + HOST + b"\r\n")
-        assert (await answer_of(reader))[0] == 500
+        status, _, error = await answer_of(reader)
+        assert (status, error["kind"]) == (500, Error.FAILED)
         connections.most = 0
         other, sends = await asyncio.open_connection(*writer.get_extra_info("peername"))
         sends.write(b"GET / HTTP/1.1\r\n" + HOST + b"\r\n")
-        assert (await answer_of(other))[0] == 503
+        status, _, error = await answer_of(other)
+        assert (status, error["kind"]) == (503, Error.TOO_MANY_CALLERS)
         sends.close()
 
     talk(fails, caller)
+
+
+@pytest.mark.parametrize("asked", [b"GET /v2", b"POST /v2/models/m/infer"], ids=["framework", "inference"])
+@pytest.mark.parametrize("stays", [True, False])
+def test_a_fault_is_counted_and_who_goes_is_counted_as_gone(
+    monkeypatch: pytest.MonkeyPatch, asked: bytes, *, stays: bool
+) -> None:
+    """A fault of ours is an answer 500; a caller that hangs up before its request has come is none."""
+    state: list[AppState] = []
+
+    async def front(exchange: Exchange) -> None:
+        state.append(AppState(ServeHttp("tcp://127.0.0.1:1", (listener,))))
+        await HttpFront(state[0], Served(state[0]), listener)(exchange)
+
+    async def fails(*_: object, **__: object) -> None:
+        raise RuntimeError("a fault on purpose")
+
+    async def signature(*_: object, **__: object) -> Signature:
+        return Signature("m", (Tensor("x", (1, 2), "FP32"),), (Tensor("y", (1, 2), "FP32"),))
+
+    async def caller(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connections: HttpConnections) -> None:
+        if stays:
+            writer.write(asked + b" HTTP/1.1\r\n" + HOST + b"\r\n")
+            status, _, error = await answer_of(reader)
+            assert (status, error["kind"]) == (500, Error.FAILED)
+        else:
+            path = b"POST /v2/repository/index" if asked.startswith(b"GET") else asked
+            writer.write(path + b" HTTP/1.1\r\nContent-Length: 9\r\n" + HOST + b"\r\n")
+            while not connections.tasks:
+                await asyncio.sleep(0.01)
+            writer.close()
+        while connections.tasks:
+            await asyncio.sleep(0.01)
+        counted = state[0].counted()
+        assert counted is not None
+        assert counted.by_status == {500 if stays else 499: 1}
+        await state[0].close()
+
+    listener = Listener(0, unix=False, beyond=False)
+    monkeypatch.setattr(AsyncClient, "call", fails)
+    monkeypatch.setattr(AsyncClient, "signature", fails if stays else signature)
+    talk(front, caller)
 
 
 def test_who_goes_amid_a_request_is_no_fault_of_ours(caplog: pytest.LogCaptureFixture) -> None:

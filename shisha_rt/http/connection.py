@@ -1,8 +1,9 @@
 """HTTP/1.1 connections, by httptools' parser and asyncio's buffered protocol; one request on them is an `Exchange`.
 
-Buffering is bounded: time and size of a request's head are limited, and a large body is read from the socket straight
-into its destination. That bypasses the parser, which then has not seen the end of the message, so that the next message
-gets a new parser. Requests that come before the previous one is answered wait, and no more is read meanwhile.
+Buffering is bounded: time and size of a request's head are limited, trailers are dropped, and a large body is read from
+the socket straight into its destination. That bypasses the parser, which then has not seen the end of the message, so
+that the next message gets a new parser. Requests that come before the previous one is answered wait, and no more is
+read meanwhile.
 
 A request to change the protocol (`Upgrade`) is answered in HTTP/1.1, as the standard allows.
 """
@@ -38,6 +39,8 @@ KEEP_ALIVE_S: Final = 75
 _PATIENCE_S: Final = 10.0
 _UNREAD_S: Final = 30.0
 _HEAD_BYTES: Final = 64 << 10
+_BETWEEN_BYTES: Final = 8 << 10
+"""The most that may come of a chunked body without a piece of it: of a trailer, mainly, which is ignored."""
 _BUFFER: Final = memoryview(bytearray(256 << 10))
 """Shared by all connections, as what is read into it is consumed at once."""
 _HEADS: Final = _BUFFER[: 8 << 10]  # small, as a body's destination is not known while its head is read
@@ -328,8 +331,9 @@ class _Filling:
 
 
 class HttpConnection(asyncio.BufferedProtocol):
-    """Cuts off callers whose request's head takes longer than `_PATIENCE_S` or is longer than `_HEAD_BYTES`; and those
-    that read nothing of an answer for `unread_s`, as they would occupy memory and a connection forever.
+    """Cuts off callers whose request's head takes longer than `_PATIENCE_S` or is longer than `_HEAD_BYTES`; those with
+    an endless trailer; and those that read nothing of an answer for `unread_s`, as they would occupy memory and a
+    connection forever.
     """
 
     transport: asyncio.Transport
@@ -346,6 +350,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._in_head = True
         self.lost: asyncio.Future[None] = self.loop.create_future()
         self._head_bytes = 0
+        self._between_bytes = 0  # read since the last piece of the body: sizes of chunks, and the trailer
         self._patience: asyncio.TimerHandle | None = None
         self._idle: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
@@ -438,9 +443,15 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._head_bytes += len(data)
             if self._patience is None:
                 self._begin_patience()
+        else:
+            self._between_bytes += len(data)
         self._parse(data)
-        if self._in_head and self._head_bytes > _HEAD_BYTES and not self.transport.is_closing():
+        if self.transport.is_closing():
+            return
+        if self._in_head and self._head_bytes > _HEAD_BYTES:
             self._refuse("The head of the request is too long.")
+        elif not self._in_head and self._between_bytes > _BETWEEN_BYTES:
+            self._refuse("The trailer of the request is too long.")
 
     def _parse(self, data: memoryview | bytes) -> None:
         try:
@@ -465,12 +476,14 @@ class HttpConnection(asyncio.BufferedProtocol):
     def on_message_begin(self) -> None:
         self._url, self._headers = b"", []
         self._in_head, self._head_bytes = True, 0
+        self._between_bytes = 0
 
     def on_url(self, url: bytes) -> None:
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers.append((name.lower(), value))
+        if self._in_head:  # else of a trailer, which may say nothing that its head did not
+            self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         parser = self._parser
@@ -496,6 +509,7 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def on_body(self, body: bytes) -> None:
         filling, exchange = self._filling, self._coming
+        self._between_bytes = 0
         self._left_bytes -= len(body)
         if exchange is None or exchange.answered:
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
 import threading
@@ -150,6 +151,44 @@ def test_another_protocol_is_not_gone_over_to(*, chunked: bool) -> None:
         assert (status, about["path"], about["headers"]["connection"]) == (200, "/ws", "keep-alive")
 
     talk(_echo, caller)
+
+
+def test_a_trailer_changes_no_header() -> None:
+    """Access is decided by headers, before the body: none may come after that."""
+
+    async def caller(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, __: HttpConnections) -> None:
+        for path in (b"/first", b"/second"):
+            writer.write(b"POST %b HTTP/1.1\r\n%bTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n" % (path, HOST))
+            writer.write(b"0\r\nHost: elsewhere\r\nAuthorization: Bearer t0ken\r\n\r\n")
+            status, _, about = await answer_of(reader)
+            assert (status, about["path"], about["size"]) == (200, path.decode(), 3)
+            assert about["headers"] == {"host": "localhost", "transfer-encoding": "chunked"}
+
+    talk(_echo, caller)
+
+
+@pytest.mark.parametrize("early", [True, False])
+@pytest.mark.parametrize("line", [b"a:b\r\n", b"a"], ids=["lines", "line"])
+def test_a_trailer_without_an_end_is_cut_off(line: bytes, *, early: bool) -> None:
+    """Also after the answer, which is often there before the body's end."""
+
+    async def refuses(exchange: Exchange) -> None:
+        await exchange.answer(401, [], [b"{}"])
+
+    async def caller(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connections: HttpConnections) -> None:
+        writer.write(b"POST / HTTP/1.1\r\n%bTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n" % HOST)
+        if early:
+            await answer_of(reader)
+        sent_bytes = 0
+        with contextlib.suppress(ConnectionError):
+            while connections.open and sent_bytes < 1 << 20:
+                writer.write(line * 100)
+                await writer.drain()
+                sent_bytes += len(line) * 100
+                await asyncio.sleep(0)
+        assert sent_bytes < 1 << 20
+
+    talk(refuses if early else _echo, caller)
 
 
 @pytest.mark.parametrize(

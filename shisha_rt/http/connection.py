@@ -436,9 +436,7 @@ class HttpConnection(asyncio.BufferedProtocol):
     # --- receiving --------------------------------------------------------------------------------------------
 
     def _came(self, data: memoryview) -> None:
-        if self._idle is not None:
-            self._idle.cancel()
-            self._idle = None
+        self._end_idle()
         if self._in_head:
             self._head_bytes += len(data)
             if self._patience is None:
@@ -499,8 +497,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         length = exchange.headers_by_name.get(b"content-length")
         self._left_bytes = int(length) if length is not None else 0
         if self._exchange is None or self._exchange.answered:
-            self._exchange = exchange
-            self.connections.start(exchange)
+            self._start(exchange)
         elif len(self._next) < _MOST_PIPELINED:
             self._next.append(exchange)
             self._pause_reading()
@@ -538,6 +535,11 @@ class HttpConnection(asyncio.BufferedProtocol):
             exchange.tell()
             if exchange.answered:
                 self._rest()
+
+    def _start(self, exchange: Exchange) -> None:
+        self._end_idle()  # this request may have come with the end of the one before
+        self._exchange = exchange
+        self.connections.start(exchange)
 
     # --- bodies read straight into their destination ----------------------------------------------------------
 
@@ -586,8 +588,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         if not exchange.keeps_alive or not self.can_go_on:
             self._close()
         elif self._next:
-            self._exchange = self._next.popleft()
-            self.connections.start(self._exchange)
+            self._start(self._next.popleft())
         elif self._refusal is not None:
             self._refuse(self._refusal)
         elif exchange.more:
@@ -602,6 +603,11 @@ class HttpConnection(asyncio.BufferedProtocol):
         self.resume_reading()
         if self._idle is None and not self.transport.is_closing():
             self._idle = self.loop.call_later(KEEP_ALIVE_S, self._close)
+
+    def _end_idle(self) -> None:
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
 
     @property
     def can_go_on(self) -> bool:

@@ -94,6 +94,25 @@ def test_who_reads_nothing_of_an_answer_is_cut_off_and_who_reads_slowly_has_all(
     talk(_large, caller, unread_s=0.2)
 
 
+def test_no_connection_is_idle_while_a_request_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request that comes in one piece with the rest of one that was answered before its end."""
+
+    async def answer(exchange: Exchange) -> None:
+        if exchange.path == "/late":
+            for _ in range(20):  # an idle connection would be closed meanwhile
+                await asyncio.sleep(0)
+        await exchange.answer(200, [], [b"{}"])
+
+    async def caller(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _: HttpConnections) -> None:
+        writer.write(b"POST /early HTTP/1.1\r\nContent-Length: 4\r\n%b\r\nab" % HOST)
+        assert (await answer_of(reader))[0] == 200
+        writer.write(b"cdGET /late HTTP/1.1\r\n%b\r\n" % HOST)
+        assert (await answer_of(reader))[0] == 200
+
+    monkeypatch.setattr("shisha_rt.http.connection.KEEP_ALIVE_S", 0)
+    talk(answer, caller)
+
+
 def test_who_reads_slowly_has_all_of_the_last_answer_too() -> None:
     """The process ends when what it serves has ended, and what it has not sent by then is lost."""
     told: list[Callable[[], object]] = []

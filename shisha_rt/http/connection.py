@@ -2,8 +2,8 @@
 
 Buffering is bounded: time and size of a request's head are limited, trailers are dropped, and a large body is read from
 the socket straight into its destination. That bypasses the parser, which then has not seen the end of the message, so
-that the next message gets a new parser. Requests that come before the previous one is answered wait, and no more is
-read meanwhile.
+that the next message gets a new parser. Requests that come before the previous one is answered wait. A little
+more is read meanwhile, as a disconnection is noticed only while reading.
 
 A request to change the protocol (`Upgrade`) is answered in HTTP/1.1, as the standard allows.
 """
@@ -48,6 +48,9 @@ _STRAIGHT_BYTES: Final = 16 << 10
 """The least of a body to read straight: less is not worth the new parser that is needed after it."""
 _MOST_KEPT_BYTES: Final = 64 << 10
 _MOST_PIPELINED: Final = 256
+_MOST_AHEAD: Final = 8
+_MOST_AHEAD_BYTES: Final = 64 << 10
+"""With more requests waiting, or more bytes read since the first of them, nothing is read until one is answered."""
 _ONE_PIECE_BYTES: Final = 64 << 10
 _CREDENTIALS: Final = struct.Struct("iII")  # struct ucred: process, user, group
 _STATUS_LINES: Final = {status.value: f"HTTP/1.1 {status} {status.phrase}\r\n".encode() for status in http.HTTPStatus}
@@ -359,6 +362,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._exchange: Exchange | None = None  # being answered, or answered last
         self._coming: Exchange | None = None  # whose body is being received
         self._next: deque[Exchange] = deque()
+        self._ahead_bytes = 0
         self._left_bytes = 0  # of the body being received, if known
         self._filling: _Filling | None = None
         self._straight = False
@@ -423,8 +427,12 @@ class HttpConnection(asyncio.BufferedProtocol):
         if self._room_to_write is not None:
             await asyncio.shield(self._room_to_write)
 
+    @property
+    def _is_far_ahead(self) -> bool:
+        return bool(self._next) and (len(self._next) > _MOST_AHEAD or self._ahead_bytes > _MOST_AHEAD_BYTES)
+
     def resume_reading(self) -> None:
-        if not self._reads:
+        if not (self._reads or self._is_far_ahead):
             self._reads = True
             self.transport.resume_reading()
 
@@ -446,6 +454,11 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._parse(data)
         if self.transport.is_closing():
             return
+        if self._next:
+            self._ahead_bytes += len(data)
+            if self._is_far_ahead:
+                self._pause_reading()
+                self._end_patience()  # we do not read: the caller may not be able to send the rest
         if self._in_head and self._head_bytes > _HEAD_BYTES:
             self._refuse("The head of the request is too long.")
         elif not self._in_head and self._between_bytes > _BETWEEN_BYTES:
@@ -500,8 +513,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._start(exchange)
         elif len(self._next) < _MOST_PIPELINED:
             self._next.append(exchange)
-            self._pause_reading()
-        else:  # all came in one read, as reading pauses with the first that waits
+        else:  # most came in one read, as reading pauses after that
             self.transport.abort()
 
     def on_body(self, body: bytes) -> None:
@@ -588,7 +600,10 @@ class HttpConnection(asyncio.BufferedProtocol):
         if not exchange.keeps_alive or not self.can_go_on:
             self._close()
         elif self._next:
-            self._start(self._next.popleft())
+            exchange = self._next.popleft()
+            if not self._next:
+                self._ahead_bytes = 0
+            self._start(exchange)
         elif self._refusal is not None:
             self._refuse(self._refusal)
         elif exchange.more:

@@ -151,6 +151,58 @@ def test_requests_that_come_at_once_are_answered_in_order(size: int) -> None:
     talk(_echo, caller)
 
 
+@pytest.mark.parametrize("ahead", [0, 1, 3])
+def test_who_hangs_up_is_noticed_though_more_requests_have_come(ahead: int) -> None:
+    begun, lost = asyncio.Event(), asyncio.Event()
+
+    async def waits(exchange: Exchange) -> None:
+        exchange.watch(lost.set)
+        begun.set()
+        await asyncio.Event().wait()
+
+    async def caller(_: asyncio.StreamReader, writer: asyncio.StreamWriter, connections: HttpConnections) -> None:
+        request = b"GET / HTTP/1.1\r\n" + HOST + b"\r\n"
+        writer.write(request)
+        await begun.wait()
+        (connection,) = connections.open
+        writer.write(request * ahead)
+        while len(connection._next) < ahead:
+            await asyncio.sleep(0.01)
+        writer.close()
+        await lost.wait()
+
+    talk(waits, caller)
+
+
+@pytest.mark.parametrize("size", [0, 20_000])
+def test_of_requests_that_wait_only_a_few_are_read(size: int) -> None:
+    count = 200
+    answering = asyncio.Event()
+
+    async def waits(exchange: Exchange) -> None:
+        exchange.watch(None)  # as inference does: it reads on
+        await answering.wait()
+        await _echo(exchange)
+
+    async def caller(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connections: HttpConnections) -> None:
+        for number in range(count):
+            writer.write(b"POST /%d HTTP/1.1\r\n%bContent-Length: %d\r\n\r\n" % (number, HOST, size) + bytes(size))
+        while not any(connection._is_far_ahead for connection in connections.open):
+            await asyncio.sleep(0.01)
+        (connection,) = connections.open
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert connection._patience is None
+        assert len(connection._next) < count
+        assert sum(len(exchange.body) for exchange in connection._next) < 1 << 19
+        answering.set()
+        for number in range(count):
+            status, _, about = await answer_of(reader)
+            assert (status, about["path"], about["size"]) == (200, f"/{number}", size)
+
+    talk(waits, caller)
+
+
 @pytest.mark.parametrize("chunked", [True, False])
 def test_another_protocol_is_not_gone_over_to(*, chunked: bool) -> None:
     """As Java's client asks by itself: the request is served as it is, with its body, and so is the next."""

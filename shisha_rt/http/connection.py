@@ -302,7 +302,7 @@ class Exchange:
         if self.gone:
             return
         await self._connection.drained()
-        self._connection.transport.write(data)
+        self._connection.write(data)
 
     def _finish(self) -> None:
         self.answered = True
@@ -346,6 +346,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self.name = f"http {next(_NUMBERS)}"
         self.loop = asyncio.get_running_loop()
         self.uid: int | None = None
+        self._beneath: asyncio.Transport | None = None  # with TLS
         self._parser = self._new_parser()
         self._url = b""
         self._headers: list[Header] = []
@@ -379,6 +380,7 @@ class HttpConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
+        self._beneath = _transport_beneath(transport)
         self.connections.open.add(self)
         end = transport.get_extra_info("socket")
         if end.family == socket.AF_UNIX:
@@ -421,6 +423,11 @@ class HttpConnection(asyncio.BufferedProtocol):
         room, self._room_to_write = self._room_to_write, None
         if room is not None and not room.done():
             room.set_result(None)
+
+    def write(self, data: Piece) -> None:
+        self.transport.write(data)
+        if self._beneath is not None:  # with TLS, `pause_writing` is not called for one large piece
+            self._look_at_unread()
 
     async def drained(self) -> None:
         """Wait until the transport's buffer can take more of an answer."""
@@ -667,14 +674,20 @@ class HttpConnection(asyncio.BufferedProtocol):
         if not self.transport.is_closing():
             self.transport.abort()
 
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes of answers that the kernel has not taken yet."""
+        beneath_bytes = 0 if self._beneath is None else self._beneath.get_write_buffer_size()
+        return self.transport.get_write_buffer_size() + beneath_bytes
+
     def _look_at_unread(self, before_bytes: int | None = None) -> None:
         """Cut the caller off if it has read nothing of the answer since the last look; else look again later."""
         if before_bytes is None and self._unread is not None:
             return
         self._unread = None
-        if not self.transport.get_write_buffer_size():  # also if it is closed
+        if not self.unsent_bytes:  # also if it is closed
             return
-        left_bytes = self.transport.get_write_buffer_size() + _in_kernel_bytes(self.transport)
+        left_bytes = self.unsent_bytes + _in_kernel_bytes(self.transport)
         if left_bytes == before_bytes:
             self.transport.abort()
         else:
@@ -697,6 +710,12 @@ def _date() -> bytes:
 def _without_upgrades(connection: bytes) -> bytes:
     tokens = (token.strip() for token in connection.split(b","))
     return b", ".join(token for token in tokens if token.lower() not in _UPGRADES)
+
+
+def _transport_beneath(transport: asyncio.Transport) -> asyncio.Transport | None:
+    """The transport that sends what `transport` has encrypted, which asyncio does not show; None without TLS."""
+    beneath: asyncio.Transport | None = getattr(getattr(transport, "_ssl_protocol", None), "_transport", None)
+    return beneath
 
 
 def _in_kernel_bytes(transport: asyncio.Transport) -> int:

@@ -39,6 +39,6 @@ async def serve_connections(
             await asyncio.wait(connections.tasks)
         for connection in list(connections.open):
             connection.transport.close()
-        unsent = [connection.lost for connection in connections.open if connection.transport.get_write_buffer_size()]
+        unsent = [connection.lost for connection in connections.open if connection.unsent_bytes]
         if unsent:  # answers that are read slowly
             await asyncio.wait(unsent, timeout=max(0.0, last_s - loop.time()))

@@ -681,11 +681,15 @@ class HttpConnection(asyncio.BufferedProtocol):
         return self.transport.get_write_buffer_size() + beneath_bytes
 
     def _look_at_unread(self, before_bytes: int | None = None) -> None:
-        """Cut the caller off if it has read nothing of the answer since the last look; else look again later."""
+        """Cut the caller off if it has read nothing of the answer since the last look; else look again later.
+
+        With TLS also if all has been sent, but the caller does not end the connection that is closed.
+        """
         if before_bytes is None and self._unread is not None:
             return
         self._unread = None
-        if not self.unsent_bytes:  # also if it is closed
+        ends = self._beneath is not None and self.transport.is_closing()
+        if self.lost.done() or not (self.unsent_bytes or ends):
             return
         left_bytes = self.unsent_bytes + _in_kernel_bytes(self.transport)
         if left_bytes == before_bytes:

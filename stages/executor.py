@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import math
 import queue
-import re
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -28,16 +27,12 @@ from shisha_rt.process.arena import Arena
 from stages.builder import Builder, Built, Finished, FramesCore, Manner, Ordered
 from stages.built_stage import BuiltStage, FramesDiffer, GivesBack, SharedRuns
 from stages.emulate.place import Demand, EmulatedPlace
-from stages.engines.session import CpuClock
+from stages.engines.session import CpuClock, one_line
 from stages.kept_stages import KeptStages
 
 _TIMED_RUNS: Final = 20
 _LEFT_FREE: Final = 0.5  # of a frame's CPU time: for so long the core is then left to a builder
 _HEAD_START_S: Final = 0.0003
-_IN_SOURCES: Final = re.compile(
-    r"/\S+:\d+ [^()]*\([^()]*\)(?: const)? |^(?:Caught exception: )?Exception from \S+\n| failed at \S+:$", re.MULTILINE
-)
-"""The position in the engine's sources in an error's text, as ONNX Runtime and OpenVINO write it."""
 
 
 class EngineSegment(Protocol):
@@ -351,12 +346,6 @@ class _Content(NamedTuple):
 
 def _content(order: Prepare) -> _Content:
     return _Content(order.work, order.placement, order.cores, order.threads, order.split, order.engine, order.batch)
-
-
-def one_line(error: BaseException) -> str:
-    """An exception as a single line: its type and message, without the position in the engine's sources."""
-    text = " ".join(_IN_SOURCES.sub("", str(error)).split())
-    return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__
 
 
 def _private_bytes() -> int:

@@ -20,8 +20,10 @@ from typing import Final
 from shisha_rt.machine.host.memory import frames_memory_bytes
 
 _OOM_SCORE: Final = Path("/proc/self/oom_score_adj")
-_WORKERS_SCORE: Final = 500
+WORKERS_SCORE: Final = 500
 """The kernel adds it to a worker's own score of at most 1000, so that the largest worker is still killed first."""
+MOST_SCORE: Final = 1000
+"""With it a process is the first that the kernel kills."""
 _DATA_FIELD: Final = 5
 """Index of the size of data in `statm`, which counts pages."""
 _ALLOCATION: Final = "alloc"
@@ -87,8 +89,8 @@ def is_for_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or _ALLOCATION in str(error)
 
 
-def die_before_others() -> None:
-    """Have the kernel kill this process before others if memory runs out."""
+def die_before_others(score: int) -> None:
+    """Have the kernel kill this process before others if memory runs out: it adds `score` to the process's own."""
     with contextlib.suppress(OSError, ValueError):  # some sandboxes have no such file
-        if int(_OOM_SCORE.read_text()) < _WORKERS_SCORE:
-            _OOM_SCORE.write_text(str(_WORKERS_SCORE))
+        if int(_OOM_SCORE.read_text()) < score:
+            _OOM_SCORE.write_text(str(score))

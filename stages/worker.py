@@ -39,9 +39,9 @@ from stages.built.batched import BatchedStage, Together
 from stages.built_stage import BuiltStage
 from stages.emulate.place import EmulatedPlace, Started
 from stages.engines.onnxruntime.segment import OptimisedModel
-from stages.engines.session import Threads
-from stages.executor import Executor, Ran, WholeStage, one_line
-from stages.memory_limit import MemoryLimit, die_before_others, is_for_memory
+from stages.engines.session import Threads, one_line
+from stages.executor import Executor, Ran, WholeStage
+from stages.memory_limit import WORKERS_SCORE, MemoryLimit, die_before_others, is_for_memory
 
 _CopyLent: TypeAlias = Callable[[Sequence[LentPiece], Mapping[int, int], Arena, int, int], None]
 _HEARTBEAT_S: Final = 0.1
@@ -54,13 +54,13 @@ _SWITCH_S: Final = 0.0002  # for so long a builder may keep the interpreter lock
 def main(arguments: list[str]) -> int:
     config = msgspec.json.decode(arguments[0], type=WorkerConfig)
     belong_to(config.parent_pid)
-    die_before_others()
+    die_before_others(WORKERS_SCORE)
     if config.devices:
         from stages.engines.device_session import load_engines
 
         load_engines(config.devices)
     allowed = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, config.cores)
+    _pin(config)
     _wake_on_time()
     sys.setswitchinterval(_SWITCH_S)
     try:
@@ -68,6 +68,16 @@ def main(arguments: list[str]) -> int:
     except ChannelBroken as broken:
         sys.exit(f"the line to the daemon: {broken}")
     return 0
+
+
+def _pin(config: WorkerConfig) -> None:
+    """Pin this process to its place's cores, as far as it may use them; if it may use none, it stays as it is."""
+    try:
+        os.sched_setaffinity(0, config.cores)
+    except OSError:  # the control group was moved to other cores after the daemon's start
+        lost, left = (", ".join(map(str, sorted(cores))) for cores in (config.cores, os.sched_getaffinity(0)))
+        said = f"{config.place}: cores {lost} may not be used any more; its worker runs on cores {left}"
+        print(said, file=sys.stderr)
 
 
 def _wake_on_time() -> None:
@@ -314,10 +324,13 @@ def _stage_builder(
             if order.batch == 1:
                 return single
             together = []
-            for shape, segment in zip(shapes, segments, strict=True):
-                many = shape.segment_of_many(order.work, threads)
-                sizes = dict.fromkeys(range(2, order.batch + 1), many)
-                together.append(Together(many.inputs, many.outputs, shape.batch_axes, sizes, segment.compute))
+            try:
+                for shape, segment in zip(shapes, segments, strict=True):
+                    many = shape.segment_of_many(order.work, threads)
+                    sizes = dict.fromkeys(range(2, order.batch + 1), many)
+                    together.append(Together(many.inputs, many.outputs, shape.batch_axes, sizes, segment.compute))
+            except Exception as error:  # engines raise exceptions of any type
+                return BatchedStage(single, (), refused=one_line(error))
             return BatchedStage(single, together)
         from stages.engines.onnxruntime.split_segment import split_segment
 
@@ -372,7 +385,10 @@ def _builder_on_devices(config: WorkerConfig, index: ModelIndex, arena: Arena) -
 
     def batched(order: messages.Prepare, single: PlacedStage) -> BuiltStage:
         """A stage for batches, which computes only full ones: each further size would hold weights of its own."""
-        many = placed.of_frames(order.batch).stage(order.work, order.placement, _threads_of(order, config.threads))
+        try:
+            many = placed.of_frames(order.batch).stage(order.work, order.placement, _threads_of(order, config.threads))
+        except Exception as error:  # engines raise exceptions of any type
+            return BatchedStage(single, (), refused=one_line(error))
         specs = {spec.name: spec for spec in index.tensors}
         inputs, outputs = ([specs[name] for name in names] for names in (single.inputs, single.outputs))
         together = Together(inputs, outputs, index.batch_axes, {order.batch: many}, single.compute)

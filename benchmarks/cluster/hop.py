@@ -1,14 +1,14 @@
-"""What a hop to another host costs, by what carries it: `python -m benchmarks cluster hop`.
+"""The cost of a hop to another host, by transport: `python -m benchmarks cluster hop`.
 
-A part's tensor goes to the other end, is copied into a slot there, goes back, and is copied into its slot: half of what
-a remote place does for a part, the relay's and the far end's. `local` is what it is held against: the same descriptors
-to a worker beside the daemon, to which no tensor has to go. What the sides are stands in `rigs/hop_process.py`.
+A part's tensor goes to the other host, is copied into a slot there, goes back, and is copied into its slot: half of
+what a remote place does for a part, that of the proxy and the remote worker. The reference is `local`: the same
+descriptors to a worker on the daemon's host, to which no tensor has to go. `rigs/hop_process.py` describes the sides.
 
-- `one µs`: from sending a part until it is back, one at a time. `many µs`: wall time for each, eight under way.
-- `CPU µs`: for each of those eight, of both ends, and with Ray of all of its processes, what they do anyway included.
+- `one µs`: from sending a part until it is back, one at a time. `many µs`: wall time for each, eight in flight.
+- `CPU µs`: for each of those eight, of both ends; with Ray of all its processes, their background work included.
 
-Over loopback, and over a slow link between namespaces of this host: what carries its packets is not in the figures, but
-has its part of the cores.
+Over loopback, and over a slow link between network namespaces of this host; the CPU time that carries the link's
+packets is not in the figures, but uses the same cores.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Hop:
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """`near` sends; `keepers`, and it: the processes whose CPU time counts, with all that they have started."""
+    """`near`: the process that sends. Its CPU time counts and that of `keepers`, with all processes started by them."""
 
     way: str
     near: ChildProcess
@@ -93,7 +93,7 @@ def hop(
 
 
 def _rows(over: str, sides: Sequence[_Side], seconds: float, count: int, progress: Progress) -> list[Row]:
-    """In turns, for each size."""
+    """A row for each side and size; sides take turns."""
     rows: list[Row] = []
     for size_bytes in SIZES:
         found: dict[str, list[Hop]] = {side.way: [] for side in sides}
@@ -117,7 +117,7 @@ def _rows(over: str, sides: Sequence[_Side], seconds: float, count: int, progres
 
 @contextlib.contextmanager
 def _sides(ways: Sequence[str], address: str, host: FarHost | None) -> Iterator[list[_Side]]:
-    """All of them up. `address`: this host's, and `host` the other one; None: all on this one."""
+    """Start all sides. `address`: this host's; `host`: the other host; None: all on this one."""
     enter, listen = (host.enter, host.address) if host else ((), address)
     with contextlib.ExitStack() as closing:
         sides = []

@@ -1,8 +1,9 @@
-"""Hosts and actors killed under load, and what becomes of frames: `python -m benchmarks cluster kills`.
+"""Hosts and actors killed under load, and the effect on frames: `python -m benchmarks cluster kills`.
 
-Three raylets on one host, two of them behind links of 1 Gbit/s and 1 ms, a place on each, and one beside the daemon.
-At random moments a raylet dies with all that runs on it, and another one comes on its host; or one place's actor does.
-Every frame is to be answered once, in order, and like the first answer to the same input (see `rigs/steady_load.py`).
+Three raylets on one host, two of them behind links of 1 Gbit/s and 1 ms, with a place each, and one place on the
+daemon's host. At random moments a raylet is killed with all that runs on it, and another one starts on its host; or
+only a place's actor is killed. Every frame must be answered once, in order, and like the first answer to the same
+input (see `rigs/steady_load.py`).
 """
 
 from __future__ import annotations

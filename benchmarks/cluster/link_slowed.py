@@ -1,10 +1,10 @@
 """A link slowed tenfold under load: `python -m benchmarks cluster slow_link`.
 
-Three raylets on one host, two of them behind links of 1 Gbit/s and 1 ms, a place on each. Once the daemon has tuned
-itself, the link to the last host has a tenth of its rate and ten times its delay; later it is as before again. Seconds
-from then until the daemon's events have the place's rate at less than half of what it was before, or more than twice,
-and until another plan is live then; frames a second before, until that plan, and under the plan that it ends with.
-`events`: how often the daemon said meanwhile that some link had changed.
+Three raylets on one host, two of them behind links of 1 Gbit/s and 1 ms, with a place each. Once the daemon has tuned
+itself, the link to the last host gets a tenth of its rate and ten times its delay; later it is restored. Measured for
+each change: seconds until the daemon's events state less than half, or more than twice, the place's former link rate;
+seconds until another plan is live after that; frames per second before, until that plan, and under the final plan.
+`events`: how often the daemon reported a changed link meanwhile.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _plan(control: Client) -> Any:
 
 
 def _settle(control: Client, load: SteadyLoad) -> None:
-    """Until the tuner only watches."""
+    """Wait until the tuner only watches."""
 
     def watches() -> bool:
         load.check()

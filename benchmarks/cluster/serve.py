@@ -1,16 +1,17 @@
-"""Throughput over one to three hosts, beside Ray Serve with the whole model on each: `benchmarks cluster serve`.
+"""Throughput over one to three hosts, compared with Ray Serve with the whole model on each: `benchmarks cluster serve`.
 
-Raylets on one host, all but the first behind links of 1 Gbit/s and 1 ms; each host has the same share of a core, which
-the kernel holds it to whatever runs there (`rigs/core_share.py`), so that two cores do for three hosts and all else.
-Sides in turns in each round, with as many frames in flight:
+Raylets on one host, all but the first behind links of 1 Gbit/s and 1 ms. The kernel limits each host to the same share
+of a core, whatever runs there (`rigs/core_share.py`), so that two cores suffice for three hosts and all else. Sides
+take turns in each round, with the same number of frames in flight:
 
 - `daemon_shared`, `daemon_http`: the daemon with a place on each host, after it has tuned itself; asked by its own
   client, which shares memory with it, and over HTTP.
 - `serve_handle`, `serve_http`: Ray Serve with a replica on each host, a session of ONNX Runtime on one thread; asked by
-  its handle from a driver on the head, its shortest way, and over HTTP by its proxy there, as raw bytes.
+  its handle from a driver on the head node, which is its fastest interface, and as raw bytes through its HTTP proxy.
 
-`over`: rates over `serve_handle` and `serve_http` of the same round, each against its like. Last the first network
-where each place has room for `--part` of its file: the daemon cuts it; a whole replica would not fit anywhere.
+`over`: rates over `serve_handle` and `serve_http` of the same round, shared memory over the handle and HTTP over HTTP.
+Last, the first network with memory at each place for the fraction `--part` of its file: the daemon cuts the network,
+while a whole replica would fit nowhere.
 """
 
 from __future__ import annotations
@@ -118,7 +119,7 @@ def _rows(
 
 @contextlib.contextmanager
 def _sides(model: str, hosts: FarHosts) -> Iterator[tuple[Sides, str]]:
-    """All of them up. The daemon is tuned before there is a rival beside it."""
+    """Start all sides. The daemon is tuned before a rival is started."""
     with contextlib.ExitStack() as closing:
         sides, plan, inputs = closing.enter_context(_daemon_sides(model, hosts))
         handle, http = closing.enter_context(_serve_sides(model, inputs, hosts))
@@ -127,7 +128,7 @@ def _sides(model: str, hosts: FarHosts) -> Iterator[tuple[Sides, str]]:
 
 @contextlib.contextmanager
 def _daemon_sides(model: str, hosts: FarHosts, memory_bytes: int | None = None) -> Iterator[tuple[Sides, str, Inputs]]:
-    """And its plan, and the network's inputs."""
+    """The daemon's sides, its plan, and the network's inputs."""
     with contextlib.ExitStack() as closing:
         folder = closing.enter_context(tempfile.TemporaryDirectory(prefix="far-"))
         options = ["--strategy", "guided", "--objective", "throughput", "--http", "127.0.0.1:0"]

@@ -1,4 +1,4 @@
-"""The papers' three networks on the papers' board, and the ways in which the papers place them."""
+"""The papers' three networks on the papers' board, and the papers' placement schemes."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from shisha_rt.placement.solvers import SolverOptions, solve
 BOARD: Final = "pim-board"
 MODELLED: Final = "modelled, device descriptions"
 MADE_FROM: Final = f"{MODELLED} made from this figure"
-"""Figures 2(b) and 8: the descriptions have their ratios, so that ours agree with them proves nothing."""
+"""Figures 2(b) and 8: the descriptions have their ratios, so agreement with them proves nothing."""
 FITTED_TO: Final = f"{MODELLED} fitted to this figure"
-"""Figures 9 and 11: what transposing and transfers take was set so that these come out as nearly as they can."""
+"""Figures 9 and 11: times of transposing and of transfers were fitted to these."""
 TITLES: Final[Mapping[str, str]] = MappingProxyType({"bert": "BERT", "roberta": "RoBERTa", "gpt2": "GPT-2"})
 SEQUENCES: Final = (8, 16, 32, 64)
 """The papers' p."""
@@ -53,12 +53,12 @@ SCHEMES: Final[Mapping[str, tuple[SolverName, SolverOptions]]] = MappingProxyTyp
         OPT: ("exact", SolverOptions()),
     }
 )
-"""Those of section 4.3. What the paper calls OPT is ALS; `exact` beside it is the optimum, proven."""
+"""The schemes of section 4.3. The paper's OPT is ALS; `exact` is the proven optimum."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A network at sequence length p; transfers count as in the papers, for each edge."""
+    """A network at sequence length p; transfers count for each edge, as in the papers."""
 
     network: str
     sequence: int
@@ -72,7 +72,7 @@ class Case:
 
 
 def cases(networks: Sequence[str], sequences: Sequence[int]) -> list[Case]:
-    """Every network at every p. Weights, all zeros, decide nothing here."""
+    """Every network at every p. All weights are 0, as they have no effect here."""
     devices = board_devices()
     found = []
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""The figures, each under the number of the paper's."""
+"""The figures, each with the number of the paper's figure."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def shares_figure(rows: Sequence[Row]) -> Figure:
 
 
 def partitions_figure(cases: Sequence[Case]) -> Figure:
-    """One layer of each network: every operator on its device's lane, and in red what moves between memories."""
+    """One layer of each network: operators in their devices' lanes, in red the tensors that move between memories."""
     schemes = (PIM_FIRST, ALS, OPT)
     title = f"Figures 10 and 12: second layer of each network, p = {SHOWN}; red: transfers"
     figure, panels = _new(len(cases) * len(schemes), 1, (16, 2.1 * len(cases) * len(schemes)), title)
@@ -123,7 +123,7 @@ def _lanes(axes: Axes, case: Case, assignment: Sequence[int]) -> None:
 
 
 def subgraphs_figure(drawn: Sequence[Subgraph]) -> Figure:
-    """Two of each network: all assignments, each a point, and what the solvers chose."""
+    """Two subgraphs of each network: all assignments as points, and those that the solvers chose."""
     title = f"Figure 13: every assignment of {NODES} consecutive operators, p = {SHOWN}"
     figure, panels = _new(len(drawn) // 2, 2, (15, 3.8 * len(drawn) // 2), title)
     rng = np.random.default_rng(0)
@@ -156,7 +156,7 @@ def scaling_figure(rows: Sequence[Row]) -> Figure:
     for name, marker in (("ALS", "o-"), ("exact", "s-")):
         times_ms = [_number(row[f"{name} ms"]) for row in rows]
         axes.loglog(operators, times_ms, marker, label=name)
-        # Through the middle: what a time in proportion to the operators would be.
+        # Through the middle: a time proportional to the number of operators.
         middle = len(rows) // 2
         linear = [times_ms[middle] * count / operators[middle] for count in operators]
         axes.loglog(operators, linear, ":", color="0.5", label="linear" if name == "ALS" else None)
@@ -179,7 +179,7 @@ def _grouped(axes: Axes, sides: Mapping[str, Sequence[float]], groups: Sequence[
 
 
 def _new(rows: int, columns: int, size: tuple[float, float], title: str, costs: str = MODELLED) -> tuple[Figure, Any]:
-    """A figure with room at its foot, and its axes, (rows, columns)."""
+    """A figure with space at the bottom, and its axes (rows, columns)."""
     figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(rect=(0, 0.03, 1, 0.97)))
     figure.suptitle(f"{title} ({costs})")
     return figure, figure.subplots(rows, columns, squeeze=False)

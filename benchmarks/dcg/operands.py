@@ -1,7 +1,7 @@
-"""Table 2: the operators that the PIM takes, by what they multiply or add.
+"""Table 2: the operators that the PIM can run, by the shapes of their operands.
 
-Gemm and MatMul are (p, q) x (q, r). An element-wise operator has a second operand like the first, a row of it (r), a
-column (p), or one number.
+Gemm and MatMul are (p, q) x (q, r). The second operand of an element-wise operator has the shape of the first, of a row
+of it (r), of a column (p), or is one number.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _SIGN: Final[Mapping[str, str]] = MappingProxyType({"Add": "+", "Sub": "-", "Mul
 
 
 def operand_rows(cases: Sequence[Case]) -> list[Row]:
-    """One case for each network."""
+    """`cases`: one for each network."""
     found = [_forms(case) for case in cases]
     rows: list[Row] = []
     for form in dict.fromkeys((*PAPER, *(form for forms in found for form in forms))):

@@ -1,4 +1,4 @@
-"""Figure 2(b), what a transfer takes, and Figure 8, operators one by one: read off the device descriptions."""
+"""Figure 2(b), times of transfers, and Figure 8, times of single operators: from the device descriptions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shisha_rt.model.graph import Graph, Operator, Tensor
 ELEMENTS: Final = tuple(2**power for power in range(10, 21))
 WIDTH: Final = 512
 STATED_ELEMENTS: Final = 2**15
-"""64 KiB once converted to 2 bytes each: the size that the text of section 2.3 gives a ratio for."""
+"""64 KiB in elements of 2 bytes: the size for which the text of section 2.3 states a ratio."""
 
 
 def transfer_rows(devices: Sequence[Device]) -> list[Row]:
@@ -62,7 +62,7 @@ def operator_rows(devices: Sequence[Device]) -> list[Row]:
 
 
 def _alone(op: str, first: tuple[int, ...], second: tuple[int, ...]) -> Graph:
-    """An operator of two matrices; its result is (p, WIDTH) as its first operand is."""
+    """An operator of two matrices; its result is (p, WIDTH), like its first operand."""
     shapes = {"a": first, "b": second, "y": first}
     tensors = {name: Tensor(name, shape, "FP32") for name, shape in shapes.items()}
     operator = Operator(op, op, "", ("a", "b"), ("y",), {})

@@ -1,4 +1,4 @@
-"""The tables and figures of the DCG papers, repeated on paper: `python -m benchmarks dcg`, `--quick` for less of it."""
+"""The tables and figures of the DCG papers, repeated by models: `python -m benchmarks dcg`, `--quick` for fewer."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from benchmarks.report.results import Row, save_csv, save_figure, show
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """`sizes`: operators of the graphs that show how times grow; `step` between the subgraphs that are looked at."""
+    """`sizes`: numbers of operators of the graphs for the growth of times; `step`: between subgraphs considered."""
 
     repeats: int
     sizes: Sequence[int]
@@ -49,7 +49,7 @@ class Size:
 COSTS: Final = MappingProxyType(
     {"scaling": DRAWN, "transfers": MADE_FROM, "operators": MADE_FROM, "speedups": FITTED_TO}
 )
-"""What the figures of a table go by, where it is not `MODELLED`."""
+"""The source of costs of a table, if it is not `MODELLED`."""
 FULL: Final = Size(repeats=9, sizes=(100, 300, 1000, 3000, 10_000, 30_000, 100_000), step=1)
 QUICK: Final = Size(repeats=3, sizes=(100, 1000, 10_000), step=10)
 
@@ -60,7 +60,7 @@ def dcg(
     """The DCG papers' tables and figures beside ours; costs are modelled, the algorithms' own times measured."""
     size = QUICK if quick else FULL
     about = facts(f"dcg{' --quick' * quick}")
-    # First, while there is little else in memory for the garbage collector to walk through.
+    # First, while the garbage collector has few other objects to traverse.
     scaling = scaling_rows(size.sizes, min(5, size.repeats))
 
     devices = board_devices()

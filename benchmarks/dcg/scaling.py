@@ -1,4 +1,4 @@
-"""How the time to place grows with the operators: transformer-like graphs, with costs drawn at random."""
+"""How the time of placement grows with the number of operators: transformer-like graphs with random costs."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _BLOCK: Final = (
     ("narrow", (9,)),
     ("add", (10, 7)),
 )
-"""What each operator of a block reads: others by their number in it, -1 the last of the block before."""
+"""The inputs of each operator of a block: numbers of operators in the block; -1: the last one of the block before."""
 _NOT_ON_PIM: Final = frozenset({"scores", "softmax", "context", "gelu"})
 
 
 def transformer_like(rng: random.Random, operators: int) -> Problem:
-    """Blocks of attention and feed-forward, with their residuals, one after the other until there are enough."""
+    """Blocks of attention and feed-forward with residuals, in sequence, until there are enough operators."""
     consumers: dict[int, list[int]] = {}
     nodes = []
     for index in range(operators):
@@ -59,7 +59,7 @@ def transformer_like(rng: random.Random, operators: int) -> Problem:
 
 
 def scaling_rows(sizes: Sequence[int], repeats: int) -> list[Row]:
-    """Medians of CPU time; `us per operator` stays level where the time is linear."""
+    """Medians of CPU time; `us per operator` is constant if the time is linear."""
     rows: list[Row] = []
     for operators in sizes:
         print(f"dcg: {operators} operators ...", flush=True)

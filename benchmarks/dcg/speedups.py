@@ -15,7 +15,7 @@ from shisha_rt.placement.check import Cost, cost
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """What a scheme costs on a network at sequence length p."""
+    """Cost of a scheme on a network at sequence length p."""
 
     case: Case
     scheme: str
@@ -29,7 +29,7 @@ def placed(cases: Sequence[Case]) -> list[Placed]:
 
 
 def speedup_rows(results: Sequence[Placed]) -> list[Row]:
-    """Times in ms. `over CPU_S` is the speedup of Figure 9, the last two what ALS and the optimum gain on a scheme."""
+    """Times in ms. `over CPU_S`: the speedup of Figure 9; the last two columns: gains of ALS and of the optimum."""
     total_s = {(one.case.network, one.case.sequence, one.scheme): one.cost.total_s for one in results}
     rows: list[Row] = []
     for one in results:
@@ -52,7 +52,7 @@ def speedup_rows(results: Sequence[Placed]) -> list[Row]:
 
 
 def partition_rows(cases: Sequence[Case]) -> list[Row]:
-    """Operators with a choice, by type and size: on how many each scheme uses which device."""
+    """Operators with a choice of devices, by type and size: how many each scheme puts on each device."""
     schemes = (PIM_FIRST, ALS, OPT)
     rows: list[Row] = []
     for case in cases:

@@ -1,4 +1,4 @@
-"""What the papers state, and what comes out here: the same figure, and where it does not repeat, the likely reason."""
+"""Statements of the papers beside our figures, with the likely reason where they differ."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def stated(
     written: Callable[[Figures], str],
     reason: str = "",
 ) -> Statement:
-    """`als` is what the paper's own algorithm gives here, `optimum` the same with `exact`, None where it is no matter.
+    """A row of the table. `als`: our figure with the paper's own algorithm; `optimum`: with `exact`; None: irrelevant.
 
-    `written` is how figures stand in the table. They are held against each other as ratios; the furthest off counts.
+    `written`: formats figures. They are compared as ratios, and the worst ratio counts.
     """
     off = max(abs(ours / theirs - 1) for ours, theirs in zip(als, paper, strict=True))
     ours = {"ours": written(als), "ours, optimum": "" if optimum is None else written(optimum)}
@@ -40,10 +40,10 @@ def stated(
 
 
 def _kind(where: str, what: str) -> Kind:
-    """Whether the descriptions, or our way to count, know what is stated: then it is no wonder that it repeats.
+    """Whether the descriptions, or our way to count, were made from what is stated: then agreement is no evidence.
 
-    Which edges E_d counts the papers do not say; ours was read off their numbers. V_d follows from which operators
-    CPU_P runs, which was fitted to it.
+    The papers do not say which edges E_d counts; our rule was inferred from their numbers. V_d follows from the
+    operators that CPU_P can run, which were fitted to it.
     """
     if where in ("Figure 2(b)", "Figure 8(a)", "Figure 8(b)") or what.startswith("E_d"):
         return "by construction"
@@ -63,7 +63,7 @@ def _span(figures: Figures) -> str:
 
 
 def _changes(figures: Figures) -> str:
-    """Figures are what is left, 1 all of it."""
+    """Figures as changes: they are fractions that remain; 1: all of it."""
     return ", ".join(f"{100 * (figure - 1):+.0f}%" for figure in figures)
 
 
@@ -71,7 +71,7 @@ def _changes(figures: Figures) -> str:
 
 
 def table_statements(quantities: Sequence[Quantity]) -> list[Statement]:
-    """Those of a table of the papers, but for times."""
+    """Statements of the papers' tables, except times."""
     return [
         stated(f"Table {one.where}", f"{one.name}: {', '.join(TITLES.values())}", paper, ours, None, _list, one.note)
         for one in quantities
@@ -127,7 +127,7 @@ SETTINGS: Final[Sequence[Setting]] = tuple((network, p) for network in TITLES fo
 
 
 class _Costs:
-    """What each scheme costs in each setting."""
+    """Cost of each scheme in each setting."""
 
     def __init__(self, results: Sequence[Placed]) -> None:
         self._cost = {(one.case.network, one.case.sequence, one.scheme): one.cost for one in results}
@@ -136,7 +136,7 @@ class _Costs:
         return self._cost[*setting, scheme].total_s
 
     def gains(self, rival: str) -> tuple[Figures, Figures]:
-        """The least and the most that ALS, and the optimum, gain on a rival in any setting."""
+        """The least and the largest gain of ALS, and of the optimum, over a rival in any setting."""
         als, optimum = (
             [self.total_s(setting, rival) / self.total_s(setting, scheme) for setting in SETTINGS]
             for scheme in (ALS, OPT)
@@ -144,7 +144,7 @@ class _Costs:
         return [min(als), max(als)], [min(optimum), max(optimum)]
 
     def left(self, network: str) -> tuple[Figures, Figures]:
-        """The shares of computation and transfer that ALS, and the optimum, leave of what the PIM's order has."""
+        """Computation and transfer of ALS, and of the optimum, as fractions of those with the PIM's order."""
         before, als, optimum = (self._cost[network, SHOWN, scheme] for scheme in (PIM_FIRST, ALS, OPT))
         return (
             [als.node_s / before.node_s, als.transfer_s / before.transfer_s],
@@ -170,7 +170,7 @@ def figure_9_statements(results: Sequence[Placed]) -> list[Statement]:
     duet_is_better = sum(costs.is_best(setting, DUET[0], orders) for setting in SETTINGS)
 
     def counted(what: str, holds: Sequence[bool], reason: str = "") -> Statement:
-        """That something holds in all settings."""
+        """A statement that something holds in all settings."""
         return stated("Figure 9", f"{what}, of {len(holds)}", [len(holds)], [sum(holds)], None, _list, reason)
 
     return [
@@ -234,7 +234,7 @@ _FIGURE_11: Final[Mapping[str, tuple[Figures, str]]] = MappingProxyType(
 
 
 def partition_statements(partitions: Sequence[Row]) -> list[Statement]:
-    """Figures 10 and 12: what stays, and what leaves the PIM, of all that its own order runs there."""
+    """Figures 10 and 12: of the operators that the PIM's order runs there, which ones stay and which ones leave it."""
     encoders, decoder = ("BERT", "RoBERTa"), ("GPT-2",)
     statements = []
     for where, networks, operators, stay, paper, reason in (

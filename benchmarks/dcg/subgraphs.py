@@ -1,8 +1,8 @@
-"""Figure 13: all assignments of 15 consecutive operators, and where ALS and `exact` stand among them.
+"""Figure 13: the costs of all assignments of 15 consecutive operators, and the ranks of ALS and `exact` among them.
 
-The paper shows one such subgraph for each network; here every one is looked at, those that are alike once. What goes
-into a subgraph from outside is in every memory, and what leaves it costs nothing. On three devices there are at most
-3^15 assignments, 14 million: few enough to add up each one.
+The paper shows one such subgraph for each network; here all are considered, equal ones once. Inputs of a subgraph are
+in every memory, and its outputs cost nothing to move. On three devices there are at most 3^15 assignments, 14 million,
+so the cost of each one can be computed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ROUNDING: Final = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Subgraph:
-    """`cost_s` is (assignments,) seconds, in the order of `brute`; `als` and `exact` are what those solvers choose."""
+    """`cost_s` (assignments,): seconds, in the order of `brute`; `als` and `exact`: assignments of these solvers."""
 
     case: Case
     first: int
@@ -47,7 +47,7 @@ class Subgraph:
         return cost(self.problem, assignment).total_s / float(self.cost_s.min())
 
     def index_of(self, assignment: Assignment) -> int:
-        """Where in `cost_s` an assignment stands."""
+        """Index of an assignment in `cost_s`."""
         index = 0
         for node, device in zip(self.problem.nodes, assignment, strict=True):
             index = index * len(node.capable) + node.capable.index(device)
@@ -55,7 +55,7 @@ class Subgraph:
 
 
 def subgraphs(case: Case, step: int = 1) -> Iterator[Subgraph]:
-    """From every `step`-th operator on; of those that cost the same only the first."""
+    """Yield subgraphs from every `step`-th operator on; of subgraphs with equal costs only the first."""
     seen = set()
     for first in range(0, len(case.problem.nodes) - NODES + 1, step):
         problem = window(case.problem, first)
@@ -70,7 +70,7 @@ def subgraphs(case: Case, step: int = 1) -> Iterator[Subgraph]:
 
 
 def window(problem: Problem, first: int, count: int = NODES) -> Problem:
-    """The problem of `count` nodes from `first` on, by themselves."""
+    """The problem of `count` nodes from `first` on, without the others."""
     inside = range(first, first + count)
     tensors = [
         ProblemTensor(tensor.name, tensor.producer - first, consumers, tensor.transfer_s)
@@ -88,7 +88,7 @@ def window(problem: Problem, first: int, count: int = NODES) -> Problem:
 
 
 def chosen(case: Case, step: int) -> tuple[Row, list[Subgraph]]:
-    """What was found in a network's subgraphs; and to draw, the one of most assignments and that worst for ALS."""
+    """A summary of a network's subgraphs, and two to draw: that of the most assignments and the worst one for ALS."""
     checked = misses = wrong = 0
     largest: Subgraph | None = None
     worst: Subgraph | None = None
@@ -116,7 +116,7 @@ def chosen(case: Case, step: int) -> tuple[Row, list[Subgraph]]:
 
 
 def sampled(one: Subgraph, most: int, rng: np.random.Generator) -> tuple[NDArray[np.intp], bool]:
-    """The numbers of the assignments to draw, and whether that is all of them."""
+    """The indices of the assignments to draw, and whether these are all."""
     count = len(one.cost_s)
     if count <= most:
         return np.arange(count), True

@@ -1,8 +1,8 @@
-"""Tables 1 and 3: what the device-mapped graphs count, and what the algorithms take.
+"""Tables 1 and 3: sizes of the device-mapped graphs, and times of the algorithms.
 
-The papers do not say which edges E_d counts. Theirs come out, to the last one, if it is those between two devices,
-each tensor once for a pair of devices however many read it. GPT-2 they take as it was exported, with the operators
-that compute shapes; here those are folded before anything is placed, so its export is counted beside it.
+The papers do not say which edges E_d counts. Their numbers are met exactly if it counts edges between two devices, each
+tensor once for a pair of devices however many operators read it. They use GPT-2 as exported, with the operators that
+compute shapes; here these are folded before placement, so the exported graph is counted, too.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from shisha_rt.placement.profiling import profile_runs
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A row of the papers' tables: `paper` and `ours` by network. `note`: how it is counted, or why it differs."""
+    """A row of the papers' tables: `paper` and `ours`, by network. `note`: how it is counted, or why it differs."""
 
     where: str
     name: str
@@ -80,7 +80,7 @@ def graph_counts(operators: Iterable[Operator]) -> GraphCounts:
 
 
 def cleaned(case: Case, devices: Sequence[int] = (0, 1, 2)) -> list[Operator]:
-    """What is placed: the operators that run for every frame."""
+    """The graph that is placed: the operators that run for every frame."""
     return [
         Operator(operator.inputs, operator.outputs, [device for device in node.capable if device in devices])
         for operator, node in zip(case.graph.operators, case.problem.nodes, strict=True)
@@ -88,7 +88,7 @@ def cleaned(case: Case, devices: Sequence[int] = (0, 1, 2)) -> list[Operator]:
 
 
 def exported(case: Case) -> list[Operator]:
-    """The whole export, weights left out. What cleaning folds computes shapes: nothing that the PIM takes."""
+    """The exported graph without weights. Operators that cleaning folds compute shapes, which the PIM cannot run."""
     graph = TOPOLOGIES[case.network]().graph
     constants = {tensor.name for tensor in graph.initializer}
     capable = {node.name: node.capable for node in case.problem.nodes}
@@ -213,7 +213,7 @@ def _timed(cases: Sequence[Case], repeats: int) -> list[Quantity]:
 
 
 def _on_two(case: Case) -> Problem:
-    """On CPU_S and PIM alone."""
+    """The placement problem on CPU_S and PIM only."""
     costs = described_costs(case.graph, (case.devices[0], case.devices[2]))
     return build_problem(case.graph, costs, "per_edge")
 

@@ -1,4 +1,4 @@
-"""How long the algorithms take, here: medians of CPU seconds, as they run in one thread and others may run beside."""
+"""Times of the algorithms on this host: medians of CPU seconds, as they use one thread and the host may be busy."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ def solve_time_s(repeats: int, solver: Solver, problem: Problem) -> float:
 
 
 def _solve_anew(solver: Solver, problem: Problem) -> None:
-    """A copy each time, as what a problem has cached is part of the work."""
+    """Solve a copy of the problem, as its cached properties are part of the work."""
     solver(replace(problem))

@@ -1,19 +1,19 @@
 """The daemon as a whole against engines alone, on the same cores: `python -m benchmarks against_engines`.
 
-Two unthrottled cores, on each a place with ONNX Runtime on one thread and OpenVINO in fp32 as its devices. Layers move
-between the places and operators between the engines until the tuner has settled, and then the tuner is paused. After
-that the daemon under saturation and its rivals (see `engine_process`) take turns in every round, each for a few
-seconds, while all others are idle. Times are wall time per frame, medians over the rounds with their quartiles.
+Two unthrottled cores, each with a place whose devices are ONNX Runtime on one thread and OpenVINO in fp32. Layers move
+between the places and operators between the engines until the tuner has settled; then the tuner is paused. After that,
+the daemon at saturation and its rivals (see `engine_process`) take turns in every round, each for a few seconds, while
+all others are idle. Times are wall time per frame, medians over the rounds with their quartiles.
 
-- `best rival / daemon`: above 1 the daemon is faster; of the rounds' own ratios to the rival that is the best over all
+- `best rival / daemon`: above 1 the daemon is faster; from each round's ratio to the rival that is the best over all
   rounds.
-- `placed anew`: nothing pauses the placer. A plan whose operators it has moved between the engines can go live during
-  the rounds, and that is how often one did; `plan` is the last.
-- A rival's frames lie in its own memory. The daemon's come from a client in a process of its own, over a socket, and
-  their answers go back to it; on two cores all of that is taken from the stages. `against_engines_cpu` says how much:
-  CPU time per frame of the workers (and of that the engines'), the daemon and the client. What is left is `waiting`:
-  stages that are not equally long, messages on their way, workers between two frames. What the daemon's status has not
-  measured yet when the rounds are over, as a plan has just gone live, is empty.
+- `placed anew`: the placer is not paused, so a plan with operators moved between engines may go live during the rounds;
+  this is how often one did. `plan`: the last one.
+- A rival's frames are in its own memory. The daemon's frames come over a socket from a client in another process, and
+  answers go back to it; on two cores the CPU time of that is not available to stages. `against_engines_cpu` states it:
+  CPU time per frame of the workers (and the engines' part of it), the daemon and the client. The rest is `waiting`:
+  stages of unequal length, messages in transit, workers between two frames. Fields that the daemon's status has not
+  measured at the end of the rounds, because a plan has just gone live, are empty.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _TIMEOUT_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Wall seconds for a frame; on the daemon's side also CPU seconds for a frame, by what spends them."""
+    """Wall seconds per frame; for the daemon also CPU seconds per frame, by process or component."""
 
     frame_s: float
     cpu_s: Mapping[str, float] = field(default_factory=dict)
@@ -63,7 +63,9 @@ Round = Mapping[str, Reading]
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """All rounds of one network. `status` is the daemon's own, after the last; `placed_anew`: plans live meanwhile."""
+    """All rounds of one network. `status`: the daemon's, after the last round; `placed_anew`: plans that went live
+    during the rounds.
+    """
 
     model: str
     cores: int
@@ -80,7 +82,7 @@ class Measured:
 
     @property
     def gain(self) -> Spread:
-        """The best rival's time over the daemon's; a slow second of the machine slows both sides of its round."""
+        """The best rival's time over the daemon's, by round, as a slow moment of the host affects both sides of it."""
         return Spread.of(its[self.best_rival].frame_s / its[DAEMON].frame_s for its in self.rounds)
 
     @property
@@ -90,7 +92,7 @@ class Measured:
 
 
 class Contest:
-    """A daemon that has been tuned, and its rivals, all of one network."""
+    """A tuned daemon and its rivals, all of one network."""
 
     def __init__(
         self, daemon: ChildDaemon, control: Client, client: ChildProcess, rivals: Mapping[str, ChildProcess]
@@ -169,7 +171,7 @@ def contest_row(measured: Measured) -> Row:
 
 
 def _stage(stage: Mapping[str, Any]) -> str:
-    """For instance `core0: 0-12 (openvino 40, ort_serial 3)`: operators on each device."""
+    """A stage with its numbers of operators by device, such as `core0: 0-12 (openvino 40, ort_serial 3)`."""
     placement = stage["placement"]
     counts: dict[str, int] = {}
     for segment in placement["segments"] if placement is not None else ():
@@ -179,7 +181,7 @@ def _stage(stage: Mapping[str, Any]) -> str:
 
 
 def cpu_row(measured: Measured) -> Row:
-    """Milliseconds for a frame; in each round the parts and `waiting` add up to the time of all cores."""
+    """Milliseconds per frame; in each round the components and `waiting` add up to the time of all cores."""
     readings, cores = [its[DAEMON] for its in measured.rounds], measured.cores
     slowest_s = measured.status["bottleneck_s"]
     engines_s = [stage["cpu_s"] for stage in measured.stages]
@@ -218,7 +220,7 @@ def against_engines(
         measured = measure(model, places, strategy, seconds, rounds)
         rows.append(contest_row(measured))
         cpu_rows.append(cpu_row(measured))
-        # Each time, so that what is there stays whatever becomes of the next.
+        # After each network, so that results are kept if a later one fails.
         save_csv("against_engines", rows, about)
         save_csv("against_engines_cpu", cpu_rows, about)
     show("The daemon as a whole against engines alone, wall time per frame", rows)

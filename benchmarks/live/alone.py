@@ -1,13 +1,12 @@
 """One frame at a time: daemons as they are started, and engines on all cores: `python -m benchmarks alone`.
 
-Each side is asked for one frame, and for the next once that has been answered and a pause has gone by. Daemons are on
-the machine as it is, with nothing tuned before, and are asked by their own client, which shares memory with them:
-`latency` with `--objective latency`, tuned by frames that come one by one; `auto` with the default, tuned under load
-before that. Rivals are ONNX Runtime and OpenVINO (fp32) with a thread for each core, whose frames lie in their own
-memory. Times are medians of a turn's frames. All sides take turns in each round; ratios are of the rounds' own. All
-figures are medians over the rounds, with their quartiles.
+Each side gets one frame at a time, the next one after the answer and a pause. Daemons run on the machine as it is, with
+nothing tuned before, and are asked by their own client over shared memory: `latency` with `--objective latency`, tuned
+with single frames; `auto` with the default, tuned under load first. Rivals are ONNX Runtime and OpenVINO (fp32) with a
+thread for each core, whose frames are in their own memory. Times are medians of a turn's frames. All sides take turns
+in each round; ratios are within rounds. All figures are medians over the rounds, with their quartiles.
 
-`idle %`: of a core, what daemon, workers and client take while no frame comes, from a second after the last one.
+`idle %`: percentage of a core that daemon, workers and client use while no frame comes, from a second after the last.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ _IDLE_S: Final = 4.0
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """`root`: whose processes are a daemon's; None: an engine."""
+    """`root`: pid of the daemon's process, whose descendants count, too; None: an engine."""
 
     name: str
     asked: ChildProcess
@@ -62,7 +61,7 @@ class _Side:
         return str(plan_of(self.control.plan()["stages"]))
 
     def idle(self) -> float:
-        """The share of a core that its processes take while there is nothing to do."""
+        """The share of a core that the side's processes use while idle."""
         assert self.root is not None
         time.sleep(_IDLE_AFTER_S)
         pids = [self.root, self.asked.pid]
@@ -102,7 +101,7 @@ def alone(
             more |= {f"idle %, {side.name}": f"{100 * side.idle():.2g}" for side in daemons}
         rows += [_row(model, pause_ms, took, more) for pause_ms, took in turns.items()]
         kept = kept_rows(RESULTS / "alone.csv", "model", set(models.split(","))) if add else []
-        # Each time, so that what is there stays whatever becomes of the next.
+        # After each network, so that results are kept if a later one fails.
         save_csv("alone", [*({**row, "commit": about["commit"]} for row in rows), *kept], about)
     progress.done()
     show(f"One frame at a time, ms, {machine}", rows, ["aim: at most 1.1 times the best engine and 0.3 ms"])

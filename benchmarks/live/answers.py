@@ -1,8 +1,8 @@
-"""Do answers through a pipeline equal the whole model's, bit for bit: `python -m benchmarks answers`.
+"""Whether answers through a pipeline equal the whole model's, bit for bit: `python -m benchmarks answers`.
 
-All networks of the zoo, in two, three and four stages: the plan that the seed makes and one whose cuts are drawn at
-random from the legal ones. The reference is one session of the whole optimised graph, run directly by the engine.
-Where a network ends in a Softmax, what goes into it is an output too, as a Softmax can hide that its input differs.
+All networks of the zoo, in two, three and four stages: the seed's plan, and one with random legal cuts. The reference
+is one session of the whole optimised graph, run directly by the engine. If a network ends in a Softmax, the Softmax's
+input is an output, too, as the Softmax may hide differences.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ Outputs = dict[str, np.ndarray[Any, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`answers` came back, `equal` of them had the reference's bits in every output; `worst` is the largest error.
+    """`answers`: number received; `equal`: those with the reference's bits in every output; `worst`: the largest error.
 
-    `input_effect`: the least distance between two inputs' outputs, so that equality can be seen to mean something.
+    `input_effect`: the least distance between outputs of two inputs, to show that equality is significant.
     """
 
     model: str
@@ -59,7 +59,7 @@ class Comparison:
 
 
 def with_logits(name: str) -> Path:
-    """The network with its last Softmax's input as a further output; the network itself where it has no Softmax."""
+    """The network with its last Softmax's input as a further output; unchanged if it has no Softmax."""
     source = zoo_path(name)
 
     def build(folder: Path) -> None:
@@ -77,7 +77,7 @@ def with_logits(name: str) -> Path:
 
 
 def plans_of(compiled: Compiled, machine: Machine, generator: random.Random) -> list[Plan]:
-    """For each number of stages that the network can be cut into: the seed's plan, and one at random."""
+    """For each number of stages that the network can be cut into: the seed's plan, and a random one."""
     weights = [layer.weight for layer in compiled.layers]
     plans = []
     for count in STAGES:
@@ -126,7 +126,7 @@ def compare(name: str, machine: Machine, frames: int) -> Comparison:
 
 
 def _whole(compiled: Compiled, inputs: Sequence[Outputs]) -> list[Outputs]:
-    """What the whole optimised graph answers, run without daemon or worker."""
+    """Answers of the whole optimised graph, run without daemon or worker."""
     folder = compiled.engine_folder
     session = ort.InferenceSession(
         str(folder / MODEL_FILE), as_built_options(str(folder)), providers=["CPUExecutionProvider"]
@@ -136,7 +136,7 @@ def _whole(compiled: Compiled, inputs: Sequence[Outputs]) -> list[Outputs]:
 
 
 def _difference(one: Mapping[str, np.ndarray[Any, Any]], other: Outputs) -> float:
-    """The largest difference in any output; 0 only where all bits are the same."""
+    """The largest difference in any output; 0 only if all bits are the same."""
     if all(one[name].tobytes() == array.tobytes() for name, array in other.items()):
         return 0.0
     difference = max(float(np.max(np.abs(one[name] - array))) for name, array in other.items())

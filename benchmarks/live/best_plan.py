@@ -1,11 +1,11 @@
 """From ready to the best plan under load: `python -m benchmarks best_plan`.
 
 A client keeps several frames in flight from the start on, and the daemon tunes itself for throughput until it has
-watched one plan for some seconds. Three starts on one cache: `cold`, with nothing known; `profiled`, with what engines
-and layers take, and no plan (`--fresh`); `kept`, with the plan that the first one ended with.
+watched one plan for some seconds. Three starts with one cache: `cold`, with nothing known; `profiled`, with times of
+engines and layers but no plan (`--fresh`); `kept`, with the final plan of the first start.
 
-`best plan s`: from ready until the plan that it ended with served for good; `settled s`: until it was known to be the
-best. `compared`: candidates held against the plan that served, in turns; `trials`: plans that a search measured.
+`best plan s`: from ready until the final plan served without interruption; `settled s`: until it was known to be the
+best. `compared`: candidates compared with the plan that served; `trials`: plans that a search measured.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from shisha_rt.plan.plan import Plan
 
 
 def random_schedule(costs: ProcessorCosts, rng: random.Random) -> Plan:
-    """Each branch of each level, and each run between levels, on a place drawn at random; barriers or none."""
+    """A random place for each branch of each level and each run between levels; with or without barriers."""
     problem = apart_problem(costs)
     items = structure(problem)
     places = len(costs.places)
@@ -40,7 +40,7 @@ def random_schedule(costs: ProcessorCosts, rng: random.Random) -> Plan:
 
 
 def random_schedules(network: Network, form: str, count: int, seconds: float) -> list[Row]:
-    """Random ones, told to one daemon after each other."""
+    """Random schedules, set in one daemon one after the other."""
     rng = random.Random(network.model)
     found: list[tuple[Told, Taken]] = []
     with forced(form, network) as daemon:
@@ -52,7 +52,7 @@ def random_schedules(network: Network, form: str, count: int, seconds: float) ->
 
 
 def schedule_rows(model: str, found: Sequence[tuple[Told, Taken]]) -> list[Row]:
-    """Predicted with the mean hand-over of all."""
+    """A row for each schedule, predicted with the mean hand-over of all."""
     handover_s = statistics.fmean(its.handovers_s(told.plan) / told.handovers for told, its in found)
     rows: list[Row] = []
     for number, (told, its) in enumerate(found):

@@ -1,20 +1,20 @@
-"""What branches side by side bring a frame by itself, on two real cores: `python -m benchmarks branches`.
+"""The effect of parallel branches on unloaded latency, on two real cores: `python -m benchmarks branches`.
 
-On paper, from measured costs (`branches`): all of a network over its critical path, which is all that branches alone
-can gain, with layers as they are in ONNX Runtime's own form of the model, and with every operator a layer, in ONNX
-Runtime and in OpenVINO; and what the schedule `forkjoin` is predicted to gain of that.
+By measured costs (`branches`): the time of the whole network over its critical path, the most that branches can gain,
+with layers as in ONNX Runtime's own form of the model, and with every operator as a layer, in ONNX Runtime and in
+OpenVINO; and the predicted gain of the schedule `forkjoin`.
 
 Live, one frame at a time, unthrottled, all sides in turns (`branches_alone`): the daemon that plans for latency by
-itself, teams, branches and copies allowed; the whole model on one core, on a team of both, and by a schedule of
-branches; and engines without a daemon. `branches_forced` holds each plan that was told against its own prediction.
-Hand-overs are what a frame takes beyond its stages' times along the longest way. The `bound` is the longest way through
-the plan by costs, and the hand-overs that were measured.
+itself, with teams, branches and copies allowed; the whole model on one core, on a team of both, and by a schedule of
+branches; and engines without a daemon. `branches_forced` compares each plan that a client set with its prediction.
+Hand-overs are latency beyond the stages' times along the longest path. The `bound` is the longest path through the plan
+by costs, plus measured hand-overs.
 
-Where no schedule of branches pays by costs, the one is run that would be best if hand-overs were free.
+If no schedule of branches gains by costs, the one that would be the best with free hand-overs is run.
 
-`branches_unlike`: where places are unlike, one core at 0.3 of its speed (emulated), or ONNX Runtime on one and OpenVINO
-on the other. `branches_schedules`: random schedules of one network, measured against predicted latency, which has as
-many of the mean hand-over as there are stages on its longest way.
+`branches_unlike`: with unlike places, one core at 0.3 of its speed (emulated), or ONNX Runtime on one and OpenVINO on
+the other. `branches_schedules`: random schedules of one network, measured against predicted latency, which includes a
+mean hand-over for each stage on its longest path.
 
 All figures are medians over the rounds, with their quartiles.
 """
@@ -65,7 +65,7 @@ AIM_OWN: Final = 1.02
 AIM_PERCENT: Final = 10.0
 
 LAYERS: Final = "layers"
-"""As they are, in the engine's own form of the model."""
+"""Layers as in the engine's own form of the model."""
 ONE_CORE: Final = f"{LAYERS}, one core"
 TEAM: Final = f"{LAYERS}, team"
 BRANCHES: Final = f"{LAYERS}, branches"
@@ -100,7 +100,7 @@ def on_paper(network: Network, form: str, found: SchemePlan | None) -> Row:
 
 
 def branched(costs: ProcessorCosts) -> SchemePlan | None:
-    """The schedule that is best by costs, or else would be if hand-overs were free; None: neither has branches."""
+    """The best schedule by costs if it has branches, else the best with free hand-overs; None: neither has branches."""
     for one in (costs, replace(costs, handover_s=0.0)):
         found = scheme_plan("forkjoin", one)
         if found is not None and len(found.plan.stages) > 1:
@@ -112,7 +112,7 @@ def branched(costs: ProcessorCosts) -> SchemePlan | None:
 
 
 def told_plans(network: Network, form: str, found: SchemePlan | None) -> Iterator[Told]:
-    """The whole model on the quickest place, on all of them as a team where that is known, and by branches."""
+    """The whole model on the fastest place, on a team of all places if its costs are known, and by branches."""
     whole = network.on_one(network.quickest)
     yield Told(f"{form}, one core", whole, (network.whole_s(network.quickest),))
     if network.ready.teams:
@@ -128,7 +128,7 @@ Turn = tuple[Forced, Told]
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One side in one round. `frame_s`: the mean by the clock; `taken`: of a plan that was told."""
+    """One side in one round. `frame_s`: mean wall time per frame; `taken`: of a plan that a client set."""
 
     frame_s: float
     taken: Taken | None
@@ -139,7 +139,7 @@ Round = Mapping[str, Reading]
 
 
 def in_turns(turns: Sequence[Turn], others: Sequence[Side], count: int, seconds: float) -> list[Round]:
-    """All sides in each round, which begins with another one each time."""
+    """All sides take turns in each round; each round begins with another side."""
     found: list[Round] = []
     everyone: list[Turn | Side] = [*turns, *others]
     for number in range(count):
@@ -163,7 +163,7 @@ def readings(found: Sequence[Round], told: Told) -> list[Taken]:
 
 
 def forced_row(model: str, told: Told, found: Sequence[Taken], handover_s: float) -> Row:
-    """`handover_s`: as it was told."""
+    """`handover_s`: as predicted."""
     predicted_s = told.path_s + told.handovers * handover_s
     over_s = [one.handovers_s(told.plan) for one in found]
     bounds_s = [told.path_s + max(0.0, its) for its in over_s]
@@ -183,7 +183,7 @@ def forced_row(model: str, told: Told, found: Sequence[Taken], handover_s: float
 
 
 def alone_row(model: str, found: Sequence[Round]) -> Row:
-    """The better of one core and team is that of the round's own times. None: a plan that there is not."""
+    """A row for a network. The better of one core and a team is chosen in each round. None: there is no such plan."""
     better_s = [min(its[ONE_CORE].frame_s, its[TEAM].frame_s) for its in found]
 
     def over_better(side: str) -> Spread | None:
@@ -205,7 +205,7 @@ def alone_row(model: str, found: Sequence[Round]) -> Row:
 
 @contextlib.contextmanager
 def _forms(model: str, machine: str) -> Iterator[dict[str, Network]]:
-    """By form: layers as they are, and every operator one, in each engine."""
+    """Networks by form: layers as in the engine's own form, and every operator as a layer, in each engine."""
     with contextlib.ExitStack() as closing:
         found = {LAYERS: Network.of(model, load_machine(machine), teams=True)}
         for engine, device in DEVICES.items():
@@ -237,7 +237,7 @@ def _one_model(model: str, machine: str, count: int, seconds: float, results: _R
 
 
 def _unlike(models: Sequence[str], count: int, seconds: float, results: _Results) -> None:
-    """The best place alone and the schedule of branches, where that is another."""
+    """The best place alone and, if it differs, the schedule of branches."""
     cases = [(model, f"one core at {SLOW:g}", "", "", SLOW) for model in models]
     cases.append((UNLIKE, "onnxruntime and openvino", DEVICES["onnxruntime"], DEVICES["openvino"], 1.0))
     for model, what, first, second, speed in cases:
@@ -277,7 +277,7 @@ def _unlike_row(network: Network, what: str, count: int, seconds: float) -> Row:
 
 
 class _Results:
-    """Saved after each network, so that what is there stays whatever becomes of the next."""
+    """Results, saved after each network, so that they are kept if a later one fails."""
 
     def __init__(self, about: Mapping[str, str]) -> None:
         self.paper: list[Row] = []

@@ -1,9 +1,9 @@
 """A first start beside a busy neighbour, against a calm one: `python -m benchmarks busy_start`.
 
-A daemon that has nothing stored, neither profiles nor plans, serves a client that always has several frames in flight.
-`busy`: another program has one core to itself from before the start until the daemon has served for a minute; then it
-is calm. `calm`: nobody else is there. When each has served for a minute more, it is asked for its rate, and for one
-frame at a time, as its objective follows the load. Sides take turns.
+A daemon without stored profiles or plans serves a client that always has several frames in flight. `busy`: another
+program uses one core fully from before the start until the daemon has served for a minute; then the host is calm.
+`calm`: no other program runs. After another minute the rate of each side is measured, and the latency of one frame at a
+time, as the objective follows the load. Sides take turns.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _plans(readings: list[dict[str, Any]], figure: str) -> str:
 
 @contextlib.contextmanager
 def _hog(core: int) -> Iterator[None]:
-    """Another program that takes a core."""
+    """Start another program that uses a core fully."""
     with subprocess.Popen([sys.executable, "-c", _HOG, str(core)]) as hog:
         try:
             yield

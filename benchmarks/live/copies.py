@@ -1,9 +1,9 @@
 """Copies allowed, copies forbidden, and two plain copies of the engine: `python -m benchmarks copies`.
 
-Two unthrottled cores, on each a place. The daemon tunes itself with `guided`, once free to plan copies and teams and
-once confined to chains; frames are generated inside it, so that what is compared is how the network is run and not
-sockets. The rival is a session of ONNX Runtime on each core, with no daemon at all. All sides take turns in each round;
-ratios are of the rounds' own. All figures are medians over the rounds, with their quartiles.
+Two unthrottled cores with a place each. The daemon tunes itself with `guided`, once with copies and teams allowed and
+once with chains only; frames are generated inside the daemon, so that plans are compared and not sockets. The rival is
+a session of ONNX Runtime on each core, without a daemon. All sides take turns in each round; ratios are within rounds.
+All figures are medians over the rounds, with their quartiles.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def copies(
         print(f"copies: {model} ...", flush=True)
         with sides(model, described, DAEMONS, [RIVAL], {"copied": True}) as all_sides:
             rows.append(_row(model, rounds(all_sides, count, seconds)))
-        save_csv("copies", rows, about)  # each time, so that what is there stays whatever becomes of the next
+        save_csv("copies", rows, about)  # after each network, so that results are kept if a later one fails
     notes = [
         "rival / free: above 1 the daemon, free to use copies, is faster than a plain session on each core",
         "medians over the rounds, and their quartiles",

@@ -1,15 +1,14 @@
-"""What frames notice of a killed copy, and of another objective: `python -m benchmarks copies_disturbed`.
+"""The effect on frames of a killed copy, and of a change of objective: `python -m benchmarks copies_disturbed`.
 
-Two unthrottled cores, a copy of the whole network on each, clients that stream without a pause and check every answer
-(R1). The frame that a dead worker was computing runs again where it died, and what comes after it in its stream waits
-for it: so there are several streams. Two disturbances, each several times:
+Two unthrottled cores with a copy of the whole network each; clients stream without a pause and check every answer (R1).
+A frame that a dead worker was computing runs again on the same place, and later frames of its stream wait for it; so
+there are several streams. Two disturbances, each several times:
 
-- one copy's worker is killed. `longest gap` between two answers, over the median gap, from the kill until its
-  successor is up again; `while down` is the throughput in that time over what one place can do by itself, which is half
-  of what both did before.
-- the objective changes, to latency and back: the longest gap from when it is asked for until the plan for it is live.
+- one copy's worker is killed. `longest gap`: between two answers, over the median gap, from the kill until the next
+  worker is up; `while down`: throughput in that time over that of one place, which is half of the throughput before.
+- the objective changes, to latency and back: the longest gap from the request until the plan for it is live.
 
-The same reading over the second before each, in which nothing happens, says what is the host's own unrest (`quiet`).
+The same figures over the second before each disturbance show the host's own variation (`quiet`).
 """
 
 from __future__ import annotations
@@ -54,12 +53,12 @@ _TOLD: Final = {
 }
 
 Times = Sequence[float]
-"""Of answers, ascending, by the clock."""
+"""Times of answers, ascending."""
 
 
 @dataclass(frozen=True, slots=True)
 class Disturbance:
-    """From `began_s` to `ended_s`, when all was as before, or as asked for."""
+    """A disturbance from `began_s` to `ended_s`, when all was as before, or as requested."""
 
     what: str
     began_s: float
@@ -86,7 +85,7 @@ class Disturbance:
 
 
 def _between(answered_s: Times, first_s: float, last_s: float) -> Times:
-    """With one answer more on either side, so that gaps across the ends count."""
+    """The answers between two times, and one more on either side, so that gaps across the ends count."""
     first, last = bisect.bisect_left(answered_s, first_s), bisect.bisect_left(answered_s, last_s)
     return answered_s[max(0, first - 1) : last + 1]
 
@@ -96,7 +95,7 @@ def _gaps(answered_s: Times) -> list[float]:
 
 
 class _Served:
-    """A daemon under load, which is disturbed."""
+    """A daemon under load that is disturbed."""
 
     def __init__(self, control: Client, loads: Sequence[SteadyLoad]) -> None:
         self._control = control

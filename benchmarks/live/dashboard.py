@@ -1,9 +1,9 @@
 """The dashboard over a daemon that tunes itself: `python -m benchmarks dashboard`.
 
-A real daemon on an emulated machine with a real Prometheus server beside it, which scrapes it every second. It waits
-for frames; then they come, and Shisha's walk tunes it, and after it `guided`; a place becomes three times slower, and
-as fast as before; a worker is killed; and all the while somebody looks at its page over HTTP, and another site's page
-tries to. Then every query of Grafana's dashboard is asked over that time, and its panels are drawn from the answers:
+A real daemon on an emulated machine and a real Prometheus server, which scrapes it every second. The daemon waits for
+frames; then they come, and it is tuned by Shisha's walk, then by `guided`; a place becomes three times slower, and as
+fast as before; a worker is killed. All the while its page is requested over HTTP, and from another site's origin. Then
+all queries of Grafana's dashboard are sent for that time, and its panels are drawn from the answers:
 `docs/pictures/dashboard.png`.
 """
 
@@ -65,7 +65,7 @@ def dashboard(
 
 
 class Story:
-    """What the dashboard is to show."""
+    """The sequence of events that the dashboard shows."""
 
     def __init__(self, daemon: ChildDaemon, control: Client, seconds: float) -> None:
         self._daemon = daemon
@@ -96,7 +96,7 @@ class Story:
         return place["name"], place["speed"]
 
     def _until_tuned(self) -> None:
-        """Until a search has begun, has ended, and some quiet has followed."""
+        """Wait until a search has begun and ended, and the daemon has been quiet for a while."""
         end_s = time.monotonic() + _PATIENCE_S
         self._rest(2.0)
         while self._state() != "watching" and time.monotonic() < end_s:
@@ -107,7 +107,7 @@ class Story:
         return self._control.call("tuner_get")["tuner"]["state"]
 
     def _rest(self, seconds: float) -> None:
-        """Meanwhile somebody looks at the page; another site's tries to."""
+        """Wait; meanwhile the page is requested, also from another site's origin."""
         end_s = time.monotonic() + seconds
         while time.monotonic() < end_s:
             self._looks += 1
@@ -119,7 +119,7 @@ class Story:
 
 
 def _drawn(asked: Prometheus, start_s: float, end_s: float, about: dict[str, str]) -> bytes:
-    """A PNG of few colours: it lies in the repository."""
+    """The panels as a PNG of few colours, as it is kept in the repository."""
     from PIL import Image
 
     from benchmarks.report.panels import Found, Marks, draw, stretches

@@ -1,9 +1,9 @@
 """A trained network, the zoo's text detector, against plain copies of the engine: `python -m benchmarks detector`.
 
-Two unthrottled cores, on each a place. The daemon tunes itself; then its frames come in turns from inside it and from a
-client in a process of its own, over a socket. The rivals are ONNX Runtime without a daemon, a session on each core and
-one session on all of them, whose frames lie in memory. All sides take turns in each round; ratios are of the rounds'
-own. All figures are medians over the rounds, with their quartiles.
+Two unthrottled cores with a place each. The daemon tunes itself; then its frames come in turns from inside it and from
+a client in another process, over a socket. The rivals are ONNX Runtime without a daemon, a session on each core and one
+session on all cores, whose frames are in memory. All sides take turns in each round; ratios are within rounds. All
+figures are medians over the rounds, with their quartiles.
 """
 
 from __future__ import annotations

@@ -1,21 +1,20 @@
-"""A device that slows down while frames flow, and what the daemon makes of it: `python -m benchmarks device_slowed`.
+"""A device that slows down under load, and the daemon's reaction: `python -m benchmarks device_slowed`.
 
-A daemon on a machine whose places have devices, its pipeline the seed's and not tuned, and a client that sends frames
-without a pause and checks each answer. The device that has most of the first stage's time is made `--slower` times
-slower through the wire. That is emulation: the device computes as fast as ever, and then waits. Nobody tells the
-placer: the daemon finds out by what its segments take, places the operators anew, and makes that live. Each round has
-a daemon of its own.
+A daemon on a machine whose places have devices, with the seed's pipeline, not tuned, and a client that sends frames
+without a pause and checks each answer. The device with most of the first stage's time is made `--slower` times slower
+by an operation of the protocol. That is emulation: the device computes as fast as before, then waits. The placer is not
+told: the daemon notices by times of segments, places the operators anew, and makes that plan live. Each round has a new
+daemon.
 
-- `noticed after s`: until the new placement is live; `frames`: answered meanwhile. It takes two windows of 16 frames
-  that agree, and a look every quarter of a second. Corrections may follow that close in on the true times.
-- `stage ms`: what the segments of that place take together, the median of 32 frames: before, while the device is slow
-  and has as much to do as before, and after. `fps`: answers per second of wall time in the same three spans.
-- `found back after s`: the device is set to its own speed again at the end; until a placement is live that has more
-  operators on it. `found back` says `yes`, or why not: a device that has nothing to run takes no time, so that the
-  daemon cannot find out.
+- `noticed after s`: until the new placement is live; `frames`: answered meanwhile. The daemon needs two windows of 16
+  frames that agree, and looks every quarter of a second. Further corrections may follow.
+- `stage ms`: total time of the place's segments, the median of 32 frames: before, while the device is slow with the old
+  placement, and after. `fps`: answers per second of wall time in the same three periods.
+- `found back after s`: the device gets its own speed again at the end; until a placement with more operators on it is
+  live. `found back`: `yes`, or why not: the daemon cannot observe a device that runs nothing.
 
-With OpenVINO installed two engines of this host on two cores; without it the board of the DCG papers, emulated as a
-whole, whose times are divided by its `time_scale`.
+With OpenVINO installed, two engines of this host on two cores; without it the board of the DCG papers, fully emulated,
+whose times are divided by its `time_scale`.
 """
 
 from __future__ import annotations
@@ -75,14 +74,14 @@ BOARD: Final = Case("bert", "pim-2", "any", {"sequence": 8})
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Answers per second, and what the segments of the place take together (None: no frame has been through)."""
+    """Answers per second, and the total time of the place's segments (None: no frame has been computed)."""
 
     fps: float
     stage_s: float | None
 
 
 class Course:
-    """A daemon under load, seen from outside; `place` and `device` are those that are slowed."""
+    """A daemon under load, observed from outside; `place` and `device`: those that are slowed."""
 
     def __init__(self, control: Client, load: SteadyLoad) -> None:
         self._control = control
@@ -93,7 +92,7 @@ class Course:
         self.device = _busiest(stage["placement"])
 
     def settle(self) -> float:
-        """Serve until no other placement has been found for a while; returns since when."""
+        """Serve until no new placement has gone live for a while; return the time of the last one."""
         epoch = None
         while epoch != self._control.plan()["epoch"]:
             epoch, since_s = self._control.plan()["epoch"], time.time()
@@ -103,14 +102,14 @@ class Course:
         return since_s
 
     def set_speed(self, speed: float) -> tuple[float, int]:
-        """When that was, and the number that the daemon's next event has."""
+        """Set the device's speed; return the time, and the number of the daemon's next event."""
         since = next_event(self._control)
         now_s = time.time()
         self._control.call("place_set", place=self.place, device=self.device, speed=speed)
         return now_s, since
 
     def await_live(self, since: int, patience_s: float) -> tuple[float | None, float | None]:
-        """When the next plan goes live (None: none does), and what the stage took when last seen before."""
+        """When the next plan goes live (None: none does), and the stage's last time before that."""
         stage_s = None
         until_s = time.time() + patience_s
         while time.time() < until_s:
@@ -134,13 +133,13 @@ class Course:
         return None
 
     def reading(self, from_s: float, to_s: float, stage_s: float | None) -> Reading:
-        """Of this span, without the first answers."""
+        """The reading of a period, without its first answers."""
         times_s = [at_s for at_s, _ in self._load.answers if from_s <= at_s <= to_s]
         return Reading(rate(times_s), stage_s)
 
     @property
     def stage_s(self) -> float | None:
-        """What the segments of the place take together now."""
+        """The total time of the place's segments now."""
         placement = self._stage()["placement"]
         if placement is None or any(segment["measured_s"] is None for segment in placement["segments"]):
             return None
@@ -148,7 +147,7 @@ class Course:
 
     @property
     def operators(self) -> int:
-        """How many of the stage run on the device."""
+        """How many of the stage's operators run on the device."""
         segments = self._stage()["placement"]["segments"]
         return sum(segment["operators"] for segment in segments if segment["device"] == self.device)
 

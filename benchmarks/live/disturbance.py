@@ -1,21 +1,21 @@
-"""What tuning does about a machine that changes: `python -m benchmarks disturbance`.
+"""Tuning on a machine that changes: `python -m benchmarks disturbance`.
 
 A real daemon with its tuner on an emulated machine, and a client that sends frames without a pause and checks each
 answer. Two parts:
 
-- `recovery`: once the first walk has ended, one place is made three times slower through the wire (the daemon knows),
-  then as fast as before; then a busy process is pinned to one core (nobody tells the daemon: the tuner has to notice
-  by a stage's time), and ended. Each time, from the moment of the change: when the tuner begins (`told: began after s`
-  or `noticed after s`, whichever it was), when its walk has ended, and when the first plan goes live that runs within
-  5% of the best plan with that assignment of places. That best plan comes from a dynamic programme over stored costs,
-  with the place's new speed; under the busy process with each place's times scaled by what its stage was measured to
-  take more. It is then run in turns with the tuner's plan, under the same disturbance. `before` is the plan that was
-  live when the change came, run under it too.
-- `long run`: random changes of that kind, one after the other, for `--minutes` after a quarter as long of running in.
-  Every frame of both must be answered once, in order and rightly; memory and descriptors of the daemon, its workers and
-  its tuner are sampled every two seconds, and those of the minutes after running in are told.
+- `recovery`: once the first walk has ended, one place is made three times slower by an operation of the protocol (the
+  daemon knows), then as fast as before; then a busy process is pinned to one core (the daemon is not told: the tuner
+  has to notice by a stage's time), and ended. Each time, from the moment of the change: when the tuner begins (`told:
+  began after s` or `noticed after s`), when its walk has ended, and when the first plan goes live that runs within 5%
+  of the best plan with that assignment of places. The best plan comes from dynamic programming over stored costs, with
+  the place's new speed; under the busy process, each place's times are scaled by the measured increase of its stage. It
+  is then run in turns with the tuner's plan, under the same disturbance. `before`: the plan that was live when the
+  change came, run under the disturbance, too.
+- `long run`: random changes of that kind, one after the other, for `--minutes`, after a run-in of a quarter of that
+  time. Every frame of both must be answered once, in order and correctly; memory and descriptors of the daemon, its
+  workers and its tuner are sampled every two seconds, and reported for the time after the run-in.
 
-Plans that are tried on the way serve frames too; a plan's rate is that of its answers without the first ones.
+Plans that are tried serve frames, too; a plan's rate is that of its answers without the first ones.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _TUNING_TIMEOUT_S: Final = 120.0
 _NOTICE_TIMEOUT_S: Final = DISTURBANCE_S + 20.0  # for changes that nobody tells the daemon of
 _SAMPLE_EVERY_S: Final = 2.0
 _CHANGE_EVERY_S: Final = (3.0, 10.0)
-_RUNNING_IN: Final = 0.25  # so much of the long run comes on top of it, before
+_RUNNING_IN: Final = 0.25  # the run-in before the long run, as a fraction of its length
 _FACTORS: Final = (1.0, 1 / 2, 1 / 3)
 
 
@@ -69,7 +69,7 @@ QUICK: Final = Effort(rounds=3, seconds=1.0, minutes=1.0)
 
 
 class Busy:
-    """A process that does nothing but use one core, and can be started and ended at any time."""
+    """A process that keeps one core busy; it can be started and ended at any time."""
 
     def __init__(self, core: int) -> None:
         self._core = core
@@ -100,7 +100,7 @@ def busy(core: int) -> Iterator[Busy]:
 
 
 class Recoveries:
-    """Changes to one daemon, each with what the tuner makes of it."""
+    """Changes to one daemon, and the tuner's reaction to each."""
 
     def __init__(self, one: Tuned, case: Case, effort: Effort) -> None:
         self._one = one
@@ -125,7 +125,7 @@ class Recoveries:
         return self._recover(what, change, self._as_measured, told=False)
 
     def _as_measured(self) -> Optimum:
-        """The costs with each place's times scaled to what its stage of the live plan takes now."""
+        """The costs with each place's times scaled to the present time of its stage of the live plan."""
         measured, model = self._one.measure(), self._case.optimum()
         factors = {
             stage.place: service_s / model.stage_s(stage)
@@ -174,7 +174,7 @@ class Recoveries:
         }
 
     def _resume(self) -> None:
-        """Observing has paused the tuner: let it walk from its plan, until it watches."""
+        """Resume the tuner, which measuring has paused: let it walk from its plan, until it watches."""
         one = self._one
         one.take(self._live)
         since = next_event(one.control)
@@ -194,7 +194,7 @@ def _frames(one: Tuned, from_s: float, to_s: float) -> int:
 
 
 def reached_s(answers: Sequence[tuple[float, int]], from_s: float, to_s: float, least_fps: float) -> float | None:
-    """When the first plan begins to answer that does so at `least_fps`; None if none does between these times."""
+    """When the first plan begins to answer that reaches `least_fps`; None if none does between these times."""
     times_s: dict[int, list[float]] = {}
     for at_s, epoch in answers:
         if from_s <= at_s <= to_s:
@@ -218,7 +218,7 @@ def recovery(one: Tuned, case: Case, effort: Effort, place: str, process: Busy) 
 
 
 class LongRun:
-    """Random changes, and samples of what the daemon and its children hold. `changes`: how many there were."""
+    """Random changes, and samples of memory and descriptors of the daemon and its children. `changes`: their number."""
 
     def __init__(self, one: Tuned, case: Case, process: Busy) -> None:
         self.changes = 0
@@ -230,7 +230,7 @@ class LongRun:
         one.control.call("tuner_set", resume=True)
 
     def go_on(self, minutes: float) -> list[Sample]:
-        """For so long; the first sample is taken at the start and the last at the end."""
+        """Go on for `minutes`; the first sample is taken at the start and the last at the end."""
         samples = self._sample()
         now_s = change_s = time.time()
         until_s, sample_s = now_s + 60 * minutes, now_s + _SAMPLE_EVERY_S
@@ -249,7 +249,7 @@ class LongRun:
         return sample(self._one.child.pid, self._pids)
 
     def _change(self) -> None:
-        """Mostly another speed for some place; one time in four the busy process comes or goes."""
+        """Change the speed of a place or, one time in four, start or end the busy process."""
         self.changes += 1
         if self._random.random() < 1 / 4:
             if self._process.running:

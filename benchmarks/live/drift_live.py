@@ -1,9 +1,9 @@
-"""How soon a disturbed daemon is whole again, live: `python -m benchmarks drift_live`.
+"""How soon a disturbed daemon recovers, live: `python -m benchmarks drift_live`.
 
-The part `recovery` of `disturbance`, for each way to tune a live daemon: a place three times slower, then as before
-(the daemon is told); a busy process on its core, then none (it has to notice). `before` is the plan that was live when
-the change came: what would serve if nothing were tuned. Places are emulated. All is done once: what differs by a few
-percent between two ways says nothing.
+The part `recovery` of `disturbance`, for each tuning strategy of a live daemon: a place three times slower, then as
+before (the daemon is told); a busy process on its core, then none (it has to notice). `before`: the plan that was live
+when the change came, which would serve without tuning. Places are emulated. Everything is done once, so differences of
+a few percent between two strategies are not significant.
 """
 
 from __future__ import annotations

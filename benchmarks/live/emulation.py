@@ -1,18 +1,18 @@
 """How exact emulated places are: `python -m benchmarks emulation`.
 
-Three things, each on real workers that are driven without daemon or queue between stages:
+Three parts, each on real workers that are driven without a daemon or queues between stages:
 
-- `pace`: every place of a machine runs whole frames of a network at saturation, all at once. Wall time per frame
-  against the mean target, which is the engine's mean CPU time over the place's speed. Never a service time against
-  itself: what is lost between two frames counts.
-- `budget`: places that share one memory run a segment that is bound by it. All their bytes per second of wall time
-  against the memory's bandwidth.
+- `pace`: all places of a machine run whole frames of a network at saturation at the same time. Wall time per frame is
+  compared with the mean target, the engine's mean CPU time over the place's speed; so time lost between two frames
+  counts.
+- `budget`: places that share one memory run a segment that is memory-bound. Their total bytes per second of wall time
+  are compared with the memory's bandwidth.
 - `triad`: STREAM's triad, a = b + q c, as a segment of each place's worker, one place at a time, against the bandwidth
   of its memory. The segment is an ONNX network of a Mul and an Add; as in STREAM three arrays count, though
   the engine keeps q c in a fourth. On `demo` with an eighth of its bandwidths: a core of this host at a place's speed
   has to be able to ask for more than its memory gives.
 
-All figures are of emulated places on this host's cores. Whatever else runs on them shows in `pace`.
+All figures are of emulated places on this host's cores. Other work on them affects `pace`.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def triad(folder: Path, elements: int) -> Path:
 
 
 def sharing_machine(places: int) -> Machine:
-    """Places in equal parts on two cores, and one memory that holds all of them back."""
+    """Equal places on two cores, and one memory that limits all of them."""
     text = f'[[memory]]\nname = "shared"\nbandwidth_bytes_per_s = {_SHARED_BYTES_PER_S}\n' + "".join(
         f'[[place]]\nname = "place{i}"\ncores = [{i % 2}]\nspeed = {1.6 / places:g}\n' for i in range(places)
     )

@@ -1,11 +1,11 @@
-"""What a frame takes of energy, predicted and as its stages ran: `python -m benchmarks energy`.
+"""Energy of a frame, predicted and by measured times of stages: `python -m benchmarks energy`.
 
 An emulated board of big and little places (`big-little`), whose power is described and not measured. For each network a
-daemon tunes itself for throughput, for latency, and for energy: without a target, and with one half as long again as
-what a frame by itself takes by the plan for latency. `predicted mJ` is what stored costs of layers say of the plan that
-the daemon ended with, and `least mJ` what they say of the best plan for energy; `measured mJ` are the watts of each
-place times what its stages took at saturation (medians), as `status` says it. `over energy`: measured, over that of the
-plan for energy without a target.
+daemon tunes itself for throughput, for latency, and for energy: without a target, and with a target of 1.5 times the
+unloaded latency of the plan for latency. `predicted mJ`: of the daemon's final plan, by stored costs of layers; `least
+mJ`: of the best plan for energy, by the same costs; `measured mJ`: power of each place times the measured times of its
+stages at saturation (medians), as in `status`. `over energy`: measured energy, over that of the plan for energy without
+a target.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _BURST_S: Final = 4.0
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """`target_s`: within which frames are to be answered by themselves; inf: none."""
+    """`target_s`: target of unloaded latency; inf: none."""
 
     objective: Objective
     target_s: float = math.inf
@@ -94,7 +94,7 @@ def _costs(model: str, machine: Machine) -> Costs:
 
 
 def _measured(network: Network, machine: Machine, side: _Side) -> Iterator[tuple[str, Any]]:
-    """Plan, seconds of frames by themselves and at saturation, and joules, of a daemon that has tuned itself."""
+    """The plan of a daemon that has tuned itself, its unloaded latency, seconds per frame at saturation, and joules."""
     with daemon_side(network, machine, side.objective, *side.options) as (control, asked):
         in_flight = 1 if side.objective == "latency" else 2 * len(machine.places)
         settle(control, asked, in_flight=in_flight)

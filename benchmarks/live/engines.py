@@ -1,23 +1,22 @@
-"""Two engines on one core, and the best of both: `python -m benchmarks engines`.
+"""Two engines on one core, each alone and placed together: `python -m benchmarks engines`.
 
-One unthrottled place with ONNX Runtime on one thread and OpenVINO in fp32 as its devices. A network is one stage of
-the product's own worker, loaded three times: all on the one engine, all on the other, and as `exact` places it over
-both by costs that were profiled before (on one of them, unless both together promise to be more than 3% faster). The
-three take turns in every round; times are medians over the rounds, with the quartiles beside them.
+One unthrottled place whose devices are ONNX Runtime on one thread and OpenVINO in fp32. A network is one stage of the
+product's own worker, loaded three times: all on one engine, all on the other, and as `exact` places it over both by
+profiled costs (on one of them, unless both together are predicted to be more than 3% faster). The three take turns in
+every round; times are medians over the rounds, with quartiles.
 
-- `better / placement`: the better engine's time over the placement's, of the rounds' own ratios. `it is`: a `gain` if
-  even the lower quartile is above 1, a `loss` if even the upper one is below, else `within noise`. A placement that is
-  one engine throughout runs what that engine's own side runs, and gains nothing: above 1 it is `noise`, and
-  `itself / placement` says how much of it there is.
+- `better / placement`: the better engine's time over the placement's, from ratios within rounds. `it is`: a `gain` if
+  the lower quartile is above 1, a `loss` if the upper one is below, else `within noise`. A placement on one engine only
+  runs the same as that engine's own side, so a ratio above 1 is `noise`; `itself / placement` states its size.
 - `segments`: the sessions of the placement.
 - `predicted ms`: the placement's time by the costs, `transfers ms` of it for tensors that change engines; `error %`:
-  the measured time against it.
+  measured against predicted time.
 - `node runs`, `edge runs`: the runs of Algorithm 1 of the DCG papers (theirs: 3 and 1, with three devices). `cold s`:
-  what profiling takes when nothing is known, processes and building included; `warm s`: on a second start.
+  time of profiling when nothing is known, with starting processes and building sessions; `warm s`: on a second start.
 
-`engines_operators` adds up what the profile says of each type of operator, fused operators with the one that they were
-fused with. `least ms`: each operator on the engine that is faster at it, and no transfers: no placement is predicted to
-be faster. What that is below the better engine is all that there is to gain.
+`engines_operators` sums profiled times by type of operator; fused operators count with the one that they were fused
+with. `least ms`: each operator on the faster engine, without transfers, so no placement is predicted to be faster. Its
+difference to the better engine is the most that a placement can gain.
 """
 
 from __future__ import annotations
@@ -70,9 +69,9 @@ QUICK: Final = Effort(rounds=5, seconds=0.2)
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """The better engine's time over the placement's, by round: a slow second of the machine slows both sides of it.
+    """The better engine's time over the placement's, by round, as a slow moment of the host affects both sides of it.
 
-    `itself`: the same of the engine that the placement is throughout, so that whatever it is off 1 is noise; None: the
+    `itself`: the same for the engine on which the whole placement is, whose deviation from 1 is noise; None: the
     placement mixes engines.
     """
 
@@ -90,7 +89,7 @@ class Gain:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """All rounds of one network, and what was known before them."""
+    """All rounds of one network, and its costs and placement."""
 
     model: str
     network: OnePlace
@@ -113,7 +112,7 @@ def measure(model: str, machine: Machine, effort: Effort) -> Measured:
     profiled = network.profile_twice()
     costs = profiled.profile.costs
     placement = place_stage(network.graph, 0, len(network.graph.operators) - 1, costs)
-    # What an engine cannot run at all goes to the other: then it is not alone, but it is still what one would do.
+    # Operators that an engine cannot run go to the other one, as a user of that engine would have it.
     sides = {device.name: by_order(costs, (i, 1 - i)) for i, device in enumerate(costs.devices)}
     with network.rig(_SLOTS) as rig:
         stages = {side: network.load(rig, its) for side, its in {**sides, PLACEMENT: placement.devices}.items()}
@@ -129,7 +128,7 @@ def measure(model: str, machine: Machine, effort: Effort) -> Measured:
 
 
 def gain(rounds: Sequence[Round], devices: Sequence[str]) -> Gain:
-    """`devices`: (operators,), the placement. The better engine is the one that is better over all rounds."""
+    """`devices` (operators,): the placement. The better engine is the one that is better over all rounds."""
     better = min((side for side in rounds[0] if side != PLACEMENT), key=lambda side: _ms(rounds, side).median)
     sole = devices[0] if len(set(devices)) == 1 else None
     return Gain(_over_placement(rounds, better), None if sole is None else _over_placement(rounds, sole))
@@ -144,7 +143,7 @@ def _ms(rounds: Sequence[Round], side: str) -> Spread:
 
 
 def transfers_s(costs: OperatorCosts, placement: StagePlacement) -> float:
-    """What is left of a placement's cost beside its operators."""
+    """A placement's cost without that of its operators."""
     column = {device.name: index for index, device in enumerate(costs.devices)}
     operators_s = sum(times_s[column[name]] for times_s, name in zip(costs.time_s, placement.devices, strict=True))
     return placement.cost_s - float(operators_s)
@@ -172,7 +171,7 @@ def engine_row(measured: Measured) -> Row:
 
 
 def operator_rows(model: str, graph: Graph, costs: OperatorCosts, placement: Sequence[str]) -> list[Row]:
-    """One for each type of operator, what takes longest first, and one for all together."""
+    """A row for each type of operator, the longest time first, and one for all together."""
     of_type: dict[str, list[int]] = {"all": list(range(len(graph.operators)))}
     for index, operator in enumerate(graph.operators):
         of_type.setdefault(operator.op_type, []).append(index)
@@ -192,7 +191,7 @@ def operator_rows(model: str, graph: Graph, costs: OperatorCosts, placement: Seq
 
 
 def verdicts(gains: Sequence[Gain]) -> list[str]:
-    """How the aims are met, by the placements that mix engines. `gains`: (networks,)."""
+    """Whether the aims are met by placements that mix engines. `gains` (networks,)."""
     mixed = [one for one in gains if one.itself is None]
     not_slower = sum(one.ratio.median >= 1 - NOISE for one in mixed)
     faster = sum(one.ratio.median >= GAIN and one.verdict == "gain" for one in mixed)
@@ -206,7 +205,7 @@ def verdicts(gains: Sequence[Gain]) -> list[str]:
 
 
 def engines_figure(results: Sequence[Measured]) -> Figure:
-    """Each side's time over the better engine's, by network."""
+    """Figure of each side's time over the better engine's, by network."""
     figure = Figure(figsize=(11, 4.5), layout=ConstrainedLayoutEngine(rect=(0, 0.03, 1, 0.97)))
     axes = figure.subplots()
     sides = list(results[0].rounds[0])
@@ -250,7 +249,7 @@ def engines(
         results.append(measured)
         rows.append(engine_row(measured))
         operators += operator_rows(model, measured.network.graph, measured.costs, measured.placement.devices)
-        # Each time, so that what is there stays whatever becomes of the next.
+        # After each network, so that results are kept if a later one fails.
         save_csv("engines", rows, about)
         save_csv("engines_operators", operators, about)
         save_figure("engines", engines_figure(results), about)

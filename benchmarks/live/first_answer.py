@@ -1,8 +1,8 @@
 """From the start of a process to its first answer: `python -m benchmarks first_answer`.
 
-The daemon with nothing in its cache (cold: it compiles the model) and with all of it (warm), and an ONNX Runtime
-session in a fresh process; the model's file is there. A cold daemon measures what layers cost while it serves, so
-frames are sent from its first answer on: how many it answers meanwhile, and how fast beside after that.
+The daemon with an empty cache (cold: it compiles the model) and with a full one (warm), and an ONNX Runtime session in
+a fresh process; the model's file is present. A cold daemon measures costs of layers while it serves, so frames are sent
+from its first answer on: how many it answers during that, and at what rate compared with afterwards.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ def first_answer(
         print(f"first_answer: {model} ...", flush=True)
         path = resolve_model(f"zoo:{model}", print)
         rows.append(_row(model, [_round(path, machine) for _ in range(count)]))
-        save_csv("first_answer", rows, about)  # each time, so that what is there stays whatever becomes of the next
+        save_csv("first_answer", rows, about)  # after each network, so that results are kept if a later one fails
     notes = ["medians over the rounds, and their quartiles", "warm - engine: at most 2 s is the aim"]
     show(f"start to first answer, {machine}", rows, notes)
 
 
 def _round(path: Path, machine: str) -> dict[str, float]:
-    """Seconds, and frames; one side after the other, as each is to have the machine."""
+    """Seconds and frames of all sides, one after the other, so that each has the machine to itself."""
     started_s = time.monotonic()
     with child_process("benchmarks.rigs.first_session", path=str(path)):
         found = {"engine_s": time.monotonic() - started_s}
@@ -86,7 +86,7 @@ def _started(path: Path, machine: str, found: dict[str, float], how: str) -> Ite
 
 
 def _lost_and_found(daemon: ChildDaemon) -> dict[str, float]:
-    """How long a killed worker's place is without one, and the memory of all processes; what is shared counts once."""
+    """How long the place of a killed worker has none, and the memory of all processes; shared memory counts once."""
     with Client(daemon.endpoint, timeout_s=_PATIENCE_S) as client:
 
         def workers() -> list[int | None]:
@@ -103,7 +103,7 @@ def _lost_and_found(daemon: ChildDaemon) -> dict[str, float]:
 
 
 def _served(daemon: ChildDaemon) -> dict[str, float]:
-    """Frames without a pause, while layers are measured, and for a moment after the search that follows."""
+    """Send frames without a pause, while layers are measured, and for a moment after the search that follows."""
     with Client(daemon.endpoint, timeout_s=_PATIENCE_S) as client, SteadyLoad(daemon.endpoint, _IN_FLIGHT) as load:
         _await(load, "the end of profiling", lambda: "profiling_ended" in _times_s(client))
         began_s, ended_s = (_times_s(client)[kind] for kind in ("profiling_began", "profiling_ended"))
@@ -123,7 +123,7 @@ def _served(daemon: ChildDaemon) -> dict[str, float]:
 
 
 def _times_s(client: Client) -> dict[str, float]:
-    """When events of each kind came last."""
+    """The time of the last event of each kind."""
     return {event["kind"]: event["time_s"] for event in client.events(0, 10_000)["events"]}
 
 

@@ -1,12 +1,12 @@
-"""Frames a second within a target, up to half as many again as there is room for: `python -m benchmarks goodput`.
+"""Frames per second within a target, at up to 150% of capacity: `python -m benchmarks goodput`.
 
-Open loop, as `load`: Poisson arrivals of so many percent of capacity, the same for all sides of a round, in turns, each
-counted from when it was to be sent. Capacity is what the daemon answers with several frames always in flight. Goodput
-are answers within the target, a second.
+Open loop, as in `load`: Poisson arrivals at a percentage of capacity, the same for all sides of a round, which take
+turns; latency counts from the time at which a frame was to be sent. Capacity is the daemon's rate with several frames
+always in flight. Goodput is the number of answers within the target per second.
 
-- `target`: the daemon with `--target-ms`, which refuses at once what it could not answer in time.
-- `no_target`: the same without. It refuses only beyond its limit of frames in flight.
-- `mosec`: with the same limit of waiting requests, if it is there.
+- `target`: the daemon with `--target-ms`, which refuses at once frames that it could not answer in time.
+- `no_target`: the same without a target. It refuses only beyond its limit of frames in flight.
+- `mosec`: with the same limit of waiting requests, if it is installed.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _rows(found: Sequence[_AtLoad]) -> list[Row]:
 def _sides(
     network: Network, machine: Machine, target_ms: float, mosec: str | None, progress: Progress
 ) -> Iterator[tuple[list[Loaded], float]]:
-    """Daemons that have tuned themselves, and frames a second of the one without a target."""
+    """Daemons that have tuned themselves, and the frames per second of the one without a target."""
     with contextlib.ExitStack() as closing:
         sides, capacity_fps, waiting = [], 0.0, 0
         for name, options in ((TARGET, ("--target-ms", f"{target_ms:g}")), (NO_TARGET, ())):

@@ -1,13 +1,13 @@
 """Exact plans for corrected costs against Shisha's walk, live: `python -m benchmarks guided_live`.
 
-The two strategies take turns, each time with a daemon of its own that knows nothing of earlier runs but the stored
-costs, under a client that sends frames without a pause and checks each answer. When a search has ended its plan and the
-best of all take turns under the same load. The best of all comes from a dynamic programme over stored costs, checked by
-enumeration where that is feasible; where the costs are wrong, the plan that a search has found may beat it. Throughputs
-are answers per second of wall time at saturation.
+The two strategies take turns, each time with a new daemon that knows only stored costs of earlier runs, under a client
+that sends frames without a pause and checks each answer. After a search, its plan and the best of all plans take turns
+under the same load. The best of all comes from dynamic programming over stored costs, checked by enumeration if that is
+feasible; if the costs are wrong, the plan of a search may be better. Throughputs are answers per second of wall time at
+saturation.
 
-`guided` begins with the plan that is best by stored costs, `shisha` with its seed; the first trial is that of where it
-begins. Places are emulated.
+`guided` begins with the best plan by stored costs, `shisha` with its seed; the first trial is of that plan. Places are
+emulated.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _AIM: Final = "aim for guided: within 2% of the best of all in at most 4 trials"
 
 
 def one_run(case: Case, strategy: str) -> Row:
-    """From a start without memory to the end of the search, then its plan against the best of all."""
+    """Run a search in a new daemon, then compare its plan with the best of all."""
     with tuned(case, strategy) as one:
         found = one.tuning(0, _TIMEOUT_S)
         if found is None:
@@ -64,7 +64,7 @@ def one_run(case: Case, strategy: str) -> Row:
 
 
 def _summary(rows: Sequence[Row]) -> list[Row]:
-    """Medians over the runs of each model and strategy; `least` is the worst of them."""
+    """Medians over the runs of each model and strategy; `least`: the worst run."""
     found: list[Row] = []
     for model, strategy in dict.fromkeys((row["model"], row["strategy"]) for row in rows):
         own = [row for row in rows if (row["model"], row["strategy"]) == (model, strategy)]

@@ -1,8 +1,8 @@
-"""Strangers at the HTTP door: `python -m benchmarks hostile`.
+"""Hostile HTTP clients: `python -m benchmarks hostile`.
 
-A polite client sends frames at random times, a tenth of what the daemon can do: alone, beside 200 connections that are
-slow or half open, and beside a client that sends malformed requests as fast as they are answered. Its latencies, and
-what memory and descriptors the daemon's processes have before and after.
+A well-behaved client sends frames at random times, at a tenth of capacity: alone, beside 200 connections that are slow
+or half open, and beside a client that sends malformed requests as fast as they are answered. Measured are its
+latencies, and memory and descriptors of the daemon's processes before and after.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def strangers_are_busy(found: Mapping[str, int]) -> bool:
 
 @contextlib.contextmanager
 def _beside(strangers: ChildProcess, **order: object) -> Iterator[dict[str, int]]:
-    """They carry out the order meanwhile; what they have found, once they have."""
+    """Context in which the hostile clients carry out an order; it yields their results, which are there afterwards."""
     found: dict[str, int] = {}
     thread = threading.Thread(target=lambda: found.update(strangers.ask(**order)["found"] or {"none": 0}))
     thread.start()
@@ -88,7 +88,7 @@ def _beside(strangers: ChildProcess, **order: object) -> Iterator[dict[str, int]
 
 
 def _polite(client: ChildProcess, rate: float, seconds: float) -> tuple[list[float], int]:
-    """Latencies in seconds, and how many frames failed, were refused or were lost."""
+    """Latencies in seconds of the well-behaved client, and how many frames failed, were refused or were lost."""
     generator = random.Random(0)
     gaps = [generator.expovariate(rate) for _ in range(max(1, round(rate * seconds)))]
     told = client.ask(arrivals=list(accumulate(gaps)))
@@ -109,7 +109,7 @@ def _row(who: str, latencies_s: list[float], lost: int, pid: int, found: Mapping
 
 
 def _held(pid: int) -> Row:
-    """What the daemon and its HTTP process have."""
+    """Memory and descriptors of the daemon and its HTTP process."""
     row: dict[str, float] = {}
     daemon = psutil.Process(pid)
     http = next(one for one in daemon.children() if "shisha_rt.http.process" in one.cmdline())

@@ -1,15 +1,15 @@
-"""What a change of plan costs while frames flow: `python -m benchmarks live_change`.
+"""The cost of a change of plan under load: `python -m benchmarks live_change`.
 
-A client streams without a pause; meanwhile another asks for plans of two stages. Changes of one layer move the layer at
-the cut to the neighbour; changes of half the network swap the two places, so that each has the other's half. Plans that
-alternate come back to stages that workers have kept; where they go round among more than workers keep, each change has
-its stages built (`built`). For every change:
+A client streams without a pause; meanwhile another sets plans of two stages. Changes of one layer move the layer at the
+cut to the other stage; changes of half the network swap the two places. Plans that alternate use stages that workers
+have kept; if they cycle through more stages than workers keep, each change has its stages built (`built`). For every
+change:
 
-- the longest gap between two answers, from when it is asked for until the old plan's last frames are out, over the
-  median gap of the whole run. The same reading over equally long spans in which nothing changes says how much of it
-  is the machine's own unrest (`quiet`).
+- the longest gap between two answers, from the request until the old plan's last frames are answered, over the median
+  gap of the whole run. The same figure over equally long periods without a change shows the host's own variation
+  (`quiet`).
 - build time, warming time and private memory of the moved stage, as its worker reports them.
-- throughput in the spans before, during and after.
+- throughput in the periods before, during and after.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ from shisha_rt.planner.seed import seed
 
 MODELS: Final = "squeezenet,resnet50"
 ONE_LAYER: Final = "one layer"
-"""Or as many as there are between two legal cuts."""
+"""Or as many layers as there are between two legal cuts."""
 HALF: Final = "half the network"
 CUTS: Final = 5
-"""With either half on either place these are more stages than a worker keeps."""
-_SETTLED_GAPS: Final = 12  # after the new plan is live: the old one's frames come out, the new stages run in
+"""With either half on either place this gives more stages than a worker keeps."""
+_SETTLED_GAPS: Final = 12  # after the new plan is live: for the old plan's frames, and the new stages' first ones
 _LEAD_S: Final = 1.5  # steady load before the first change
 _CHANGE_S: Final = 0.3  # about as long as one takes, at most
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change of plan. Times on CLOCK_MONOTONIC; `stages` as `status` has them afterwards."""
+    """One change of plan. Times are of CLOCK_MONOTONIC; `stages`: as in `status` afterwards."""
 
     what: str
     asked_s: float
@@ -89,8 +89,8 @@ class Run:
 
 
 def two_stage_plans(compiled: Compiled, machine: Machine) -> tuple[Plan, dict[str, Plan], list[tuple[str, Plan]]]:
-    """The seed's plan on two places; by what they change it to and fro: one layer moved, the halves swapped; and a
-    round of such changes from it and back, in which no place has a stage twice.
+    """The seed's plan on two places; the plans that it alternates with, by kind of change (one layer moved, the halves
+    swapped); and a cycle of such changes, in which no place has a stage twice.
     """
     places = [place.name for place in machine.places[:2]]
     weights = [layer.weight for layer in compiled.layers]
@@ -112,7 +112,7 @@ def two_stage_plans(compiled: Compiled, machine: Machine) -> tuple[Plan, dict[st
 
 
 def measure(model: str, machine: Machine, pairs: int, pause_s: float, in_flight: int) -> Run:
-    """Stream to a daemon and change its plan, `pairs` times there and back in each way, and about as often around."""
+    """Stream frames and change the plan, `pairs` times there and back by each kind, and about as often in a cycle."""
     compiled = compile_model(resolve_model(f"zoo:{model}"))
     base, others, around = two_stage_plans(compiled, machine)
     steps = [(what, plan) for what, other in others.items() for _ in range(pairs) for plan in (other, base)]
@@ -142,12 +142,12 @@ def _change(control: Client, what: str, plan: Plan, pause_s: float) -> Change:
 
 
 def _rows(run: Run) -> list[Row]:
-    """One line for each change."""
+    """A row for each change."""
     rows: list[Row] = []
     for change in run.changes:
         first, last = run.during(change)
         if first == 0 or last == len(run.gaps_s) - 1:
-            continue  # the stream began or ended within it
+            continue  # the stream began or ended during the change
         length = last - first + 1
         before, after = (max(0, first - length), first - 1), (last + 1, min(last + length, len(run.gaps_s) - 1))
         rows.append(
@@ -171,7 +171,7 @@ def _rows(run: Run) -> list[Row]:
 
 
 def _summary(rows: Sequence[Row]) -> Row:
-    """The median of all changes of one kind, and the worst of what should stay small."""
+    """Medians over all changes of one kind, and the worst values of figures that should be small."""
 
     def figures(name: str) -> list[float]:
         return [float(str(row[name])) for row in rows]

@@ -1,19 +1,20 @@
 """Latency by load: the daemon whose objective follows it, its fixed plans, and rivals: `python -m benchmarks load`.
 
-Frames arrive as a Poisson process of so many percent of capacity, which is what the daemon's plan for throughput
-answers with several frames always in flight. Arrivals are drawn before, the same for all sides of a round, and are sent
-whatever is still out; a latency counts from when its frame was to be sent, so none is hidden by those before it. Beyond
-capacity they are of the frames that were taken; `refused %` is the rest. Sides take turns in each round.
+Frames arrive as a Poisson process at a percentage of capacity, which is the rate of the daemon's plan for throughput
+with several frames always in flight. Arrivals are drawn beforehand, the same for all sides of a round, and are sent
+even if earlier frames have no answer; a latency counts from the time at which its frame was to be sent, so waiting is
+never hidden. Beyond capacity, latencies are of accepted frames; `refused %` states the rest. Sides take turns in each
+round.
 
-- `daemon_auto`: `--objective auto`, after it has found a plan for each objective under load and without.
+- `daemon_auto`: `--objective auto`, after it has found a plan for each objective, under load and without.
 - `daemon_latency`, `daemon_throughput`: those two plans, set by a client, in daemons that keep them.
 - `ort_threads`, `ort_copies`: an engine in one process behind a queue, without a daemon: one session with a thread for
-  each core; one with one thread for each core.
-- servers: see `benchmarks/servers`. What has a limit of waiting requests gets the daemon's.
+  each core; a session with one thread for each core.
+- servers: see `benchmarks/servers`. A server with a limit of waiting requests gets the daemon's limit.
 
-p50 is the median of the rounds', with quartiles, p99 that of all rounds' frames together; a rate is kept up until
-`--frames` have come at least. The first 2.5 s of a side's turn are not counted, as the daemon has to see the
-load before it can follow it: `load_steps` are about that, from 10 to 90% and back, and how soon the other plan serves.
+p50 is the median of the rounds' values, with quartiles, p99 that of all rounds' frames together; each rate lasts until
+at least `--frames` have come. The first 2.5 s of a side's turn are not counted, as the daemon has to observe the load
+before it follows: `load_steps` measure that, from 10 to 90% and back, and how soon the other plan serves.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ from shisha_rt.plan.rate import OBJECTIVES
 
 PERCENTS: Final = (5.0, 30.0, 60.0, 90.0, 120.0)
 LEAD_S: Final = 2.5
-"""Of each side's turn at each rate, not counted: a daemon that follows the load has to see it first."""
+"""The first part of each side's turn at each rate, not counted: a daemon that follows the load has to observe it."""
 CALM, BUSY = 10.0, 90.0
 SIDES: Final = (AUTO, *FIXED, THREADS, COPIES, *SERVERS)
 
@@ -59,12 +60,12 @@ _BURST_S: Final = 2.0
 _TUNING_TIMEOUT_S: Final = 480.0
 _CAPACITY_S: Final = 2.0
 _HOLD_FRAMES: Final = 24
-"""Of a step: of networks that take long, a change of load is told late, by frames."""
+"""Least frames of a step: with slow networks a change of load is detected late, as it takes a number of frames."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """`asked` sends frames at their times. `keeper`: of a server, see `awake`."""
+    """A side. `asked`: the process that sends frames at their times; `keeper`: of a server, see `awake`."""
 
     name: str
     asked: ChildProcess
@@ -79,7 +80,9 @@ class Loaded:
 def daemon_side(
     network: Network, machine: Machine, objective: str, *further: str
 ) -> Iterator[tuple[Client, ChildProcess]]:
-    """A daemon with nothing tuned before: its control, and what sends it frames. `further`: options of `serve`."""
+    """A daemon with nothing tuned before: its control client, and the process that sends it frames. `further`: options
+    of `serve`.
+    """
     with contextlib.ExitStack() as closing:
         folder = closing.enter_context(tempfile.TemporaryDirectory(prefix="load-"))
         options = ("--machine", machine.source, "--strategy", "guided", "--objective", objective, "--fresh", *further)
@@ -91,7 +94,7 @@ def daemon_side(
 
 
 def _find_plans(control: Client, asked: ChildProcess) -> dict[str, Plan]:
-    """By objective. The daemon finds that for throughput under load, and that for latency one frame at a time."""
+    """Plans by objective. The daemon finds that for throughput under load, that for latency with single frames."""
     found: dict[str, Plan] = {}
     until_s = time.monotonic() + _TUNING_TIMEOUT_S
     while len(found) < len(OBJECTIVES):
@@ -109,7 +112,7 @@ def _find_plans(control: Client, asked: ChildProcess) -> dict[str, Plan]:
 def _all_sides(
     network: Network, machine: Machine, names: Sequence[str], interpreters: Mapping[str, str], tell: Tell
 ) -> Iterator[tuple[list[Loaded], Client, dict[str, str]]]:
-    """Those of `names` that there can be; the control of `AUTO`; what there is to say of some of them."""
+    """The sides of `names` that are possible; the control client of `AUTO`; and remarks on some sides."""
     notes: dict[str, str] = {}
     with contextlib.ExitStack() as closing:
         tell(f"{network.model}: the daemon finds its plans")
@@ -184,7 +187,7 @@ def _sweep(
 def _climb(
     model: str, auto: Loaded, control: Client, capacity_fps: float, count: int, hold_s: float, tell: Tell
 ) -> Row:
-    """`count` steps up and as many back, each held as long."""
+    """`count` steps up and as many down, each of the same length."""
     hold_s = max(hold_s, _HOLD_FRAMES / (capacity_fps * CALM / 100))
     since = next_event(control)
     auto.arrivals(poisson(capacity_fps * CALM / 100, hold_s, f"{model} before"))
@@ -226,7 +229,7 @@ def load(
     absent = {name: why for name in names if name in SERVERS and (why := missing(name, interpreters[name]))}
     notes = {name: f"left out: {why}" for name, why in absent.items()}
     names = [name for name in names if name not in absent]
-    words = " --server-python PATH" if server_python else ""  # where it lies here says nothing elsewhere
+    words = " --server-python PATH" if server_python else ""  # its path on this host is of no use elsewhere
     about = facts(
         f"load --models {models} --machine {machine} --rivals {rivals} --seconds {seconds:g} --frames {frames} "
         f"--rounds {count} --steps {steps} --hold {hold:g}{words}"

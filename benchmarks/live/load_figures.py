@@ -1,4 +1,4 @@
-"""Arrivals, percentiles, and what the load sweep is held against. Pure."""
+"""Arrivals, percentiles, and the aims of the load sweep. Pure."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from benchmarks.report.results import Row, Spread, written
 AUTO: Final = "daemon_auto"
 FIXED: Final = ("daemon_latency", "daemon_throughput")
 AIM: Final = 1.1
-"""At most so many times the better fixed plan's, p50 and p99."""
+"""Largest ratio to the better fixed plan, for p50 and p99."""
 SWITCH_AIM_S: Final = 1.0
 
 Event = Mapping[str, Any]
 
 
 def poisson(rate_fps: float, seconds: float, seed: str) -> list[float]:
-    """Times of arrivals from 0 on, rising; one at least."""
+    """Ascending times of arrivals from 0 on; at least one."""
     rng = random.Random(seed)
     at_s = rng.expovariate(rate_fps)
     found: list[float] = []
@@ -31,7 +31,7 @@ def poisson(rate_fps: float, seconds: float, seed: str) -> list[float]:
 
 
 def percentile(figures: Sequence[float], percent: float) -> float:
-    """Between the two nearest, by how near. Raises ValueError where there are none."""
+    """Percentile with linear interpolation. Raises ValueError without figures."""
     if not figures:
         raise ValueError("no figures")
     found = sorted(figures)
@@ -43,7 +43,7 @@ def percentile(figures: Sequence[float], percent: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What became of the frames of one round at one rate; latencies count from when they were to be sent."""
+    """Results of the frames of one round at one rate; latencies count from the times at which they were to be sent."""
 
     latencies_s: Sequence[float]
     refused: int
@@ -65,12 +65,12 @@ class AtRate:
     rounds: Sequence[Mapping[str, Heard]]
 
     def p50_ms(self, side: str) -> Spread | None:
-        """None where a round had no answers."""
+        """Spread of the rounds' median latencies; None if a round had no answers."""
         its = [one[side].latencies_s for one in self.rounds]
         return Spread.of(1e3 * percentile(one, 50) for one in its) if all(its) else None
 
     def p99_ms(self, side: str) -> float | None:
-        """Of the frames of all rounds together: one round has too few."""
+        """The p99 of the frames of all rounds together, as one round has too few."""
         pooled = [latency_s for one in self.rounds for latency_s in one[side].latencies_s]
         return 1e3 * percentile(pooled, 99) if pooled else None
 
@@ -90,7 +90,7 @@ class AtRate:
         }
 
     def over(self, sides: Sequence[str], which: str) -> tuple[float, str] | None:
-        """`AUTO`'s latency over the least of `sides`, and whose that is. `which`: p50 (of rounds' own) or p99."""
+        """`AUTO`'s latency over the least of `sides`, and that side. `which`: p50 (ratios within rounds) or p99."""
         there = [side for side in sides if side in self.rounds[0] and self.p99_ms(side) is not None]
         if AUTO not in self.rounds[0] or not there or self.p99_ms(AUTO) is None:
             return None
@@ -107,7 +107,7 @@ class AtRate:
 
 
 def ratio_rows(found: Sequence[AtRate], rivals: Sequence[str]) -> list[Row]:
-    """`AUTO` over the better fixed plan, with the aim beside it, and over the best rival."""
+    """`AUTO` over the better fixed plan, with the aim, and over the best rival."""
     rows: list[Row] = []
     for its in found:
         for which in ("p50", "p99"):
@@ -132,7 +132,7 @@ def ratio_rows(found: Sequence[AtRate], rivals: Sequence[str]) -> list[Row]:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """To a load that wants `objective`; `until_s`: when the next one began. By the clock of events."""
+    """A step to a load that wants `objective`; `until_s`: when the next step began. Times are of the events' clock."""
 
     objective: str
     at_s: float
@@ -140,8 +140,8 @@ class Step:
 
 
 def switched_s(step: Step, events: Sequence[Event]) -> float | None:
-    """From the step until the best plan for its objective served, which is when the daemon says that its objective has
-    changed; None: it did not, until the next step.
+    """Seconds from the step until the best plan for its objective served, which is when the daemon reports that its
+    objective has changed; None: not before the next step.
     """
     for event in events:
         during = step.at_s <= event["time_s"] < step.until_s and event["kind"] == "objective_changed"
@@ -151,7 +151,7 @@ def switched_s(step: Step, events: Sequence[Event]) -> float | None:
 
 
 def step_row(model: str, steps: Sequence[Step], events: Sequence[Event], heard: Sequence[Heard]) -> Row:
-    """`plan changes`: those that the load asked for; the aim is one for each step. `other plans`: tried meanwhile."""
+    """`plan changes`: those due to the load; the aim is one for each step. `other plans`: plans tried meanwhile."""
     took: dict[str, list[float]] = {"throughput": [], "latency": []}
     for step in steps:
         seconds = switched_s(step, events)

@@ -1,9 +1,9 @@
-"""MLPerf's load generator as the judge: `python -m benchmarks loadgen --python PATH`.
+"""Measurements by MLPerf's load generator: `python -m benchmarks loadgen --python PATH`.
 
-`examples/loadgen.py` in turns against the daemon, which has tuned itself, and against plain ONNX Runtime (two copies of
-a thread each, in LoadGen's own process, without any daemon or client between). First `Offline`, in several rounds; then
-`Server` at a part of the slower one's rate, where 99 of 100 frames are to be answered within ten times what a core
-takes for one. VALID is LoadGen's own word, for runs shorter than MLPerf's rules want.
+`examples/loadgen.py` in turns on the daemon, which has tuned itself, and on plain ONNX Runtime (two copies with one
+thread each, in LoadGen's own process, without a daemon or client). First `Offline`, in several rounds; then `Server` at
+a fraction of the slower side's rate, where 99% of frames must be answered within ten times the time of one frame on a
+core. VALID is LoadGen's own verdict, for runs shorter than MLPerf's rules require.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _SYSTEMS: Final = ("daemon", "onnxruntime")
 _LOAD: Final = 0.6
 _TIMES: Final = 10
 _MORE: Final = 1.5
-"""Of what a plan allows LoadGen is told to expect: it asks for so many frames at once, and they are to last."""
+"""Factor on the rate that LoadGen is told to expect: it sends all frames at once, and they must last long enough."""
 _LEAST_QUERIES: Final = 800
-"""It wants 662 before it says anything of a 99th percentile."""
+"""LoadGen needs 662 for a 99th percentile."""
 
 
 def loadgen(
@@ -77,7 +77,7 @@ def loadgen(
 
 
 def _rounds(command: list[str], count: int) -> dict[str, list[dict[str, Any]]]:
-    """By system; in turns."""
+    """Results by system; the systems take turns."""
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in _SYSTEMS}
     for _ in range(count):
         for name in _SYSTEMS:

@@ -1,14 +1,14 @@
-"""How long the daemon's loop runs at a stretch: `python -m benchmarks loop`.
+"""How long a turn of the daemon's loop lasts: `python -m benchmarks loop`.
 
-While a turn of the loop lasts nobody is heard, so R10 wants them short. Each turn's time is the CPU time of the loop's
-own thread between two polls: wall time would measure whatever else the host does. The daemon runs on many places that
-share the cores, with its tuner, under a steady load. Meanwhile clients do all that makes a daemon work: they set plans
-(a chain over all places, copies on all of them, teams), change the objective and have plans searched anew, take places
-down and up, slow one; workers are killed; `status` is polled, and `events` from the first one on.
+During a turn of the loop no message is handled, so R10 requires short turns. A turn's time is the CPU time of the
+loop's own thread between two polls, as wall time would include other work on the host. The daemon runs on many places
+that share the cores, with its tuner, under a steady load. Meanwhile clients cause all kinds of work: they set plans (a
+chain over all places, copies on all of them, teams), change the objective and start searches, take places down and up,
+slow one; workers are killed; `status` is polled, and `events` from the first one on.
 
-The table says what turns take: all of them, and the parts of them by what had come. A second one says of the longest
-what they were doing. Times are shown as this host took them, and scaled to a core at about 4 GHz: by a piece of plain
-Python that the loop's thread runs before the end, under the same load.
+The table states times of turns: of all, and by the kind of event that was handled. A second table states what the
+longest turns were doing. Times are shown as measured on this host, and scaled to a core at about 4 GHz by a piece of
+plain Python that the loop's thread runs before the end, under the same load.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ MODEL: Final = "squeezenet"
 _AIM_MS: Final = {"p99.9": 1.0, "largest": 5.0}
 _TIMEOUT_S: Final = 300.0
 _POLL_EVERY_S: Final = 0.5
-_PIECES: Final = 5  # of work, beside the daemon, after each poll
+_PIECES: Final = 5  # pieces of work that this process times after each poll
 _CHANGE_EVERY_S: Final = (0.5, 3.0)
 _EXTRA_IN_FLIGHT: Final = 4  # beyond the daemon's slots: frames that wait at the door or travel
 _SHARES: Final = ("p50", "p99", "p99.9", "largest")
 
 
 class Unrest:
-    """What clients and accidents do to a daemon; each call of `change` does one thing."""
+    """Actions of clients and failures; each call of `change` causes one."""
 
     def __init__(self, control: Client, plans: Sequence[Plan], generator: random.Random) -> None:
         self._control = control
@@ -74,12 +74,12 @@ class Unrest:
         self._generator.choice(self._kinds)()
 
     def poll(self) -> None:
-        """All that a page that shows everything would ask for."""
+        """Request all that a page that shows everything would request."""
         self._control.status()
         self._control.events(since=0, limit=10_000)
 
     def _set_plan(self) -> None:
-        """Refused and dropped ones, as places are down or die, are part of the unrest."""
+        """Set a plan; it may be refused or dropped, as places are down or die."""
         self._control.set_plan(self._generator.choice(self._plans), timeout_s=_TIMEOUT_S)
 
     def _search(self) -> None:
@@ -102,7 +102,7 @@ class Unrest:
             self._down = None
 
     def _slow_down_or_up(self) -> None:
-        """To no less than half: a chain is as slow as its slowest place."""
+        """Change a place's speed, to no less than half: a chain is as slow as its slowest place."""
         if self._slow is None:
             self._slow = self._generator.choice(self._names())
             self._control.call("place_set", place=self._slow, speed=0.5)
@@ -145,7 +145,9 @@ def plans_over(model: str, machine: Path) -> list[Plan]:
 
 
 def drive(child: ChildProcess, load: SteadyLoad, unrest: Unrest, seconds: float) -> dict[str, Any]:
-    """Unrest for so long; returns what the daemon has found of its turns, and what a piece of work took `beside`."""
+    """Cause events for `seconds`; return the daemon's figures of its turns, and the times of a piece of work in this
+    process.
+    """
     generator = random.Random(0)
     beside_s = []
     until_s = time.monotonic() + seconds

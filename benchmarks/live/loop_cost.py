@@ -1,12 +1,12 @@
-"""What a frame costs besides its network, by what it goes on: `python -m benchmarks loop_cost`.
+"""CPU time of a frame besides its network, by component: `python -m benchmarks loop_cost`.
 
-Copies of the whole network on all places, one stage, and a client in a process of its own that keeps them busy over
-ipc. CPU microseconds per frame: of the daemon's loop, of ZeroMQ's thread beside it, of the workers beyond what their
-engines take, of the client. A second daemon, whose methods are timed, says what its loop's time goes on; the two take
-turns. `wake-ups` are the loop's: how often a frame it gave up its core to wait.
+Copies of the whole network on all places, one stage, and a client in another process that keeps them busy over ipc. CPU
+microseconds per frame: of the daemon's loop, of ZeroMQ's thread, of the workers without their engines, of the client. A
+second daemon, whose methods are timed, shows how the loop's time is spent; the two take turns. `wake-ups`: how often
+per frame the loop gave up its core to wait.
 
-`tiny` is a network that computes next to nothing on a frame of 1 KB: what the loop does whatever is served. Of large
-frames it copies each into its slot, and each answer out; and engines leave it cold caches.
+`tiny` is a network with almost no computation on a frame of 1 KB, for the loop's cost of any frame. For large frames
+the loop also copies each input into its slot and each answer out, and engines leave it cold caches.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _BY_WHAT: Final = "loop, timed"
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A daemon with a client of its own."""
+    """A daemon and its client."""
 
     daemon: ChildProcess
     client: ChildProcess
@@ -49,7 +49,7 @@ class Side:
     worker_pids: tuple[int, ...]
 
     def burst(self, seconds: float) -> dict[str, float]:
-        """What a frame costs, by `_TOTALS`: microseconds, and wake-ups."""
+        """Cost of a frame by `_TOTALS`: microseconds, and wake-ups."""
         before, before_workers_s, before_waits = cpu_time(self.daemon.pid), self._workers_s(), _waits(self.daemon.pid)
         burst = self.client.ask(seconds=seconds)
         used, workers_s = cpu_time(self.daemon.pid).since(before), self._workers_s() - before_workers_s
@@ -60,8 +60,8 @@ class Side:
         return dict(zip(_TOTALS, (*(1e6 * seconds for seconds in of_frame), waits), strict=True))
 
     def timed(self, seconds: float) -> dict[str, dict[str, float]]:
-        """By what the loop does: microseconds (`us`) and `calls` for a frame."""
-        self.daemon.ask()  # begin anew
+        """Microseconds (`us`) and `calls` per frame, by activity of the loop."""
+        self.daemon.ask()  # reset the counters
         frames = self.client.ask(seconds=seconds)["total_frames"]
         spent = self.daemon.ask()["spent"]
         return {what: {unit: value / frames for unit, value in its.items()} for what, its in spent.items()}
@@ -97,7 +97,7 @@ def _side(module: str, model: str, machine: str, folder: Path) -> Iterator[Side]
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of one network, in each round: the totals, and what the loop's time goes on."""
+    """Costs of one network by round: the totals, and the loop's time by activity."""
 
     model: str
     totals: Sequence[Mapping[str, float]]
@@ -132,7 +132,7 @@ def measure_cost(model: str, machine: str, seconds: float, rounds: int) -> Cost:
 
 
 def write_tiny(folder: Path) -> Path:
-    """Convolutions of 16 channels on 4x4 pixels, each with the identity."""
+    """Write a network of identity convolutions of 16 channels on 4x4 pixels."""
     path = folder / f"{_TINY}.onnx"
     names = ["x", *(f"c{i}" for i in range(1, _LAYERS)), "y"]
     weight = numpy_helper.from_array(np.eye(_SHAPE[1], dtype=np.float32)[:, :, None, None], "weight")

@@ -1,8 +1,8 @@
-"""More models than places, of which one is asked: `python -m benchmarks many_models`.
+"""More models than places, of which one is in use: `python -m benchmarks many_models`.
 
-So many copies of a network at one address, each with a name, and so a daemon, of its own; beside them another address
-with one model alone, of which frames are asked in turns with the first of the many. Memory is that of all processes,
-what several share counted once (PSS). What is compiled is in the cache.
+Many copies of a network at one address, each with its own name and so its own daemon; and another address with one
+model only. Frames are sent in turns to this model and to the first of the many. Memory is that of all processes, with
+shared pages counted once (PSS). Compiled models are in the cache.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def many_models(
 
 @contextlib.contextmanager
 def _serving(folder: Path, path: Path, names: list[str]) -> Iterator[tuple[float, ChildDaemon]]:
-    """Copies of one model at one address; and the seconds until all of them serve."""
+    """Serve copies of one model at one address; return also the seconds until all serve."""
     folder.mkdir()
     (folder / "daemon.toml").write_text("\n".join(f'[[model]]\nmodel = "{path}"\nname = "{name}"\n' for name in names))
     begun_s = time.monotonic()

@@ -5,16 +5,16 @@ answer. Places are emulated. Three parts:
 
 - `tuning`: from the seed to the end of Algorithm 2's walk (H3). Then four plans take turns in several rounds under
   the same load: the seed, the plan that tuning kept, the best plan with the seed's assignment of places, and the best
-  of all. The last two come from a dynamic programme over the stored costs, so they are the best in the model; where the
-  model is wrong the tuned plan may beat them. Throughputs are answers per second of wall time at saturation, ratios
-  are medians over the rounds' own ratios. `kept worse`: how many plans the walk took for better than its best so far
-  that are worse by the stored costs.
-- `prediction`, for the first model and machine: random plans, each run live: the slowest stage by the stored costs
-  against the median service time of the slowest stage measured, with the timing as `measured` and as `modelled`.
+  of all. The last two come from dynamic programming over stored costs, so they are the best by costs; if the costs are
+  wrong, the tuned plan may be better. Throughputs are answers per second of wall time at saturation, ratios are medians
+  of ratios within rounds. `kept worse`: how many plans the walk judged better than its best so far that are worse by
+  stored costs.
+- `prediction`, for the first model and machine: random plans, each run live: the slowest stage by stored costs against
+  the median measured service time of the slowest stage, with timing `measured` and `modelled`.
 - `noise`, for the same: the tuned plan and the seed take turns, each time as a new epoch, and the tuned plan is
-  measured as a trial is. Of all pairs of its measurements, how many differ by more than their stated band.
+  measured as in a trial. Reported is how many pairs of its measurements differ by more than their stated band.
 
-A stage's service time is by the emulation's clock; what other work on this host's cores adds shows in `measured`.
+A stage's service time is by the emulation's clock; other work on this host's cores affects `measured`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _TIMINGS: Final = ("measured", "modelled")
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much is measured: `seconds` for each plan in each of `rounds`."""
+    """Extent of measurements: `seconds` for each plan in each of `rounds`."""
 
     rounds: int
     seconds: float
@@ -63,7 +63,7 @@ _QUICK: Final = Effort(rounds=3, seconds=1.0, plans=10, repeats=10)
 
 
 def tune(one: Tuned, case: Case, effort: Effort) -> Row:
-    """Wait for the walk's end, then compare."""
+    """Wait for the end of the walk, then compare plans."""
     found = one.tuning(0, _TUNING_TIMEOUT_S)
     if found is None:
         raise RuntimeError(f"the tuner does not begin on {case.machine.name}")
@@ -117,7 +117,7 @@ def tune(one: Tuned, case: Case, effort: Effort) -> Row:
 
 
 def _round(one: Tuned, plans: Mapping[str, Plan], seconds: float) -> Mapping[str, Observed]:
-    """Each plan once; plans that are the same are run once for both."""
+    """Run each plan once; equal plans are run once for both."""
     seen: dict[Plan, Observed] = {}
     for plan in plans.values():
         if plan not in seen:
@@ -126,7 +126,7 @@ def _round(one: Tuned, plans: Mapping[str, Plan], seconds: float) -> Mapping[str
 
 
 def _gains(found: Tuning, bottleneck_s: Callable[[Plan], float]) -> tuple[int, int]:
-    """How many plans were taken for better than the best before, and how many of them are worse by stored costs."""
+    """How many plans were judged better than the best before, and how many of them are worse by stored costs."""
     best_s = bottleneck_s(plan_of(found.trials[0]["plan"]))
     better = worse = 0
     for trial in found.trials:
@@ -162,9 +162,9 @@ def noise(one: Tuned, case: Case, seed: Plan, kept: Plan, repeats: int) -> Row:
 
 
 def prediction(case: Case, count: int) -> list[Row]:
-    """Random plans on the machine with each timing. Those that this host is too busy to emulate are left out.
+    """Random plans on the machine with each timing. Plans that this host is too busy to emulate are left out.
 
-    Layers are measured anew: a host with busy neighbours is not as fast as it was an hour ago.
+    Layers are measured again, as the speed of a host with other work changes over time.
     """
     with fresh_cache():
         return _predicted(Case.of(case.model, case.machine), count)
@@ -202,7 +202,7 @@ def _predicted(case: Case, count: int) -> list[Row]:
 
 
 def _clean(tally: Tally) -> Tally:
-    """Raises `RuntimeError` unless every frame was answered once, in order, and rightly."""
+    """Raises `RuntimeError` unless every frame was answered once, in order and correctly."""
     if not tally.clean:
         raise RuntimeError(f"not every frame was answered as it should be: {tally}")
     return tally
@@ -213,7 +213,7 @@ def _errors(rows: Sequence[Row], timing: str) -> list[float]:
 
 
 def _summary(rows: Sequence[Row]) -> list[Row]:
-    """Predictions, summed up for each machine, model and timing."""
+    """Summary of predictions for each machine, model and timing."""
     groups = dict.fromkeys((row["model"], row["machine"]) for row in rows)
     found: list[Row] = []
     for model, machine in groups:

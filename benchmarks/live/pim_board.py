@@ -1,22 +1,22 @@
 """The DCG papers' networks executed on their board, emulated: `python -m benchmarks pim_board`.
 
 Each network at each sequence length p is one stage of the product's own worker on the machine `pim-2`. Operators are
-placed as `python -m benchmarks dcg` has them on paper, by costs that count a transfer for each edge, and then really
-run: values are computed on this host, in bfloat16 where the PIM has them, and take as long as the device descriptions
-say. All seconds are those of the board; the machine's `time_scale`, by which it is slower here, is taken out.
+placed as by `python -m benchmarks dcg`, with costs that count a transfer for each edge, and then executed: values are
+computed on this host, in bfloat16 on the PIM, and take as long as the device descriptions say. All seconds are those of
+the board, without the machine's `time_scale`.
 
-- `on paper ms`: the placement's cost as the papers count, and as `dcg_speedups` has it. `predicted ms`: what the
-  product expects of it, where a tensor moves once to each memory, and what the network reads and hands out moves too.
-- `optimum as run`: the placement that is best by `predicted ms`, which a daemon would take; the others are blind to it.
+- `on paper ms`: the placement's cost as the papers count it, as in `dcg_speedups`. `predicted ms`: the product's
+  prediction, in which a tensor moves once to each memory, and inputs and outputs of the network move, too.
+- `optimum as run`: the best placement by `predicted ms`, which a daemon would use; the others do not optimise it.
 - `measured ms`: the median service time of the worker's frames; `error %`: against `predicted ms`.
-- `ALS over it`, `optimum over it`: measured, how many times as long the scheme takes as ALS, as the optimum as run.
+- `ALS over it`, `optimum over it`: the scheme's measured time over that of ALS, and over that of the optimum as run.
 
-`pim_board_gains` lays the least and the most that ALS and the optimum gain beside the papers' Figure 9, to which the
-descriptions of the devices were fitted.
+`pim_board_gains` compares the least and the largest gains of ALS and of the optimum with the papers' Figure 9, to which
+the descriptions of the devices were fitted.
 
 `pim_board_runs`: the profile runs of Algorithm 1, with transfers between devices as the papers count them, each run
-once by a worker that starts with nothing. `build s`: building and warming the segments; `frames s`: the rest, a frame
-each. The product needs none of these runs, as described devices have formulas.
+once by a new worker. `build s`: building and warming the segments; `frames s`: the rest, one frame each. The product
+needs none of these runs, as described devices have formulas.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ SCHEMES: Final = (CPU_P_FIRST, PIM_FIRST, DUET[50], ALS, OPT, AS_RUN)
 PAPER: Final[Mapping[str, tuple[float, float]]] = MappingProxyType(
     {CPU_P_FIRST: (1.1, 2.1), PIM_FIRST: (1.1, 3.0), DUET[50]: (1.09, 1.23)}
 )
-"""What ALS gains on each scheme, over all networks and p: DCG-2024, Figure 9."""
+"""Least and largest gain of ALS over each scheme, over all networks and p: DCG-2024, Figure 9."""
 PAPER_RUNS: Final = "3 + 1"
 
 _QUICK_NETWORKS: Final = ("bert",)
@@ -63,7 +63,7 @@ _FRAMES: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Executed:
-    """A scheme on a network at sequence length p; seconds of the board for one frame."""
+    """A scheme on a network at sequence length p; the board's seconds for one frame."""
 
     network: str
     sequence: int
@@ -75,7 +75,7 @@ class Executed:
 
 
 class Board:
-    """A network at one sequence length on the emulated board, with a worker that runs it."""
+    """A network at one sequence length on the emulated board, and a worker that runs it."""
 
     def __init__(self, network: str, sequence: int, here: OnePlace, rig: StageRig) -> None:
         self._costs = described_costs(here.graph, here.devices)
@@ -142,7 +142,7 @@ class Board:
 
 
 def executed_rows(results: Sequence[Executed]) -> list[Row]:
-    """One for each of `results`, which have all schemes of a network at one p next to each other."""
+    """A row for each of `results`, in which all schemes of a network at one p are adjacent."""
     rows: list[Row] = []
     for (network, sequence), group in groupby(results, key=lambda one: (one.network, one.sequence)):
         own = {one.scheme: one for one in group}
@@ -166,7 +166,7 @@ def executed_rows(results: Sequence[Executed]) -> list[Row]:
 
 
 def gain_rows(results: Sequence[Executed]) -> list[Row]:
-    """The least and the most that is gained on each scheme of `PAPER`, over all networks and p that were executed."""
+    """The least and the largest gain over each scheme of `PAPER`, over all networks and p that were executed."""
     found = {(one.network, one.sequence, one.scheme): one for one in results}
     settings = list(dict.fromkeys((one.network, one.sequence) for one in results))
 
@@ -223,7 +223,7 @@ def pim_board(
                     if sequence == sequences[0]:
                         runs.append(board.profile())
                     results += [board.execute(scheme) for scheme in SCHEMES]
-            # Each time, so that what is there stays whatever becomes of the next.
+            # After each network, so that results are kept if a later one fails.
             save_csv("pim_board", executed_rows(results), about)
             save_csv("pim_board_gains", gain_rows(results), about)
             save_csv("pim_board_runs", runs, about)

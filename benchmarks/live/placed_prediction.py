@@ -1,16 +1,16 @@
-"""How well a placement's time is known before it runs: `python -m benchmarks placed_prediction`.
+"""How well the time of a placement is predicted: `python -m benchmarks placed_prediction`.
 
-Random placements of whole networks: 1 to 6 runs of operators, each with an order of devices of its own, drawn at
-random, whose first is never that of the run before; an operator is on the first that can run it. The product's worker
-builds each placement as one stage and runs it with no other load on the machine; what the costs say of it is held
-against the median of its service times.
+Random placements of whole networks: 1 to 6 runs of operators, each with a random order of devices, whose first is never
+that of the run before; an operator is on the first device of the order that can run it. The product's worker builds
+each placement as one stage and runs it with no other load on the machine; the prediction by costs is compared with the
+median of its service times.
 
 - Real engines: ONNX Runtime on one thread and OpenVINO on one core, with costs that were profiled just before.
-- The board of the DCG papers, emulated (`pim-2`): costs are formulas and the worker keeps to them, so that what is
-  measured is whether it does. Seconds are those of the board, its `time_scale` taken out.
+- The board of the DCG papers, emulated (`pim-2`): costs are formulas that the worker emulates, so this measures how
+  exactly it does. Seconds are those of the board, without its `time_scale`.
 
-`error %`: measured over predicted, less 1. `segments ms`: what the worker reports of its segments, CPU time on a real
-engine; so it shows when something else was running.
+`error %`: measured over predicted, minus 1. `segments ms`: the worker's times of its segments, CPU time on a real
+engine; a difference to the service time shows that something else was running.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _SLOTS: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A network, and how many placements of it are tried. With a `sequence` length it is a transformer on the board."""
+    """A network, and how many placements are tried. With a `sequence` length it is a transformer on the board."""
 
     model: str
     placements: int
@@ -60,7 +60,7 @@ QUICK: Final = (Case("squeezenet", 10), Case("bert", 5, sequence=16))
 
 
 def random_placement(rng: random.Random, costs: OperatorCosts) -> tuple[str, ...]:
-    """(operators,): the name of each one's device, which can run it."""
+    """(operators,): the name of each operator's device, which can run it."""
     operators, devices = costs.time_s.shape
     starts = sorted(rng.sample(range(1, operators), min(rng.randrange(MAX_RUNS), operators - 1)))
     found: list[str] = []
@@ -68,14 +68,14 @@ def random_placement(rng: random.Random, costs: OperatorCosts) -> tuple[str, ...
     for first, after in pairwise([0, *starts, operators]):
         preferred = order[:1]
         order = rng.sample(range(devices), devices)
-        if order[:1] == preferred:  # else it would be no run of its own
+        if order[:1] == preferred:  # else the two runs would be one
             order.reverse()
         found += by_order(costs.part(first, after - 1), order)
     return tuple(found)
 
 
 def rows_of(case: Case) -> Iterator[Row]:
-    """One for each placement, as it has been run."""
+    """Yield a row for each placement when it has been run."""
     network = case.ready()
     with fresh_cache():
         costs = network.profile().costs
@@ -109,7 +109,7 @@ def written(parts: Sequence[Segment]) -> str:
 
 
 def summaries(rows: Sequence[Row]) -> list[Row]:
-    """One for each network: how far off predictions are, and, with its sign, whether they lean to one side."""
+    """A row for each network: the size of errors of predictions, and their signed median, which shows a bias."""
     found: list[Row] = []
     for (model, machine), group in groupby(rows, key=lambda row: (row["model"], row["machine"])):
         own = list(group)
@@ -140,7 +140,7 @@ def placed_prediction(
         print(f"placed_prediction: {case.model} ...", flush=True)
         for row in rows_of(case):
             rows.append(row)
-            # Each time, so that what is there stays whatever becomes of the next.
+            # After each network, so that results are kept if a later one fails.
             save_csv("placed_prediction", rows, about)
     show(
         "Random placements: measured times against predicted ones",

@@ -1,7 +1,8 @@
-"""Two daemons on one host, each under a quota of one core: `python -m benchmarks quotas`.
+"""Two daemons on one host, each under a CPU quota of one core: `python -m benchmarks quotas`.
 
-Left to themselves, against pinned by hand to a core each; under the same quotas, in turns, both of a pair at once. Then
-one daemon whose quota is halved and doubled while it serves. Clients are in no group. Needs two cores and root.
+Daemons that choose their cores are compared with daemons pinned to a core each, under the same quotas; the pairs take
+turns, both daemons of a pair at once. Then the quota of one daemon is halved and doubled while it serves. Clients are
+in no control group. Needs two cores and root.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _FOLLOWS_WITHIN_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """Two daemons at once. `rates`: frames a second of each; `throttled`: seconds each second, of both."""
+    """Two daemons at once. `rates`: frames per second of each; `throttled`: throttled seconds per second, of both."""
 
     cores: str
     rates: tuple[float, float]
@@ -44,7 +45,7 @@ class _Pair:
 
 @contextlib.contextmanager
 def _daemons(model: str, folder: Path, machines: Sequence[Path | None]) -> Iterator[list[str]]:
-    """Endpoints, one for each; None: it chooses its core."""
+    """Start daemons; return their endpoints. `machines`: one for each daemon; None: it chooses its core."""
     with contextlib.ExitStack() as closing:
         endpoints = []
         for machine in machines:
@@ -99,7 +100,7 @@ def _at_once(clients: Sequence[Any], seconds: float) -> list[dict[str, Any]]:
 
 
 def _changed(model: str, folder: Path) -> list[Row]:
-    """One daemon under load, whose quota is changed: how soon its plan follows, and what became of frames."""
+    """One daemon under load, whose quota is changed: how soon its plan follows, and the results of frames."""
     every = len(usable_cores())
     rows: list[Row] = []
     with QuotaGroup(2.0 * every) as group:

@@ -1,18 +1,18 @@
 """The daemon, plain engines and other servers on the same cores, in turns, in one run: `python -m benchmarks race`.
 
-Two unthrottled cores; a worker of a server for each, and nothing else runs. What the sides are stands in
-`rigs/contest.py`: the daemon with its own client, sharing memory (with any engine, and with ONNX Runtime alone), over
-ipc and over TCP; plain engines, whose frames lie in their own memory; servers with a lean client of raw bytes over
-connections that stay, and as many frames in flight. The daemon is let tune itself before, and then left alone. Times
-are wall time per frame, medians over the rounds with their quartiles.
+Two unthrottled cores, with a server's worker for each; nothing else runs. `rigs/contest.py` describes the sides: the
+daemon with its own client, over shared memory (with any engine, and with ONNX Runtime only), over ipc and over TCP;
+plain engines, whose frames are in their own memory; servers with a lean client of raw bytes over persistent connections
+and the same number of frames in flight. The daemon tunes itself beforehand. Times are wall time per frame, medians over
+the rounds with their quartiles.
 
-- `best engine / it`, `best server / it`: above 1 the side is faster; of the rounds' own ratios to the rival that is the
-  best over all rounds. Every plain engine counts, whether the daemon may use it on this machine or not.
-- `others %`: the share of the cores that all other sides took meanwhile, which ought to be idle.
-- `race_cpu`: CPU time per frame by what spends it, and `waiting`, which is what is left of the cores' time: work that
-  is not equally shared, messages on their way. `workers` are the processes that compute, engines in them; `front` all
-  else of a server. `best engine's CPU / it`: of the plain engine that is the best by the clock, over all that the
-  side spends, which a host that is not quiet hardly changes.
+- `best engine / it`, `best server / it`: above 1 the side is faster; from each round's ratio to the rival that is the
+  best over all rounds. Every plain engine counts, even if the daemon may not use it on this machine.
+- `others %`: the share of the cores that all other sides used meanwhile, which should be idle.
+- `race_cpu`: CPU time per frame by component, and `waiting`, the rest of the cores' time: unequally shared work,
+  messages in transit. `workers`: the processes that compute, with their engines; `front`: all else of a server.
+  `best engine's CPU / it`: CPU time of the plain engine with the best wall time, over that of the side; other work on
+  the host hardly changes it.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ class Raced:
         return Spread.of(1e3 * its[side].frame_s for its in self.rounds)
 
     def best(self, rivals: Collection[str]) -> str | None:
-        """None where none of them was there."""
+        """The fastest of `rivals` over all rounds; None: none of them took part."""
         return min((one for one in rivals if one in self.rounds[0]), key=lambda one: self.ms(one).median, default=None)
 
     def over(self, side: str, rivals: Collection[str]) -> Spread | None:
-        """The best rival's time over this side's; a slow second of the machine slows both sides of its round."""
+        """The best rival's time over this side's, by round, as a slow moment of the host affects both sides of it."""
         best = self.best([one for one in rivals if one != side])
         if best is None or side not in self.rounds[0]:
             return None
@@ -98,7 +98,7 @@ class Raced:
         }
 
     def cpu_row(self, side: str) -> Row:
-        """Microseconds for a frame; in each round the parts and `waiting` add up to the time of all cores."""
+        """Microseconds per frame; in each round the components and `waiting` add up to the time of all cores."""
         readings, best = [its[side] for its in self.rounds], self.best(PLAIN)
         return {
             "model": self.model,
@@ -118,7 +118,7 @@ class Raced:
 
 
 def wanted_sides(text: str) -> list[str]:
-    """By name, or by `daemon`, `engines` and `servers` for all of a kind. Raises BadInput."""
+    """Sides by name, or by `daemon`, `engines` and `servers` for all of a kind. Raises BadInput for other words."""
     kinds = {"daemon": DAEMON, "engines": PLAIN, "servers": SERVERS}
     wanted = {side for name in text.split(",") for side in kinds.get(name, (name,))}
     if unknown := wanted - set(SIDES):
@@ -154,7 +154,7 @@ def race(
         if name in names and (why := missing(name, interpreters[name])) is not None:
             left_out[name] = why
             names.remove(name)
-    words = " --server-python PATH" if server_python else ""  # where it lies here says nothing elsewhere
+    words = " --server-python PATH" if server_python else ""  # its path on this host is of no use elsewhere
     words += f" --name {part}" if part else ""
     command = (
         f"race --models {models} --machine {machine} --sides {sides} --seconds {seconds:g} --rounds {count}{words}"
@@ -179,7 +179,7 @@ def race(
             found.append(Raced(model, rounds, len(network.cores), sides_of_it.plans))
         _save(
             found, _file(machine, part), about, add=add
-        )  # each time, so that what is there stays whatever becomes of the next
+        )  # after each network, so that results are kept if a later one fails
     progress.done()
     if found:
         _report(found, machine, _file(machine, part), left_out, about)
@@ -193,7 +193,7 @@ def versions(servers: Sequence[str], interpreters: Mapping[str, str]) -> dict[st
 
 
 def _file(machine: str, name: str) -> str:
-    """Results of the machine that is this host as it is, and beside them those of others, and of parts of the race."""
+    """File name of results: `name` for this host as it is, other names for other machines and for parts of the race."""
     by_machine = "" if machine == "this-machine" else machine.rpartition("/")[2].removesuffix(".toml")
     return "_".join(part for part in ("race", by_machine, name) if part)
 

@@ -1,4 +1,4 @@
-"""What the race is to show, held against what it has found. Pure: figures in, rows out."""
+"""The aims of the race, compared with its results. Pure: figures in, rows out."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ IPC: Final = "daemon_ipc"
 HTTP: Final = ("daemon_http", "daemon_http_shared")
 OVER_MOSEC: Final = 1.0
 LESS: Final[Mapping[str, float]] = MappingProxyType({SHARED: 0.0, IPC: 0.03})
-"""By how much less than the aims a way of asking the daemon may reach; others have no aim."""
+"""By how much a way of asking the daemon may fall short of the aims; ways that are not listed have no aim."""
 BY_LENGTH: Final = ((10.0, 0.97), (3.0, 0.92), (0.0, 0.80))
-"""Of a network that takes more than so many milliseconds a frame, by the best plain engine."""
+"""(milliseconds per frame by the best plain engine, aim): the aim of a network that takes longer than this."""
 LONG_MS: Final = BY_LENGTH[0][0]
 MEAN: Final = 0.97
 OVER_SERVERS: Final[Mapping[bool, float]] = MappingProxyType({False: 1.2, True: 1.05})
-"""By whether a frame takes more than `LONG_MS`."""
+"""Aims over other servers, by whether a frame takes more than `LONG_MS`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A network's figures: a frame's time by the best plain engine, and the daemon's rates over it and the best server.
-
-    Both, and those over Mosec, by way of asking; None where there is no such rival.
+    """A network's figures: the time per frame of the best plain engine, and ratios of the daemon's rate to it, to the
+    best server and to Mosec, by way of asking; None without such a rival.
     """
 
     model: str
@@ -53,7 +52,7 @@ def geometric_mean(ratios: Sequence[float]) -> float:
 
 
 def aims(standings: Sequence[Standing]) -> list[Row]:
-    """Each aim with what was found; what has no figure is told as such."""
+    """Each aim with its result; an aim without a figure is marked as such."""
     rows: list[Row] = []
     for way, less in LESS.items():
         if not any(way in its.over_engine for its in standings):

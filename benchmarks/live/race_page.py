@@ -27,7 +27,7 @@ def page(
     left_out: Mapping[str, str],
     about: Mapping[str, str],
 ) -> str:
-    """`rows`: each network's sides. `left_out`: why, by name."""
+    """The page as Markdown. `rows`: each network's sides. `left_out`: reasons, by name of a side."""
     sections = [
         ("Aims", table(held)),
         *([("Geometric means", table(means))] if means else []),
@@ -54,7 +54,7 @@ def save_page(
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Markdown; all rows have the same keys."""
+    """Rows as a Markdown table; all have the same keys."""
     lines = [list(rows[0]), ["---"] * len(rows[0]), *(list(map(_cell, row.values())) for row in rows)]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 

@@ -1,7 +1,7 @@
 """Pictures of the live page for its docs: `python -m benchmarks screenshots`.
 
-Real daemons on emulated and shared places of this host, under a load, before a Chromium without a window (Debian's
-package chromium). Nothing is measured: what the figures in the pictures are is whatever this host made of them.
+Real daemons on emulated and shared places of this host, under load, shown by a headless Chromium (Debian's package
+chromium). Nothing is measured: figures in the pictures depend on this host.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ FOLDER: Final = Path(__file__).parents[2] / "docs" / "pictures"
 _COLORS: Final = 96
 _WIDE: Final = (1200, 1180)
 _PHONE: Final = (390, 1460)
-_PATIENCE_S: Final = 900.0  # on a host that is busy with other things, too
-_SETTLE_S: Final = 3.0  # what a page has just heard has moved into place
+_PATIENCE_S: Final = 900.0  # enough for a busy host, too
+_SETTLE_S: Final = 3.0  # for animations of the page to end
 _ARGUMENTS: Final = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
 _FORK: Final = Plan(
     (
@@ -44,7 +44,7 @@ _FORK: Final = Plan(
         Stage(((9, 9), (14, 57)), (("fast0",), ("fast1",)), (0, 1, 2)),
     )
 )
-"""Of inception_v1: two branches of its second module beside each other; all else on two copies."""
+"""For inception_v1: two branches of its second module in parallel; all else on two copies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Watched:
     browser: Browser
 
     def until(self, true: Callable[[dict[str, Any]], object], what: str) -> None:
-        """Wait for a status that is so."""
+        """Wait for a status for which `true` holds."""
         end_s = time.monotonic() + _PATIENCE_S
         while not true(self.client.status()):
             if time.monotonic() > end_s:
@@ -95,7 +95,7 @@ def screenshots(
 
 
 def _tuning(browser: Browser) -> None:
-    """From the seed to the tuned plan on two fast and two slow places, and what the loss of one looks like."""
+    """From the seed to the tuned plan on two fast and two slow places, and the loss of one place."""
     options = ("zoo:squeezenet", "--machine", "demo", "--strategy", "shisha", "--no-replicate", "--fresh")
     with _watched(browser, *options) as watched, _load(watched, rate=55):
         watched.until(lambda status: status["bottleneck_s"], "times of all stages")
@@ -133,7 +133,7 @@ def _devices(browser: Browser) -> None:
 
 
 def _lose(watched: Watched, name: str) -> None:
-    """Kill its workers until the daemon gives it up."""
+    """Kill the workers of a place until the daemon gives the place up."""
 
     def place(status: dict[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = next(place for place in status["places"] if place["name"] == name)
@@ -174,7 +174,7 @@ def _watched(browser: Browser, *options: str) -> Iterator[Watched]:
 
 @contextlib.contextmanager
 def _load(watched: Watched, rate: int) -> Iterator[None]:
-    """Frames at so many a second, from a process of their own."""
+    """Send `rate` frames per second from another process."""
     endpoint = ("--endpoint", watched.endpoint)
     client = subprocess.Popen(
         [sys.executable, "-m", "shisha_rt", "submit", *endpoint, "--frames", "1000000", "--rate", str(rate)],
@@ -204,7 +204,7 @@ def _chromium() -> Iterator[Browser]:
 
 
 def _save(png: bytes, path: Path) -> None:
-    """With few colours, as a page has: a third of the size."""
+    """Save a picture with few colours, which suffice for a page and take a third of the size."""
     try:
         from PIL import Image
     except ImportError:

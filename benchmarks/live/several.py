@@ -1,18 +1,19 @@
 """Two models on the same cores while their loads change: `python -m benchmarks several`.
 
-Open loop: Poisson arrivals whose rates change, drawn before and the same for all sides, each frame counted from when it
-was to be sent. A model's load is in parts of what the daemon answers of it alone on all cores; both together ask for so
-many percent of the machine. Each model has a target; goodput are answers within it.
+Open loop: Poisson arrivals with changing rates, drawn beforehand and the same for all sides; latency counts from the
+time at which a frame was to be sent. A model's load is stated as a fraction of the rate of a daemon with this model
+only, on all cores; the sum for both models is a percentage of the machine. Each model has a target; goodput is the rate
+of answers within it.
 
-- `antiphase`: every ten seconds one has four fifths of the load and the other one fifth, in turns; `steps`: half each,
-  or nine tenths and one tenth, at random; `walk`: a random walk, with a step every two seconds.
-- `shisha-rt`: both at one address, with their targets. `two daemons, all cores`: one for each model, that know nothing
-  of each other; `two daemons, a core each`: half of the cores for each.
-- `mosec, all cores`, `mosec, a core each`: a server for each model, with a worker for each core that it has, which
-  gives requests up at the target; `mlserver`: one server of both, with a worker for each core.
+- `antiphase`: one model has four fifths of the load and the other one fifth, swapped every ten seconds; `steps`: half
+  each, or nine tenths and one tenth, at random; `walk`: a random walk, with a step every two seconds.
+- `shisha-rt`: both at one address, with their targets. `two daemons, all cores`: independent daemons, one for each
+  model; `two daemons, a core each`: with half of the cores each.
+- `mosec, all cores`, `mosec, a core each`: a server for each model, with a worker for each of its cores, which drops
+  requests at the target; `mlserver`: one server for both, with a worker for each core.
 
-`of the machine`: goodput of both models together, each in parts of what it gets alone. Sides take turns at each load.
-`core moves`: events of cores that went to a model; `s until a core moves`: from a step to the first one, median.
+`of the machine`: goodput of both models together, each as a fraction of its rate alone. Sides take turns at each load.
+`core moves`: how many cores went to another model; `s until a core moves`: from a step to the first one, median.
 """
 
 from __future__ import annotations
@@ -56,11 +57,11 @@ _AT_ONCE: Final = 3
 """Frames in flight while a daemon with a target tunes itself: more would miss the target, and be refused."""
 
 Segment = tuple[float, float]
-"""How long it lasts, in seconds, and the first model's part of the load."""
+"""Length in seconds, and the first model's fraction of the load."""
 
 
 def segments(pattern: str, seconds: float, seed: int) -> list[Segment]:
-    """How the load is shared, for `seconds`."""
+    """Segments of a load pattern, for `seconds`."""
     rng = random.Random(f"{pattern} {seed}")
     long_s = 10.0
     parts: Iterator[float] = itertools.cycle((0.8, 0.2))
@@ -82,7 +83,7 @@ def _walk(rng: random.Random) -> Iterator[float]:
 
 
 def arrivals(shared: Sequence[Segment], rates_fps: Sequence[float], seed: str) -> list[list[float]]:
-    """Of both models, rising; `rates_fps`: of each, if it had all of the load."""
+    """Ascending times of arrivals of both models; `rates_fps`: of each model, if it had all of the load."""
     of_each: list[list[float]] = [[], []]
     begun_s = 0.0
     for number, (long_s, part) in enumerate(shared):
@@ -95,7 +96,9 @@ def arrivals(shared: Sequence[Segment], rates_fps: Sequence[float], seed: str) -
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """`asked`: of each model. `keepers`: of servers, see `awake`. `control`: of a daemon that deals cores."""
+    """A side. `asked`: processes that send frames, one for each model. `keepers`: of servers, see `awake`. `control`: a
+    client of the daemon that deals cores.
+    """
 
     name: str
     asked: list[ChildProcess]
@@ -112,7 +115,7 @@ class _Side:
 
 @dataclass(frozen=True, slots=True)
 class AtLoad:
-    """What came of one side at one load. `moved_s`: seconds from steps to the next move of a core."""
+    """Results of one side at one load. `moved_s`: seconds from steps to the next move of a core."""
 
     pattern: str
     percent: float
@@ -220,7 +223,7 @@ def _moves(control: Client, begun_s: float, shared: Sequence[Segment]) -> tuple[
 
 
 def _alone_fps(network: Network, tuning_s: float, tell: Tell) -> float:
-    """What a daemon answers that has all cores and no target, with several frames always in flight."""
+    """Frames per second of a daemon with all cores and no target, with several frames always in flight."""
     tell(f"{network.model} alone")
     with tempfile.TemporaryDirectory(prefix="several-") as folder, contextlib.ExitStack() as closing:
         daemon = closing.enter_context(child_daemon(f"zoo:{network.model}", endpoint=f"ipc://{folder}/daemon"))
@@ -233,7 +236,7 @@ def _alone_fps(network: Network, tuning_s: float, tell: Tell) -> float:
 def _sides(
     networks: Sequence[Network], targets_s: Sequence[float], servers: Mapping[str, str], tuning_s: float, tell: Tell
 ) -> Iterator[list[_Side]]:
-    """All that can be had, ours first; daemons have tuned themselves on each model in turn."""
+    """All sides that are possible, ours first; daemons have tuned themselves on each model in turn."""
     cores = sorted(networks[0].cores)
     halves = cores[: len(cores) // 2] or cores, cores[len(cores) // 2 :]
     models = [f"zoo:{network.model}" for network in networks]

@@ -1,14 +1,14 @@
-"""What the pipeline costs beyond its stages: `python -m benchmarks transport`.
+"""The cost of the pipeline beyond its stages: `python -m benchmarks transport`.
 
-Two unthrottled stages, one on each of two cores, under the best cut that measuring finds. Sides that take turns in
-every round, all in milliseconds per frame at saturation:
+Two unthrottled stages, one on each of two cores, with the best cut by measurements. The sides take turns in every
+round, all in milliseconds per frame at saturation:
 
-- `alone`: each stage by itself on its own worker, nothing else running; the slower of the two. The bound of any
-  pipeline under this cut, and what all ratios are over.
-- `both busy`: both stages at once, neither waiting for the other; the slower one. What is above `alone` here is the
-  memory and caches that two cores share, and no transport can win it back.
-- `generated`: the pipeline, frames generated inside the daemon, which moves descriptors only; `copied`: the same,
-  each frame's input copied into its slot.
+- `alone`: each stage alone on its own worker; the slower of the two. It is the bound of any pipeline with this cut, and
+  the reference of all ratios.
+- `both busy`: both stages at once, without waiting for each other; the slower one. The difference to `alone` is due to
+  shared memory bandwidth and caches, which no transport can avoid.
+- `generated`: the pipeline with frames generated inside the daemon, which moves descriptors only; `copied`: the same
+  with each frame's input copied into its slot.
 - `tcp`, `ipc`: the pipeline through gateway and client, one client process with several frames in flight.
 - `whole`: the whole model on one core; `copies`: a whole copy on each core, which is the rival on equal cores.
 
@@ -45,7 +45,7 @@ PROTOTYPE: Final[Mapping[str, tuple[float, float]]] = {
     "shufflenet": (1.40, 1.2),
     "densenet121": (16.6, 16.5),
 }
-"""The prototype on another machine, in ms per frame: its pipeline with generated frames, its slowest stage alone."""
+"""Times of a prototype on another machine, in ms per frame: pipeline with generated frames, slowest stage alone."""
 
 
 Round = Mapping[str, Reading]
@@ -53,7 +53,7 @@ Round = Mapping[str, Reading]
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """All rounds of one model under one cut."""
+    """All rounds of one model with one cut."""
 
     model: str
     cut: int
@@ -64,7 +64,7 @@ class Measured:
         return 1e3 * statistics.median(r[side].frame_s for r in self.rounds)
 
     def over_alone(self, side: str) -> float:
-        """The median of the rounds' own ratios: a slow second of the machine slows both sides of its round."""
+        """The median of ratios within rounds, as a slow moment of the host affects both sides of a round."""
         return statistics.median(r[side].frame_s / r["alone"].frame_s for r in self.rounds)
 
     def cpu_us(self, side: str, part: str) -> float | None:
@@ -72,7 +72,7 @@ class Measured:
         return None if None in figures else 1e6 * statistics.median(figures)
 
     def row(self, side: str) -> Row:
-        """The line of one side in the CSV."""
+        """The row of one side in the CSV."""
         frames_ms = [1e3 * r[side].frame_s for r in self.rounds]
         return {
             "model": self.model,

@@ -1,1 +1,1 @@
-"""Benchmarks on paper: nothing runs but planners."""
+"""Benchmarks by models and simulation: only planners and the daemon's cores run."""

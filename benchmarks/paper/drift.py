@@ -1,21 +1,23 @@
-"""How soon a disturbed pipeline is whole again, against other ways: `python -m benchmarks drift`. On paper.
+"""How soon a disturbed pipeline recovers, by tuning strategy: `python -m benchmarks drift`. Simulated.
 
-A daemon's cores in virtual time (`rigs/paper_daemon.py`) serve a chain at saturation, and watch it: they notice a drift
-by their own rule, begin a search, and measure each trial by the frames of a window, at the rate of the plan tried. None
-is told anything: each hears what parts took. A place's speed wanders by 2%, slowly; each part is off by 3% besides.
-Costs are a roofline's; the true ones differ from those by 10% (lognormal), and only `guided` goes by any.
+A daemon's cores in virtual time (`rigs/paper_daemon.py`) serve a chain at saturation and watch it: they detect a drift
+by their own rule, begin a search, and measure each trial by the frames of a window, at the rate of the plan tried. They
+only observe times of parts. A place's speed varies slowly by 2%; each part has a random error of 3% besides. Costs are
+a roofline's; the true ones differ by 10% (lognormal), and only `guided` uses costs.
 
-Ways: `static` keeps the plan that was best before. `shisha`, `guided`, `lls` and `odin` search from the live plan;
-`restart` is Shisha's walk from the seed of Algorithm 1. `oracle` knows each disturbance when it comes: it serves by the
-best plan under it, of exact planning over the true costs as they are then, and by the best without it when it goes.
+Strategies: `static` keeps the plan that was best before. `shisha`, `guided`, `lls` and `odin` search from the live
+plan; `restart` is Shisha's walk from the seed of Algorithm 1. `oracle` knows each disturbance when it comes: it serves
+with the best plan under it, by exact planning over the true costs at that time, and with the best plan without it when
+it ends.
 
-- **Frames lost**: what `oracle` answers from the disturbance's beginning to a minute after its end, less what the way
-  answers.
+- **Frames lost**: answers of `oracle` from the beginning of the disturbance to a minute after its end, minus answers of
+  the strategy.
 - **Within 5%**: seconds until the first plan goes live, tried or kept, that is so near the best under the disturbance.
 - **p99**: of the time between two answers, from the beginning to a minute after the end.
-- **An hour undisturbed**: the searches that were begun for nothing, and what they cost.
+- **An hour undisturbed**: the number of needless searches, and their cost.
 
-Planning takes no time here; its CPU time is told. What lasts less than the daemon takes to notice it cannot be mended.
+Planning takes no virtual time; its CPU time is reported. A disturbance that ends before it is detected cannot be
+compensated.
 """
 
 from __future__ import annotations
@@ -90,7 +92,7 @@ _FOR_EVER_S: Final = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Slowed:
-    """Places: what they compute takes `times` as long, and to enter a stage there `entry` of a frame's period more."""
+    """Slowed places: computing takes `times` times as long, and entering a stage takes `entry` frame periods longer."""
 
     places: tuple[str, ...] = ()
     times: float = 1.0
@@ -99,8 +101,8 @@ class Slowed:
 
 @dataclass(frozen=True, slots=True)
 class Disturbance:
-    """`slowed`, on for `on_s` and off for as long, until `seconds` have passed. `others`: the part of the cores that
-    other processes are seen to take meanwhile; 0: nothing is seen.
+    """`slowed` is on for `on_s` and off for as long, until `seconds` have passed. `others`: the share of the cores that
+    other processes are observed to use meanwhile; 0: nothing is observed.
     """
 
     name: str
@@ -115,7 +117,7 @@ class Disturbance:
 
     @property
     def changes_s(self) -> list[float]:
-        """When it goes on or off."""
+        """Times at which the disturbance begins or ends."""
         count = 1 if math.isinf(self.on_s) else round(self.seconds / self.on_s)
         step_s = min(self.on_s, self.seconds)
         return [BEGINS_S + step_s * number for number in range(count + 1)]
@@ -145,7 +147,7 @@ QUIET: Final = Disturbance(NOTHING, 0.0, Slowed())
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """`told`: the costs that planners have; `truth`: those that parts take. `best`: the best plan by those."""
+    """`told`: the costs that planners know; `truth`: the true costs. `best`: the best plan by the true costs."""
 
     network: str
     machine: Machine
@@ -158,12 +160,12 @@ class Case:
         return CostsEvaluator(self.truth).measurement_of(self.best).bottleneck_s
 
     def under(self, slowed: Slowed) -> Costs:
-        """What layers take then, but for `entry`."""
+        """True costs of layers under a slowdown, without `entry`."""
         factors = [slowed.times if place.name in slowed.places else 1.0 for place in self.truth.places]
         return replace(self.truth, time_s=self.truth.time_s * np.array(factors))
 
     def stage_s(self, costs: Costs, slowed: Slowed, first: int, last: int, place: str) -> float:
-        """Under these costs of `slowed`."""
+        """Seconds of a stage, by `costs`, which are those under `slowed`, and with its `entry`."""
         entry_s = slowed.entry * self.period_s if place in slowed.places else 0.0
         return stage_service_s(costs, first, last, costs.place_index(place)) + entry_s
 
@@ -183,7 +185,7 @@ class Case:
 
 def best_plan(costs: Costs) -> Plan:
     plan = exact_plan(costs, Goal(latency_states=0)).plan
-    assert plan is not None  # nothing is short of memory here
+    assert plan is not None  # memory is not limited here
     return plan
 
 
@@ -197,7 +199,7 @@ def case_of(network: str, machine: Machine, number: int) -> Case:
 
 
 def of_64_places() -> Machine:
-    """32 fast and 32 slow places of four cores, 16 to a memory, on paper."""
+    """A simulated machine of 32 fast and 32 slow places of four cores, with 16 places to a memory."""
     places = [Place(f"p{i}", (), 4, 4, 1.0 if i < 32 else 1 / 3, 1 if i < 32 else 2, f"m{i // 16}") for i in range(64)]
     memories = tuple(Memory(f"m{i}", 64e9 if i < 2 else 16e9) for i in range(4))
     return Machine("64 places (simulated)", "drawn", memories, tuple(places))
@@ -214,7 +216,9 @@ ON_64: Final = ("a place at 1/2 for 60 s", "a place at 1/4 for 60 s")
 
 
 class Drifting(PaperDaemon):
-    """`live`: the plans that were live, with when they went live. `searches`, `trials`: when they began, or ended."""
+    """`live`: the plans that were live, with the times at which they went live. `searches`, `trials`: times at which
+    they began, or ended.
+    """
 
     def __init__(self, case: Case, way: str, disturbance: Disturbance, number: int) -> None:
         self.live: list[tuple[float, Plan]] = []
@@ -282,7 +286,7 @@ class Drifting(PaperDaemon):
                 self.planned_s += time.process_time() - began_s
 
     def _tell(self, message: tm.ToTuner) -> None:
-        """What the tuner's process does, at once."""
+        """Do at once what the tuner's process would do."""
         match message:
             case tm.Begin():
                 tuner = tuner_for(self._begin(message), self._layers)
@@ -309,7 +313,7 @@ class Drifting(PaperDaemon):
 
 
 def _cores(case: Case, way: str) -> Cores:
-    """They begin with the best plan, as an earlier run would have left it."""
+    """The daemon's cores, which begin with the best plan, as if an earlier run had kept it."""
     costs = case.truth
     names = [place.name for place in costs.places]
     rules = PlanRules(len(costs.layers), tuple(names), costs.legal_cuts)
@@ -325,7 +329,7 @@ def _cores(case: Case, way: str) -> Cores:
 
 
 class _Wander:
-    """A factor about 1 that forgets where it was within `WANDERS_S`; asked at times that do not fall."""
+    """A random factor about 1 whose values are correlated over about `WANDERS_S`; to be called with ascending times."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -346,7 +350,7 @@ class _Wander:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One way under one disturbance, until a minute after its end. `within_s` None: it never was, or is not asked."""
+    """One strategy under one disturbance, until a minute after its end. `within_s`: None if never, or not asked for."""
 
     way: str
     answered: int
@@ -358,7 +362,7 @@ class Run:
 
 
 def run_of(case: Case, way: str, disturbance: Disturbance, number: int, seconds: float) -> Run:
-    """`seconds`: from the beginning of the disturbance on."""
+    """Run a strategy for `seconds` from the beginning of the disturbance."""
     daemon = Drifting(case, way, disturbance, number)
     daemon.start()
     daemon.run(BEGINS_S + seconds)
@@ -376,7 +380,7 @@ def run_of(case: Case, way: str, disturbance: Disturbance, number: int, seconds:
 
 
 def within_s(case: Case, disturbance: Disturbance, live: Sequence[tuple[float, Plan]]) -> float | None:
-    """When the first plan is live that is near the best under the disturbance; None: none is until its end."""
+    """Seconds until a plan is live that is near the best under the disturbance; None: none was before its end."""
     slowed = disturbance.slowed
     most_s = (1 + WITHIN) * case.bottleneck_s(case.best_under(slowed), slowed)
     spans = pairwise([*live, (math.inf, case.best)])
@@ -390,7 +394,7 @@ def within_s(case: Case, disturbance: Disturbance, live: Sequence[tuple[float, P
 
 
 def row(case: Case, what: str, runs: Sequence[Run], oracles: Sequence[Run]) -> Row:
-    """Of one way. Means, but for seconds and p99, which are medians."""
+    """A row for one strategy. Figures are means, but seconds and p99 are medians."""
     lost = [oracle.answered - run.answered for run, oracle in zip(runs, oracles, strict=True)]
     reached = [run.within_s for run in runs if run.within_s is not None]
     return {
@@ -411,14 +415,14 @@ def row(case: Case, what: str, runs: Sequence[Run], oracles: Sequence[Run]) -> R
 
 
 def _middle(reached: Sequence[float], runs: int) -> float | None:
-    """The median where runs that never came near count as later than any; None: it is one of those."""
+    """The median, if runs that never came near count as infinite; None: the median is infinite."""
     at = (runs - 1) // 2
     return sorted(reached)[at] if at < len(reached) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """All ways under one disturbance, or under none, on one draw of true costs."""
+    """All strategies under one disturbance, or under none, with one draw of true costs."""
 
     machine: str
     number: int
@@ -427,7 +431,7 @@ class Job:
 
     @property
     def runs(self) -> tuple[Case, list[Run]]:
-        """That of the oracle comes first."""
+        """The case and its runs, that of the oracle first."""
         network, machine = MACHINES[self.machine]
         case = case_of(network, machine(), self.number)
         place = random.Random(self.number).choice(case.best.places)

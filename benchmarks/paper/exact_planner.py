@@ -1,13 +1,13 @@
-"""How long does `exact` take, and how much memory: `python -m benchmarks exact_planner`.
+"""Time and memory of `exact`: `python -m benchmarks exact_planner`.
 
-Costs are drawn: a layer's weight is lognormal (sigma 0.3); a place of the nth kind takes n times as long and, for each
-layer, another lognormal factor (sigma 0.2). Transfers, where there are any, lie between 0 and twice the mean layer.
-"with latency" is all that `plan --strategy exact` computes; "to the proof" leaves out the search for low latency among
-the plans of the smallest bottleneck. Seconds are of CPU time, in one thread: what it takes on an idle machine. Peak
-memory is what Python and numpy allocate, in a run of its own.
+Costs are drawn: a layer's weight is lognormal (sigma 0.3); a place of the nth kind takes n times as long, times another
+lognormal factor for each layer (sigma 0.2). Transfers, if any, are between 0 and twice the mean layer. "with latency"
+is all that `plan --strategy exact` computes; "to the proof" omits the search for low latency among the plans of the
+smallest bottleneck. Seconds are of CPU time in one thread, as on an idle machine. Peak memory is what Python and numpy
+allocate, in a separate run.
 
-With copies (`--copies` measures these alone): stages may have any number of places, and teams of two, four and eight of
-the first kind take 0.55, 0.32 and 0.2 times as long. Sizes take turns, draw by draw.
+With copies (`--copies` measures only these): stages may have any number of places, and teams of two, four and eight
+places of the first kind take 0.55, 0.32 and 0.2 times as long. Sizes take turns, draw by draw.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ NOTES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What is drawn, how often, and the seconds that were aimed at (None: no aim)."""
+    """Size of drawn problems, number of draws, and the aim in seconds (None: no aim)."""
 
     layers: int
     places: int
@@ -94,7 +94,7 @@ def drawn(size: Size, number: int) -> Costs:
 
 
 def measured(size: Size) -> Row:
-    """Medians over draws. Raises RuntimeError where the optimum is not proven."""
+    """Medians over draws. Raises RuntimeError if an optimum is not proven."""
     whole_s: list[float] = []
     latency_s: list[float] = []
     gaps: list[float] = []
@@ -126,7 +126,7 @@ def measured(size: Size) -> Row:
 
 
 def measured_with_copies(sizes: Sequence[Size]) -> list[Row]:
-    """Medians over draws, of which each size has one in its turn. Raises RuntimeError where nothing is proven."""
+    """Medians over draws; sizes take turns. Raises RuntimeError if an optimum is not proven."""
     taken_s: dict[Size, list[float]] = {size: [] for size in sizes}
     solutions: dict[Size, PlanSolution] = {}
     for number in range(max(size.draws for size in sizes)):
@@ -156,18 +156,18 @@ def measured_with_copies(sizes: Sequence[Size]) -> list[Row]:
 
 
 def with_teams(costs: Costs, size: Size) -> Costs:
-    """Of places of the first kind."""
+    """The costs with teams of places of the first kind."""
     first = [place.name for place in costs.places][:: size.kinds]
     teams = [CostTeam(tuple(first[:n]), by * costs.time_s[:, 0]) for n, by in TEAMS.items() if n <= len(first)]
     return replace(costs, teams=tuple(teams))
 
 
 def _latency_part_s(costs: Costs, bottleneck_s: float) -> float:
-    """Seconds of the search for low latency by itself, its table given."""
+    """Seconds of the search for low latency alone, with its table computed before."""
     model = stage_costs(costs)
     states = lattice([len(kind.places) for kind in model.kinds], len(costs.places))
     table = reach(states, model.furthest(bottleneck_s), lambda: False, to_the_end=True)
-    assert table is not None  # it is not stopped
+    assert table is not None  # as it is never stopped
     begun_s = time.process_time()
     low_latency(model, table, DEFAULT_LATENCY_STATES, lambda: False)
     return time.process_time() - begun_s

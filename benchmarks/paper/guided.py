@@ -1,17 +1,17 @@
-"""Guided tuning against Shisha and its rivals, told costs that are wrong: `python -m benchmarks guided`.
+"""Guided tuning against Shisha and its rivals, with wrong costs: `python -m benchmarks guided`.
 
-Simulated: Shisha's machines C1 to C6 and the zoo's networks, with the roofline's costs as those that planners are told.
-In each draw every layer's time on every place is really another one: times exp(0.3 z), z normal. Transfers are as told.
-Each stage time measured is off by times exp(0.02 z). All tuners have the same true costs in a draw.
+Simulated: Shisha's machines C1 to C6 and the zoo's networks; planners know the roofline's costs. In each draw, the true
+time of every layer on every place is that cost times exp(0.3 z), z normal. Transfers are exact. Each measured stage
+time is the true one times exp(0.02 z). All tuners have the same true costs in a draw.
 
-- **Within 1%** of the optimum is a plan whose true bottleneck is so close to the smallest under the true costs, as
-  `exact` proves it. Counted are trials up to the first such plan, that one included; "never" counts as infinitely many.
-- **Frames lost** to exploration: in the time that all trials of a run take, the optimum would have answered more frames
-  than they did. With n frames a trial, bottlenecks b of its plans and b* of the optimum: n times the sum of b/b* - 1.
-- **Final over optimum**: the true bottleneck of the plan that is kept.
+- **Within 1%** of the optimum: a plan whose true bottleneck is within 1% of the least under the true costs, proven by
+  `exact`. Counted are trials up to and including the first such plan; "never" counts as infinitely many.
+- **Frames lost** to exploration: how many more frames the optimum would have answered in the time of all trials of a
+  run. With n frames a trial, bottlenecks b of its plans and b* of the optimum: n times the sum of b/b* - 1.
+- **Final over optimum**: the true bottleneck of the plan that is kept, over that of the optimum.
 
-Guided tuning begins with the exact plan by the costs told. Shisha's seed and Pipe-Search's order go by the weights of
-layers and the ranks of places, SA and HC begin with a random plan; none of these uses the costs told.
+Guided tuning begins with the exact plan by the known costs. Shisha's seed and Pipe-Search's order use the weights of
+layers and the ranks of places, SA and HC begin with a random plan; none of these uses the costs.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """One run. `ratios` (trials,): the true bottleneck of each plan over the optimum; `final` that of the one kept."""
+    """One run. `ratios` (trials,): true bottleneck of each plan over the optimum's; `final`: that of the kept plan."""
 
     case: Case
     tuner: str
@@ -121,7 +121,7 @@ def _shisha(heuristic: str) -> Maker:
 
 
 def _rival(name: RivalName) -> Maker:
-    """Places that were told to be alike are not: any of them may stand anywhere."""
+    """Tuner of a rival. No two places count as alike: places with equal known costs differ in truth."""
 
     def made(case: Case, rng: random.Random) -> Tuner[Any]:
         space = space_of(len(case.weights), case.names, stage_count=case.most_stages)
@@ -137,7 +137,7 @@ def _pipe_search(case: Case, rng: random.Random) -> Tuner[Any]:
 
 @cache
 def _database(case: Case) -> PipeSearch:
-    """It goes by weights and ranks alone, so it is built once for all draws."""
+    """Pipe-Search's database, which depends on weights and ranks only, so it is built once for all draws."""
     spaces = (space_of(len(case.weights), case.names, stage_count=count) for count in range(case.most_stages, 0, -1))
     space = next(space for space in spaces if cut_count(space) <= MAX_DATABASE)
     return pipe_search(space, case.weights, case.told.places)
@@ -165,7 +165,7 @@ def cases(networks: Sequence[str]) -> Iterator[Case]:
 
 
 def drawn(case: Case, draw: int, sigma: float, tuners: Sequence[str]) -> Iterator[Tuned]:
-    """Each tuner on the same true costs, with noise of its own. Raises RuntimeError where no optimum is proven."""
+    """Run each tuner on the same true costs, with its own noise. Raises RuntimeError if no optimum is proven."""
     name = f"{case.network} {case.machine} {draw}"
     truth = with_error(case.told, sigma, random.Random(name))
     solution = exact_plan(truth, Goal(latency_states=0))
@@ -190,7 +190,7 @@ def drawn(case: Case, draw: int, sigma: float, tuners: Sequence[str]) -> Iterato
 
 
 def row(runs: Sequence[Tuned], network: str, machine: str) -> Row:
-    """Of one tuner."""
+    """A row for one tuner."""
     to_optimum = [one.trials_to_optimum for one in runs]
     finals = [one.final for one in runs]
     return {
@@ -212,7 +212,7 @@ def row(runs: Sequence[Tuned], network: str, machine: str) -> Row:
 
 
 def quantile(values: Sequence[float], of: float) -> float:
-    """The least value that at least so many of all do not exceed: inf stays inf, and nothing is interpolated."""
+    """The least value that at least the fraction `of` of values do not exceed, without interpolation; may be inf."""
     return float(np.quantile(values, of, method="inverted_cdf"))
 
 
@@ -221,7 +221,7 @@ def share(values: Sequence[float], most: float) -> float:
 
 
 def reached(runs: Sequence[Tuned], most: int) -> list[float]:
-    """(most,): the share of runs, in percent, that have been within 1% of the optimum after 1, 2, ... trials."""
+    """(most,): percentage of runs that were within 1% of the optimum after 1, 2, ... trials."""
     return [share([one.trials_to_optimum for one in runs], n) for n in range(1, most + 1)]
 
 

@@ -1,19 +1,18 @@
-"""Plans over hosts: what `exact` takes, how near to its bound it gets, what it gains: `python -m benchmarks links`.
+"""Plans over hosts: time of `exact`, distance from its bound, and gain: `python -m benchmarks links`.
 
-Costs are drawn. Layer i hands a tensor to layer i + 1, a third of them one to a layer further on, too (a skip, up to a
-quarter of the network), of 0.4 MB in the mean, lognormal; a layer takes 1 ms in the mean, lognormal (sigma 0.3). Hosts
-have eight places each. Alike hosts have links of 1 Gbit/s and 0.2 ms; unlike ones links of 0.5 to 4 Gbit/s and 0.1 to 1
-ms, and their places take 1 to 2.4 times as long.
+Costs are drawn. Layer i passes a tensor to layer i + 1, and a third of the layers one to a later layer, too (a skip, up
+to a quarter of the network); tensors have a mean of 0.4 MB, lognormal; layers take a mean of 1 ms, lognormal (sigma
+0.3). Hosts have eight places each. Alike hosts have links of 1 Gbit/s and 0.2 ms; unlike ones links of 0.5 to 4 Gbit/s
+and 0.1 to 1 ms, and their places take 1 to 2.4 times as long.
 
-"Over the bound": seconds a frame (or the latency) of the plan over what no plan is below, less 1. Seconds are of CPU
-time, in one thread.
+"Over the bound": seconds per frame (or the latency) of the plan over the lower bound, minus 1. Seconds are of CPU time,
+in one thread.
 
-Small instances of up to seven layers and four places are held against every chain that there is, for throughput:
-where `exact` says that it has proven a plan, whether that is the best; elsewhere, how far it is from the bound, and how
-far from the best in truth.
+Small instances of up to seven layers and four places are compared with all chains, for throughput: if `exact` states a
+proven plan, whether it is the best; otherwise, how far it is from the bound, and from the true best.
 
-"Gain" is for throughput, on fewer places: what a plan takes that was made in the old way (every tensor that is live at
-a cut, paid by the receiver alone, whatever the places), over what the plan takes that knows links, both by links.
+"Gain" is for throughput, on fewer places: the time of a plan made by the old costs (the receiver pays for every tensor
+that is live at a cut, whatever the places), over that of the plan that knows links, both evaluated with links.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ PLACES_A_HOST: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class LinkedSize:
-    """What is drawn, how often, and for what a plan is made."""
+    """Size of drawn problems, number of draws, and the objective of plans."""
 
     layers: int
     hosts: int
@@ -137,7 +136,7 @@ def measured_links(size: LinkedSize) -> Row:
 
 
 def enumerated(instances: int, *, copies: bool) -> Row:
-    """`exact` against every chain, over so many small instances; those for which there is no plan are drawn again."""
+    """`exact` against every chain, over small instances; instances without a plan are drawn again."""
     proven = best = number = 0
     over_bound, over_best = [0.0], [0.0]
     for _ in range(instances):
@@ -168,7 +167,7 @@ def enumerated(instances: int, *, copies: bool) -> Row:
 
 
 def in_the_old_way(costs: Costs) -> Costs:
-    """Places as of one host; the stage behind a cut pays for all that is live there, by the mean link."""
+    """The old costs: places as of one host; the stage after a cut pays for all live tensors, by the mean link."""
     latency_s = float(np.mean([link.there.latency_s for link in costs.links]))
     bytes_per_s = float(np.mean([link.there.bytes_per_s for link in costs.links]))
     live = [
@@ -181,7 +180,7 @@ def in_the_old_way(costs: Costs) -> Costs:
 
 
 def measured_gain(size: LinkedSize) -> Row:
-    """What plans take that were made in the old way, over what those take that know links."""
+    """Times of plans made by the old costs, over those of plans that know links."""
     ratios = []
     for number in range(size.draws):
         costs = drawn(size, number)

@@ -1,17 +1,17 @@
-"""What another order of the layers than the file's is worth: `python -m benchmarks order`. All on paper.
+"""The gain of another order of layers than the file's: `python -m benchmarks order`. By models only.
 
-Each place has one stage, and cuts cost nothing but what links do. "Gain": seconds a frame of the best chain over the
-file's order, by `exact`, over those of the best one that `ordered_plan` finds, with the limits of `plan --order best`;
-1 where it finds none that is better. "Proven": no order gains more. "At most": what is not proven not to be possible.
-Seconds are of CPU time, of the search alone. Each row is of two to eight places, and of so many draws.
+Each place has one stage, and cuts cost only what links do. "Gain": seconds per frame of the best chain over the file's
+order, by `exact`, over those of the best chain that `ordered_plan` finds, with the limits of `plan --order best`; 1 if
+it finds none that is better. "Proven": no order gains more. "At most": upper bound of the gain. Seconds are of CPU
+time, of the search alone. Each row is for two to eight places, over a number of draws.
 
-Networks of the zoo have the costs of a roofline. Drawn ones: a layer reads the one before it or another of the last
-few, so that branches lie side by side, and a third of them one more that is up to half of the network back (a long
-skip); it takes 1 ms in the mean, lognormal (sigma 0.5), and makes a tensor of 0.4 MB, lognormal too. Their "file" is
-one order of many, made without a thought, as no exporter would.
+Networks of the zoo have the costs of a roofline. Drawn networks: a layer reads the one before it or another of the last
+few, which gives parallel branches, and a third of the layers read one more from up to half of the network back (a long
+skip); layers take a mean of 1 ms, lognormal (sigma 0.5), and make tensors of a mean of 0.4 MB, lognormal, too. Their
+"file" order is arbitrary, unlike an exporter's.
 
-Places are alike, or every other one takes twice as long, or they are alike and each on a host of its own behind a link
-of 1 Gbit/s and 0.2 ms each way.
+Places are alike, or every other one takes twice as long, or they are alike and each on its own host behind a link of
+1 Gbit/s and 0.2 ms each way.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ BETTER: Final = 1 + 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """Of one network on some places. `most`: no order gains more."""
+    """The gain for one network on some places. `most`: no order gains more."""
 
     gain: float
     most: float
@@ -66,7 +66,7 @@ class Worth:
 
 
 def network_costs(name: str) -> Costs:
-    """Of one place, which `on_places` makes more of."""
+    """Costs of one place, from which `on_places` makes those of several."""
     graph = read_model(resolve_model(f"zoo:{name}", print)).graph
     layers = group_layers(graph)
     place = Place("p", cores=(), core_count=4, threads=4, speed=1.0, rank=1, memory="m", memory_bytes=None)
@@ -145,7 +145,7 @@ def row_of(name: str, drawn: Sequence[Costs], kind: str) -> Row:
 
 
 def _downsets(costs: Costs) -> float:
-    """How many sets of layers can lie before a cut; inf: more than are looked at."""
+    """Number of downsets, the sets of layers that can be before a cut; inf: more than are enumerated."""
     needs = layer_needs(costs.tensors, len(costs.layers))
     every = every_downset(group_needs(groups_of(len(costs.layers), costs.legal_cuts), needs), LIMITS.most_downsets)
     return float("inf") if every is None else len(every)

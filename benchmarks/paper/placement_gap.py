@@ -1,10 +1,10 @@
-"""How often, and by how much, do quick placements miss the optimum: `python -m benchmarks placement_gap`.
+"""How often, and by how much, fast placements miss the optimum: `python -m benchmarks placement_gap`.
 
 On random graphs of every shape; on the zoo's CNNs and transformers with the modelled devices of the DCG papers' board;
-and on the same networks with costs drawn at random, as that board leaves little to choose in a CNN. The optimum is
-that of `exact`, proven each time. All is on paper: costs are modelled or drawn, never measured.
+and on the same networks with random costs, as that board leaves little choice in a CNN. The optimum is that of `exact`,
+proven each time. Costs are modelled or drawn, never measured.
 
-ALS also takes its result to cost something (f at the end of its recurrence): how often is that wrong?
+ALS also states the cost of its result (f at the end of its recurrence); counted is how often that is wrong.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ BOARD: Final = "pim-board"
 TRANSFORMERS: Final = ("bert", "roberta", "gpt2")
 CNNS: Final = tuple(name for name in NAMES if name not in TRANSFORMERS)
 
-ROUNDING: Final = 1e-9  # costs that differ by less are the same, added up in another order
+ROUNDING: Final = 1e-9  # costs that differ by less are equal, but added up in another order
 NOTES: Final = (
     "each cell: missed, and where missed the median and the worst cost over the optimum",
     "priority 1 and 2: (CPU_P, PIM, CPU_S) and (PIM, CPU_P, CPU_S); elsewhere the last two devices in either order",
@@ -51,7 +51,7 @@ NOTES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is tried: random graphs of each kind, draws for each network, networks, sequence lengths p."""
+    """Extent: random graphs of each kind, draws for each network, networks, sequence lengths p."""
 
     graphs: int
     draws: int
@@ -66,7 +66,7 @@ QUICK: Final = Size(40, 3, ("resnet50", "squeezenet"), ("bert",), (16,))
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A problem; `network` is empty for a graph that is random itself."""
+    """A problem; `network` is empty for a random graph."""
 
     kind: str
     network: str
@@ -75,7 +75,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """`ratio`: the cost over the optimum, 1 where that is met. `value_is_wrong`: None where a solver states none."""
+    """`ratio`: cost over the optimum. `value_is_wrong`: whether the solver's stated cost is; None: it states none."""
 
     ratio: float
     value_is_wrong: bool | None
@@ -83,7 +83,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """`gaps`: by label of the rival."""
+    """`gaps`: by the rival's label."""
 
     case: Case
     optimum_s: float
@@ -94,7 +94,7 @@ class Result:
 
 
 def random_cases(size: Size) -> Iterator[Case]:
-    """The papers' kind (two devices, every edge paid), then each shape with incapable devices and shared memories."""
+    """The papers' kind (two devices, every edge costs), then each shape with unable devices and shared memories."""
     rng = random.Random("skip, as the papers count")
     for _ in range(size.graphs):
         problem = random_problem(rng, "skip", 9, 2, incapable=0.0, own_memories=True, transfer_counting="per_edge")
@@ -106,7 +106,7 @@ def random_cases(size: Size) -> Iterator[Case]:
 
 
 def network_cases(size: Size) -> Iterator[Case]:
-    """CNNs, then transformers: on the board, and with costs drawn, each with transfers counted in both ways."""
+    """Yield CNNs, then transformers: on the board and with drawn costs, each with transfers counted in both ways."""
     board = load_machine(BOARD)
     (place,) = board.places
     devices = devices_of(board, place)
@@ -134,7 +134,7 @@ def _graph(model: str, dims: Mapping[str, int]) -> Graph:
 
 
 def drawn(rng: random.Random, problem: Problem) -> Problem:
-    """The same nodes and tensors on two devices that can run everything; all seconds are drawn from 0 to 1."""
+    """The same nodes and tensors on two devices that can run everything; all seconds are drawn between 0 and 1."""
     return Problem(
         devices=("device0", "device1"),
         memories=("memory0", "memory1"),
@@ -151,7 +151,7 @@ def drawn(rng: random.Random, problem: Problem) -> Problem:
 
 
 def rivals(devices: Sequence[str]) -> Mapping[str, tuple[SolverName, SolverOptions]]:
-    """By label. The orders are those of the papers where the devices are CPU_S, CPU_P and PIM."""
+    """The rivals by label. Orders are those of the papers if the devices are CPU_S, CPU_P and PIM."""
     *_, before_last, last = devices
     return {
         "als": ("als", SolverOptions()),
@@ -163,7 +163,7 @@ def rivals(devices: Sequence[str]) -> Mapping[str, tuple[SolverName, SolverOptio
 
 
 def result(case: Case) -> Result:
-    """Raises RuntimeError where the optimum cannot be proven, or a rival is better than it."""
+    """Solve a case. Raises RuntimeError if the optimum cannot be proven, or a rival is better than it."""
     best = solve("exact", case.problem)
     if best.assignment is None or best.outcome is not Outcome.OPTIMAL:
         raise RuntimeError(f"{case.kind} {case.network}: exact ended as {best.outcome}")
@@ -196,7 +196,7 @@ def _same(one_s: float, other_s: float) -> bool:
 
 
 def solver_rows(kind: str, results: Sequence[Result]) -> list[Row]:
-    """One for each rival on one kind of problem."""
+    """A row for each rival on one kind of problem."""
     rows: list[Row] = []
     for label in results[0].gaps:
         gaps = [one.gaps[label] for one in results]
@@ -218,7 +218,7 @@ def solver_rows(kind: str, results: Sequence[Result]) -> list[Row]:
 
 
 def kind_row(rows: Sequence[Row]) -> Row:
-    """The same in one line, a cell for each solver."""
+    """The same in one row, with a cell for each solver."""
     wrong = [str(row["own value wrong"]) for row in rows if row["own value wrong"] is not None]
     return {
         "problems": rows[0]["problems"],

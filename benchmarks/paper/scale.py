@@ -1,14 +1,15 @@
-"""Clusters on paper, up to 10,000 places: `python -m benchmarks scale`. All of it is simulated or worked out.
+"""Simulated clusters of up to 10,000 places: `python -m benchmarks scale`. All figures are simulated or calculated.
 
-Plans: clusters are drawn (`papers/simulate/clusters.py`), costs are a roofline's. CPU seconds of `exact` with copies;
-how far its throughput is from what it has proven, in percent; what one stage would do, on the places that have room
-for the whole network, which is least for the router to carry. The router: what the plan's frames are in messages and
-bytes, and the frames a second at which the loop and a card of 100 Gbit/s end (`papers/simulate/router.py`).
+Plans: clusters are drawn (`papers/simulate/clusters.py`), costs are a roofline's. Reported are CPU seconds of `exact`
+with copies; the distance of its throughput from the proven bound, in percent; the throughput of one stage on the places
+with room for the whole network, which is the least load for the router. The router: messages and bytes of the plan's
+frames, and the frames per second at which the loop and a network card of 100 Gbit/s reach their limits
+(`papers/simulate/router.py`).
 
 The lifecycle: the real core in virtual time, with a copy of the model on each place (`rigs/virtual_daemon.py`). CPU
-microseconds of the core for a frame: all teams alike, of five speeds, and while one place waits for its worker. The
-loop: the same core behind a loop that takes as long for an event as one has been measured to; frames a second, against
-what the places could do.
+microseconds of the core per frame: with equal teams, with teams of five speeds, and while one place waits for its
+worker. The loop: the same core behind a loop that takes measured times for events; frames per second, compared with
+those of the places.
 """
 
 from __future__ import annotations
@@ -40,15 +41,15 @@ NETWORKS: Final = ("resnet50",)
 ALL_NETWORKS: Final = ("resnet50", "vgg19", "densenet121", "shufflenet")
 PLACES: Final = (10, 100, 1000)
 ALL_PLACES: Final = (10, 100, 1000, 3000)
-"""To start is quadratic in places: of 10,000 it would take minutes."""
+"""Starting is quadratic in the number of places: 10,000 would take minutes."""
 SERVICE_S: Final = 0.1
-"""Of a frame on a place: ResNet-50 on four cores, about."""
+"""Seconds of a frame on a place: about those of ResNet-50 on four cores."""
 _FRAMES: Final = 1000
 _LOST: Final = 200
 
 
 def planned(network: str, hosts: int) -> list[Row]:
-    """One row for each objective."""
+    """A row for each objective."""
     graph = read_model(resolve_model(f"zoo:{network}", print)).graph
     costs = cluster_costs(graph, group_layers(graph), cluster(hosts))
     rows: list[Row] = []
@@ -92,18 +93,18 @@ def planned(network: str, hosts: int) -> list[Row]:
 
 
 def _in_one_stage_per_s(costs: Costs) -> float | None:
-    """None where no place has room for the whole network."""
+    """Frames per second of one stage; None: no place has room for the whole network."""
     plan = exact_plan(costs, Goal(most_stages=1, replicate=True)).plan
     return None if plan is None else 1 / team_costs(costs).rate(plan).bottleneck_s
 
 
 def _about(service_s: float, places: int) -> list[float]:
-    """Nearly alike: else all are done at the same moment, over and over."""
+    """Service times that are nearly equal; with equal ones all places would end at the same moment again and again."""
     return [service_s * (1 + index / places / 10) for index in range(places)]
 
 
 def core_cost(places: int) -> Row:
-    """Of the lifecycle alone."""
+    """CPU time of the lifecycle alone."""
     alike = VirtualDaemon(_about(SERVICE_S, places))
     start_s = alike.start()
     alike.fill()
@@ -126,7 +127,7 @@ def core_cost(places: int) -> Row:
 
 
 def saturated(places: int) -> Row:
-    """Frames a second in virtual time, behind a loop that takes its time."""
+    """Frames per second in virtual time, behind a loop that takes time for each event."""
     router = Router()
     loop_s: dict[type, float] = {ev.FrameArrived: router.frame_s, ev.PartDone: router.part_s}
     daemon = VirtualDaemon(_about(SERVICE_S, places), loop_s)

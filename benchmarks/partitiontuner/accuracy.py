@@ -1,9 +1,9 @@
-"""What an NPU of int8 does to answers: `python -m benchmarks int8_accuracy`.
+"""The effect of an int8 NPU on answers: `python -m benchmarks int8_accuracy`.
 
-Each Conv that an NPU of 16 × 16 can run, with its Relu, is computed in integers as a worker does it, all else in fp32;
-that is set beside fp32 throughout, on the tensor before a network's last Softmax. The zoo's networks have made-up
-weights, so that their frames are noise, and none is one that scales were found on. The text recogniser is trained: it
-reads drawn words of which the truth is known, with scales found on noise and on other drawn words.
+Each Conv that an NPU of 16 × 16 can run, with its Relu, is computed in integers as by a worker, all else in fp32; the
+result is compared with fp32 throughout, at the tensor before a network's last Softmax. The zoo's networks have random
+weights, so frames are noise, other than the frames for calibration of scales. The text recogniser is trained: it reads
+drawn words whose text is known, with scales calibrated on noise and on other drawn words.
 """
 
 from __future__ import annotations
@@ -78,27 +78,27 @@ class Sides:
     placed: PlacedModel
 
     def answers(self, frame: Array) -> tuple[Array, Array]:
-        """In int8 and in fp32."""
+        """Answers to a frame in int8 and in fp32."""
         given = {self.graph.inputs[0].name: frame}
         (ours,), (exact,) = (side.compute(given).values() for side in (self.int8, self.fp32))
         return ours, exact
 
     @property
     def convs(self) -> list[bool]:
-        """(Convs,): whether they are in int8."""
+        """(Convs,): whether each is in int8."""
         each = zip(self.graph.operators, self.operators_int8, strict=True)
         return [its for operator, its in each if operator.op_type == "Conv"]
 
 
 def sides_of(name: str, calibration: Path | None = None) -> Sides:
-    """A network of the zoo; its scales are found on noise, or on the frames of `calibration`."""
+    """A network of the zoo; its scales are calibrated on noise, or on the frames of `calibration`."""
     return sides_of_file(name, zoo_path(name), capable, calibration)
 
 
 def sides_of_file(
     name: str, path: Path, chosen: Callable[[Graph], Sequence[bool]], calibration: Path | None = None
 ) -> Sides:
-    """`chosen`: (operators,), whether each is in int8."""
+    """A network of a file. `chosen` returns (operators,): whether each is in int8."""
     compiled = compile_model(path, plain=True, kind="operators")
     model = CleanModel(compiled.model_folder, make_scales(compiled, calibration))
     placed = PlacedModel(model, compiled.index, (_CPU, _NPU), 1, device_speed=lambda _: 1.0)
@@ -112,7 +112,7 @@ def sides_of_file(
 
 
 def capable(graph: Graph) -> tuple[bool, ...]:
-    """(operators,): the paper's rule: Convs not in groups whose channels fill the NPU, and Relus right behind them."""
+    """(operators,): by the paper's rule, Convs without groups whose channels fill the NPU, and Relus after them."""
     found: list[bool] = []
     for operator in graph.operators:
         if operator.op_type == "Conv":
@@ -131,7 +131,7 @@ def capable(graph: Graph) -> tuple[bool, ...]:
 
 
 def accuracy_row(name: str, frames: int) -> Row:
-    """One network on noise, and what its stages in int8 take here."""
+    """A row for one network on noise, with times of its int8 stages on this host."""
     sides = sides_of(name)
     generator = np.random.default_rng(_SEED)
     shape = sides.graph.inputs[0].shape
@@ -149,7 +149,7 @@ def accuracy_row(name: str, frames: int) -> Row:
 
 
 def reader_rows(lines: int) -> list[Row]:
-    """The trained reader, with scales that were found on noise and on lines other than those that it reads."""
+    """Rows for the trained reader, with scales calibrated on noise and on lines other than those that it reads."""
     shown = _Lines(lines)
     with shown.others() as path:
         cases = {"noise": sides_of(READER), f"{_SHOWN_WORDS} other lines": sides_of(READER, path)}
@@ -172,7 +172,7 @@ def reader_rows(lines: int) -> list[Row]:
 
 
 def read_row(in_int8: Sequence[bool], lines: int) -> Row:
-    """What the trained reader makes of drawn lines with these operators in int8, (operators,)."""
+    """A row for the trained reader on drawn lines. `in_int8` (operators,): whether each is in int8."""
     shown = _Lines(lines)
     with shown.others() as path:
         sides = sides_of_file(READER, zoo_path(READER), lambda _: in_int8, path)
@@ -187,7 +187,7 @@ def read_row(in_int8: Sequence[bool], lines: int) -> Row:
 
 
 def closeness(answers: Sequence[tuple[Array, Array]]) -> dict[str, float]:
-    """Of int8 to fp32: the cosine, a mean over frames; and the signal over the noise, of all frames together."""
+    """Closeness of int8 to fp32: the mean cosine over frames, and the signal-to-noise ratio of all frames together."""
     pairs = [(np.ravel(ours).astype(np.float64), np.ravel(exact).astype(np.float64)) for ours, exact in answers]
     noise = sum(float(((ours - exact) ** 2).sum()) for ours, exact in pairs)
     signal = sum(float((exact**2).sum()) for _, exact in pairs)
@@ -196,7 +196,7 @@ def closeness(answers: Sequence[tuple[Array, Array]]) -> dict[str, float]:
 
 
 def _times_s(sides: Sides) -> tuple[float, float]:
-    """CPU time of the runs of operators in int8, all together, and of the same in fp32; medians, in turns."""
+    """Total CPU time of the runs of operators in int8, and of the same in fp32; medians, taken in turns."""
     stages = [
         tuple(sides.placed.stage((run,), [device.name] * (run[1] - run[0] + 1)) for device in (_NPU, _CPU))
         for run in _runs(sides.operators_int8)
@@ -214,7 +214,7 @@ def _seconds(run: Callable[[], object]) -> float:
 
 
 def _runs(chosen: Sequence[bool]) -> list[tuple[int, int]]:
-    """First and last of each run of those that are chosen."""
+    """First and last operator of each run of chosen operators."""
     firsts = [i for i, its in enumerate(chosen) if its and not (i and chosen[i - 1])]
     return [(first, next((i for i in range(first, len(chosen)) if not chosen[i]), len(chosen)) - 1) for first in firsts]
 
@@ -238,7 +238,7 @@ class _Lines:
 
     @contextlib.contextmanager
     def others(self) -> Iterator[Path]:
-        """A file with other lines, to find scales on."""
+        """A file with other lines, for calibration."""
         frames = np.stack([_drawn(_text(self._rng), self._image.shape) for _ in range(_SHOWN_WORDS)])
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "lines.npz"
@@ -250,7 +250,7 @@ class _Lines:
         return [sides.answers(_drawn(text, self._image.shape)) for text in self._texts]
 
     def right(self, answers: Iterable[Array]) -> int:
-        """How many lines are read without a fault."""
+        """How many lines are read correctly."""
         return sum(
             _read(answer[0], self._characters) == text for answer, text in zip(answers, self._texts, strict=True)
         )
@@ -261,7 +261,7 @@ def _text(rng: random.Random) -> str:
 
 
 def _drawn(text: str, shape: Sequence[int]) -> Array:
-    """Black on white, from -1 to 1: a frame (1, 3, height, width)."""
+    """A frame (1, 3, height, width) of black text on white, values from -1 to 1."""
     height, width = shape[2:]
     image = Image.new("L", (width, height), "white")
     size = height * 0.6
@@ -276,6 +276,6 @@ def _characters(model: Path) -> list[str]:
 
 
 def _read(answer: Array, characters: Sequence[str]) -> str:
-    """The likeliest character of each column (columns, characters), repeats and blanks left out (CTC)."""
+    """Text of an answer (columns, characters): likeliest characters by column, without repeats and blanks (CTC)."""
     best = answer.argmax(axis=1)
     return "".join(characters[n] for i, n in enumerate(best) if n and (i == 0 or n != best[i - 1])).strip()

@@ -1,7 +1,7 @@
-"""What the paper's Figure 7 states of accuracy, and what comes out here.
+"""Statements of the paper's Figure 7 on accuracy, and our results.
 
-There are no trained weights of its networks: on random ones, cosines to floating point stand for accuracy. One network
-that is trained, a reader of text, is not the paper's, but has lines that it reads or does not.
+Trained weights of its networks are not available: with random ones, cosines to floating point stand for accuracy. One
+trained network, a reader of text, is not the paper's, but its accuracy is known.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _WHERE: Final = "Figure 7"
 
 
 def accuracy_statements(rows: Sequence[Row]) -> Iterator[Statement]:
-    """Of Figure 7's rows, all of one form. Schemes with as many Convs on the NPU are no pair."""
+    """Statements from Figure 7's rows, all of one form. Schemes with equally many Convs on the NPU are not compared."""
     by_network = {name: [row for row in rows if row["network"] == name] for name in {row["network"] for row in rows}}
     if pairs := [held for own in by_network.values() for held in _pairs(own, "cosine")]:
         yield _measured(
@@ -43,7 +43,7 @@ def accuracy_statements(rows: Sequence[Row]) -> Iterator[Statement]:
 
 
 def reader_statements(rows: Sequence[Row]) -> Iterator[Statement]:
-    """Of the trained reader's rows, by scheme."""
+    """Statements from the trained reader's rows, by scheme."""
     right = {str(row["scheme"]): int(str(row["lines right"])) for row in rows}
     alone = right.get(TITLES["baseline"])
     if alone is None:

@@ -1,4 +1,4 @@
-"""The paper's board on paper: the devices of `npu-board`, and what schemes make of a network on them."""
+"""The model of the paper's board: the devices of `npu-board`, and results of schemes for a network on them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MACHINE: Final = load_machine(BOARD)
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What a scheme is predicted to take for a network, the board alone, and what it puts where."""
+    """Predicted time of a scheme for a network, on the board alone, and numbers of its operators by place."""
 
     ms: float
     plan: Plan
@@ -42,7 +42,7 @@ def board_devices() -> tuple[Device, Device]:
 
 
 def board_costs(graph: Graph, devices: Sequence[Device]) -> ProcessorCosts:
-    """Computing and moving; handing a frame on from stage to stage takes nothing here."""
+    """Costs of computing and moving; hand-overs between stages cost nothing here."""
     costs = {
         place.name: described_costs(graph, [device]) for place, device in zip(_MACHINE.places, devices, strict=True)
     }
@@ -56,7 +56,7 @@ def cell(graph: Graph, scheme: SchemeName, costs: ProcessorCosts) -> Cell:
 
 
 def cell_of(found: SchemePlan, ops: Sequence[str]) -> Cell:
-    """`ops` (operators,): their types. The last place is the NPU."""
+    """The cell of a plan. `ops` (operators,): types. The last place is the NPU."""
     there = [op for op, place in zip(ops, found.assignment, strict=True) if place == len(_MACHINE.places) - 1]
     return Cell(
         ms=1e3 * (found.foretold.latency_s - found.foretold.handover_s),

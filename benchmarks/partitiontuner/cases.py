@@ -1,4 +1,4 @@
-"""The paper's networks as they are run here, and what each scheme makes of them on paper."""
+"""The paper's networks as they are run here, and the plan of each scheme for them."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from shisha_rt.planner.strategies import SCHEMES, SchemeName
 OURS: Final[SchemeName] = "forkjoin"
 TITLES: Final[Mapping[SchemeName, str]] = {**PUBLISHED, OURS: "ours"}
 PERMITTED: Final = "any"
-"""Precision: the NPU computes with integers of 8 bits."""
+"""Precision: any, as the NPU computes with integers of 8 bits."""
 GIVEN: Final = "as given"
 SUNK: Final = "Relu sunk"
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A network of the zoo, `GIVEN` or with Relus `SUNK` under a Concat, as the paper's compiler has it."""
+    """A network of the zoo, `GIVEN` or with Relus `SUNK` under a Concat, as the paper's compiler does."""
 
     network: str
     form: str
@@ -52,10 +52,10 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What a scheme makes of a case: the plan, and the cells that come of it.
+    """A scheme's plan for a case, and its cells.
 
-    `planning_s`: how long that took. `over_bound`: of ours, its makespan over the proven least of fork-join schedules;
-    1 for others.
+    `planning_s`: how long planning took. `over_bound`: for ours, its makespan over the proven lower bound of fork-join
+    schedules; 1 for others.
     """
 
     case: Case
@@ -71,25 +71,25 @@ class Planned:
 
     @property
     def stages_s(self) -> float:
-        """What a frame takes but for hand-overs."""
+        """Unloaded latency without hand-overs."""
         return self.found.foretold.latency_s - self.found.foretold.handover_s
 
     @property
     def paper_ms(self) -> float | None:
-        """Table 2; None for what is ours."""
+        """The time of Table 2; None for our own scheme."""
         schemes = list(PUBLISHED)
         return self.case.published.ms[schemes.index(self.scheme)] if self.scheme in schemes else None
 
     @property
     def fitted(self) -> bool:
-        """Whether the board's description has been made to meet the paper's time; else it is a prediction."""
+        """Whether the board's description was fitted to the paper's time; else ours is a prediction."""
         return self.case.network in FITTED.get(self.scheme, ())
 
 
 def cases(networks: Sequence[str], folder: Path) -> Iterator[Case]:
-    """Each network as given, and where that is another, with its Relus sunk, which is written to `folder`.
+    """Each network as given and, if that differs, with its Relus sunk, which is written to `folder`.
 
-    Raises BadInput for one that the paper has not.
+    Raises BadInput for a network that is not in the paper.
     """
     for network in networks:
         if network not in NETWORKS:
@@ -106,7 +106,7 @@ def _operators(path: Path) -> int:
 
 
 def checked_schemes(schemes: Sequence[str]) -> tuple[SchemeName, ...]:
-    """Raises BadInput for one that there is not."""
+    """Check names of schemes. Raises BadInput for an unknown one."""
     for scheme in schemes:
         if scheme not in SCHEMES:
             raise BadInput(f"--schemes: {scheme}: no such scheme, expected some of {', '.join(SCHEMES)}")
@@ -114,7 +114,7 @@ def checked_schemes(schemes: Sequence[str]) -> tuple[SchemeName, ...]:
 
 
 def ready_for(path: Path, machine: Machine) -> ModelOnMachine:
-    """As `serve` makes it for a scheme: each operator is a layer."""
+    """A model as `serve` prepares it for a scheme: each operator is a layer."""
     return make_ready(path, machine, precision=PERMITTED, kind=machine.finest_layers)
 
 

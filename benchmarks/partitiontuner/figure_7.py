@@ -1,8 +1,8 @@
-"""Figure 7: what schemes do to answers. There are no trained weights, so int8 is held against floating point instead.
+"""Figure 7: the effect of schemes on answers. Without trained weights, int8 is compared with floating point instead.
 
-Frames are noise, and none is one that scales were found on. The paper's figure is of four networks, which its text does
-not name; here those on which its schemes differ. One network that is trained, the zoo's reader of text, is put under
-the same schemes on the same board: it reads drawn lines or it does not.
+Frames are noise, other than those for calibration. The paper's figure is of four networks, which its text does not
+name; here it is of those for which the schemes differ. One trained network, the zoo's reader of text, is run by the
+same schemes on the same board, and the lines that it reads correctly are counted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SEED: Final = 1
 
 
 def closeness_rows(plans: Sequence[Planned], frames: int) -> list[Row]:
-    """Of schemes on one case, each with the operators on the NPU that it puts there; without the CPU alone."""
+    """Rows for the schemes of one case, each with its own operators on the NPU; without the CPU alone."""
     found: dict[tuple[int, ...], dict[str, float]] = {}
     for its in plans:
         if its.scheme != "baseline" and its.found.assignment not in found:
@@ -50,7 +50,7 @@ def closeness_rows(plans: Sequence[Planned], frames: int) -> list[Row]:
 
 
 def reader_scheme_rows(lines: int) -> list[Row]:
-    """The trained reader under the paper's schemes, each with the operators on the NPU that it puts there."""
+    """Rows for the trained reader by the paper's schemes, each with its own operators on the NPU."""
     graph = compile_model(zoo_path(READER), plain=True, kind="operators").model.graph
     costs = board_costs(graph, board_devices())
     rows: list[Row] = []

@@ -1,4 +1,4 @@
-"""The figures, each under the number of the paper's."""
+"""The figures, each with the number of the paper's figure."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def reductions_figure(rows: Sequence[Row]) -> Figure:
 
 
 def accuracy_figure(rows: Sequence[Row]) -> Figure:
-    """Figure 7: how far answers are from those in floating point."""
+    """Figure 7: distance of answers from those in floating point."""
     title = "Figure 7: int8 against floating point, frames of noise, no trained weights"
     return _by_scheme(rows, {"1 - cosine": "1 - cosine", "signal to noise dB": "signal to noise, dB"}, title)
 
@@ -70,7 +70,7 @@ def schedules_figure(rows: Sequence[Row]) -> Figure:
 
 
 def _by_scheme(rows: Sequence[Row], columns: Mapping[str, str], title: str) -> Figure:
-    """A panel for each of `columns` (to its label) of which there is something; a bar for each scheme in each case."""
+    """A panel for each of `columns` (with its label) that has values; a bar for each scheme in each case."""
     known = [column for column in columns if any(not math.isnan(_height(row, column)) for row in rows)]
     figure, panels = _new(len(known), title)
     cases = list(dict.fromkeys(_named(row) for row in rows))
@@ -106,7 +106,7 @@ def _number(value: object) -> float:
 
 
 def _new(panels: int, title: str) -> tuple[Figure, Sequence[Axes]]:
-    """A figure with room at its foot, and its axes (panels,), one below the other."""
+    """A figure with space at the bottom, and its axes (panels,), one below the other."""
     figure = Figure(figsize=(14, 3.6 * panels + 1), layout=ConstrainedLayoutEngine(rect=(0, 0.03, 1, 0.97)))
     figure.suptitle(title, x=0.01, ha="left")
     return figure, [row[0] for row in figure.subplots(panels, 1, squeeze=False)]

@@ -1,7 +1,7 @@
-"""The board's numbers fitted to the paper's Table 2, and every cell of Tables 2 to 4 beside ours, on paper.
+"""The board's numbers fitted to the paper's Table 2, and every cell of Tables 2 to 4 beside ours, by the model.
 
-Eleven cells are fitted by eight numbers, which they do not fix (`held`): beside each cell is its span over all sets of
-numbers that hold them. One set stands in the descriptions, rounded, and it is this that cells are computed from.
+Eleven cells are fitted by eight numbers, which they do not determine (`held`): beside each cell is its range over all
+sets of numbers that satisfy them. The descriptions have one set, rounded, from which our cells are computed.
 """
 
 from __future__ import annotations
@@ -39,22 +39,23 @@ _TO: Final[Mapping[str, str]] = MappingProxyType(
         "npu_byte_s": "TypeSeq and OpSeq, ResNet-50 and SqueezeNet",
     }
 )
-"""What each number is fitted to."""
+"""The cells that each number is fitted to."""
 _NEAR: Final = 0.15
 _REASON: Final = (
     "the fit takes the CPU alone of all networks for right, above all the furthest; fitted to TypeSeq as well, one set "
     "of numbers comes nearer: partitiontuner_fit_reach.csv"
 )
-"""Of cells that are further off than `_NEAR`."""
+"""The reason for cells that differ by more than `_NEAR`."""
 SETS: Final = 100
 SETS_FILE: Final = "partitiontuner_fit_sets"
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A network under all schemes of the paper and `forkjoin`: Relus sunk as in its compiler, and as in the file.
+    """Cells of a network for the paper's schemes and `forkjoin`: with Relus sunk, as by the paper's compiler, and as in
+    the file.
 
-    `over`: sunk, under the paper's, by every set of numbers.
+    `over`: with Relus sunk, for the paper's schemes, by each set of numbers.
     """
 
     network: str
@@ -93,7 +94,7 @@ def partitiontuner_fit() -> None:
 
 
 def kept_sets() -> list[Numbers]:
-    """Those that were found last."""
+    """The sets that were found last."""
     path = RESULTS / f"{SETS_FILE}.csv"
     if not path.is_file():
         return []
@@ -101,7 +102,7 @@ def kept_sets() -> list[Numbers]:
 
 
 def cells_with(graph: Graph, devices: tuple[Device, Device], numbers: Numbers) -> Mapping[SchemeName, Cell]:
-    """Under the paper's schemes."""
+    """Cells for the paper's schemes."""
     costs = board_costs(graph, with_numbers(devices, numbers))
     return {scheme: cell(graph, scheme, costs) for scheme in SCHEMES}
 
@@ -130,7 +131,7 @@ def number_rows(written: Mapping[str, float], found: Mapping[str, float], sets: 
 
 
 def cell_rows(results: Sequence[Result]) -> Iterator[Row]:
-    """Milliseconds, one cell a row. `forkjoin` has no cell in the paper."""
+    """Rows of one cell each, in milliseconds. The paper has no cell for `forkjoin`."""
     for result in results:
         published = NETWORKS[result.network]
         paper_ms = dict(zip(SCHEMES, published.ms, strict=True))
@@ -157,7 +158,7 @@ def _is_fitted(network: str, scheme: SchemeName) -> bool:
 
 
 def count_rows(results: Sequence[Result]) -> Iterator[Row]:
-    """Each as paper / ours / ours with Relus as in the file; under TypeSeq, OpSeq and PartitionTuner."""
+    """Counts for TypeSeq, OpSeq and PartitionTuner, as paper / ours / ours with Relus as in the file."""
     schemes: tuple[SchemeName, ...] = ("typeseq", "opseq", "partitiontuner")
     for result in results:
         its = NETWORKS[result.network]

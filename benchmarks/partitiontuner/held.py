@@ -1,8 +1,8 @@
-"""Which numbers of the board hold the cells of Table 2 that they were fitted to: many sets do, not one.
+"""All sets of the board's numbers that satisfy the cells of Table 2 to which they were fitted.
 
-A prediction is worth what all of them say of it. What a network takes is linear in the numbers as long as its operators
-stay where they are, so that the sets are polytopes, side by side: one for each way in which OpSeq can place. They are
-walked through from corner to corner.
+A prediction is as certain as its range over all these sets. A network's time is linear in the numbers as long as its
+operators stay on their places, so the sets are a union of polytopes, one for each placement by OpSeq. They are sampled
+by walks from vertex to vertex.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from shisha_rt.model.graph import Graph
 from shisha_rt.planner.strategies import SchemeName
 
 CPU_WITHIN: Final = 0.25
-"""The CPU alone. With the numbers in the files 11%: none of this form come nearer to six networks. At 11% and 1% a call
-of the NPU takes 1.6 to 2.5 ms; from 23% and 2.1% on it may take nothing. Nobody knows how near so few numbers must
-come.
+"""Tolerance of cells of the CPU alone. The files' numbers need 11%, and no numbers of this form come closer for six
+networks. With tolerances of 11% and 1% a call of the NPU takes 1.6 to 2.5 ms; from 23% and 2.1% on it may take nothing.
+It is not known how close so few numbers should come.
 """
 WITHIN: Final = 0.025
-"""TypeSeq and OpSeq of the networks that were fitted."""
+"""Tolerance of cells of TypeSeq and OpSeq, of the networks that were fitted."""
 _LEAST, _MOST = 1e-3, 1e3
-"""Times the number in the file, that each may be."""
+"""Limits of each number, as factors of the number in the file."""
 _CALLS: Final = tuple(float(factor) for factor in np.geomspace(_LEAST, 2.0, 12))
-"""From which the walks start: times what a call of the NPU takes in the file."""
+"""Starts of the walks: times of a call of the NPU, as factors of that in the file."""
 _ROUNDS: Final = 20
 _SLACK: Final = 1e-9
 _NAMES: Final = tuple(Numbers.__dataclass_fields__)
@@ -50,9 +50,8 @@ _NAMES: Final = tuple(Numbers.__dataclass_fields__)
 
 @dataclass(frozen=True, slots=True)
 class _Region:
-    """Cells over what is wanted are `fixed` (cells,) + `by_factor` (cells, numbers) @ factors; wanted within `within`.
-
-    Factors are of the numbers in the files.
+    """Times of cells over the paper's are `fixed` (cells,) + `by_factor` (cells, numbers) @ factors, and must be
+    within `within` (cells,) of 1. Factors multiply the numbers in the files.
     """
 
     fixed: Floats
@@ -67,14 +66,14 @@ class _Region:
         return bool((np.abs(self.fixed + self.by_factor @ factors - 1) <= self.within + _SLACK).all())
 
     def corner(self, aim: Floats) -> Floats | None:
-        """The factors that hold all cells and have the least `aim` (numbers,) @ factors."""
+        """The factors of the least `aim` (numbers,) @ factors that satisfy all cells; None: there are none."""
         limits = np.concatenate([1 - self.fixed + self.within, self.fixed - 1 + self.within])
         rows = np.concatenate([self.by_factor, -self.by_factor])
         found = linprog(aim, A_ub=rows, b_ub=limits, bounds=(_LEAST, _MOST))
         return np.asarray(found.x, np.float64) if found.success else None
 
     def nearest(self, bounds: Sequence[tuple[float, float]]) -> tuple[float, Floats]:
-        """The factors whose furthest cell, by its `within`, is nearest; and how far that is."""
+        """The largest error of a cell, in multiples of its `within`, and the factors that minimise it."""
         rows = np.concatenate([self.by_factor, -self.by_factor])
         rows = np.column_stack([rows, np.tile(-self.within, 2)])
         limits = np.concatenate([1 - self.fixed, self.fixed - 1])
@@ -85,7 +84,7 @@ class _Region:
 
 
 class Board:
-    """The board with any numbers, and the cells that these must hold; `graphs` are by network, Relus sunk."""
+    """The board with any numbers, and the cells that these must satisfy; `graphs`: by network, with Relus sunk."""
 
     def __init__(self, devices: tuple[Device, Device], graphs: Mapping[str, Graph]) -> None:
         self._devices, self._costs_of = devices, costs_by_network(graphs)
@@ -97,11 +96,13 @@ class Board:
         return Numbers(*(np.array(astuple(self._numbers)) * factors).tolist())
 
     def region_at(self, factors: Floats) -> _Region:
-        """What numbers must hold as long as OpSeq places as it does with these."""
+        """The region of numbers with which OpSeq places as with these factors."""
         return self._always + self._region("opseq", WITHIN, with_numbers(self._devices, self.numbers(factors)))
 
     def reach(self, without: Sequence[str]) -> tuple[float, Numbers]:
-        """The numbers that come nearest to the CPU alone and TypeSeq of all other networks: how far the furthest is."""
+        """The largest error of cells of the CPU alone and TypeSeq for the other networks, and the numbers that minimise
+        it.
+        """
         its = [
             placed(self._devices, self._costs_of[network], network, scheme)
             for network in NETWORKS
@@ -124,13 +125,13 @@ class Board:
 
 
 _LINEAR: Final[Sequence[SchemeName]] = ("baseline", "typeseq")
-"""Where operators stay where they are, whatever they cost."""
+"""Schemes whose placement does not depend on costs."""
 
 
 def number_sets(board: Board, count: int, rng: random.Random) -> list[Numbers]:
-    """Sets that hold all fitted cells, as far apart as random walks find them; the files' numbers come first.
+    """Sets that satisfy all fitted cells, spread by random walks; the files' numbers come first.
 
-    Fewer than `count` where walks find no more.
+    Fewer than `count` if the walks find no more.
     """
     found = [np.ones(len(_NAMES)), *_starts(board)]
     generator = np.random.default_rng(rng.randrange(2**32))
@@ -146,9 +147,9 @@ def number_sets(board: Board, count: int, rng: random.Random) -> list[Numbers]:
 
 
 def _starts(board: Board) -> Iterator[Floats]:
-    """Sets with a call of the NPU of very different prices, placed anew until OpSeq places as it did.
+    """Yield sets with different times of a call of the NPU, solved again until OpSeq's placement no longer changes.
 
-    Half of the way each other time: where operators then move, all of it would be too far.
+    Every other step goes only half of the way, as a full step may overshoot when operators move.
     """
     for call in _CALLS:
         bounds = [(call, call) if name == "npu_call_s" else (_LEAST, _MOST) for name in _NAMES]
@@ -163,7 +164,7 @@ def _starts(board: Board) -> Iterator[Floats]:
 
 
 def reach_rows(board: Board) -> list[Row]:
-    """How near one set of numbers comes to the 14 cells of the CPU alone and TypeSeq, or to those of six networks."""
+    """Least errors of one set of numbers for the 14 cells of the CPU alone and TypeSeq, or those of six networks."""
     rows: list[Row] = []
     for without in ([], *([network] for network in NETWORKS)):
         off, numbers = board.reach(without)

@@ -1,7 +1,7 @@
-"""Schemes executed by daemons: what a frame takes that meets no other, in the time of the board.
+"""Schemes executed by daemons: unloaded latency, in the board's time.
 
-All schemes of a network have a daemon each, as a user starts it; frames go to one after the other, in turns. The tuner
-is paused before the first frame, so that the plan is that of the costs told.
+Each scheme of a network has a daemon, as a user starts it; frames go to one after the other, in turns. The tuner is
+paused before the first frame, so the plan is that by stored costs.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import latency_s
 
 NOT_RUN: Final = (Failure, ShishaError, RuntimeError)
-"""Raised where a daemon does not come up, does not answer, or runs another plan."""
+"""Raised if a daemon does not start, does not answer, or runs another plan."""
 _PATIENCE_S: Final = 120.0
 _SERVICE: Final = re.compile(r'^shisha_stage_service_seconds_sum\{place="[^"]*",stage="(\d+)"\} (\S+)$', re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Seconds of the board for each frame: from its receipt to its answer in the daemon, and as the client sees it.
+    """The board's seconds for each frame: in the daemon, from receipt to answer, and as the client sees it.
 
-    `in_stages_s`: what its stages took, one after the other or side by side, as the plan has them.
+    `in_stages_s`: time in stages, in sequence or in parallel as in the plan.
     """
 
     daemon_s: tuple[float, ...]
@@ -51,15 +51,15 @@ class Measured:
 
     @property
     def handover_s(self) -> float:
-        """What a frame takes beyond its stages."""
+        """Latency beyond the time in stages."""
         return median(whole - stages for whole, stages in zip(self.daemon_s, self.in_stages_s, strict=True))
 
 
 @dataclass(slots=True)
 class Asked:
-    """A daemon that is sent one frame at a time. `scale`: by how much its machine's time is stretched here.
+    """A daemon that gets one frame at a time. `scale`: the machine's `time_scale`.
 
-    `metrics` is its page, on which stages are timed.
+    `metrics`: address of its metrics, which include times of stages.
     """
 
     client: Client
@@ -82,25 +82,25 @@ class Asked:
         self.in_stages_s.append(latency_s(self.plan, [(s,) for s in taken_s]))
 
     def forget(self) -> None:
-        """What was sent so far was to warm up."""
+        """Do not count the frames so far, which were for warming up."""
         self.daemon_s.clear()
         self.client_s.clear()
         self.in_stages_s.clear()
 
     def measured(self) -> Measured:
-        """Of all frames since. Raises RuntimeError where another plan than the one wanted has run."""
+        """Figures of all frames since. Raises RuntimeError if another plan than the wanted one has run."""
         live = plan_of(self.client.plan()["stages"])
         if live != self.plan:
             raise RuntimeError(f"the daemon runs {live}, expected {self.plan}")
         return Measured(tuple(self.daemon_s), tuple(self.client_s), tuple(self.in_stages_s))
 
     def _answered_ns(self) -> int:
-        """Of all frames until now, from receipt to answer."""
+        """Total time of all frames until now, from receipt to answer."""
         stats = self.client.call("model_statistics")["model_stats"][0]["inference_stats"]
         return int(stats["success"]["ns"])
 
     def _service_s(self) -> defaultdict[int, float]:
-        """By stage: seconds of the board that all frames until now have taken in it, wherever it was."""
+        """By stage: the board's total seconds of all frames until now, on any place."""
         with urllib.request.urlopen(self.metrics, timeout=_PATIENCE_S) as page:
             text = page.read().decode()
         found: defaultdict[int, float] = defaultdict(float)
@@ -111,7 +111,7 @@ class Asked:
 
 @contextlib.contextmanager
 def asked(model: str, machine: str, strategy: Sequence[str]) -> Iterator[Asked]:
-    """A daemon, its tuner paused if there is one. Raises Failure where it does not come up."""
+    """Start a daemon, with its tuner paused if there is one. Raises Failure if it does not start."""
     options = ("--machine", machine, "--precision", PERMITTED, "--fresh", *strategy)
     with child_daemon(model, *options) as daemon, Client(daemon.endpoint, timeout_s=_PATIENCE_S) as client:
         status = client.status()
@@ -123,7 +123,7 @@ def asked(model: str, machine: str, strategy: Sequence[str]) -> Iterator[Asked]:
 
 
 def executed(plans: Sequence[Planned], machine: str, rounds: int, frames: int) -> dict[str, Measured]:
-    """By scheme; what does not run is said, and left out. `plans` are all of one case."""
+    """Results by scheme; a scheme that does not run is reported and left out. `plans`: all of one case."""
     with contextlib.ExitStack() as closing:
         sides: dict[str, Asked] = {}
         for its in plans:
@@ -150,7 +150,7 @@ def executed(plans: Sequence[Planned], machine: str, rounds: int, frames: int) -
 
 @contextlib.contextmanager
 def _said(its: Planned, sides: dict[str, Asked] | None = None) -> Iterator[None]:
-    """One scheme that fails does not end the others."""
+    """Report a scheme that fails, so that the others go on."""
     try:
         yield
     except NOT_RUN as error:

@@ -1,7 +1,7 @@
-"""The numbers of the board's descriptions that are fitted to the paper's Table 2, and how they are found.
+"""The numbers of the board's descriptions that are fitted to the paper's Table 2, and the fit.
 
-What a network takes is linear in them as long as its operators stay where they are; where OpSeq puts them depends on
-them. So they are solved for, the network is placed anew, and so on; the best that was met is taken.
+A network's time is linear in the numbers as long as its operators stay on their places, but OpSeq's placement depends
+on them. So solving for numbers and placing alternate, and the best numbers met are taken.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from shisha_rt.placement.solution import PlacementSolution
 from shisha_rt.planner.strategies import SchemeName
 
 GROUPED: Final = "resnext50"
-"""What a multiply-add in many groups takes follows from it alone."""
+"""The only network that determines the time of a multiply-add in many groups."""
 FITTED: Final[Mapping[SchemeName, Sequence[str]]] = MappingProxyType(
     {"baseline": tuple(NETWORKS), "typeseq": ("resnet50", "squeezenet"), "opseq": ("resnet50", "squeezenet")}
 )
-"""The cells of Table 2 that numbers are fitted to; all others are predictions."""
+"""The cells of Table 2 to which numbers are fitted; all others are predictions."""
 
 _CPU: Final = ("mac_s", "weight_s", "lrn_s")
 _GROUPED: Final = ("grouped_mac_s",)
@@ -43,13 +43,13 @@ _ROUNDS: Final = 30
 _REWEIGHTED: Final = 100
 _NO_ERROR: Final = 1e-9
 _LEAST: Final = 1e-3
-"""Of what it was at the start: no number falls further, or becomes negative."""
+"""Least value of a number, as a fraction of its start value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """Seconds: on the CPU for each multiply-add (in many groups), weight of a Gemm, element of an LRN and of what goes
-    element by element; on the NPU for each multiply-add, call, and byte in or out.
+    """Seconds: on the CPU for each multiply-add (also in many groups), weight of a Gemm, element of an LRN, and element
+    of other element-wise operators; on the NPU for each multiply-add, call, and byte in or out.
     """
 
     mac_s: float
@@ -63,7 +63,7 @@ class Numbers:
 
 
 def numbers_of(devices: tuple[Device, Device]) -> Numbers:
-    """As their descriptions have them."""
+    """The numbers in the devices' descriptions."""
     cpu, npu = devices
 
     def first_s(op: str) -> list[float]:
@@ -85,7 +85,7 @@ def numbers_of(devices: tuple[Device, Device]) -> Numbers:
 
 
 def with_numbers(devices: tuple[Device, Device], numbers: Numbers) -> tuple[Device, Device]:
-    """The same devices with other numbers: each stands wherever the one before it stood."""
+    """The same devices with other numbers, each of which replaces the old one wherever it occurs."""
     cpu, npu = devices
     before = numbers_of(devices)
     on_cpu = {getattr(before, name): getattr(numbers, name) for name in (*_CPU, *_GROUPED, _ELEMENT)}
@@ -110,17 +110,17 @@ def _with_seconds(device: Device, new: Mapping[float, float]) -> Device:
 
 
 CostsOn = Callable[[tuple[Device, Device]], ProcessorCosts]
-"""What a network costs on a board."""
+"""Costs of a network on a board."""
 _REMEMBERED: Final = 32
 
 
 def costs_by_network(graphs: Mapping[str, Graph]) -> dict[str, CostsOn]:
-    """Of each network, remembered for the boards that were asked for last."""
+    """Costs of each network, cached for the boards that were used last."""
     return {network: lru_cache(_REMEMBERED)(partial(board_costs, graph)) for network, graph in graphs.items()}
 
 
 def fitted(devices: tuple[Device, Device], graphs: Mapping[str, Graph]) -> Numbers:
-    """The numbers that Table 2 wants; `devices` are where the search starts. `graphs`: by network."""
+    """Fit the numbers to Table 2; `devices`: the start of the search; `graphs`: by network."""
     costs_of = costs_by_network(graphs)
     numbers = numbers_of(devices)
     best, least = numbers, math.inf
@@ -136,7 +136,7 @@ def fitted(devices: tuple[Device, Device], graphs: Mapping[str, Graph]) -> Numbe
 
 @dataclass(frozen=True, slots=True)
 class PlacedCell:
-    """A cell of Table 2, and the place of each operator there."""
+    """A cell of Table 2, and the place of each operator."""
 
     costs_on: CostsOn
     wanted_s: float
@@ -144,7 +144,7 @@ class PlacedCell:
 
 
 def _cpu_fitted(devices: tuple[Device, Device], costs_of: Mapping[str, CostsOn], numbers: Numbers) -> Numbers:
-    """Networks without many groups come as near as they can, those that are furthest off above all."""
+    """Fit the CPU's numbers to the networks without many groups; the largest errors count most."""
     cells = {network: placed(devices, costs_of[network], network, "baseline") for network in FITTED["baseline"]}
     alone = cells.pop(GROUPED)
     numbers = _solved(devices, list(cells.values()), numbers, _CPU, _least_fourth_powers)
@@ -152,7 +152,9 @@ def _cpu_fitted(devices: tuple[Device, Device], costs_of: Mapping[str, CostsOn],
 
 
 def _npu_fitted(devices: tuple[Device, Device], cells: Sequence[PlacedCell], numbers: Numbers) -> Numbers:
-    """As many numbers as cells. Half of the way: where operators then move, all of it would be too far."""
+    """Fit the NPU's numbers, as many as cells. The step goes half of the way, as a full one may overshoot if operators
+    move.
+    """
     found = _solved(devices, cells, numbers, _NPU, _least_squares)
     halves = (math.sqrt(before * after) for before, after in zip(astuple(numbers), astuple(found), strict=True))
     return Numbers(*halves)
@@ -165,7 +167,7 @@ def _npu_cells(devices: tuple[Device, Device], costs_of: Mapping[str, CostsOn], 
 
 
 def placed(board: tuple[Device, Device], costs_on: CostsOn, network: str, scheme: SchemeName) -> PlacedCell:
-    """A cell as the scheme places it on this board; of the paper's, but PartitionTuner's own."""
+    """A cell as the scheme places it on this board; for the paper's schemes except PartitionTuner."""
     ms = NETWORKS[network].ms[list(SCHEMES).index(scheme)]
     assignment = _PLACING[scheme](whole_problem(costs_on(board))).assignment
     assert assignment is not None  # the CPU runs all
@@ -182,7 +184,7 @@ def _wanted_s(cells: Sequence[PlacedCell]) -> Floats:
 
 
 def _taken_s(devices: tuple[Device, Device], cells: Sequence[PlacedCell]) -> Floats:
-    """(cells,): what their partitions, runs of operators in one place, take one after the other."""
+    """(cells,): times of their partitions, runs of operators on one place, in sequence."""
     found = []
     for cell in cells:
         costs = cell.costs_on(devices)
@@ -198,7 +200,7 @@ _Fit = Callable[[Floats, Floats], Floats]
 def _solved(
     devices: tuple[Device, Device], cells: Sequence[PlacedCell], numbers: Numbers, names: Sequence[str], fit: _Fit
 ) -> Numbers:
-    """Some numbers anew, such that errors relative to what is wanted are least."""
+    """Solve for the numbers `names`, such that errors relative to the paper's times are least by `fit`."""
     fixed, by_factor = linear(devices, cells, numbers, names)
     factors = fit(by_factor, 1 - fixed)
     least = _LEAST * np.array([getattr(numbers_of(devices), name) for name in names])
@@ -209,7 +211,7 @@ def _solved(
 def linear(
     devices: tuple[Device, Device], cells: Sequence[PlacedCell], numbers: Numbers, names: Sequence[str]
 ) -> tuple[Floats, Floats]:
-    """What cells take over what is wanted: (cells,), and (cells, names) times factors of the numbers named."""
+    """Times of cells over the paper's: a constant (cells,), and coefficients (cells, names) of the numbers' factors."""
     taken_s, wanted_s = _taken_s(with_numbers(devices, numbers), cells), _wanted_s(cells)
     doubled = [with_numbers(devices, replace(numbers, **{name: 2 * getattr(numbers, name)})) for name in names]
     by_factor = np.array([_taken_s(board, cells) - taken_s for board in doubled]).T
@@ -221,7 +223,7 @@ def _least_squares(rows: Floats, target: Floats) -> Floats:
 
 
 def _least_fourth_powers(rows: Floats, target: Floats) -> Floats:
-    """So that the largest errors count most. By least squares weighted with the errors before, damped."""
+    """Least fourth powers, so that the largest errors count most: damped least squares, reweighted by errors."""
     found = _least_squares(rows, target)
     for _ in range(_REWEIGHTED):
         weights = np.abs(rows @ found - target) + _NO_ERROR

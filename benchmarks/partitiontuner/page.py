@@ -1,4 +1,4 @@
-"""The head of the page that lays the paper's tables and statements beside ours: `results/partitiontuner.md`."""
+"""The head of the page that compares the paper's tables and statements with ours: `results/partitiontuner.md`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _FIGURES: Final = (
 
 
 def reach_in_words(rows: Sequence[Mapping[str, object]]) -> str:
-    """How near one set of numbers comes to all that does not depend on where OpSeq places."""
+    """How close one set of numbers comes to all cells that do not depend on OpSeq's placement, in words."""
     off = {str(row["cells"]): float(str(row["furthest %"])) for row in rows}
     if not off:
         return "see `python -m benchmarks partitiontuner_fit`."
@@ -55,7 +55,7 @@ def reach_in_words(rows: Sequence[Mapping[str, object]]) -> str:
 
 
 def old_in_words(headers: Mapping[str, Mapping[str, str]]) -> str:
-    """Of parts that were not run again, by the headers of their files."""
+    """Parts that were not run again, in words, by the headers of their files."""
     by_run: dict[tuple[str, str], list[str]] = {}
     for name, about in headers.items():
         by_run.setdefault((about.get("date", "unknown"), about.get("commit", "unknown")), []).append(name)
@@ -64,7 +64,7 @@ def old_in_words(headers: Mapping[str, Mapping[str, str]]) -> str:
 
 
 def figures_section(drawn: Sequence[str]) -> str:
-    """`drawn`: the names of those that were."""
+    """The section of figures; `drawn`: names of the figures that were drawn."""
     return "\n\n".join(
         f"![{what} (emulated)](partitiontuner_{name}.png)\n\n{what} (emulated)."
         for name, what in _FIGURES

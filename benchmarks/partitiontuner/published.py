@@ -1,4 +1,4 @@
-"""What the PartitionTuner paper prints of its seven networks. Table 2 says microseconds; taken for milliseconds."""
+"""The PartitionTuner paper's figures for its seven networks. Table 2 says microseconds; milliseconds are assumed."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from shisha_rt.planner.strategies import SchemeName
 SCHEMES: Final[Mapping[SchemeName, str]] = MappingProxyType(
     {"baseline": "CPU alone", "typeseq": "TypeSeq", "opseq": "OpSeq", "partitiontuner": "PartitionTuner"}
 )
-"""In the order of the tables."""
+"""Schemes in the order of the tables."""
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """`size_mb` and `ms` (schemes,) are Table 2; of Tables 3 and 4 other tuples are (schemes but the CPU alone,)."""
+    """`size_mb` and `ms` (schemes,): of Table 2; other tuples, of Tables 3 and 4: (schemes except the CPU alone,)."""
 
     title: str
     size_mb: int
@@ -55,4 +55,4 @@ NETWORKS: Final[Mapping[str, Published]] = MappingProxyType(
         ),
     }
 )
-"""By their names in the zoo, in the order of the tables."""
+"""Networks by their names in the zoo, in the order of the tables."""

@@ -1,8 +1,8 @@
 """The tables and figures of the PartitionTuner paper, on its board, emulated: `python -m benchmarks partitiontuner`.
 
-Each network, as given and with its Relus sunk, under the paper's four schemes and ours: planned, then executed by a
-daemon for each. What is there is written after every network, so that a run that is cut short still counts. Parts that
-are not run again are those of their files, and the page says from which run they are.
+Each network, as given and with its Relus sunk, is planned by the paper's four schemes and ours, then executed by a
+daemon for each. Results are written after every network, so that an interrupted run still counts. Parts that are not
+run again are taken from their files, and the page states from which run.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _ALL_SCHEMES: Final = ",".join(SCHEMES)
 
 @dataclass(slots=True)
 class _Kept:
-    """All that was found so far. `sets`: by form, the cells by each other set of numbers. `old`: not run again."""
+    """All results so far. `sets`: by form, cells by each other set of numbers. `old`: parts that are not run again."""
 
     about: dict[str, str]
     sets: dict[str, list[dict[Key, Cell]]]
@@ -93,7 +93,7 @@ class _Kept:
         return any(other["network"] == row["network"] and other["form"] == SUNK for other in self.closeness)
 
     def _spans(self) -> dict[tuple[str, str, str], str]:
-        """Of each cell over all sets, by network, form and scheme."""
+        """Ranges of each cell over all sets, by network, form and scheme."""
         found: dict[tuple[str, str, str], str] = {}
         for form, sets in self.sets.items():
             for network, scheme in sets[0] if sets else ():
@@ -125,7 +125,7 @@ class _Kept:
         }
 
     def save(self) -> None:
-        """Tables and the page."""
+        """Write the tables and the page."""
         for name, (_, rows) in self.tables().items():
             if rows and name not in self.old:
                 save_csv(f"partitiontuner_{name}", rows, self.about)
@@ -164,13 +164,13 @@ _EXECUTED: Final = "executed"
 
 
 def _old(name: str) -> list[Row]:
-    """The rows of a part as they were found last."""
+    """The last results of a part."""
     path = results.RESULTS / f"partitiontuner_{name}.csv"
     return list(read_csv(path)) if path.is_file() else []
 
 
 _ENGINES: Final = "two-engines"
-"""A machine of this host's cores: of the board's devices nothing is measured, as they are formulas."""
+"""A machine of this host's cores: the board's devices have formulas, so nothing of them is measured."""
 
 
 def _profiled(case: Case, store: ProfileStore) -> PartitionProfile:
@@ -181,7 +181,7 @@ def _profiled(case: Case, store: ProfileStore) -> PartitionProfile:
 
 
 def _cells_by_set(networks: Sequence[str], count: int) -> dict[str, list[dict[Key, Cell]]]:
-    """By form, for the first `count` sets of numbers that are kept: the cells of all networks."""
+    """By form, for the first `count` stored sets of numbers: the cells of all networks."""
     sets, devices = kept_sets()[:count], board_devices()
     found: dict[str, list[dict[Key, Cell]]] = {form: [{} for _ in sets] for form in (GIVEN, SUNK)}
     with tempfile.TemporaryDirectory() as folder:
@@ -190,7 +190,7 @@ def _cells_by_set(networks: Sequence[str], count: int) -> dict[str, list[dict[Ke
             graph = read_model(case.path).graph
             for index, numbers in enumerate(sets):
                 its = {(case.network, scheme): cell for scheme, cell in cells_with(graph, devices, numbers).items()}
-                # What is given counts in both forms, unless the other form is another network.
+                # A network as given counts in both forms, unless the other form differs.
                 for form in (GIVEN, SUNK) if case.form == GIVEN else (SUNK,):
                     found[form][index].update(its)
     return found

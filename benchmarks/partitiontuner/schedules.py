@@ -1,10 +1,10 @@
-"""How well a schedule's time is known before it runs, and how good ours are where nothing is known of the graph.
+"""How well a schedule's time is predicted, and how good our schedules are on random graphs.
 
-Against a proven bound on graphs of up to 30 nodes, against every assignment in every order on smaller ones.
+On graphs of up to 30 nodes they are compared with a proven bound, on smaller ones with all assignments in all orders.
 
-Random schedules of a network on the emulated board: each operator, or what the NPU runs as one, is drawn onto a place
-that can run it, more on the NPU or fewer as is drawn too. The emulator waits for the formula that predicts, so what is
-off is hand-overs. They are put right by the mean of those measured in the *other* schedules.
+Random schedules of a network on the emulated board: each operator, or group that the NPU runs as one, is on a random
+place that can run it; the probability of the NPU is drawn, too. The emulator uses the same formulas as the prediction,
+so errors are due to hand-overs. They are corrected by the mean hand-over measured in the *other* schedules.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ _NODES: Final = 30
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """A random schedule as predicted and as it ran; seconds of the board.
+    """A random schedule, predicted and measured, in the board's seconds.
 
-    `handovers`: how many a frame waits for. `own_stages_s`: what its stages took, as measured.
+    `handovers`: number on a frame's longest path. `own_stages_s`: measured time in stages.
     """
 
     network: str
@@ -60,14 +60,14 @@ class Tried:
 
     @property
     def handover_s(self) -> float:
-        """Of one."""
+        """Mean seconds of one hand-over."""
         return (self.measured_s - self.own_stages_s) / self.handovers
 
 
 def random_assignment(rng: random.Random, problem: Problem, device: int) -> tuple[int, ...]:
-    """(nodes,): each on `device` if it can be and is drawn so, else on the first other that can run it.
+    """(nodes,): a random choice of the nodes that `device` can run, others on the first other device that can run them.
 
-    A group is drawn as one; where it is not, its members are, each by itself.
+    A group is drawn as one; if it is not chosen, its nodes are drawn one by one.
     """
     share = rng.random()
     found = [min(node.capable, key=lambda its: (its == device, its)) for node in problem.nodes]
@@ -84,7 +84,7 @@ def random_assignment(rng: random.Random, problem: Problem, device: int) -> tupl
 
 
 def tried(machine: Machine, source: str, count: int, frames: int) -> Iterator[Tried]:
-    """`count` schedules, shared among the networks; `source` is what `serve` is told of the machine."""
+    """Run `count` schedules, divided among the networks; `source`: the machine as an argument of `serve`."""
     for number, model in enumerate(MODELS):
         own = count // len(MODELS) + (number < count % len(MODELS))
         if own:
@@ -148,17 +148,17 @@ def schedule_rows(found: Sequence[Tried]) -> list[Row]:
 
 
 def _error(one: Tried, handover_s: float) -> float:
-    """Percent."""
+    """Error of the prediction in percent, with this time of a hand-over."""
     return 100 * (one.measured_s / (one.stages_s + one.handovers * handover_s) - 1)
 
 
 def _others_s(found: Sequence[Tried], one: Tried) -> float:
-    """The mean hand-over of all other schedules; its own where there are none."""
+    """The mean hand-over of all other schedules; its own if there are none."""
     return mean([other.handover_s for other in found if other is not one] or [one.handover_s])
 
 
 def schedule_summary(found: Sequence[Tried]) -> list[Row]:
-    """How far off predictions are, in percent: with no hand-overs, those told beforehand, and those measured."""
+    """Errors of predictions in percent: without hand-overs, with assumed ones, and with measured ones."""
     rows = schedule_rows(found)
     return [
         {
@@ -174,7 +174,7 @@ def schedule_summary(found: Sequence[Tried]) -> list[Row]:
 
 
 def graph_rows(count: int) -> list[Row]:
-    """On random graphs of every shape, on two devices, how far our schedule is from the bound that it proves."""
+    """On random graphs of every shape, on two devices: our schedules over the bounds that they prove."""
     over: dict[str, list[float]] = {shape: [] for shape in SHAPES}
     for seed in range(count):
         rng = random.Random(seed)
@@ -189,7 +189,7 @@ def graph_rows(count: int) -> list[Row]:
 
 
 def order_rows(count: int) -> list[Row]:
-    """On random graphs of up to 12 nodes, how far schedules are above the least of any assignment in any order."""
+    """On random graphs of up to 12 nodes: schedules over the least makespan of any assignment in any order."""
     ways: dict[str, list[float]] = {"blocks with barriers": [], "forkjoin": []}
     for seed in range(count):
         problem = small_problem(seed)

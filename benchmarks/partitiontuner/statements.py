@@ -1,9 +1,9 @@
-"""What the paper states, and what comes out here; whether it repeats, and if not, why likely.
+"""Statements of the paper beside our results: whether they repeat, and if not, the likely reason.
 
-Times are judged by what is predicted for the board alone: hand-overs are this host's, and stand in columns of their
-own, as told and as they really were. Counts are of plans. Beside each figure is its span over all sets of numbers that
-hold the cells which the board was fitted to (`held`). What mixes fitted cells and others is stated of each apart.
-A statement about networks or schemes that were not planned is left out.
+Times are judged by predictions for the board alone: hand-overs are this host's, and are in columns of their own,
+assumed and measured. Counts are of plans. Beside each figure is its range over all sets of numbers that satisfy the
+cells to which the board was fitted (`held`). A statement that mixes fitted and other cells is split in two. Statements
+about networks or schemes that were not planned are left out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from benchmarks.report.statements import Kind, Repeats, Statement, each
 from shisha_rt.planner.strategies import SchemeName
 
 POINTS: Final = 1.0
-"""Percentages that are so near each other are the same; five times as far, nearly."""
+"""Percentages that differ by at most this are the same; by at most five times this, nearly the same."""
 _SAME: Final = 1e-9
 _NEAR_SIZE: Final = 0.05
 
@@ -36,7 +36,7 @@ Figures = Sequence[float]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """All that is known of one form. `sets`: the cells by each other set of numbers. `told_ms`, `executed_ms`: with
+    """All results of one form. `sets`: cells by each other set of numbers. `told_ms` (predicted), `executed_ms`: with
     hand-overs. `over_bound`: of our schedule, by network.
     """
 
@@ -55,7 +55,7 @@ class Found:
 
 
 def found_of(results: Results, form: str, sets: Sequence[Cells] = ()) -> Found:
-    """Of results that are all of one form (`tables.of_form`)."""
+    """Collect results that are all of one form (`tables.of_form`)."""
     return Found(
         form,
         {(one.network, one.scheme): one.planned.cell for one in results},
@@ -67,7 +67,7 @@ def found_of(results: Results, form: str, sets: Sequence[Cells] = ()) -> Found:
 
 
 def size_statements(sizes_mb: Mapping[str, float]) -> Iterator[Statement]:
-    """Table 2: whether the files are the paper's. `sizes_mb`: of ours, by network."""
+    """Table 2: whether sizes of files are the paper's. `sizes_mb`: of ours, by network."""
     near = {network: abs(mb / NETWORKS[network].size_mb - 1) <= _NEAR_SIZE for network, mb in sizes_mb.items()}
     if near:
         missed = [NETWORKS[network].title for network, held in near.items() if not held]
@@ -108,7 +108,7 @@ def _timed(
     reason: str,
     span: Callable[[Sequence[Figures], Callable[[Figures], str]], str] | None = None,
 ) -> Statement:
-    """One about the times at `keys`: `of` makes figures of them."""
+    """A statement about the times at `keys`, of which `of` makes figures."""
     its = list(keys)
     ours = of({key: found.cells[key].ms for key in its})
     over = [of({key: cells[key].ms for key in its}) for cells in found.sets if cells.keys() >= set(its)]
@@ -125,7 +125,7 @@ def _timed(
 
 
 def columns(ours: str, over_sets: str = "", told: str = "", executed: str = "") -> dict[str, str]:
-    """Of times, `ours` is for the board alone."""
+    """Columns of a statement; times of `ours` are for the board alone."""
     return {
         "ours": ours,
         "over all number sets": over_sets,
@@ -135,7 +135,7 @@ def columns(ours: str, over_sets: str = "", told: str = "", executed: str = "") 
 
 
 def _span(over: Sequence[Figures], written: Callable[[Figures], str]) -> str:
-    """Each figure's least and most."""
+    """Range of each figure."""
     if not over:
         return ""
     low, high = (written([pick(column) for column in zip(*over, strict=True)]) for pick in (min, max))
@@ -143,7 +143,7 @@ def _span(over: Sequence[Figures], written: Callable[[Figures], str]) -> str:
 
 
 def _together(over: Sequence[Figures], written: Callable[[Figures], str]) -> str:
-    """The least and the most of all figures, where these are written as a span themselves."""
+    """Range over all figures, if these are written as a range themselves."""
     return written([figure for figures in over for figure in figures]) if over else ""
 
 
@@ -160,7 +160,7 @@ _FITTED_RIVAL: Final = (
 
 
 def _gains(found: Found) -> Iterator[Statement]:
-    """Section 4.3: how much quicker PartitionTuner is than another scheme."""
+    """Section 4.3: how much faster PartitionTuner is than another scheme."""
     for network, rival, paper in _GAINS:
         if not found.has(network, (rival, "partitiontuner")):
             continue
@@ -226,7 +226,7 @@ _ORDERS: Final[Sequence[tuple[str, Sequence[str], Sequence[SchemeName], Callable
         _OTHER_COSTS,
     ),
 )
-"""Which scheme is quicker than which, network by network."""
+"""Which scheme is faster than which, network by network."""
 
 
 def _orders(found: Found) -> Iterator[Statement]:
@@ -249,7 +249,7 @@ def _held(
     holds: Callable[[Figures], bool],
     reason: str,
 ) -> Statement:
-    """That something holds of the times of each of some networks: figures are 1 or 0."""
+    """A statement that something holds for the times of each of some networks: figures are 1 or 0."""
     titles = [NETWORKS[network].title for network in networks]
 
     def of(ms: Times) -> Figures:
@@ -278,7 +278,7 @@ def _but(missed: Sequence[str]) -> str:
 
 
 def _reductions(found: Found) -> Iterator[Statement]:
-    """Figure 6. The CPU alone was fitted for all networks, so what is fitted goes by the other scheme."""
+    """Figure 6. The CPU alone was fitted for all networks, so the other scheme decides whether a figure is fitted."""
     others = [network for network in NETWORKS if network != "alexnet"]
     for what, paper, networks, least, most in (
         ("over 30% quicker than the CPU alone, all but AlexNet", "> 30%", others, 30, 100),
@@ -322,7 +322,7 @@ _RELUS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """A column of Tables 3 and 4. `made_from`: networks whose cells a rule of ours was read off, and in which form."""
+    """A column of Tables 3 and 4. `made_from`: networks from whose cells we inferred a rule, and in which form."""
 
     where: str
     what: str
@@ -335,7 +335,7 @@ class _Counted:
 
 
 _SUNK_BY: Final = ("inception_v1", "squeezenet")
-"""Whose counts imply that Relus are sunk."""
+"""Networks whose counts imply that Relus are sunk."""
 _ON_NPU: Final[Sequence[SchemeName]] = ("typeseq", "opseq", "partitiontuner")
 _COUNTED: Final = (
     _Counted(
@@ -403,7 +403,7 @@ _COUNTED: Final = (
 
 
 def _counts(found: Found) -> Iterator[Statement]:
-    """Tables 3 and 4. A row repeats as far as its networks do."""
+    """Tables 3 and 4. A row repeats to the extent that its networks do."""
     for its in _COUNTED:
         known = found.of(NETWORKS, its.scheme)
         made = [network for network in known if network in its.made_from and found.form in its.forms]
@@ -493,7 +493,7 @@ _AS_GOOD: Final = "PartitionTuner's own schedule is the best that was found, too
 
 
 def _aims(found: Found) -> Iterator[Statement]:
-    """Past the paper: what our own schedule is to reach."""
+    """Beyond the paper: aims of our own schedule."""
     schemes: Sequence[SchemeName] = (OURS, "partitiontuner")
     ahead = ("resnet18", "squeezenet")
     for what, networks, holds in (

@@ -1,7 +1,7 @@
-"""Relus sunk under a Concat, as the paper's compiler does: where all that it joins comes from Relus, one after it does.
+"""Relus sunk under a Concat, as by the paper's compiler: a Concat of Relus only becomes one Relu after the Concat.
 
-Each element is what it was. It follows from the paper's counts: GoogLeNet has 18 Relus right after a Conv on the NPU,
-SqueezeNet 8; as their files have them it would be 52 and 24.
+No value changes. That the compiler does so follows from the paper's counts: GoogLeNet has 18 Relus right after a Conv
+on the NPU, SqueezeNet 8; in their files there are 52 and 24.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from shisha_rt.model.zoo import zoo_path
 
 
 def sunk_path(network: str, folder: Path) -> Path:
-    """The file of a network of the zoo with its Relus sunk, written to `folder`."""
+    """Write a network of the zoo with its Relus sunk to `folder`; return the file."""
     path = folder / f"{network}.onnx"
     onnx.save(sunk(onnx.load(zoo_path(network))), path)
     return path
 
 
 def sunk(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Another model, with the same inputs and outputs. Relus that something else reads stay where they are."""
+    """A new model with the same inputs and outputs. Relus that something else reads, too, are not sunk."""
     made = {name: node for node in model.graph.node for name in node.output}
     reads = Counter(name for node in model.graph.node for name in node.input)
     reads.update(output.name for output in model.graph.output)

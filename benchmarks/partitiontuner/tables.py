@@ -1,7 +1,7 @@
-"""The paper's Tables 2 to 4 and Figure 6: its numbers, ours as predicted on paper, and ours as executed.
+"""The paper's Tables 2 to 4 and Figure 6: its numbers, ours as predicted by the model, and ours as executed.
 
-All milliseconds are those of the board; hand-overs, which are this host's, stand in columns of their own. `paper's
-cell` says which times the board's description was fitted to; of counts, `statements` says which a rule was read off.
+All milliseconds are those of the board; hand-overs, which are this host's, are in columns of their own. `paper's cell`
+states to which times the board's description was fitted; for counts, `statements` states the source of a rule.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from shisha_rt.papers.partitiontuner.partition_profile import PartitionProfile
 from shisha_rt.planner.strategies import SchemeName
 
 ON_NPU: Final = tuple(scheme for scheme in SCHEMES if scheme != "baseline")
-"""In the order of Tables 3 and 4."""
+"""Schemes in the order of Tables 3 and 4."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A scheme on a case; `measured` is None where it was not executed."""
+    """A scheme on a case; `measured`: None if it was not executed."""
 
     planned: Planned
     measured: Measured | None = None
@@ -42,12 +42,12 @@ class Result:
 
     @property
     def board_ms(self) -> float:
-        """Predicted, the board alone."""
+        """Predicted time for the board alone."""
         return self.planned.cell.ms
 
     @property
     def predicted_ms(self) -> float:
-        """With the hand-overs told."""
+        """Predicted time with assumed hand-overs."""
         return 1e3 * self.planned.found.foretold.latency_s
 
     @property
@@ -56,7 +56,7 @@ class Result:
 
     @property
     def stages_ms(self) -> float | None:
-        """As executed, without hand-overs."""
+        """Executed time without hand-overs."""
         return None if self.measured is None else 1e3 * self.measured.stages_s
 
 
@@ -64,15 +64,15 @@ Results = Sequence[Result]
 
 
 def of_form(results: Results, form: str) -> Results:
-    """One of each network and scheme: in that form, or as given where that is the same."""
+    """One result for each network and scheme: in that form, or as given if that is the same."""
     has_sunk = {one.network for one in results if one.form == SUNK}
     return [one for one in results if one.form == form or one.network not in has_sunk]
 
 
 def table_2(results: Results) -> list[Row]:
-    """As the paper has it: in each cell its time, ours predicted and ours executed; an asterisk: fitted to.
+    """Table 2 in the paper's form: each cell has its time, ours predicted and ours executed; an asterisk: fitted to it.
 
-    Ours without hand-overs.
+    Ours are without hand-overs.
     """
     return [
         {
@@ -92,9 +92,9 @@ def _cell(one: Result) -> str:
 
 
 def times(results: Results, spans: Mapping[tuple[str, str, str], str] | None = None) -> list[Row]:
-    """One by one, with what is fitted, and hand-overs apart.
+    """Times in one row each, with marks on fitted ones, and hand-overs in columns of their own.
 
-    `spans`: over all sets of numbers, by network, form and scheme.
+    `spans`: ranges over all sets of numbers, by network, form and scheme.
     """
     return [_times(one, (spans or {}).get((one.network, one.form, one.scheme), "")) for one in results]
 
@@ -125,7 +125,7 @@ def _times(one: Result, span: str) -> Row:
 
 
 def executed_rows(results: Results) -> list[Row]:
-    """What was executed, with hand-overs, and these."""
+    """Rows of executed schemes: times with hand-overs, and hand-overs."""
     return [
         {
             "network": one.network,
@@ -142,7 +142,7 @@ def executed_rows(results: Results) -> list[Row]:
 
 
 def executed_before(rows: Sequence[Row], case: Case) -> dict[str, Measured]:
-    """By scheme, as `executed_rows` had it: the quartiles stand for all frames."""
+    """Results by scheme from rows of `executed_rows`: the quartiles stand for all frames."""
     found: dict[str, Measured] = {}
     for row in rows:
         if (row["network"], row["form"]) == (case.network, case.form):
@@ -156,7 +156,7 @@ def executed_before(rows: Sequence[Row], case: Case) -> dict[str, Measured]:
 
 
 def table_3(results: Results) -> list[Row]:
-    """Counts of one network and form in a row, the paper's in brackets."""
+    """Counts, one network and form in a row, the paper's in brackets."""
     return [_counts(own) for own in _by_case(results)]
 
 
@@ -209,7 +209,7 @@ def _beside(ours: int | None, paper: int | None) -> str:
 
 
 def figure_6(results: Results) -> list[Row]:
-    """By how much of the time of the CPU alone a scheme is quicker, in percent."""
+    """Reduction of time by a scheme, in percent of that of the CPU alone."""
     rows: list[Row] = []
     for own in _by_case(results):
         baseline = next((one for one in own if one.scheme == "baseline"), None)
@@ -233,7 +233,7 @@ def figure_6(results: Results) -> list[Row]:
 
 
 def past_the_paper(results: Results) -> list[Row]:
-    """Ours against PartitionTuner and against the bound below which no plan can be."""
+    """Ours compared with PartitionTuner and with the lower bound of all plans."""
     rows: list[Row] = []
     for own in _by_case(results):
         by_scheme = {one.scheme: one for one in own}
@@ -259,9 +259,10 @@ def past_the_paper(results: Results) -> list[Row]:
 
 
 def profile_row(profile: PartitionProfile, plans: Sequence[Planned]) -> Row:
-    """Of one case: operators and groups, how many of them are different, what measuring and planning took on this host.
+    """A row for one case: operators and groups, how many of them differ, and times of measuring and planning on this
+    host.
 
-    `profile` is that of this host's cores: the board's own costs are formulas, of which nothing is measured.
+    `profile`: of this host's cores, as the board's own costs are formulas and nothing of it is measured.
     """
     planning_s = {its.scheme: its.planning_s for its in plans}
     return {
@@ -277,7 +278,7 @@ def profile_row(profile: PartitionProfile, plans: Sequence[Planned]) -> Row:
 
 
 def reduction(after: float, before: float) -> float:
-    """Percent: the paper's improvement rate, its Equation 1."""
+    """The paper's improvement rate in percent, Equation 1."""
     return 100 * (before - after) / before
 
 
@@ -286,7 +287,7 @@ def _reduction(after: float | None, before: float | None) -> float | None:
 
 
 def _by_case(results: Results) -> list[Results]:
-    """In the order of the paper's networks."""
+    """Results in the order of the paper's networks."""
     order = list(NETWORKS)
     found: dict[tuple[int, bool], list[Result]] = {}
     for one in results:

@@ -1,4 +1,4 @@
-"""The walk and the costs that several pictures are drawn from: SynthNet on C2, on paper."""
+"""The walk and the costs for several pictures: SynthNet on C2, simulated."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from shisha_rt.planner.loop import Result, run
 from shisha_rt.planner.tune import DEFAULT_HEURISTIC, shisha
 
 WALKED: Final = "C2"
-"""Two fast places, and two whose cores take three times as long; eight cores each."""
+"""Two fast places, and two whose cores take three times as long; each has eight cores."""
 EQUAL: Final = "C6"
-"""Eight places, all alike, of four cores each."""
+"""Eight equal places of four cores each."""
 ON_WALKED: Final = f"SynthNet on machine {WALKED} of the Shisha paper, simulated from roofline costs"
 
 
 @dataclass(frozen=True, slots=True)
 class Walked:
-    """Algorithm 2 from Algorithm 1's seed."""
+    """The walk of Algorithm 2 from Algorithm 1's seed."""
 
     case: Case
     result: Result
@@ -44,7 +44,7 @@ def equal() -> Case:
 
 
 def layers_of(stage: Stage) -> str:
-    """In words."""
+    """A stage's layers in words."""
     return f"layer {stage.first}" if stage.first == stage.last else f"layers {stage.first}–{stage.last}"
 
 

@@ -1,4 +1,4 @@
-"""A change of plan: two epochs side by side, and nothing drains."""
+"""A change of plan: two epochs at the same time, and the pipeline does not drain."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.pictures.sheet import WIDTH, Sheet, dot
 
 PROPOSED_S: Final = 0.35
 BUILD_S: Final = 0.020
-"""Assumed, as nothing is built on paper: what it took on real hosts is in `results/live_change.csv`."""
+"""Assumed, as nothing is built in a simulation; times on real hosts are in `results/live_change.csv`."""
 _SHOWN_S: Final = 1.2
 _DRAWN_S, _HELD_S = 12.0, 4.0
 _LEFT, _LIVES, _TOP, _DOT = 16, 84, 158, 9
@@ -74,7 +74,7 @@ def change() -> Sheet:
     answers = rows.bottom + 20
     sheet.text(rows.left - 8, answers + 4, "answers", "s b e")
     of = {part.frame: part.epoch for part in way.parts}
-    free_at = [0.0] * 3  # in each of three lines, so that answers that come close together can be read
+    free_at = [0.0] * 3  # of three rows of dots, so that answers close to each other can be read
     for frame, at_s in enumerate(way.answered_s, start=1):
         if at_s < _SHOWN_S:
             x = rows.x_of(at_s)

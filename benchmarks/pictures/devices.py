@@ -1,4 +1,4 @@
-"""Operators of one place on its devices: schemes in turn, and what each pays for computing and for moving tensors."""
+"""Operators of one place on its devices: one scheme after the other, with costs of computing and of moving tensors."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _y(device: int) -> float:
 
 
 def _moved(case: Case, one: Assignment) -> list[tuple[int, int]]:
-    """Producer and consumer, where they are on different memories: each is paid for, as in the papers."""
+    """Pairs of producer and consumer on different memories; each pair costs a transfer, as in the papers."""
     memory_of = case.problem.memory_of
     return [
         (tensor.producer, consumer)

@@ -1,4 +1,4 @@
-"""Frames on their way through a pipeline whose stages are unequal, and through one whose stages nearly are."""
+"""Frames passing through a pipeline of unequal stages, and through one of nearly equal stages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ IN_FLIGHT: Final = 6
 SHOWN_S: Final = 1.0
 _SLOWER: Final = 12
 _HELD_S: Final = 2.5
-_HOP_S: Final = 0.010  # what a hand-over is drawn to take; it takes none
+_HOP_S: Final = 0.010  # time of a hand-over in the picture; in the simulation it takes none
 _LEFT, _STATION, _QUEUE, _BOX, _DOT = 16, 147, 50, 97, 9
 _PILE, _PILED = 622, 4
 _LANE: Final = 202
@@ -68,7 +68,7 @@ def _lane(sheet: Sheet, top: float, title: str, plan: Plan, measured: Measuremen
 
 
 def _tracks(parts: Sequence[Part], middle: float) -> dict[int, list[At]]:
-    """Of each frame that arrives while the clock runs."""
+    """Tracks of all frames that arrive during the picture."""
     of: dict[int, list[Part]] = {}
     for part in parts:
         of.setdefault(part.frame, []).append(part)
@@ -82,7 +82,7 @@ def _tracks(parts: Sequence[Part], middle: float) -> dict[int, list[At]]:
 
 
 def _track(frame: int, way: Sequence[Part], starts_s: dict[int, list[float]], middle: float) -> list[At]:
-    """In seconds of the machine on paper. In a chain with one worker a stage, frames keep their order in each queue."""
+    """A frame's track, in the simulated machine's seconds. In a chain with one worker a stage, queues are FIFO."""
     track = [
         At(way[0].ready_s - _HOP_S / 10, *_queued(0, _ahead(way[0], starts_s, way[0].ready_s), middle), opacity=0.0)
     ]
@@ -108,7 +108,7 @@ def _track(frame: int, way: Sequence[Part], starts_s: dict[int, list[float]], mi
 
 
 def _ahead(part: Part, starts_s: dict[int, list[float]], at_s: float) -> int:
-    """How many wait before it, from `at_s` on."""
+    """How many frames are before this one in its queue, from `at_s` on."""
     order = starts_s[part.stage]
     return bisect_right(order, part.start_s) - 1 - bisect_right(order, at_s)
 
@@ -118,7 +118,7 @@ def _queued(stage: int, ahead: int, middle: float) -> tuple[float, float]:
 
 
 def _until(track: Sequence[At], end_s: float) -> list[At]:
-    """Without what comes later, where it is then included."""
+    """The track until `end_s`, with the position at that time."""
     kept = [at for at in track if at.time_s <= end_s]
     if len(kept) == len(track):
         return kept

@@ -1,4 +1,4 @@
-"""Parts as bars along time, a row for each place, uncovered as time passes."""
+"""Parts as bars on a time axis, a row for each place, uncovered as time passes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.pictures.sheet import WIDTH, At, Sheet, figure, rect, text
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The first place's row is at `top`; `seconds` of the machine's time lie between `left` and `right`."""
+    """The first place's row is at `top`; `seconds` of the machine's time are drawn between `left` and `right`."""
 
     names: Sequence[str]
     top: float
@@ -29,7 +29,7 @@ class Rows:
         return self.left + (self.right - self.left) * min(at_s, self.seconds) / self.seconds
 
     def draw(self, sheet: Sheet, parts: Iterable[Part], colour_of: Callable[[Part], str], style: str) -> None:
-        """Each part with the number of its frame; a part that begins later is left out, one that ends later cut off."""
+        """Draw each part with the number of its frame; later parts are left out, those that end later cut."""
         for index, name in enumerate(self.names):
             y = self.top + self.row * index
             sheet.text(self.left - 8, y + self.bar / 2 + 4.5, name, f"{style} b e")
@@ -58,7 +58,7 @@ class Rows:
             sheet.text(self.x_of(at_s), y, f"{figure(at_s, 1)} s", "s m c")
 
     def uncovered(self, sheet: Sheet, top: float, bottom: float, seconds: float) -> None:
-        """What lies between `top` and `bottom` by now, seen as `seconds` pass, with a line where time is."""
+        """Uncover what was drawn between `top` and `bottom` as `seconds` pass, with a line at the present time."""
         cover = rect(0, top, WIDTH, bottom - top, "paper")
         line = f'<path d="M0 {figure(top)}V{figure(bottom)}" stroke="var(--ink)" stroke-width="1.5"/>'
         right = (At(0.0, self.left), At(seconds, self.right))

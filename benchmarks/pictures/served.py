@@ -1,7 +1,7 @@
-"""Frames served on paper (see `paper_daemon`), each part as long as its costs say. Pure.
+"""Frames served in a simulation (see `paper_daemon`), with times of parts by costs. Pure.
 
-What is drawn is thus what `core/lifecycle/` would do with these plans: which frame is dealt to whom, which epoch it
-takes, and when an epoch is retired.
+So pictures show what `core/lifecycle/` would do with these plans: which worker gets a frame, which epoch it uses, and
+when an epoch is retired.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shisha_rt.plan.verify import PlanRules
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One frame at one stage: ready, started and ended."""
+    """One frame at one stage: when it is ready, starts and ends."""
 
     frame: int
     stage: int
@@ -36,7 +36,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """A plan from the moment that its stages are built to its last frame; inf where that is beyond the end."""
+    """A plan from when its stages are built to its last frame; inf if that is after the end."""
 
     live_s: float
     retired_s: float
@@ -44,7 +44,9 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """`parts` by their starts, those included that end too late; `answered_s` of frame 1, 2, ...; `epochs` 1, 2, ..."""
+    """`parts`: by their starts, also those that end after the end; `answered_s`: of frames 1, 2, ...; `epochs`: 1, 2,
+    ...
+    """
 
     parts: tuple[Part, ...]
     answered_s: tuple[float, ...]
@@ -54,10 +56,10 @@ class Served:
 def served(
     costs: Costs, plans: Sequence[tuple[float, Plan]], *, in_flight: int, seconds: float, build_s: float = 0.0
 ) -> Served:
-    """A client keeps `in_flight` frames on the way, in one stream, from 0 s to `seconds`.
+    """Simulate a client that keeps `in_flight` frames in flight, in one stream, from 0 s to `seconds`.
 
-    `plans` are proposed at their times, the first at 0. A place builds each stage of a plan in `build_s`, beside
-    whatever it runs, but for the first plan's.
+    `plans` are proposed at their times, the first at 0. A place builds each stage of a plan in `build_s`, while it goes
+    on computing; the first plan's stages take no time.
     """
     paper = _Paper(costs, in_flight, build_s)
     paper.serve(plans, seconds)
@@ -67,7 +69,7 @@ def served(
 
 
 class _Paper(PaperDaemon):
-    """What the lifecycle makes of plans that are proposed, noted down."""
+    """Records what the lifecycle does with proposed plans."""
 
     def __init__(self, costs: Costs, in_flight: int, build_s: float) -> None:
         places = [place.name for place in costs.places]

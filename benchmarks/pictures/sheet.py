@@ -1,8 +1,8 @@
-"""An animated SVG: shapes, text, and what of them moves, by CSS alone. It works inside an `<img>`.
+"""An animated SVG: shapes and text, moved by CSS alone. It works inside an `<img>`.
 
-Whatever moves is at its still as long as nothing moves: the keyframes of a `Sheet` stand beside the state at its
-`still_s`, which is all that a reader sees who prefers reduced motion. Colours follow the reader's scheme, on a card
-that has its own background, as the page around it may follow another.
+Without animation every shape has its state at the `Sheet`'s `still_s`, which is all that a reader who prefers reduced
+motion sees. Colours follow the reader's colour scheme, on a card with its own background, as the page around it may
+follow another scheme.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _STOPPED: Final = "@media (prefers-reduced-motion:reduce){*{animation:none!impor
 
 
 class At(NamedTuple):
-    """Where something is, how much wider than drawn, and how opaque, `time_s` into the picture."""
+    """A keyframe: position, factor of width, and opacity of a shape, `time_s` into the picture."""
 
     time_s: float
     x: float = 0.0
@@ -34,19 +34,19 @@ class At(NamedTuple):
     opacity: float = 1.0
 
     def style(self, *, fades: bool) -> str:
-        """Opacity in all keyframes or in none: where one leaves it out, it would glide past that one."""
+        """The keyframe in CSS. Opacity must be in all keyframes or in none, else it is interpolated across some."""
         scale = f" scaleX({figure(self.scale_x, 4)})" if self.scale_x != 1 else ""
         moved = f"transform:translate({figure(self.x, 1)}px,{figure(self.y, 1)}px){scale}"
         return f"{moved};opacity:{figure(self.opacity)}" if fades else moved
 
 
 class Sheet:
-    """A picture of `height` by `WIDTH`, which repeats every `seconds`. Add shapes in the order in which they cover."""
+    """A picture of `height` by `WIDTH`, which repeats every `seconds`. Later shapes cover earlier ones."""
 
     def __init__(self, title: str, description: str, height: int, seconds: float, still_s: float) -> None:
         self._title, self._description, self._height = title, description, height
         self._seconds, self._still_s = seconds, still_s
-        self._rules: dict[str, str] = {}  # with NAME in place of the class that has it
+        self._rules: dict[str, str] = {}  # CSS with NAME as a placeholder -> name of its class
         self._shapes: list[str] = []
 
     def add(self, shape: str) -> None:
@@ -59,14 +59,14 @@ class Sheet:
         self.add(rect(x, y, width, height, fill, more))
 
     def moving(self, shape: str, track: Sequence[At], *, steps: bool = False) -> None:
-        """A shape on its way along `track`, ascending in time: straight from each to the next, or in `steps`.
+        """Add a shape that moves along `track`, ascending in time: in straight lines, or in `steps`.
 
-        It is where the first is before it, and where the last is after it.
+        Before the first keyframe it has the first state, after the last one the last.
         """
         self.add(f'<g class="{self._rule(track, steps)}">{shape}</g>')
 
     def shown(self, shape: str, since_s: float, until_s: float | None = None) -> None:
-        """A shape that can be seen from one moment on, or between two."""
+        """Add a shape that is visible from one time on, or between two."""
         until_s = self._seconds if until_s is None else until_s
         track = [At(0.0, opacity=float(since_s <= 0)), At(since_s), At(until_s, opacity=0.0)]
         self.moving(shape, [at for at in track if at.time_s < self._seconds], steps=True)
@@ -85,7 +85,7 @@ class Sheet:
         )
 
     def _rule(self, track: Sequence[At], steps: bool) -> str:
-        """The class that moves so; tracks alike share one."""
+        """Name of the class with this movement; equal tracks share one."""
         fades = any(at.opacity != 1 for at in track)
         still = _between(track, self._still_s, steps).style(fades=fades)
         frames: list[str] = []
@@ -110,7 +110,7 @@ def _between(track: Sequence[At], time_s: float, steps: bool) -> At:
 
 
 def figure(number: float, digits: int = 2) -> str:
-    """As short as it can be written with so many digits."""
+    """A number in its shortest form with at most `digits` decimals."""
     short = f"{number:.{digits}f}".rstrip("0").rstrip(".") if digits else f"{number:.0f}"
     return "0" if short == "-0" else short
 

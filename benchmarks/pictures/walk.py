@@ -1,4 +1,4 @@
-"""Shisha's walk, trial by trial: layers leave the slowest stage, until that brings nothing more."""
+"""Shisha's walk, trial by trial: layers leave the slowest stage, until that gains nothing more."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _bars(sheet: Sheet, found: Walked, end_s: float) -> None:
 
 
 def _block(sheet: Sheet, found: Walked, plans: Sequence[Plan], layer: int, names: Sequence[str], scale: float) -> None:
-    """A layer as wide as the time that it takes where it is; its colour is that of the place where it began."""
+    """A layer, as wide as its time on its present place; its colour is that of its first place."""
     times_s = found.case.costs.time_s
     rows = {stage.place: row for row, stage in enumerate(found.seed.stages)}
     widest = scale * float(times_s[layer].max())
@@ -114,7 +114,7 @@ def _block(sheet: Sheet, found: Walked, plans: Sequence[Plan], layer: int, names
 
 
 def _thinned(track: Sequence[At]) -> list[At]:
-    """Without those that say nothing new."""
+    """The track without redundant keyframes."""
     kept = [track[0]]
     for one, after in zip(track[1:], [*track[2:], None], strict=True):
         rests = one[1:] == kept[-1][1:] and (after is None or after[1:] == one[1:])

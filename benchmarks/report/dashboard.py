@@ -1,4 +1,4 @@
-"""Grafana's dashboard as this project reads it: its panels, and what they ask of Prometheus."""
+"""Grafana's dashboard as this project reads it: its panels, and their queries to Prometheus."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DASHBOARD: Final = CONFIGS / "grafana" / "dashboards" / "shisha-rt.json"
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """`where`: the panel's or annotation's title. `legend`: of each series, with `{{label}}` in it."""
+    """`where`: the panel's or annotation's title. `legend`: of each series, with `{{label}}` for a label's value."""
 
     where: str
     expr: str
@@ -33,7 +33,7 @@ def panel_queries(panel: Mapping[str, Any]) -> list[Query]:
 
 
 def marks(board: Mapping[str, Any]) -> list[Query]:
-    """Those that are asked of Prometheus."""
+    """The annotations that are queries to Prometheus."""
     return [
         Query(one["name"], one["target"]["expr"], one["titleFormat"])
         for one in board["annotations"]["list"]
@@ -48,7 +48,7 @@ def queries(board: Mapping[str, Any]) -> Iterator[Query]:
 
 
 def filled_in(expr: str, instance: str, *, step_s: int, rate_s: int) -> str:
-    """With Grafana's variables as they are where a point stands for `step_s`, and rates are over `rate_s`."""
+    """An expression with Grafana's variables replaced, for points of `step_s` and rates over `rate_s`."""
     values = {"$__rate_interval": f"{rate_s}s", "$__interval": f"{step_s}s", "$instance": instance}
     for name, value in values.items():
         expr = expr.replace(name, value)

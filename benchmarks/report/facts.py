@@ -1,4 +1,4 @@
-"""What a reader must know of the code, the machine and the day to make sense of a figure."""
+"""What a reader must know of the code, the machine and the day to interpret a figure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CODE: Final = ("shisha_rt", "stages", "benchmarks", ":!benchmarks/results")
 def facts(command: str) -> dict[str, str]:
     """The header of every result: code, day, machine, versions, how busy the machine was, and how to repeat it.
 
-    `command` is what stands behind `python -m benchmarks`, with the options that it was run with.
+    `command`: the words after `python -m benchmarks`, with the options of this run.
     """
     load = ", ".join(f"{figure:.2f}" for figure in os.getloadavg())
     return {
@@ -35,7 +35,7 @@ def facts(command: str) -> dict[str, str]:
 
 
 def commit() -> str:
-    """Of the code that runs, for instance `d92300f1a2b3`, with "and changes" where it is not as committed."""
+    """The commit of the code that runs, such as `d92300f1a2b3`, with "and changes" if files differ from it."""
     found = git("rev-parse", "--short=12", "HEAD")
     if found is None:
         return "unknown"
@@ -43,13 +43,13 @@ def commit() -> str:
 
 
 def commits_since(earlier: str) -> int | None:
-    """How many have changed the code since then; None: it is not known here."""
+    """How many commits have changed the code since `earlier`; None: that commit is not known here."""
     found = git("rev-list", "--count", f"{earlier}..HEAD", "--", *_CODE)
     return None if found is None else int(found)
 
 
 def git(*arguments: str) -> str | None:
-    """What it says of this project; None without it, or where it fails."""
+    """Output of git for this project; None without git, or if it fails."""
     try:
         ran = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True)
     except OSError:
@@ -58,7 +58,7 @@ def git(*arguments: str) -> str | None:
 
 
 def host() -> dict[str, str]:
-    """The machine, as far as it says itself; two of the same make cannot be told apart."""
+    """A description of this machine; machines of the same make have the same one."""
     return {
         "cpu": _cpu_model(),
         "cores": f"{len(os.sched_getaffinity(0))} usable of {os.cpu_count()}",

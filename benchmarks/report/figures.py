@@ -65,7 +65,7 @@ def gaps_figure(runs: Mapping[str, tuple[Sequence[float], Sequence[tuple[float, 
 
 
 def errors_figure(panels: Mapping[str, tuple[float, Mapping[str, float]]]) -> Figure:
-    """`panels`: title -> the aim, and what was measured -> its error, both in percent."""
+    """`panels`: title -> (aim, name of a measurement -> its error), in percent."""
     figure, all_axes = _new(width=9, rows=len(panels))
     for axes, (title, (aim, errors)) in zip(all_axes, panels.items(), strict=True):
         bars = axes.bar(list(errors), list(errors.values()))
@@ -198,7 +198,7 @@ def _number(value: object) -> float:
 
 
 def _new(width: float, rows: int | None = None) -> tuple[Figure, Any]:
-    """A figure with room at its foot; its axes, or a list of them where `rows` is given."""
+    """A figure with space at the bottom, and its axes, or a list of axes if `rows` is given."""
     layout = ConstrainedLayoutEngine(rect=(0, 0.03, 1, 0.97))
     figure = Figure(figsize=(width, 4.5 * (rows or 1)), layout=layout)
     grid = figure.subplots(rows or 1, 1, squeeze=False)

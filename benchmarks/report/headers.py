@@ -13,7 +13,7 @@ _UNKNOWN: Final = "unknown"
 
 
 def header(path: Path) -> dict[str, str]:
-    """What `save_csv` has written above the table: the facts by their names."""
+    """The facts, by name, that `save_csv` has written above a table."""
     found = {}
     with path.open(encoding="utf-8") as file:
         for line in file:
@@ -25,7 +25,7 @@ def header(path: Path) -> dict[str, str]:
 
 
 def kept_rows(path: Path, column: str, anew: Collection[str]) -> list[dict[str, str]]:
-    """What a file has of others than those taken `anew`, by their names in a column; each row with its commit."""
+    """The rows of a file whose `column` is not among those measured `anew`; each row with its commit."""
     if not path.exists():
         return []
     commit = header(path)["commit"]
@@ -35,7 +35,7 @@ def kept_rows(path: Path, column: str, anew: Collection[str]) -> list[dict[str, 
 def stale_rows(headers: Mapping[str, Mapping[str, str]], here: Mapping[str, str]) -> list[Row]:
     """Results by the command that repeats them, in the order of `headers` (file name -> header).
 
-    `here`: what `host` says of this machine. Those that this very code has made on such a machine are left out.
+    `here`: the result of `host` on this machine. Results of the present code on such a machine are left out.
     """
     by_command: dict[tuple[str, ...], list[str]] = {}
     for name, about in headers.items():
@@ -59,7 +59,7 @@ def stale_rows(headers: Mapping[str, Mapping[str, str]], here: Mapping[str, str]
 
 
 def _since(about: Mapping[str, str]) -> str:
-    """Empty if there are none."""
+    """Commits since a result, in words; empty if there are none."""
     code, _, changed = about.get("commit", _UNKNOWN).partition(" ")
     number = None if code == _UNKNOWN else commits_since(code)
     return _UNKNOWN if number is None else str(number) if number or changed else ""

@@ -1,4 +1,4 @@
-"""Pages of results: a head, then sections with a table or a text each. Statements have their tally above them."""
+"""Pages of results: a head, then sections with a table or a text each. Statements have a tally above them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TALLY: Final = "Repeats, in part, does not (predicted and measured alone): **{}
 
 
 def page(head: str, sections: Mapping[str, Sequence[Row] | str]) -> str:
-    """Sections without rows or text are left out."""
+    """A page as Markdown. Sections without rows or text are left out."""
     return "\n".join([head, *(f"## {title}\n\n{_body(body)}\n" for title, body in sections.items() if body)])
 
 
@@ -26,14 +26,14 @@ def save_page(name: str, head: str, sections: Mapping[str, Sequence[Row] | str])
 
 
 def table(rows: Sequence[Row]) -> str:
-    """In Markdown; the columns are those of the first row."""
+    """Rows as a Markdown table; the columns are those of the first row."""
     names = list(rows[0])
     lines = [names, ["---"] * len(names), *([written(row[name]) for name in names] for row in rows)]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 def tables_of(text: str) -> dict[str, list[dict[str, str]]]:
-    """The rows of each section's table of such a page, by title."""
+    """The rows of each section's table on a page, by title."""
     found = {}
     for section in text.split("\n## ")[1:]:
         lines = [line for line in section.splitlines() if line.startswith("|")]

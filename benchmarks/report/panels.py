@@ -1,7 +1,7 @@
-"""Grafana's dashboard drawn without Grafana: each panel at its place, from what its own queries have found.
+"""Grafana's dashboard drawn without Grafana: each panel at its position, from the results of its own queries.
 
-It draws the kinds of panels that the dashboard has, as plainly as they can be told: lines and areas, single values,
-states over time, a table. It is a picture of the queries, not of Grafana.
+It draws the kinds of panels that the dashboard has in a simple form: lines and areas, single values, states over time,
+a table. It shows the queries' results, not Grafana's appearance.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ _COLOURS: Final = {
 _BACK, _CARD, _EDGE, _TEXT, _FAINT = "#f4f5f5", "#ffffff", "#dfe0e3", "#24292e", "#6e7079"
 
 Line = tuple[str, list[tuple[float, float]]]
-"""A series by its name: points of finite values."""
+"""A series: its name, and points (time, finite value)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a panel's queries have found: `queries` in order, each with its legend and its series."""
+    """Results of a panel's queries: `queries` in order, each with its legend and its series."""
 
     queries: Sequence[tuple[str, Sequence[Series]]]
 
     @property
     def lines(self) -> list[Line]:
-        """Those with a value. Where there is but one query, in the order of their names."""
+        """The series with a value; of a single query in the order of their names."""
         named = []
         for legend, series in self.queries:
             for one in series:
@@ -59,7 +59,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """When an annotation's query had found something, of one colour: a line where each stretch of time begins."""
+    """Times at which an annotation's query had a result: a line of one colour where each stretch of time begins."""
 
     colour: str
     times_s: Sequence[float] = field(default_factory=list)
@@ -68,7 +68,7 @@ class Marks:
 def draw(
     board: Mapping[str, Any], found: Mapping[int, Found], marks: Sequence[Marks], span_s: tuple[float, float]
 ) -> Figure:
-    """`found`: by the panel's id. `span_s`: what the time axes show, from its start."""
+    """Draw a dashboard. `found`: results by the panel's id. `span_s`: (start, end) of the time axes."""
     rows = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in board["panels"]) + _HEAD_ROWS
     figure = Figure(figsize=(_COLUMNS * _COLUMN_IN, rows * _ROW_IN), facecolor=_BACK)
     figure.text(0.008, 1 - 1.1 / rows, board["title"], fontsize=13, weight="bold", color=_TEXT, va="center")
@@ -109,7 +109,7 @@ def draw(
 
 
 def stretches(times_s: Sequence[float], step_s: float) -> list[float]:
-    """The first of each run of times that are no further apart than a step, which Grafana marks as one."""
+    """The first of each run of times that are at most a step apart, which Grafana marks as one."""
     return [at for at, before in zip(times_s, [-math.inf, *times_s], strict=False) if at - before > 1.5 * step_s]
 
 
@@ -178,7 +178,7 @@ def _timeseries(axes: Axes, panel: Mapping[str, Any], found: Found) -> None:
 
 
 def _with_gaps(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
-    """Where a series was not there for a while, its line ends."""
+    """Points of a series, with gaps where it was missing for a while, so that the line is interrupted."""
     times_s: list[float] = []
     values: list[float] = []
     for at, value in points:
@@ -278,7 +278,7 @@ def _override(panel: Mapping[str, Any], name: str, what: str) -> Any:
 
 
 def _mapped(panel: Mapping[str, Any], value: float) -> tuple[str, str] | None:
-    """Text and colour of a value that has a name."""
+    """Text and colour of a value that the panel maps to a text."""
     for mapping in panel["fieldConfig"]["defaults"].get("mappings", ()):
         about = mapping["options"].get(f"{value:g}")
         if about is not None:
@@ -292,7 +292,7 @@ def _threshold(about: Mapping[str, Any], value: float) -> str:
 
 
 def said(value: float, unit: str, decimals: int | None = None, *, short: bool = False) -> str:
-    """A value in Grafana's unit; `short`: as at an axis."""
+    """A value as text, in Grafana's unit; `short`: the form for axes."""
     if not math.isfinite(value):
         return "-"
     if unit == "s":

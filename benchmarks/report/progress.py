@@ -1,4 +1,4 @@
-"""What a benchmark is at, on a terminal: one line that is written over. Elsewhere only what begins anew is told."""
+"""Progress of a benchmark: on a terminal one line that is overwritten, elsewhere only lines for new steps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _CLEAR: Final = "\r\033[K"
 
 
 class Progress:
-    """`name`: the benchmark's, in front of each line."""
+    """`name`: of the benchmark, in front of each line."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -18,12 +18,12 @@ class Progress:
         self._is_terminal = sys.stderr.isatty()
 
     def step(self, what: str) -> None:
-        """A line that stays: what takes minutes."""
+        """Write a line that stays, for a step of minutes."""
         self._clear()
         print(f"{self._name}: {what} ...", flush=True)
 
     def glance(self, what: str) -> None:
-        """A line for the time being, only where somebody looks."""
+        """Write a temporary line, on a terminal only."""
         if self._is_terminal:
             minutes, seconds = divmod(int(time.monotonic() - self._began_s), 60)
             sys.stderr.write(f"{_CLEAR}{self._name}: {what} ({minutes}:{seconds:02d})")

@@ -1,6 +1,6 @@
 """Tables of results in the README and in pages of docs: `python -m benchmarks readme` writes them.
 
-Nobody copies figures by hand, so none is left standing there when its file has been taken again; a test compares.
+Figures are never copied by hand, so none is outdated when its file has been measured again; a test compares them.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ ENGINES: Final[Mapping[str, str]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of the table: `ratio` of a result's file, or one over it, and the engine that it is against."""
+    """A column of the table: `ratio` in a result's file, or its reciprocal, and the engine that it refers to."""
 
     title: str
     result: str
@@ -63,7 +63,7 @@ class Column:
 
     def cell(self, row: Mapping[str, str]) -> str:
         names = (self.ratio, f"{self.ratio}, lower quartile", f"{self.ratio}, upper quartile")
-        figures = [float(row[name]) for name in names if row.get(name)]  # older files have no quartiles, or not all
+        figures = [float(row[name]) for name in names if row.get(name)]  # older files lack some or all quartiles
         middle, *ends = [1 / figure for figure in figures] if self.inverse else figures
         spread = f" ({min(ends):.2f} to {max(ends):.2f})" if ends else ""
         engine = f", {ENGINES.get(row[self.engine]) or RACERS[row[self.engine]]}" if self.engine else ""
@@ -77,7 +77,7 @@ COLUMNS: Final = (
 
 
 def engines_table(folder: Path) -> str:
-    """Markdown: a row for each network, a column for each result that is there; and below, what each was made by."""
+    """Markdown: a row for each network, a column for each available result; below, how each was measured."""
     columns = [column for column in COLUMNS if (folder / f"{column.result}.csv").exists()]
     found = [{row["model"]: row for row in read_csv(folder / f"{column.result}.csv")} for column in columns]
     lines = [f"| | {' | '.join(column.title for column in columns)} |", f"|---|{'---|' * len(columns)}"]
@@ -100,7 +100,7 @@ GAINS: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def branches_table(folder: Path) -> str:
-    """Markdown: for each network what branches alone can gain, and what was measured, as far as that is there."""
+    """Markdown: for each network the most that branches can gain, and the measured gain, if available."""
     if not (folder / "branches.csv").exists():
         return "Not measured yet."
     gains = {(row["model"], row["layers"]): row["whole / critical"] for row in read_csv(folder / "branches.csv")}
@@ -143,7 +143,7 @@ RACERS: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def race_table(folder: Path, result: str = "race") -> str:
-    """Markdown: a row for each network, milliseconds a frame by side, and the daemon's rates over the best rivals.
+    """Markdown: a row for each network, milliseconds per frame by side, and the daemon's rates over the best rivals.
 
     The fastest side is in bold.
     """
@@ -172,9 +172,9 @@ def race_table(folder: Path, result: str = "race") -> str:
 
 
 def rivals_table(folder: Path) -> str:
-    """Markdown: a row for each network, the daemon beside the best of all engines and servers, the winner in bold.
+    """Markdown: a row for each network, the daemon and the best of all engines and servers, the winner in bold.
 
-    Below it on how many networks the daemon won, and the geometric mean of its rate over the best rival's.
+    Below, the number of networks on which the daemon won, and the geometric mean of its rate over the best rival's.
     """
     if not (folder / "race.csv").exists():
         return "Not measured yet."
@@ -208,7 +208,7 @@ def rivals_table(folder: Path) -> str:
 
 
 def alone_table(folder: Path) -> str:
-    """Markdown: milliseconds for one frame by itself, by network and pause, and daemons' over the better engine's."""
+    """Markdown: unloaded latency in milliseconds by network and pause, and daemons' over the better engine's."""
     if not (folder / "alone.csv").exists():
         return "Not measured yet."
     lines = [
@@ -225,7 +225,7 @@ def alone_table(folder: Path) -> str:
 
 
 def energy_table(folder: Path) -> str:
-    """Markdown: millijoules a frame by network and what its plan is for, predicted and measured."""
+    """Markdown: millijoules per frame by network and objective of the plan, predicted and measured."""
     if not (folder / "energy.csv").exists():
         return "Not measured yet."
     lines = [
@@ -251,7 +251,7 @@ HOST_SIDES: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def hosts_table(folder: Path) -> str:
-    """Markdown: frames a second over one to three hosts by side, and the daemon's rates over its like."""
+    """Markdown: frames per second over one to three hosts by side, and the daemon's rates over the like side's."""
     if not (folder / "cluster_serve.csv").exists():
         return "Not measured yet."
     by_case: dict[tuple[str, str, str], dict[str, dict[str, str]]] = {}
@@ -281,7 +281,7 @@ PAPERS: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def papers_table(folder: Path) -> str:
-    """Markdown: how many of each paper's statements repeat, by the pages of `PAPERS`."""
+    """Markdown: how many of each paper's statements repeat, from the pages of `PAPERS`."""
     lines = ["| paper | its page | repeat, in part, do not | |", "|---|---|---|---|"]
     for name, title in PAPERS.items():
         path = folder / f"{name}_statements.csv"
@@ -301,7 +301,7 @@ def _made_by(folder: Path, result: str) -> str:
 
 
 def with_table(page: str, table: str, mark: str = BEGIN) -> str:
-    """The page with the table between `mark` and the end of that. Raises BadInput where they are missing."""
+    """The page with the table between `mark` and its end mark. Raises BadInput if the marks are missing."""
     before, begin, rest = page.partition(mark)
     _, end, after = rest.partition(END)
     if not begin or not end:
@@ -323,11 +323,11 @@ TABLES: Final[Mapping[str, Mapping[str, Callable[[Path], str]]]] = MappingProxyT
         "docs/research.md": {BEGIN_PAPERS: papers_table},
     }
 )
-"""The pages that have tables of results, and what stands between which marks."""
+"""The pages with tables of results, and the table between each pair of marks."""
 
 
 def with_results(name: str, folder: Path) -> str:
-    """A page of `TABLES` as it is to be, with all its tables. Raises BadInput as `with_table` does."""
+    """A page of `TABLES` with up-to-date tables. Raises BadInput as `with_table` does."""
     page = (ROOT / name).read_text(encoding="utf-8")
     up = "../" * name.count("/")
     for mark, table in TABLES[name].items():

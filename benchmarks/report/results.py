@@ -1,4 +1,4 @@
-"""Results: a table at the terminal, the same as CSV with the machine in its header, and a figure beside it."""
+"""Results: a table on the terminal, the same as CSV with the machine in its header, and a figure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Row = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A figure of several rounds: the median, and the quartiles. In a CSV file these are three columns."""
+    """A figure of several rounds: the median and the quartiles, three columns of a CSV file."""
 
     low: float
     median: float
@@ -43,19 +43,19 @@ class Spread:
 
 
 def show(title: str, rows: Sequence[Row], notes: Sequence[str] = ()) -> None:
-    """Print rows that all have the same keys; floats with as many digits as they need."""
+    """Print rows that all have the same keys; floats are printed with significant digits only."""
     table = Table(title=title, title_justify="left", caption="\n".join(notes), caption_justify="left")
     for name in rows[0]:
         table.add_column(name, justify="left" if isinstance(rows[0][name], str) else "right", overflow="fold")
     for row in rows:
         table.add_row(*map(written, row.values()))
     console = Console()
-    # Somewhere that is no terminal, a table must not be squeezed into a guessed width.
+    # If the output is no terminal, a table must not be squeezed into a guessed width.
     Console(width=console.width if console.is_terminal else 200).print(table)
 
 
 def save_csv(name: str, rows: Sequence[Row], facts: Mapping[str, str], folder: Path = RESULTS) -> Path:
-    """Write `NAME.csv`. `facts` (see `facts`) go first, in lines that begin with #; None is an empty cell."""
+    """Write `NAME.csv`. `facts` (see `facts.py`) come first, in lines that begin with #; None is an empty cell."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.csv"
     with path.open("w", newline="") as file:
@@ -68,13 +68,13 @@ def save_csv(name: str, rows: Sequence[Row], facts: Mapping[str, str], folder: P
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
-    """The rows of such a file, without its header."""
+    """The rows of a CSV file of results, without its header."""
     with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(line for line in file if not line.startswith("#")))
 
 
 def save_figure(name: str, figure: Figure, facts: Mapping[str, str]) -> Path:
-    """Write `results/NAME.png`, with the machine and the date at its foot."""
+    """Write `results/NAME.png`, with the machine and the date at the bottom."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     path = RESULTS / f"{name}.png"
     figure.text(
@@ -95,7 +95,7 @@ def _cells(name: str, row: Row) -> dict[str, str]:
 
 
 def written(value: object) -> str:
-    """As a cell of a table."""
+    """A value as text, for a cell of a table."""
     if isinstance(value, float):
         return f"{value:.4g}" if abs(value) < 1000 else f"{value:.0f}"
     return "" if value is None else str(value)

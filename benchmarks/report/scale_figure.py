@@ -1,4 +1,4 @@
-"""The figure of clusters on paper: the planner, its distance from the bound, the lifecycle's CPU, the loop's end."""
+"""The figure of simulated clusters: the planner, its distance from the bound, the lifecycle's CPU, the loop's limit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Rows = Sequence[Mapping[str, object]]
 
 
 def scale_figure(plans: Rows, core: Rows, loop: Rows) -> Figure:
-    """Rows as `benchmarks/paper/scale.py` has them."""
+    """Draw rows of `benchmarks/paper/scale.py`."""
     figure = Figure(figsize=(11, 8.5), layout=ConstrainedLayoutEngine(rect=(0, 0.03, 1, 0.95)))
     figure.suptitle("Simulated: clusters, costs and time on paper")
     ((planner, gap), (cpu, end)) = figure.subplots(2, 2)

@@ -1,10 +1,9 @@
-"""What papers state, and what comes out here: one record for the pages of all papers, and how rows are counted.
+"""Statements of papers beside our results: one record for the pages of all papers, and the tally of rows.
 
-Each row says how ours came about. *Predicted*: it follows from descriptions and rules that were not made from what is
-stated, whether it was then executed on an emulated board or not. *Fitted*: a number of a description was chosen so that
-it comes out. *By construction*: a rule or a ratio of ours was read off the statement itself. *Measured*: a run here
-decides it, and no description. A tally counts what is predicted and what is measured; that the rest repeats proves
-nothing.
+Each row states how ours was obtained. *Predicted*: by descriptions and rules that were not made from the statement,
+whether executed on an emulated board or not. *Fitted*: a number of a description was chosen to meet it. *By
+construction*: a rule or a ratio of ours was inferred from the statement itself. *Measured*: by a run here, without
+descriptions. A tally counts predicted and measured rows only, as agreement of the others proves nothing.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ from benchmarks.report.results import Row
 
 Kind = Literal["predicted", "fitted", "by construction", "measured"]
 Repeats = Literal["yes", "nearly", "partly", "no", "untried"]
-"""`untried`: nothing that is here can decide it; such a row is in no tally."""
+"""`untried`: it cannot be decided here; such a row is in no tally."""
 KINDS: Final[Sequence[Kind]] = get_args(Kind)
 COUNTED: Final[Sequence[Kind]] = ("predicted", "measured")
 OURS: Final = "(ours)"
-"""In place of a paper's figure or section: an aim of ours. It is in no tally."""
+"""Instead of a paper's figure or section: an aim of ours, which is in no tally."""
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """`where` in the paper; `ours`: text by column, the one that is judged first. `reason`: the likely one, shown where
-    it does not repeat.
+    """`where`: figure or section of the paper; `ours`: text by column, of which the first is judged. `reason`: the
+    likely one, shown if the statement does not repeat.
     """
 
     where: str
@@ -52,14 +51,14 @@ class Statement:
 
 
 def each(held: Iterable[bool]) -> Repeats:
-    """Of something that is stated of several cases."""
+    """Whether a statement on several cases repeats: yes, partly or no."""
     found = list(held)
     return "yes" if all(found) else "partly" if any(found) else "no"
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """How many rows of a paper's repeat, nearly or in part, and do not; and how many are not counted, by kind."""
+    """How many statements of a paper repeat, nearly or in part, or do not; and how many are not counted, by kind."""
 
     yes: int
     in_part: int
@@ -77,7 +76,7 @@ class Tally:
 
 
 def tally(rows: Iterable[Row]) -> Tally:
-    """Of rows as `Statement.row` has them, or as they are read from a file."""
+    """The tally of rows of `Statement.row`, or of rows read from a file."""
     counted, apart = Counter[str](), dict.fromkeys((*KINDS, "aims of ours"), 0)
     for row in rows:
         if row["paper's"] == OURS:

@@ -1,1 +1,1 @@
-"""What benchmarks run: daemons, workers, engines and clients in processes of their own."""
+"""What benchmarks run: daemons, workers, engines and clients in separate processes."""

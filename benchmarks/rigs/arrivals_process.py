@@ -1,7 +1,7 @@
-"""A user's program that sends frames to a daemon at times drawn before, whatever is still out: see `asking.Asking`.
+"""A user's program that sends frames to a daemon at predetermined times, even if answers are outstanding.
 
-Settings: `endpoint`, and `model` where several are served. Orders: `arrivals`, as there; or `seconds`, and so many
-`in_flight`, by which a daemon is tuned.
+See `asking.Asking`. Settings: `endpoint`, and `model` if several are served. Orders: `arrivals`, as there; or `seconds`
+and `in_flight`, for tuning a daemon.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from shisha_rt.client import AsyncClient, Client, ResourceExhausted, ShishaError
 _TIMEOUT_S: Final = 60.0
 _READY: Final = 64
 _PAUSE_S: Final = 0.01
-"""Before a client that was refused sends its next frame."""
+"""Pause of a client before the next frame after a refusal."""
 
 
 class Arrivals:
-    """`frames` that are not out; there are more of them when more are out."""
+    """`frames`: those not in flight; more are made when all are in flight."""
 
     def __init__(self, client: AsyncClient, endpoint: str, model: str | None) -> None:
         self._client = client
@@ -48,7 +48,7 @@ class Arrivals:
         return heard.told(self._lost)
 
     async def burst(self, seconds: float, in_flight: int) -> dict[str, object]:
-        """As many at once; frames a second."""
+        """Keep `in_flight` frames in flight; return frames per second."""
         begun_s = time.monotonic()
         heard = Heard(begun_s)
 
@@ -63,7 +63,7 @@ class Arrivals:
         return {"frames": heard.answered, "fps": heard.answered / (time.monotonic() - begun_s)}
 
     async def _one(self, due_s: float, heard: Heard) -> bool:
-        """Send a frame, and hear of it; whether it was refused."""
+        """Send a frame and note its result; return whether it was refused."""
         frame = self._frames.pop() if self._frames else await self._new()
         try:
             await self._client.infer(frame, timeout_s=_TIMEOUT_S)
@@ -98,7 +98,7 @@ async def _obey(endpoint: str, model: str | None = None) -> None:
 
 def main(arguments: list[str]) -> int:
     settings = json.loads(arguments[0])
-    # By `select`: epoll's timeouts are whole milliseconds.
+    # `select`, as epoll's timeouts are whole milliseconds.
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selectors.SelectSelector())) as runner:
         runner.run(_obey(**settings))
     return 0

@@ -1,6 +1,6 @@
-"""How a client of a server sends frames, whatever it speaks: bursts with so many in flight, or at times drawn before.
+"""Sending frames to a server, by any protocol: in bursts with a number of frames in flight, or at predetermined times.
 
-Only the standard library: one of the clients runs under its server's own interpreter.
+Only the standard library is used, as one of the clients runs under its server's own interpreter.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ REFUSED: Final = "refused"
 
 
 class Asker(Protocol):
-    """A connection to a server, or several. Frames go by numbers, which are never used again."""
+    """One or several connections to a server. Frames have numbers, which are never used again."""
 
     def send(self, number: int) -> None: ...
 
     def wait(self, timeout_s: float) -> list[tuple[int, str]]:
-        """What has come, by number: `ANSWERED`, `REFUSED`, or what went wrong. Empty once `timeout_s` are over."""
+        """Results by number: `ANSWERED`, `REFUSED`, or an error's text. Empty if none came within `timeout_s`."""
         ...
 
 
 class Asking:
-    """What bursts are made of. Raises `RuntimeError` where an answer fails, or does not come."""
+    """Sends bursts and arrivals. Raises `RuntimeError` if an answer is an error, or does not come."""
 
     def __init__(self, asker: Asker) -> None:
         self._asker = asker
         self._next = 0
 
     def burst(self, seconds: float, in_flight: int) -> dict[str, object]:
-        """As `client_process` has it: for `seconds` after a warm-up; `total_frames` counts all."""
+        """A burst as in `client_process`: for `seconds` after a warm-up; `total_frames` counts all frames."""
         self._asker.wait(0)  # connections may have ended since
         ends_s = float("inf")
         answered_s: list[float] = []
@@ -57,13 +57,13 @@ class Asking:
                 answered_s.append(time.monotonic())
                 if len(answered_s) == _WARM_UP_FRAMES:
                     ends_s = answered_s[-1] + seconds
-        ends_s = max(ends_s, answered_s[_WARM_UP_FRAMES])  # one frame at least, on however busy a host
+        ends_s = max(ends_s, answered_s[_WARM_UP_FRAMES])  # at least one frame, even on a busy host
         measured_s = [t for t in answered_s[_WARM_UP_FRAMES - 1 :] if t <= ends_s]
         frame_s = (measured_s[-1] - measured_s[0]) / (len(measured_s) - 1)
         return {"frame_s": frame_s, "total_frames": len(answered_s)}
 
     def arrivals(self, arrivals: Sequence[float], count_from_s: float = 0.0) -> dict[str, object]:
-        """Send frames so many seconds after the call, however many are out; latencies count from those times.
+        """Send frames at `arrivals` (seconds after the call), however many are in flight; latencies count from then.
 
         Frames before `count_from_s` are not counted, unless they fail or are lost.
         """
@@ -92,7 +92,7 @@ class Asking:
 
 
 class Heard:
-    """What became of frames that were sent at their times, from `count_from_s` on; those that fail count always."""
+    """Results of frames that were sent at their times, from `count_from_s` on; failures always count."""
 
     def __init__(self, count_from_s: float) -> None:
         self._count_from_s = count_from_s
@@ -118,7 +118,7 @@ class Heard:
 
 
 def obey(asking: Asking, in_flight: int) -> None:
-    """Carry out each line that comes: `seconds` of a burst, or `arrivals` (see there)."""
+    """Carry out orders, one a line: `seconds` of a burst, or `arrivals` (see `Asking`)."""
     say(ready=True)
     for line in sys.stdin:
         order: dict[str, Any] = json.loads(line)

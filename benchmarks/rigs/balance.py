@@ -1,7 +1,7 @@
-"""The best two-stage plan, found by measuring: where a cut makes the slower of two stages as fast as can be.
+"""The best two-stage plan by measurements: the cut at which the slower of two stages is the fastest.
 
-The first stage only grows with the cut and the second only shrinks, so bisection finds where they are equal; the cuts
-next to it are then compared more carefully, in turns.
+The first stage grows with the cut and the second shrinks, so bisection finds where they are equal; the cuts next to it
+are then compared more carefully, in turns.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NEIGHBOURS: Final = 1  # on each side of where the two stages are equal
 
 @dataclass(frozen=True, slots=True)
 class TwoStages:
-    """Layers up to `cut` on worker 0 and the rest on worker 1, loaded; `rates` with both busy."""
+    """Layers up to `cut` loaded on worker 0 and the rest on worker 1; `rates`: with both busy."""
 
     cut: int
     stages: tuple[Loaded, Loaded]
@@ -60,7 +60,7 @@ def best_two_stages(rig: StageRig, legal_cuts: Sequence[int], layer_count: int) 
 
 
 def _load(rig: StageRig, cut: int, layer_count: int) -> TwoStages:
-    """Load the two stages of a cut, and take a glance at their times."""
+    """Load the two stages of a cut, and measure their times briefly."""
     stages = rig.load(0, 0, cut), rig.load(1, cut + 1, layer_count - 1)
     alone = [rig.alone(stage, _GLANCE_S) for stage in stages]
     return TwoStages(cut, stages, (alone[0], alone[1]))

@@ -1,4 +1,4 @@
-"""Another cache than the user's, for what is measured with one that is empty, full or damaged."""
+"""A cache other than the user's, for measurements with an empty, full or damaged cache."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CACHE: Final = "XDG_CACHE_HOME"
 
 @contextmanager
 def cache_at(folder: Path) -> Iterator[None]:
-    """Meanwhile this process and its children have their cache in `folder`."""
+    """Context in which this process and its children have their cache in `folder`."""
     before = os.environ.get(_CACHE)
     os.environ[_CACHE] = str(folder)
     try:

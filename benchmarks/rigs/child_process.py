@@ -1,4 +1,4 @@
-"""Processes that a benchmark is made of, and the lines of JSON by which they are told what to do and say what came."""
+"""Child processes of a benchmark, and the lines of JSON by which they get orders and return results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Fields = dict[str, Any]
 
 
 class ChildProcess:
-    """`PYTHON -m MODULE JSON`, which then answers each line that it is sent with one line."""
+    """`PYTHON -m MODULE JSON`, which answers each line with one line."""
 
     def __init__(self, module: str, settings: Fields, python: str = sys.executable, enter: Sequence[str] = ()) -> None:
         self._popen = subprocess.Popen(
@@ -32,7 +32,7 @@ class ChildProcess:
         self._popen.stdin.write(json.dumps(command).encode() + b"\n")
 
     def hear(self) -> Fields:
-        """The next line; raises `RuntimeError` if the process ends instead (its own words are on stderr)."""
+        """The next line; raises `RuntimeError` if the process ends instead (its messages are on stderr)."""
         assert self._popen.stdout is not None
         line = self._popen.stdout.readline()
         if not line:
@@ -61,9 +61,9 @@ class ChildProcess:
 def child_process(
     module: str, *, python: str = sys.executable, enter: Sequence[str] = (), **settings: object
 ) -> Iterator[tuple[ChildProcess, Fields]]:
-    """The process, and the line that it says once it is up.
+    """Start a process; yield it with its first line, which it writes when it is ready.
 
-    `python`: the interpreter that it runs under. `enter`: a command that becomes it, somewhere else.
+    `python`: its interpreter. `enter`: a command that executes it elsewhere, such as in another namespace.
     """
     child = ChildProcess(module, settings, python, enter)
     try:
@@ -73,5 +73,5 @@ def child_process(
 
 
 def say(**fields: object) -> None:
-    """In the child: one line of answer."""
+    """In the child: write one line of answer."""
     os.write(1, json.dumps(fields).encode() + b"\n")

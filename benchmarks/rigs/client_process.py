@@ -1,7 +1,7 @@
-"""A user's program in a process of its own: streams one frame again and again, several in flight.
+"""A user's program in a separate process: streams one frame repeatedly, with several in flight.
 
-Settings: `endpoint`, `in_flight`, and `share`, whether memory is to be shared with the daemon (yes, unless told).
-Orders: `seconds`; with `pause_s` too frames are sent one by one, see `one_by_one`.
+Settings: `endpoint`, `in_flight`, and `share`: whether to share memory with the daemon (default: yes). Orders:
+`seconds`; with `pause_s`, too, frames are sent one by one, see `one_by_one`.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ Frame = dict[str, np.ndarray[Any, Any]]
 
 
 class Streaming:
-    """Bursts of frames on one connection. Times of answers are on CLOCK_MONOTONIC, which all processes share."""
+    """Bursts of frames on one connection. Times of answers are of CLOCK_MONOTONIC, which all processes share."""
 
     def __init__(self, endpoint: str, in_flight: int, share: bool) -> None:
         self._client = Client(endpoint, share=share)
         self._in_flight = in_flight
-        # Lent memory is another's until its frame is answered: none of these is sent again before that.
+        # Lent memory must not be used until its frame is answered: none of these is sent again before that.
         self._frames = itertools.cycle(random_frames(self._client, in_flight + 1))
         self._ends_s = 0.0
 
     def burst(self, seconds: float) -> dict[str, object]:
-        """Stream for `seconds` after a warm-up. `total_frames` counts the warm-up and the rest in flight too."""
+        """Stream for `seconds` after a warm-up. `total_frames` also counts the warm-up and the rest in flight."""
         self._ends_s = float("inf")
         answered_s: list[float] = []
         cpu_s = 0.0
@@ -48,7 +48,7 @@ class Streaming:
                     self._ends_s = answered_s[-1] + seconds
                 del answer
         cpu_s = time.process_time() - cpu_s
-        ends_s = max(self._ends_s, answered_s[_WARM_UP_FRAMES])  # one frame at least, on however busy a host
+        ends_s = max(self._ends_s, answered_s[_WARM_UP_FRAMES])  # at least one frame, even on a busy host
         measured_s = [t for t in answered_s[_WARM_UP_FRAMES - 1 :] if t <= ends_s]
         return {
             "frame_s": (measured_s[-1] - measured_s[0]) / (len(measured_s) - 1),
@@ -70,7 +70,7 @@ class Streaming:
 
 
 def random_frames(client: Client, count: int) -> list[Frame]:
-    """The same one so many times; in memory that travels by descriptor, where the client shares any."""
+    """`count` copies of one random frame; in lent memory, if the client shares memory."""
     generator = np.random.default_rng(0)
     inputs = [(one["name"], one["shape"], NUMPY_OF[one["datatype"]]) for one in client.metadata()["model"]["inputs"]]
     first = {name: generator.standard_normal(shape).astype(dtype) for name, shape, dtype in inputs}

@@ -1,15 +1,15 @@
-"""All that a network can be served by on the same cores, started and ready: sides of a race that take turns.
+"""All ways to serve a network on the same cores, started and ready: sides of a race that take turns.
 
-- `daemon_shared`, `daemon_ipc`, `daemon_tcp`: the daemon with its own Python client, which shares memory with it over
-  an ipc endpoint, or does not over ipc and TCP. One is tuned; the one behind TCP is given its plan. They may use any
-  engine that is installed.
-- `daemon_onnxruntime`: as `daemon_shared`, but ONNX Runtime alone; tuned by itself.
+- `daemon_shared`, `daemon_ipc`, `daemon_tcp`: the daemon with its own Python client: with shared memory over an ipc
+  endpoint, and without over ipc and TCP. One daemon is tuned; that behind TCP gets its plan. They may use any installed
+  engine.
+- `daemon_onnxruntime`: as `daemon_shared`, with ONNX Runtime only; tuned separately.
 - `daemon_http`, `daemon_http_shared`: the same over HTTP, with the Open Inference Protocol: frames as raw bytes over
-  TCP, or in a file of shared memory that is named over a UNIX socket. The client is the one that the servers have.
-- plain engines in a process of their own, without any daemon or client: see `engine_process`.
-- servers, two workers each with a session of ONNX Runtime on one thread, and a client: see `benchmarks/servers`.
+  TCP, or in a file of shared memory that is named over a UNIX socket. The client is that of the servers.
+- plain engines in a separate process, without a daemon or client: see `engine_process`.
+- servers with two workers, each with a session of ONNX Runtime on one thread, and a client: see `benchmarks/servers`.
 
-Clients are processes of their own and have as many frames in flight.
+Clients are separate processes with the same number of frames in flight.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from shisha_rt.tensors import NUMPY_OF
 
 
 class Way(NamedTuple):
-    """How a daemon is asked: the transport, and whether the client shares memory; and what it was started with."""
+    """How a daemon is asked: the transport, whether the client shares memory, and options of the daemon."""
 
     transport: str
     share: bool
@@ -51,7 +51,7 @@ class Way(NamedTuple):
 
     @property
     def daemon(self) -> str:
-        """Sides with the same one have one daemon."""
+        """Key of the daemon; sides with the same key share one."""
         return f"{'tcp' if self.transport == 'tcp' else 'ipc'}-{self.engine}"
 
 
@@ -69,12 +69,12 @@ _TIMEOUT_S: Final = 60.0
 _WARM_UP_S: Final = 0.3
 
 Spent = Mapping[str, float]
-"""CPU seconds by what spends them."""
+"""CPU seconds by component."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A side's burst: wall seconds for a frame, CPU seconds for a frame, and the others' CPU over the cores' time."""
+    """A side's burst: wall seconds per frame, CPU seconds per frame, and the share of cores that other sides used."""
 
     frame_s: float
     cpu_s: Spent
@@ -83,13 +83,13 @@ class Reading:
 
 Round = Mapping[str, Reading]
 Tell = Callable[[str], None]
-"""Told what is being done."""
+"""Called with a description of what is being done."""
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """What is served; `inputs` with `name`, `shape`, `datatype`, and `dtype` of numpy; `cleaned`: the folder of the
-    cleaned model.
+    """The network that is served. `inputs`: each with `name`, `shape`, `datatype`, and `dtype` of numpy; `cleaned`: the
+    folder of the cleaned model.
     """
 
     model: str
@@ -100,7 +100,7 @@ class Network:
 
     @classmethod
     def of(cls, model: str, machine: Machine) -> Network:
-        """Made ready, with all that a daemon would measure first. Raises BadInput."""
+        """Prepare a network, with all that a daemon would measure first. Raises BadInput."""
         compiled = profiled(model, machine, "guided").compiled
         inputs = [
             {"name": one.name, "shape": one.shape, "datatype": one.datatype, "dtype": NUMPY_OF[one.datatype].str}
@@ -112,7 +112,7 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """`asked` sends frames, or runs them itself. `root`: of sides that share processes one.
+    """`asked`: the process that sends frames, or runs them itself. `root`: the same for sides that share processes.
 
     `keeper`: of a server's processes, see `awake`.
     """
@@ -126,7 +126,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """`left_out`: why, by side. `plans`: those of daemons, by side."""
+    """`left_out`: reasons, by side. `plans`: of daemons, by side."""
 
     model: str
     sides: Sequence[Side]
@@ -135,7 +135,7 @@ class Contest:
     left_out: Mapping[str, str]
 
     def rounds(self, count: int, seconds: float, tell: Tell) -> Iterator[Round]:
-        """In turns that begin with another side each time."""
+        """Run rounds in which all sides take turns; each round begins with another side."""
         turns = itertools.cycle(range(max(1, len(self.sides))))
         for number, first in enumerate(itertools.islice(turns, count)):
             readings = {}
@@ -165,7 +165,7 @@ def _total(side: Side) -> float:
 def contest(
     network: Network, machine: Machine, names: Sequence[str], interpreters: Mapping[str, str], tell: Tell
 ) -> Iterator[Contest]:
-    """Those of `names` that there can be, the daemons tuned. `interpreters`: by server."""
+    """Start the possible sides among `names`, with tuned daemons. `interpreters`: by server."""
     with contextlib.ExitStack() as closing:
         plans: Mapping[str, str] = {}
         sides: list[Side] = []
@@ -191,7 +191,7 @@ def contest(
 
 @dataclass(frozen=True, slots=True)
 class _Served:
-    """A daemon, and what it spends."""
+    """A daemon, and its CPU time."""
 
     daemon: ChildDaemon
     control: Client
@@ -213,9 +213,9 @@ class _Served:
 def _daemons(
     network: Network, machine: Machine, names: Sequence[str]
 ) -> Iterator[tuple[Mapping[str, str], list[Side]]]:
-    """Those that the sides `names` need, and their plans.
+    """Start the daemons that the sides `names` need; yield them with their plans.
 
-    The first with an engine is tuned, as it is asked by the first of its sides; another one gets its plan.
+    The first daemon with given engines is tuned, with frames of its first side; others get its plan.
     """
     with contextlib.ExitStack() as closing:
         folder = closing.enter_context(tempfile.TemporaryDirectory(prefix="race-"))

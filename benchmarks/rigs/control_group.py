@@ -1,4 +1,4 @@
-"""Real control groups with a limit, of version 1 or 2, where this process may make them (as root, as a rule)."""
+"""Real control groups with a limit, of version 1 or 2, if this process may make them (usually as root)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _numbers = count()
 
 
 class ControlGroup:
-    """A group of one `controller`, `files`: of its limit in version 1 and in version 2.
+    """A group of one `controller`; `files`: of its limit in version 1 and in version 2.
 
-    Raises OSError where none can be made; leaving the context removes it.
+    Raises OSError if it cannot be made; leaving the context removes it.
     """
 
     def __init__(self, controller: str, files: tuple[str, str]) -> None:
@@ -28,7 +28,7 @@ class ControlGroup:
             self.folder = parent / name
             with contextlib.suppress(OSError):
                 self.folder.mkdir()
-                if (self.folder / file).exists():  # else it is no folder of the kernel's
+                if (self.folder / file).exists():  # else it is not a control group
                     self._parent, self.limit = parent, self.folder / file
                     return
             with contextlib.suppress(OSError):
@@ -37,7 +37,7 @@ class ControlGroup:
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
-        """Have this process in the group meanwhile; what it starts stays there."""
+        """Context in which this process is in the group; processes started meanwhile stay there."""
         (self.folder / "cgroup.procs").write_text(str(os.getpid()))
         try:
             yield
@@ -61,7 +61,7 @@ class ControlGroup:
 
 
 class QuotaGroup(ControlGroup):
-    """A group of `cores` cores."""
+    """A group with a CPU quota of `cores` cores."""
 
     def __init__(self, cores: float) -> None:
         super().__init__("cpu", ("cpu.cfs_quota_us", "cpu.max"))
@@ -73,7 +73,7 @@ class QuotaGroup(ControlGroup):
 
 
 class MemoryGroup(ControlGroup):
-    """A group whose processes may have so much memory."""
+    """A group with a limit of memory."""
 
     def __init__(self, limit_bytes: int) -> None:
         super().__init__("memory", ("memory.limit_in_bytes", "memory.max"))

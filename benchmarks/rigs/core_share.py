@@ -1,7 +1,7 @@
-"""Hosts of less than a core: what runs in a control group of the kernel's gets no more CPU time than its share.
+"""Simulated hosts of less than a core: processes in a control group get no more CPU time than its share.
 
-Unlike pacing, this holds for whatever runs there, another server's workers too. Groups carry the process id of who
-made them; those of processes that are gone are removed by whoever makes the next.
+Unlike pacing, this holds for any process, other servers' workers, too. Names of groups contain the pid of their maker;
+groups of processes that have ended are removed by the next maker.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import psutil
 
 _OLD: Final = Path("/sys/fs/cgroup/cpu")  # a hierarchy for each controller
 _NEW: Final = Path("/sys/fs/cgroup")  # one for all
-_PERIOD_US: Final = 4_000  # as short as a share of a quarter may have: the kernel gives out no less than a millisecond
+_PERIOD_US: Final = 4_000  # the shortest for a share of a quarter, as the kernel grants at least a millisecond
 _PREFIX: Final = "shisha-bench-"
 
 
 def lacking_shares() -> str | None:
-    """What this host has not that `core_share` needs; None: it has all."""
+    """What this host lacks for `core_share`; None: nothing."""
     if os.geteuid():
         return "root: control groups are made"
     if (_OLD / "cpu.cfs_quota_us").exists():
@@ -32,9 +32,10 @@ def lacking_shares() -> str | None:
 
 @contextlib.contextmanager
 def core_share(cores: float, number: int) -> Iterator[Path]:
-    """The file to which the numbers of processes are written that are to be in it, with their children to come.
+    """Context with a group; yields the file to which pids of processes are written that are to be in the group, with
+    their future children.
 
-    Needs what `lacking_shares` looks for. Groups of one process have a `number` each.
+    Needs what `lacking_shares` checks. `number`: distinguishes groups of one process.
     """
     root = _OLD if (_OLD / "cpu.cfs_quota_us").exists() else _NEW
     _sweep(root)
@@ -49,7 +50,7 @@ def core_share(cores: float, number: int) -> Iterator[Path]:
     try:
         yield group / "cgroup.procs"
     finally:
-        with contextlib.suppress(OSError):  # something is left in it: the next one's sweep has it
+        with contextlib.suppress(OSError):  # a process is left in it: the next maker removes it
             group.rmdir()
 
 

@@ -1,4 +1,4 @@
-"""The CPU time of another process, of its main thread and the others: in nanoseconds, not in the kernel's ticks."""
+"""The CPU time of another process, of its main thread and of others, with a resolution of nanoseconds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PROCESS_CLOCK: Final = 2  # of clock_getcpuclockid(3): scheduler's time of a pr
 
 @dataclass(frozen=True, slots=True)
 class CpuTime:
-    """`main_s`: the main thread. `rest_s`: all others, ZeroMQ's I/O thread before all."""
+    """`main_s`: of the main thread. `rest_s`: of all others, above all ZeroMQ's I/O thread."""
 
     main_s: float
     rest_s: float
@@ -26,11 +26,11 @@ class CpuTime:
 
 
 def cpu_time(pid: int) -> CpuTime:
-    """What the threads of `pid` have used so far, those that have ended too."""
+    """CPU time of the threads of `pid` so far, with threads that have ended."""
     main_s = int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9
     return CpuTime(main_s, max(0.0, whole_cpu_s(pid) - main_s))
 
 
 def whole_cpu_s(pid: int) -> float:
-    """What a process has used so far, with threads that have ended. Raises OSError where there is none."""
+    """CPU time of a process so far, with threads that have ended. Raises OSError if there is no such process."""
     return time.clock_gettime((~pid << 3) | _PROCESS_CLOCK)

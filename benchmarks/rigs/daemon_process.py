@@ -1,10 +1,10 @@
-"""A daemon in a process of its own: `shisha-rt serve`, and besides a client inside it that generates frames.
+"""A daemon in a separate process: `shisha-rt serve`, with a client inside it that generates frames.
 
-The generator is a client of the shell like the gateway: it keeps every slot full and sends the next frame from
-within the answer to the last. So what it measures is the pipeline with the daemon's own work for each frame, and
-nothing of wire or client. `copied`: each frame's input is copied into its slot, as a gateway's must be; otherwise
-slots keep the input that an earlier frame left there, and the daemon moves descriptors only. `in_flight`: how many
-frames there are at once; as many as there are slots by default. The first `warm_up` frames of a burst are not counted.
+The generator is a client of the shell, as the gateway is: it keeps every slot full and sends the next frame while it
+handles an answer. So it measures the pipeline with the daemon's own work for each frame, without protocol or client.
+`copied`: each frame's input is copied into its slot, as the gateway does; otherwise slots keep the input of an earlier
+frame, and the daemon moves descriptors only. `in_flight`: number of frames at once; by default that of slots. The first
+`warm_up` frames of a burst are not counted.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class _Burst:
 
 
 class Generator:
-    """Frames from inside the daemon, in bursts; each ends with a line that says what it measured."""
+    """Frames from inside the daemon, in bursts; each ends with a line of its results."""
 
     def __init__(self, daemon: Daemon, compiled: Compiled) -> None:
         self._shell = daemon.shell
@@ -135,7 +135,7 @@ class Generator:
 
 
 class Ordered(Protocol):
-    """What can be told to start, and says its result itself: one order at a time."""
+    """Something that is started by an order and writes its result itself; one order at a time."""
 
     @property
     def running(self) -> bool: ...
@@ -144,7 +144,7 @@ class Ordered(Protocol):
 
 
 class Orders:
-    """Lines from standard input, looked for now and then in the daemon's own loop; its end stops the daemon."""
+    """Orders from standard input, read periodically in the daemon's own loop; the end of input stops the daemon."""
 
     def __init__(self, daemon: Daemon, ordered: Ordered) -> None:
         os.set_blocking(0, False)

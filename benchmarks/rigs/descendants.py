@@ -1,6 +1,6 @@
-"""A process that keeps all that it starts, and all that those start, some of which leave their parent or session.
+"""A process that keeps all its descendants, even those that leave their parent or session.
 
-It is the reaper of them all (`PR_SET_CHILD_SUBREAPER`), so that they stay its descendants whoever dies.
+It is their subreaper (`PR_SET_CHILD_SUBREAPER`), so they stay its descendants whichever process dies.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LOOK_AGAIN_S: Final = 0.002
 
 
 def keep_descendants() -> None:
-    """From now on none of them becomes another's."""
+    """Make this process the subreaper of its descendants."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
@@ -31,7 +31,7 @@ def signal_all(number: signal.Signals) -> None:
 
 
 def end_all(patience_s: float) -> None:
-    """First those that this process has started, which end their own; what is left then is killed, and awaited."""
+    """Ask the children of this process to end, which end their own; kill and await those that are left."""
     signal_all(signal.SIGCONT)
     for child in psutil.Process().children():
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -43,8 +43,8 @@ def end_all(patience_s: float) -> None:
 
 
 def kill_all() -> None:
-    """As a host that dies: all at once, with no time to say anything. They are gone on return."""
-    signal_all(signal.SIGSTOP)  # none starts another, or says that it has seen one die
+    """Kill all descendants at once, as if a host died; they are gone on return."""
+    signal_all(signal.SIGSTOP)  # so that none starts another process, or reports one that died
     while left := _living():
         for one in left:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -53,7 +53,7 @@ def kill_all() -> None:
 
 
 def _living() -> list[psutil.Process]:
-    """Those that have not ended; those that have are reaped."""
+    """The descendants that have not ended; those that have are reaped."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

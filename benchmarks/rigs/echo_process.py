@@ -1,6 +1,6 @@
-"""What answers at the other end of a link: so many bytes for so many, over plain TCP.
+"""A server at the other end of a link that answers requests with a given number of bytes, over plain TCP.
 
-Settings: `address`. A request is two numbers of eight bytes, how many follow and how many are wanted back.
+Settings: `address`. A request begins with two numbers of eight bytes: how many bytes follow, and how many to return.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _PIECE: Final = 1 << 20
 
 
 class EchoClient:
-    """A connection to it."""
+    """A connection to the server."""
 
     def __init__(self, address: str, port: int) -> None:
         self._socket = socket.create_connection((address, port), timeout=60)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def ask_s(self, sent_bytes: int, wanted_bytes: int) -> float:
-        """Seconds until all that is wanted has come, or one byte."""
+        """Seconds until all requested bytes have come, at least one."""
         wanted_bytes = max(1, wanted_bytes)
         began_s = time.monotonic()
         self._socket.sendall(_HEAD.pack(sent_bytes, wanted_bytes))

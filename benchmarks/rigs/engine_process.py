@@ -1,7 +1,7 @@
-"""An engine by itself on a whole network, in a process of its own: what the daemon is measured against.
+"""A plain engine with a whole network, in a separate process: the reference for the daemon.
 
-Frames lie in memory: nothing is sent or received, and answers are not looked at. `stages/engines/plain.py` has the
-engines. Orders: `seconds`; with `pause_s` too frames run one by one, see `one_by_one`.
+Frames are in memory: nothing is sent or received, and answers are not checked. `stages/engines/plain.py` has the
+engines. Orders: `seconds`; with `pause_s`, too, frames run one by one, see `one_by_one`.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _WARM_UP_S: Final = 0.3
 RIVALS: Final = ("openvino_throughput", "ort_threads", "ort_copies")
 _TOGETHER: Final = 4
 _BATCHES: Final = "openvino_batches"
-"""As `openvino_copies`, given four frames at once."""
+"""As `openvino_copies`, with batches of four frames."""
 PLAIN: Final = ("ort_copies", "ort_threads", "openvino_copies", _BATCHES, "openvino_latency", "openvino_throughput")
-"""All that are in the race."""
+"""All engines of the race."""
 ALONE: Final = ("ort_threads", "openvino_latency")
-"""Those that run one frame after the other, as fast as each can be."""
+"""Engines that run one frame at a time, for the least latency."""
 SIDE_BY_SIDE: Final = "ort_parallel"
-"""As those of `ALONE`, but no match for them on networks without branches."""
+"""As those of `ALONE`, but slower on networks without branches."""
 
 
 def main(arguments: list[str]) -> int:
@@ -68,7 +68,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _in_batches(cleaned: Path, cores: Sequence[int]) -> RunningEngine:
-    """The file that was exported for one frame is cleaned, and its shapes are changed, as the daemon does it."""
+    """Clean a file that was exported for one frame, and change its shapes for batches, as the daemon does."""
     runs = []
     for _ in cores:
         request = compile_network(network_of_frames(cleaned, _TOGETHER, _TOGETHER), "fp32", 1).create_infer_request()

@@ -1,4 +1,4 @@
-"""A daemon with places on the raylets of one host: what benchmarks of places on other hosts begin with."""
+"""A daemon with places on the raylets of one host, for benchmarks of places on other hosts."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from shisha_rt.cli.drive.child_daemon import ChildDaemon, child_daemon
 from shisha_rt.errors import BadInput
 
 CORES: Final = 0.4
-"""Of each host: three, and all else on two cores."""
+"""Cores of each host, so that three of them and all else fit on two cores."""
 _ACTOR: Final = "ray::FarHost"
 _OURS: Final = ("stages.far", "stages.worker")
 _GONE_WITHIN_S: Final = 15.0
 
 
 def check_host(benchmark: str) -> None:
-    """Raises BadInput where this host has not what `far_hosts` needs."""
+    """Raises BadInput if this host lacks what `far_hosts` needs."""
     if why := lacking() or lacking_shares() or lacking_ray():
         raise BadInput(f"{benchmark}: this host lacks {why}")
 
 
 @dataclass(slots=True)
 class FarHosts:
-    """`count` hosts, each with a raylet: the first beside the head, the others behind slow links."""
+    """`count` hosts with a raylet each: the first on the head's host, the others behind slow links."""
 
     link: SlowLink
     cluster: Raylets
     raylets: list[Raylet]
 
     def again(self, number: int) -> None:
-        """Another raylet on that host, whose own one is dead."""
+        """Start another raylet on a host whose raylet has died."""
         self.raylets[number] = self._add(number)
 
     def _add(self, number: int) -> Raylet:
@@ -48,11 +48,11 @@ class FarHosts:
         return self.cluster.add(host, cpus=4, resources={resource(number): 1, "whole": 1}, cores=CORES)
 
     def actors(self, number: int) -> list[psutil.Process]:
-        """Of places, on that host."""
+        """The processes of places' actors on a host."""
         return [one for one in self._all(number) if _title(one).startswith(_ACTOR)]
 
     def left(self) -> list[str]:
-        """What is there of places, on all hosts, once there has been time for it to go."""
+        """Processes of places that are left on all hosts, after some time for them to end."""
         until_s = time.monotonic() + _GONE_WITHIN_S
         while (found := self._ours()) and time.monotonic() < until_s:
             time.sleep(0.2)
@@ -67,7 +67,7 @@ class FarHosts:
 
 
 def resource(number: int) -> str:
-    """That only this host has."""
+    """Name of a resource that only this host has."""
     return f"host{number + 1}"
 
 
@@ -97,7 +97,9 @@ def far_daemon(
     memory_bytes: int | None = None,
     endpoint: str = "tcp://127.0.0.1:0",
 ) -> Iterator[ChildDaemon]:
-    """With a place on each of the hosts; `local`: and one on this host's first core, which others use as well."""
+    """Start a daemon with a place on each of the hosts; `local`: also one on this host's first core, which others use,
+    too.
+    """
     places = [
         f'name = "far{number + 1}"\nhost = "ray"\nresources = {{ {resource(number)} = 1 }}\n'
         for number in range(len(hosts.raylets))
@@ -115,7 +117,7 @@ def far_daemon(
 
 
 def wait_for(came: Callable[[], bool], most_s: float) -> bool:
-    """Whether it came within so long."""
+    """Wait until `came` holds; return whether it did within `most_s`."""
     until_s = time.monotonic() + most_s
     while not (found := came()) and time.monotonic() < until_s:
         time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""An engine as a script would use it: a session on a file, and one frame. The line says that it has been answered."""
+"""An engine as a script would use it: a session of a file, and one frame; then it writes a line."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A daemon whose plan is told, and what one frame at a time takes in it; and what was predicted of that.
+"""A daemon with plans set by a client, and unloaded latencies, measured and predicted.
 
-Frames come from inside the daemon, the next when the last has been answered. A frame's latency is what its stages take
-along the longest way through the plan, and hand-overs: from a stage's end, by way of the daemon, to the start of the
-next, and at both ends of the frame.
+Frames come from inside the daemon, the next one when the last has been answered. A frame's latency is the time of its
+stages along the longest path through the plan, plus hand-overs: from the end of a stage, by way of the daemon, to the
+start of the next, and at both ends of the frame.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LITTLE_S: Final = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """A network of the zoo on places that are a processor each."""
+    """A network of the zoo on places that are one processor each."""
 
     model: str
     kind: LayerKind
@@ -46,7 +46,7 @@ class Network:
 
     @classmethod
     def of(cls, model: str, machine: Machine, *, teams: bool = False) -> Self:
-        """Measured first if need be. Raises BadInput as `make_ready` does."""
+        """Prepare a network; it is measured if need be. Raises BadInput as `make_ready` does."""
         check_runnable(machine)
         has_devices = any(place.devices for place in machine.places)
         kind: LayerKind = "operators" if has_devices else "heavy"
@@ -54,7 +54,7 @@ class Network:
         ready = make_ready(path, machine, kind=kind, teams=teams, on_progress=print)
         if not has_devices:
             return cls(model, kind, ready, processor_costs(ready, print).costs)
-        # What partitions take by themselves, the paper's way, takes minutes to measure, and no plan here needs it.
+        # Times of single partitions, as in the paper, take minutes to measure, and no plan here needs them.
         graph = ready.compiled.model.graph
         return cls(model, kind, ready, costs_of_devices(graph, machine, ready.operator_costs, HANDOVER_S))
 
@@ -63,12 +63,12 @@ class Network:
         return len(self.ready.compiled.layers)
 
     def whole_s(self, place: int) -> float:
-        """All of it on one place; inf where that cannot run all."""
+        """Seconds of the whole network on one place; inf if it cannot run all layers."""
         return self.costs.stage_s([(0, len(self.costs.spans) - 1)], place)
 
     @property
     def quickest(self) -> int:
-        """The place (index) that takes least for all of it."""
+        """The place (index) that is the fastest for the whole network."""
         return min(range(len(self.costs.places)), key=self.whole_s)
 
     def on_one(self, place: int) -> Plan:
@@ -77,26 +77,26 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Medians over frames. `latency_s`: of a frame by itself; `stage_s` (stages,): without hand-overs."""
+    """Medians over frames. `latency_s`: unloaded latency; `stage_s` (stages,): without hand-overs."""
 
     latency_s: float
     stage_s: tuple[float, ...]
 
     def handovers_s(self, plan: Plan) -> float:
-        """What a frame takes beyond its stages."""
+        """Latency beyond the stages' times."""
         return self.latency_s - latency_s(plan, [(s,) for s in self.stage_s])
 
 
 @dataclass(frozen=True, slots=True)
 class Forced:
-    """A running daemon, and a connection on which it is told plans."""
+    """A running daemon, and a connection on which plans are set."""
 
     name: str
     process: ChildProcess
     control: Client
 
     def take(self, plan: Plan) -> None:
-        """Have it live. Raises Failure where that does not help: a busy moment can make an emulated place refuse."""
+        """Set a plan, again if it is refused, as emulated places may refuse in a busy moment. Raises Failure."""
         for _ in range(_ATTEMPTS):
             settled = self.control.set_plan(plan)
             if settled["outcome"] == "live":
@@ -117,7 +117,7 @@ def taken(burst: Mapping[str, Any]) -> Taken:
 
 @contextlib.contextmanager
 def forced(name: str, network: Network) -> Iterator[Forced]:
-    """It begins with a plan of the seed's, and tunes nothing."""
+    """Start a daemon with the seed's plan and without a tuner."""
     with (
         child_process(
             "benchmarks.rigs.daemon_process",
@@ -133,9 +133,8 @@ def forced(name: str, network: Network) -> Iterator[Forced]:
 
 
 def critical_s(costs: ProcessorCosts) -> float:
-    """The longest way through the network with every node at its quickest: as if places were many and hand-overs free.
-
-    Transfers are left out.
+    """Time of the critical path through the network with each node's least time, as if there were many places and free
+    hand-overs. Transfers are left out.
     """
     least_s = [min(row) for row in costs.time_s]
     ends_s = list(least_s)
@@ -147,16 +146,16 @@ def critical_s(costs: ProcessorCosts) -> float:
 
 
 def stages_on_the_way(plan: Plan, stage_s: Sequence[float]) -> int:
-    """How many stages the longest way through the plan has, each on one team; (stages,) seconds."""
+    """Number of stages on the longest path through a plan of one team for each stage; `stage_s` (stages,)."""
     more_s = latency_s(plan, [(s + _LITTLE_S,) for s in stage_s]) - latency_s(plan, [(s,) for s in stage_s])
     return round(more_s / _LITTLE_S)
 
 
 @contextlib.contextmanager
 def two_places(first: str, second: str, speed: float = 1.0) -> Iterator[Machine]:
-    """A machine file of two cores of this host, the second of a speed; with a device each, unless their names are "".
+    """A machine file of two cores of this host, the second with a speed; with a device each, unless names are "".
 
-    The last one that is below full speed is emulated.
+    A second place below full speed is emulated.
     """
     places = [
         f'[[place]]\nname = "core{core}"\ncores = [{core}]\nspeed = {place_speed}\nrank = {rank}\n'
@@ -171,7 +170,7 @@ def two_places(first: str, second: str, speed: float = 1.0) -> Iterator[Machine]
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A plan that a daemon is told, and what its stages take by costs (stages,)."""
+    """A plan that a client sets, and times of its stages by costs (stages,)."""
 
     side: str
     plan: Plan

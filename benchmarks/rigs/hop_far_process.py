@@ -1,7 +1,7 @@
-"""A far end that computes nothing: each part's tensor is copied into a slot, and goes back from there.
+"""A remote worker that computes nothing: it copies each part's tensor into a slot and sends it back.
 
 Settings: `way`, one of `hop_process.WAYS`, and `address` to listen at; or `fd`, the local channel's other end. A
-worker beside the daemon (`local`) finds the tensor where it is and leaves it there.
+worker on the daemon's host (`local`) leaves the tensor where it is.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def answer(carrier: Carrier, carried: Carried, slots: np.ndarray[Any, Any]) -> N
 
 
 def wait_for(carrier: Carrier, poller: select.poll, timeout_s: float) -> None:
-    """Until there may be something to take, or room for what waits to be sent."""
+    """Wait until there may be something to receive, or room for what is to be sent."""
     if getattr(carrier, "waiting", False):
         for fd in carrier.filenos():
             poller.modify(fd, select.POLLIN | select.POLLOUT)

@@ -1,12 +1,12 @@
-"""What sends parts over a line and takes them back, in a process of its own: the relay's half of a hop.
+"""A process that sends parts to another host and receives them again: the proxy's half of a hop.
 
-Settings: `way`, one of `WAYS`; `address` of the far end, and `enter_far`, by which it is started there; for those of
-Ray `cluster`, its address, and the `resource` that the actor asks for. A line asks for `size_bytes`, `seconds` and
+Settings: `way`, one of `WAYS`; `address` of the remote end, and `enter_far`, the command that starts it there; for ways
+with Ray, `cluster`, its address, and the `resource` that the actor asks for. An order has `size_bytes`, `seconds` and
 `in_flight`; the answer has `hops`, `frame_s` (wall time per hop) and `latency_s` (the median from sending a part until
 it is back in its slot).
 
-- `local`: a worker beside the daemon. Only descriptors pass, as tensors are in shared memory.
-- `zmq_curve`: the project's carrier. `zmq`: the same without keys. `tcp`: a plain connection. `tls`: that with TLS.
+- `local`: a worker on the daemon's host. Only descriptors pass, as tensors are in shared memory.
+- `zmq_curve`: the project's carrier. `zmq`: the same without keys. `tcp`: a plain connection. `tls`: the same with TLS.
 - `ray_call`: an actor's method gets the tensor and returns it. `ray_objects`: both put it into the object store
   themselves, and pass what names it.
 
@@ -46,7 +46,7 @@ class Line(Protocol):
     def send(self, slot: int, tensor: memoryview) -> None: ...
 
     def wait(self) -> Sequence[tuple[int, memoryview | None]]:
-        """Slots whose parts are back, with the tensor where that is not there yet."""
+        """Slots whose parts are back; with the tensor, if it is not in the slot yet."""
         ...
 
 
@@ -68,7 +68,7 @@ class CarrierLine:
 
 
 class ChannelLine:
-    """As the daemon's loop has it, but that this end waits in the call."""
+    """A channel as in the daemon's loop, but waiting is in the call."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -109,7 +109,7 @@ class RayLine:
 
 
 class _Echo:
-    """In the actor."""
+    """The actor's side."""
 
     def __init__(self, largest_bytes: int) -> None:
         self._slots = np.zeros((SLOTS, largest_bytes), np.uint8)
@@ -159,7 +159,7 @@ def burst(line: Line, size_bytes: int, seconds: float, in_flight: int) -> dict[s
 
 
 def _start_far(settings: dict[str, Any], fd: int | None = None, **further: Any) -> dict[str, Any]:
-    """It ends with this process, its end of the line."""
+    """Start the remote end; it ends with this process, when the connection is closed."""
     its = {"way": settings["way"], "address": settings["address"], "fd": fd, **further}
     command = [*settings["enter_far"], sys.executable, "-m", "benchmarks.rigs.hop_far_process", json.dumps(its)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, pass_fds=[] if fd is None else [fd])
@@ -199,7 +199,7 @@ def _line(settings: dict[str, Any]) -> Line:
 def main(arguments: list[str]) -> int:
     settings = json.loads(arguments[0])
     stdout = os.dup(1)
-    os.dup2(2, 1)  # Ray's words are not ours
+    os.dup2(2, 1)  # Ray's output must not be mixed with our lines
     line = _line(settings)
     os.dup2(stdout, 1)
     say(ready=True)

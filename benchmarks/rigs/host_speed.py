@@ -8,7 +8,7 @@ from typing import Final
 
 _PIECE: Final = range(20_000)
 USUAL_PIECE_S: Final = 0.7e-3
-"""What a piece takes on a core at about 4 GHz with CPython 3.11: by it figures of unequal hosts are compared."""
+"""Seconds of a piece on a core at about 4 GHz with CPython 3.11, by which figures of unequal hosts are compared."""
 
 
 def piece_s() -> float:
@@ -19,5 +19,5 @@ def piece_s() -> float:
 
 
 def host_slowness() -> float:
-    """So many times as long as usual a piece takes: the median of several."""
+    """Time of a piece over the usual time: the median of several."""
     return statistics.median(piece_s() for _ in range(21)) / USUAL_PIECE_S

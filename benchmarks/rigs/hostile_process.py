@@ -1,7 +1,7 @@
-"""Strangers of an HTTP server, in a process of their own: `malformed` send requests that nobody should send, one after
-the other as fast as they are answered; `slow` open connections and then hardly do anything with them.
+"""Hostile clients of an HTTP server, in a separate process: `malformed` sends malformed requests, one after the other
+as fast as they are answered; `slow` opens connections and hardly uses them.
 
-Settings: `port`, `model`, `tensor` (an input, as the protocol tells it), `seed`.
+Settings: `port`, `model`, `tensor` (an input, as in the protocol's metadata), `seed`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from benchmarks.rigs.malformed import Malformed
 
 _AT_ONCE: Final = 16
 _ANSWER_S: Final = 0.05
-"""Many get no answer, as their sender has not said all: then it hangs up."""
+"""Time to wait for an answer; many requests get none, as they are incomplete, and are then closed."""
 _TRICKLE_S: Final = 0.5
 _MANNERS: Final = ("silent", "head", "body", "deaf")
 
@@ -26,7 +26,7 @@ Settings = dict[str, Any]
 
 
 async def malformed(settings: Settings, count: int) -> dict[str, int]:
-    """Send so many; answers by status, and `none`."""
+    """Send `count` malformed requests; return counts of answers by status, and of `none`."""
     found: Counter[str] = Counter()
 
     async def one_after_the_other(number: int, share: int) -> None:
@@ -53,9 +53,8 @@ async def _exchange(port: int, request: bytes) -> str:
 
 
 async def slow(settings: Settings, count: int, seconds: float) -> dict[str, int]:
-    """So many connections for so long, by turns: nothing is sent; a head or a body trickles; no answer is read.
-
-    How many the server has cut off.
+    """Keep `count` connections for `seconds`, of alternating kinds: nothing is sent; a head or a body is sent slowly;
+    no answer is read. Return how many the server has closed.
     """
     cut: Counter[str] = Counter()
 

@@ -1,4 +1,4 @@
-"""Threads that send frames over HTTP, one after the other, and go on whatever becomes of a request."""
+"""Threads that send frames over HTTP, one after the other, and go on if a request fails."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Frame = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a server takes frames on loopback. `head`: of a request's body, before the frame."""
+    """Where a server accepts frames on loopback. `head`: the beginning of a request's body, before the frame."""
 
     port: int
     path: str
@@ -30,7 +30,7 @@ class Address:
 
     @classmethod
     def of_model(cls, port: int, model: str, shape: Sequence[int]) -> Address:
-        """By the Open Inference Protocol, its one input `x` as it lies in memory."""
+        """The address of a model by the Open Inference Protocol, with one input `x` as raw bytes."""
         binary = f'"parameters":{{"binary_data_size":{4 * int(np.prod(shape))}}}'
         tensor = f'{{"name":"x","shape":{list(shape)},"datatype":"FP32",{binary}}}'
         head = f'{{"inputs":[{tensor}],"parameters":{{"binary_data_output":true}}}}'
@@ -38,9 +38,9 @@ class Address:
 
 
 class HttpAsking(threading.Thread, ABC):
-    """One frame after the other over a connection that stays, and a new one where it breaks.
+    """One frame after the other over a persistent connection, and a new one if it breaks.
 
-    `lost`: requests that ended without an answer. `errors`: answers that are no result, by status.
+    `lost`: requests that ended without an answer. `errors`: answers without a result, by status.
     """
 
     def __init__(self, address: Address, ending: threading.Event) -> None:
@@ -52,11 +52,11 @@ class HttpAsking(threading.Thread, ABC):
 
     @abstractmethod
     def new_frame(self) -> Frame:
-        """What to send next."""
+        """The next frame to send."""
 
     @abstractmethod
     def take(self, frame: Frame, body: bytes, sent_s: float, answered_s: float) -> None:
-        """A result, its tensor at the end of `body`."""
+        """Handle a result, whose tensor is at the end of `body`."""
 
     def run(self) -> None:
         address = self._address
@@ -86,6 +86,6 @@ class HttpAsking(threading.Thread, ABC):
 
 
 def errors_in_words(clients: Sequence[HttpAsking]) -> str | int:
-    """`503 2, 504 1`; 0: none."""
+    """Counts of errors by status, such as `503 2, 504 1`; 0: none."""
     errors = sum((client.errors for client in clients), Counter[int]())
     return ", ".join(f"{status} {count}" for status, count in sorted(errors.items())) or 0

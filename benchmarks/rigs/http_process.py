@@ -1,11 +1,10 @@
-"""A program that posts one frame again and again over HTTP, in a process of its own: as lean as Python can be.
+"""A program that posts one frame repeatedly over HTTP, in a separate process: as lean as Python can be.
 
-One thread, connections that stay until a server closes those that are idle, requests made once. Answers are not looked
-at, but for how long they are.
+One thread, persistent connections, requests encoded once. Of answers only the length is checked.
 
-Settings: `ports` (of loopback, of which the first is taken) or `unix` (the path of a socket), `inputs`, `in_flight`.
+Settings: `ports` (of loopback, of which the first is used) or `unix` (the path of a socket), `inputs`, `in_flight`.
 With `model` a frame is a request of the Open Inference Protocol, else raw bytes for `/inference`; with `shared` its
-inputs lie in a file of shared memory that the server is told of.
+inputs are in a file of shared memory that is registered with the server.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ Address: TypeAlias = int | str
 
 
 class Connection:
-    """One request at a time."""
+    """A connection with one request at a time."""
 
     def __init__(self, address: Address) -> None:
         if isinstance(address, str):
@@ -55,7 +54,7 @@ class Connection:
         self._status = 0
 
     def begin(self, number: int, request: bytes) -> bool:
-        """Send what can be sent; whether there is no more to send. That a connection is cut off `read` tells."""
+        """Send what can be sent; return whether all is sent. A closed connection is noticed by `read`."""
         self.number, self._unsent = number, memoryview(request)
         self._head, self._missing_bytes = b"", None
         return self.send_more()
@@ -71,7 +70,7 @@ class Connection:
         return True
 
     def read(self, buffer: memoryview) -> str | None:
-        """What became of the request, once its answer is here whole."""
+        """Result of the request, once its answer is complete."""
         try:
             count = self.socket.recv_into(buffer)
         except BlockingIOError:
@@ -96,7 +95,7 @@ class Connection:
 
 
 def length(head: bytes) -> int:
-    """That of the body by its head. Raises `RuntimeError` where it is not told."""
+    """Length of a body from its head. Raises `RuntimeError` if the head does not state it."""
     for line in head.lower().split(b"\r\n"):
         if line.startswith(_LENGTH):
             return int(line[len(_LENGTH) :])
@@ -104,7 +103,7 @@ def length(head: bytes) -> int:
 
 
 class HttpAsker:
-    """As many connections as there are requests at once; those that have been answered are used again."""
+    """As many connections as there are requests at once; connections of answered requests are used again."""
 
     def __init__(self, address: Address, request: bytes, connections: int) -> None:
         self._address = address
@@ -121,7 +120,7 @@ class HttpAsker:
     def wait(self, timeout_s: float) -> list[tuple[int, str]]:
         until_s = time.monotonic() + timeout_s
         while True:
-            # epoll's own timeouts are whole milliseconds.
+            # `select`, as epoll's timeouts are whole milliseconds.
             select.select([self._selector], [], [], max(0.0, until_s - time.monotonic()))
             found = self._look()
             if found or time.monotonic() >= until_s:
@@ -158,7 +157,7 @@ def post(target: str, body: bytes, headers: str = "") -> bytes:
 
 
 def infer(model: str, inputs: Sequence[dict[str, Any]], raw: bytes = b"") -> bytes:
-    """A request of the Open Inference Protocol, its outputs wanted as bytes, too."""
+    """A request of the Open Inference Protocol that asks for outputs as bytes, too."""
     header = json.dumps({"inputs": inputs, "parameters": {"binary_data_output": True}}).encode()
     return post(
         f"/v2/models/{model}/infer",
@@ -169,7 +168,7 @@ def infer(model: str, inputs: Sequence[dict[str, Any]], raw: bytes = b"") -> byt
 
 @contextlib.contextmanager
 def frame_request(settings: dict[str, Any], address: Address) -> Iterator[bytes]:
-    """The request that is sent again and again."""
+    """The request that is sent repeatedly."""
     generator = np.random.default_rng(0)
     frame = [generator.standard_normal(one["shape"]).astype(one["dtype"]).tobytes() for one in settings["inputs"]]
     if "model" not in settings:

@@ -11,7 +11,7 @@ Event = Mapping[str, Any]
 
 
 def events_since(control: Client, since: int = 0) -> list[Event]:
-    """All from number `since` on, however many a page has."""
+    """Yield all events from number `since` on, over several pages."""
     found: list[Event] = []
     while True:
         page = control.events(since=since)

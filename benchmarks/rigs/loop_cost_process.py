@@ -1,7 +1,7 @@
-"""A daemon that says what its loop's CPU time goes on: the methods that frames pass through are timed.
+"""A daemon that reports how its loop's CPU time is spent: the methods that frames pass are timed.
 
-Each is charged with its own CPU time, less that of what is timed within it, and less what timing takes, which is found
-beforehand. So the parts add up to about what a daemon takes that is not timed.
+Each is charged with its own CPU time, minus that of timed calls within it, minus the cost of timing, which is measured
+beforehand. So the sum is about the CPU time of a daemon without timing.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _CALIBRATION: Final = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """A method, and what its time is told as; `iterates`: it returns an iterator, each step of which is timed."""
+    """A method, and the name of its time in reports; `iterates`: it returns an iterator whose steps are timed."""
 
     owner: type
     method: str
@@ -78,14 +78,14 @@ TIMED: Final = (
 
 
 class LoopCost:
-    """What the loop's thread has spent since `begin`, by what. Daemons made from then on are timed."""
+    """CPU time of the loop's thread since `begin`, by name. Daemons made after that are timed."""
 
     def __init__(self) -> None:
         self._spent_ns: Counter[str] = Counter()
         self._calls: Counter[str] = Counter()
-        self._within_ns = [0]  # by depth: what has been charged within
+        self._within_ns = [0]  # by depth: the time charged to calls within
         self._since_ns = 0
-        self._inside_ns, self._outside_ns = 0, 0  # what timing adds to a call, and to whoever makes it
+        self._inside_ns, self._outside_ns = 0, 0  # cost of timing for a call, and for its caller
         self._inside_ns, self._outside_ns = self._of_timing()
         for timed in TIMED:
             wrap = self._each_step if timed.iterates else self._one_call
@@ -98,7 +98,7 @@ class LoopCost:
         self._since_ns = time.thread_time_ns()
 
     def end(self) -> dict[str, dict[str, float]]:
-        """By what: microseconds (`us`) in all, and `calls`."""
+        """By name: total microseconds (`us`), and `calls`."""
         self._spent_ns[REST] = time.thread_time_ns() - self._since_ns - self._within_ns[0]
         return {what: {"us": ns / 1e3, "calls": self._calls[what]} for what, ns in self._spent_ns.items()}
 
@@ -139,7 +139,7 @@ class LoopCost:
 
 
 class Tells:
-    """Answers each order with what has been spent since the one before."""
+    """Answers each order with the time spent since the one before."""
 
     running = False
 

@@ -1,7 +1,7 @@
-"""A daemon whose loop is timed: the CPU seconds of its thread in each turn, and what came in it.
+"""A daemon whose loop is timed: the CPU seconds of its thread in each turn, and the events handled in it.
 
-A turn is what happens between two polls. Waiting costs no CPU time, and neither does another process that has the
-core, so a turn says how long the daemon's own work keeps everybody else from being heard.
+A turn is what happens between two polls. Waiting costs no CPU time, nor does another process on the core, so a turn's
+time is how long the daemon's own work delays other messages.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ from shisha_rt.model.zoo import resolve_model
 from shisha_rt.protocol.request import OpRequest
 
 _LONGEST: Final = 40
-"""Turns of which it is kept what they were doing."""
+"""Number of the longest turns whose events are kept."""
 Part = tuple[str, float]
-"""What came, and the CPU seconds that it took."""
+"""An event, and the CPU seconds of handling it."""
 
 
 class Turns:
-    """Every turn's CPU seconds, by what came in it, too; of the longest ones what they were doing."""
+    """CPU seconds of all turns, also by event; and the events of the longest turns."""
 
     def __init__(self) -> None:
         self.turns_s = array("d")
         self.by_what: defaultdict[str, array[float]] = defaultdict(lambda: array("d"))
         self.longest: list[tuple[float, int, list[Part]]] = []
         self._parts: list[Part] = []
-        self._within_s: list[float] = []  # by depth: what has been counted under a name of its own
+        self._within_s: list[float] = []  # by depth: the time counted under other names
         self._collecting: contextlib.AbstractContextManager[None] | None = None
         self._since_s = time.thread_time()
         gc.callbacks.append(self._collected)
 
     @contextlib.contextmanager
     def doing(self, what: str) -> Iterator[None]:
-        """Its time is that of what is done within, less what has a name of its own there."""
+        """Context whose CPU time counts under `what`, without that of contexts within it."""
         self._within_s.append(0.0)
         begun_s = time.thread_time()
         try:
@@ -69,7 +69,7 @@ class Turns:
                 self._within_s[-1] += took_s
 
     def end(self) -> None:
-        """A turn is over."""
+        """Note that a turn has ended."""
         now_s = time.thread_time()
         took_s, parts = now_s - self._since_s, self._parts
         self.turns_s.append(took_s)
@@ -85,7 +85,7 @@ class Turns:
         self._since_s = time.thread_time()
 
     def _collected(self, phase: str, info: dict[str, int]) -> None:
-        """The interpreter's garbage collection, where it is the loop's thread that has to do it."""
+        """Count the interpreter's garbage collection, if it runs in the loop's thread."""
         if threading.current_thread() is not threading.main_thread():
             return
         if phase == "start":
@@ -97,7 +97,7 @@ class Turns:
 
 
 class TimedDaemon(Daemon):
-    """`turns` notes what comes: each event of the loop, and each that the shell hands to the cores."""
+    """`turns` records each event of the loop, and each that the shell passes to the cores."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -111,7 +111,7 @@ class TimedDaemon(Daemon):
         self.shell.post = timed  # type: ignore[method-assign]
 
     def measure(self) -> None:
-        """Begin anew."""
+        """Reset all measurements."""
         gc.callbacks.clear()
         self.turns = Turns()
 
@@ -137,7 +137,7 @@ def _name(event: object) -> str:
 
 
 class Report:
-    """Answers each order with what has been found since the one before."""
+    """Answers each order with the measurements since the one before."""
 
     running = False
 
@@ -171,7 +171,7 @@ def figures(seconds: Iterable[float]) -> dict[str, float]:
 
 
 def _told(parts: list[Part]) -> str:
-    """What came, the longest first."""
+    """Events in words, the longest first."""
     count: Counter[str] = Counter()
     sum_s: Counter[str] = Counter()
     for what, seconds in parts:
@@ -196,7 +196,7 @@ def main(arguments: list[str]) -> int:
 
     def begin() -> None:
         say(endpoint=daemon.gateway.endpoint, slots=slot_count(daemon))
-        daemon.measure()  # what it takes to start keeps nobody from being heard
+        daemon.measure()  # the start does not count, as it delays no messages
 
     daemon.run(begin, turn)
     return 0

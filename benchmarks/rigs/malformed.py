@@ -1,4 +1,4 @@
-"""HTTP requests that nobody should send, drawn at random. Pure: a generator in, bytes out."""
+"""Random malformed HTTP requests. Pure: a generator in, bytes out."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _HEADERS: Final = (
 
 
 class Malformed:
-    """Draws requests; `model`, and one of its `inputs` as the protocol tells it."""
+    """Draws requests for `model`; `tensor`: one of its inputs, as in the metadata."""
 
     def __init__(self, seed: int, model: str, tensor: Mapping[str, Any]) -> None:
         self._random = random.Random(seed)
@@ -78,7 +78,7 @@ class Malformed:
         return self._post(json.dumps(self._spoiled()).encode(errors="surrogatepass"))
 
     def _flipped(self) -> bytes:
-        """A good request, of which some bytes are others."""
+        """A good request with some bytes changed."""
         data = bytearray(self._post(json.dumps({"inputs": [self._tensor | {"data": [0.5]}]}).encode()))
         for _ in range(self._random.randint(1, 6)):
             data[self._random.randrange(len(data))] = self._random.randrange(256)
@@ -96,7 +96,7 @@ class Malformed:
         return head.encode() + b"\r\n" + body
 
     def _spoiled(self) -> object:
-        """JSON that is nearly a request."""
+        """JSON that is almost a request."""
         value = self._random.choice
         odd: list[object] = [None, -1, 2**70, 1e308, "", "x" * 3000, [], {}, True, [[[]]], "\ud800", "<b>"]
         tensor = self._tensor | {"data": value([[0.0], [[1]], "abc", None, [1e999], [None], [[1, 2], [3]]])}

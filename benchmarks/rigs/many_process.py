@@ -1,15 +1,15 @@
-"""Connections by the hundred, owned by one process and cheap: what an overloaded daemon has before it.
+"""Hundreds of cheap connections of one process: the clients of an overloaded daemon.
 
-They speak ZMTP (ZeroMQ's own protocol) or HTTP over plain sockets, watched by one epoll, with requests encoded once:
-no client library holds them back, and a thousand take little of the cores that they share with the daemon. Manners:
+They use ZMTP (ZeroMQ's own protocol) or HTTP over plain sockets, polled by one epoll, with requests encoded once: no
+client library slows them down, and a thousand use little of the cores that they share with the daemon. Their manners:
 
 - `honest`: sends frames, and reads and checks every answer;
 - `deaf`: sends frames and never reads; `trickling`: reads a byte now and then;
-- `half`: has connected, and says nothing, half a greeting, or half a message.
+- `half`: has connected, and sends nothing, half a greeting, or half a message.
 
-Frames are sent at a rate, whatever is still out, each by the next connection that can: one that has sent all that it
-was to send, and over HTTP has been answered. Who is cut off connects again. Settings: `endpoint` (ZeroMQ's), `port`
-(HTTP's; null: ZeroMQ is spoken). Orders: see `Crowd`.
+Frames are sent at a rate, even if answers are outstanding, each by the next free connection: one that has sent its last
+request completely and, over HTTP, has been answered. A connection that the daemon closes is opened again. Settings:
+`endpoint` (ZeroMQ's), `port` (HTTP's; null: use ZeroMQ). Orders: see `Crowd`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from shisha_rt.tensors import NUMPY_OF
 
 HONEST, DEAF, TRICKLING, HALF = "honest", "deaf", "trickling", "half"
 _KINDS: Final = 8
-"""So many different frames take turns, by which an answer to somebody else's request is told."""
+"""So many different frames take turns, so that an answer to another client's request is detected."""
 _WARM_UP_S: Final = 1.0
 _TURN_S: Final = 0.004
 _TRICKLE_S: Final = 0.5
@@ -53,12 +53,12 @@ _HELLO: Final = _GREETING + bytes([_COMMAND, len(_READY)]) + _READY
 _CLOSING: Final = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 
 Heard = tuple[int | None, str, bytes]
-"""Of an answer: the number of its request, if it tells; "" or an error's code; the bytes of its tensors."""
+"""An answer: the number of its request, if stated; "" or an error's code; the bytes of its tensors."""
 
 
 class Speech(Protocol):
-    """What is to be made of what comes by one connection. `greeted`: requests may be sent; libzmq ends a connection by
-    which they come before it has said that it is ready.
+    """Parser of what one connection receives. `greeted`: requests may be sent; libzmq closes a connection on which they
+    come before its own READY.
     """
 
     @property
@@ -68,8 +68,8 @@ class Speech(Protocol):
 
 
 class Language(Protocol):
-    """What all connections say alike. `pipelines`: requests need not wait for answers. `beginnings`: what half-open
-    ones say in place of `hello`; if it is that, `half` as well. `filler`: a short request with a longer answer.
+    """A protocol. `pipelines`: requests need not wait for answers. `beginnings`: what half-open connections send
+    instead of `hello`; if it is `hello`, `half` follows. `filler`: a short request with a longer answer.
     """
 
     @property
@@ -99,7 +99,7 @@ class _ZmtpSpeech:
     def __init__(self) -> None:
         self._data = bytearray()
         self._parts: list[bytes] = []
-        self._at = len(_GREETING)  # where the next part begins
+        self._at = len(_GREETING)  # where the next frame begins
         self.greeted = False
 
     def take(self, data: bytes) -> Iterator[Heard]:
@@ -133,7 +133,7 @@ class _ZmtpSpeech:
 
 
 class Zmtp:
-    """Version 3.0 without security, a DEALER's."""
+    """ZMTP 3.0 without security, as a DEALER."""
 
     pipelines = True
     hello = _HELLO
@@ -225,7 +225,7 @@ class _Peer:
 
 @dataclass(slots=True)
 class _Found:
-    """What came of an order. `latency_ms`: answers by their time in tenths of a millisecond."""
+    """Results of an order. `latency_ms`: counts of answers by latency in tenths of a millisecond."""
 
     sent: int = 0
     held_back: int = 0
@@ -239,7 +239,7 @@ class _Found:
 
 
 class Crowd:
-    """`expected`: the bytes of the answer to each kind of frame."""
+    """All connections. `expected`: the bytes of the answer to each kind of frame."""
 
     def __init__(self, language: Language, expected: list[bytes]) -> None:
         self._language = language
@@ -253,7 +253,7 @@ class Crowd:
         self._found = _Found()
 
     def open(self, **manners: int) -> dict[str, object]:
-        """So many connections of each manner."""
+        """Open the given number of connections of each manner."""
         for manner, count in manners.items():
             for index in range(count):
                 self._open(manner, index)
@@ -265,7 +265,7 @@ class Crowd:
         return {"open": len(self._peers)}
 
     def fill(self, count: int) -> dict[str, object]:
-        """Have the deaf ask for so many things each, all of whose answers wait for them."""
+        """Make each deaf connection send `count` requests, whose answers then wait in the daemon."""
         for peer in [*self._peers.values()]:
             if peer.manner == DEAF and self._language.filler:
                 self._send(peer, [self._language.filler] * count)
@@ -275,7 +275,7 @@ class Crowd:
         return {}
 
     def offer(self, begin_s: float, seconds: float, rate: float) -> dict[str, object]:
-        """`rate` frames a second from `begin_s` on, by the monotonic clock; then wait for what honest ones wait for."""
+        """Send `rate` frames per second from `begin_s` (monotonic); then wait for answers of honest connections."""
         self._found, self._begin_s = _Found(), begin_s
         time.sleep(max(0.0, begin_s - time.monotonic()))
         offered, trickle_s, used_s = 0, begin_s, time.process_time()
@@ -309,7 +309,7 @@ class Crowd:
         }
 
     def saturate(self, seconds: float, in_flight: int) -> dict[str, object]:
-        """Frames a second by one connection of its own, which always has so many out."""
+        """Frames per second of one further connection, which always has `in_flight` frames in flight."""
         self._found = _Found()
         peer = self._open(HONEST, 0)
         self._ready.clear()
@@ -325,7 +325,7 @@ class Crowd:
         return {"fps": answered / seconds, "cpu": cpu, "wrong": self._found.wrong}
 
     def close(self) -> None:
-        """All of them at once."""
+        """Close all connections at once."""
         for peer in [*self._peers.values()]:
             self._close(peer)
         self._epoll.close()
@@ -356,7 +356,7 @@ class Crowd:
         peer.out.clear()
 
     def _cut_off(self, peer: _Peer) -> None:
-        """By the daemon."""
+        """Handle a connection that the daemon has closed."""
         self._found.cut_off[peer.manner] += 1
         if peer.manner == HONEST:
             self._found.lost += len(peer.waiting)
@@ -443,7 +443,7 @@ class Crowd:
             self._greeted(peer)
 
     def _greeted(self, peer: _Peer) -> None:
-        """From here on only honest ones read."""
+        """Handle the end of the handshake, after which only honest connections read."""
         if peer.manner != HONEST:
             self._watch(peer, peer.events & ~select.EPOLLIN)
         if peer.manner == HALF and self._begun(peer) == self._language.hello:
@@ -479,7 +479,7 @@ class Crowd:
 
 
 def burn(seconds: float, cores: float) -> dict[str, object]:
-    """Use so much of a core for so long, as evenly as clients that are busy do."""
+    """Use `cores` of a core for `seconds`, as evenly as busy clients do."""
     until_s, used_s, begin_s = time.monotonic() + seconds, time.process_time(), time.monotonic()
     while (now_s := time.monotonic()) < until_s:
         if time.process_time() - used_s < cores * (now_s - begin_s):
@@ -490,7 +490,7 @@ def burn(seconds: float, cores: float) -> dict[str, object]:
 
 
 def _equal(tensors: bytes, expected: bytes) -> bool:
-    """An answer over HTTP has its header in front. Another cut of the network may change the last bits."""
+    """Whether an answer is as expected. Over HTTP a header precedes it; other cuts may change the last bits."""
     if tensors.endswith(expected):
         return True
     found = np.frombuffer(tensors[-len(expected) :], np.float32) if len(tensors) >= len(expected) else np.empty(0)

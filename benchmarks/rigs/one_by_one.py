@@ -1,4 +1,4 @@
-"""One frame after the other, with a pause between: how long each takes by itself."""
+"""Unloaded latency: one frame after the other, with a pause between."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 
 def one_by_one(run: Callable[[], object], seconds: float, pause_s: float) -> dict[str, float]:
-    """The median of `run`'s wall times, and how many frames there were: one at least."""
+    """The median of `run`'s wall times, and the number of frames, at least one."""
     took_s: list[float] = []
     ends_s = time.monotonic() + seconds
     while not took_s or time.monotonic() < ends_s:

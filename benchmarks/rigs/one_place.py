@@ -1,4 +1,4 @@
-"""A network on the devices of one place: all of its operators as one stage, placed as one likes, run by the worker."""
+"""A network on the devices of one place: all operators as one stage with any placement, run by the worker."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def one_core() -> Machine:
 
 @dataclass(frozen=True, slots=True)
 class Profiled:
-    """What profiling found. `cold_s`: how long it took with nothing known before, `warm_s`: with all of it known."""
+    """Results of profiling. `cold_s`: its time with nothing known before; `warm_s`: with everything known."""
 
     profile: DeviceProfile
     cold_s: float
@@ -50,9 +50,9 @@ class Profiled:
 
 @dataclass(frozen=True, slots=True)
 class OnePlace:
-    """A network ready for the first place of a machine; `devices` are those that run there.
+    """A network prepared for the first place of a machine; `devices`: of that place.
 
-    A placement is (operators,): the name of each one's device.
+    A placement is (operators,): the name of each operator's device.
     """
 
     compiled: Compiled
@@ -68,7 +68,7 @@ class OnePlace:
         return self.machine.places[0]
 
     def problem(self, costs: OperatorCosts) -> Problem:
-        """That of the whole network as one stage."""
+        """The placement problem of the whole network as one stage."""
         return stage_problem(self.graph, 0, len(self.graph.operators) - 1, costs)
 
     def rig(self, slot_count: int) -> AbstractContextManager[StageRig]:
@@ -81,7 +81,7 @@ class OnePlace:
         return profile_devices(self.compiled, self.machine, self.place, self.devices)
 
     def profile_twice(self) -> Profiled:
-        """As a first start does, and once more as every later one."""
+        """Profile as a first start does, and once more as later starts do."""
         with fresh_cache():
             began_s = time.monotonic()
             profile = self.profile()
@@ -92,7 +92,7 @@ class OnePlace:
 
 
 def on_one_place(path: Path, machine: Machine, dims: Mapping[str, int], precision: str) -> OnePlace:
-    """The network at `path`, made ready. Raises BadInput, also where an engine is not installed."""
+    """Prepare the network at `path`. Raises BadInput, also if an engine is not installed."""
     devices = running_devices(machine, machine.places[0], precision)
     return OnePlace(compile_model(path, InputSizes(dims), plain=True), machine, devices)
 
@@ -104,14 +104,14 @@ def by_order(costs: OperatorCosts, order: Sequence[int]) -> tuple[str, ...]:
 
 
 def predicted_s(problem: Problem, placement: Sequence[str]) -> float:
-    """What a placement costs by `OnePlace.problem`, which has the host as its last device and runs both ends there."""
+    """Cost of a placement by `OnePlace.problem`, whose last device is the host, which runs the network's ends."""
     host = len(problem.devices) - 1
     return cost(problem, (host, *map(problem.devices.index, placement), host)).total_s
 
 
 @contextmanager
 def fresh_cache() -> Iterator[None]:
-    """Meanwhile, what is kept for the next start is kept in a folder that is empty at first, and then thrown away."""
+    """Context with a cache in a new folder, which is removed afterwards."""
     before = os.environ.get(_CACHE)
     with tempfile.TemporaryDirectory() as folder:
         os.environ[_CACHE] = folder

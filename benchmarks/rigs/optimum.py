@@ -1,7 +1,7 @@
-"""The plan whose slowest stage is the fastest that stored costs allow: by dynamic programmes, held against enumeration.
+"""The plan of the least bottleneck by stored costs: by dynamic programming, checked by enumeration.
 
-Costs are of stages, not sums of layers, so what is minimised is exactly the emulation's target for each stage with its
-memory to itself. What sharing a memory costs depends on the whole plan and is left out: the winners have to be run.
+Costs are of stages, not sums of layers, so the minimised time is exactly the emulation's target for each stage with its
+memory to itself. The cost of sharing a memory depends on the whole plan and is left out, so the best plans are run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Spans = Sequence[tuple[int, int, str]]
 
 
 class Optimum:
-    """All plans of one model on one machine. Spans are of groups of layers between legal cuts: first, end, place."""
+    """All plans of one model on one machine. Stages are (first, end, place), of groups of layers between legal cuts."""
 
     def __init__(
         self, layer_count: int, legal_cuts: Collection[int], places: Sequence[str], stage_time_s: StageTime
@@ -49,7 +49,7 @@ class Optimum:
         return self._times_s[stage.place][self._starts.index(stage.first), self._starts.index(stage.last + 1)]
 
     def random_plan(self, generator: random.Random) -> Plan:
-        """Two stages or more where there can be: their number, then cuts and places, each equally likely."""
+        """A random plan of two or more stages, if possible: their number, then cuts and places, each uniformly."""
         most = min(len(self._places), self._groups)
         count = generator.randint(min(2, most), most)
         bounds = [0, *sorted(generator.sample(range(1, self._groups), count - 1)), self._groups]
@@ -59,7 +59,7 @@ class Optimum:
     # --- the places' order is given ---------------------------------------------------------------------------
 
     def best_in_order(self, order: Sequence[str]) -> Plan:
-        """With these places in this order; any of them may stay empty."""
+        """The best plan with these places in this order; some may stay unused."""
         best: list[tuple[float, tuple[tuple[int, int, str], ...]]] = [(0.0, ())]
         best += [(math.inf, ())] * self._groups
         for place in order:
@@ -83,7 +83,7 @@ class Optimum:
     # --- any order --------------------------------------------------------------------------------------------
 
     def best_of_all(self) -> Plan:
-        """Over all orders and choices of places. Places that take the same time for everything are one kind."""
+        """The best plan over all orders and choices of places. Places with equal times for everything are one kind."""
         available = {kind: len(names) for kind, names in self._kinds.items()}
         best: list[dict[tuple[str, ...], tuple[float, tuple[tuple[int, int, str], ...]]]]
         best = [{} for _ in range(self._groups + 1)]
@@ -106,7 +106,7 @@ class Optimum:
 
     @cached_property
     def _kinds(self) -> dict[str, list[str]]:
-        """Places by the first that takes the same time for everything."""
+        """Kinds of places with equal times for everything, by the first of each."""
         kinds: dict[str, list[str]] = {}
         for place in self._places:
             same = (kind for kind in kinds if self._times_s[kind] == self._times_s[place])
@@ -120,7 +120,7 @@ class Optimum:
     # --- enumeration ------------------------------------------------------------------------------------------
 
     def _compare(self, found_s: float, orders: Iterable[tuple[str, ...]]) -> None:
-        """Raises `RuntimeError` if trying every plan finds another optimum; does nothing where they are too many."""
+        """Raises `RuntimeError` if enumerating all plans finds another optimum; does nothing if there are too many."""
         listed = list(orders)
         counts = Counter(map(len, listed))
         if sum(math.comb(self._groups - 1, count - 1) * number for count, number in counts.items()) > _ENUMERABLE:

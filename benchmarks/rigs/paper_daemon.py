@@ -1,6 +1,6 @@
-"""A daemon on paper: its cores in virtual time. Each part takes as long as it is said to, and nobody waits.
+"""A simulated daemon: its cores in virtual time, with given times of parts.
 
-A client keeps so many frames on the way, in one stream. A hand-over takes no time, and neither does the daemon.
+A client keeps a number of frames in flight, in one stream. Hand-overs and the daemon itself take no time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from shisha_rt.core.lifecycle import instructions as do
 
 @dataclass(slots=True)
 class _Worker:
-    """`service_s`: of what it runs; None: it is idle."""
+    """`service_s`: of the part that it runs; None: it is idle."""
 
     place: str
     waiting: deque[do.RunPart] = field(default_factory=deque)
@@ -25,8 +25,8 @@ class _Worker:
 
 
 class PaperDaemon:
-    """`handle`: that of a lifecycle, or of all cores. A place builds each stage of a plan in `build_s`, beside whatever
-    it runs, but for the first plan's.
+    """`handle`: of a lifecycle, or of all cores. A place builds each stage of a plan in `build_s`, while it goes on
+    computing; the first plan's stages take no time.
     """
 
     def __init__(self, handle: Callable[[Any, float], Sequence[Any]], in_flight: int, build_s: float) -> None:
@@ -41,14 +41,14 @@ class PaperDaemon:
         self._frames = 0
 
     def service_s(self, part: do.RunPart, place: str) -> float:
-        """Seconds that a part takes which begins now."""
+        """Seconds of a part that begins now."""
         raise NotImplementedError
 
     def taken(self, what: ev.Descriptor, place: str, service_s: float) -> None:
-        """A part is done, and the lifecycle does not know it yet."""
+        """Called when a part is done, before the lifecycle is told."""
 
     def hear(self, instruction: Any) -> None:
-        """What is to be done beside workers and answers."""
+        """Called for instructions other than those for workers and answers."""
 
     def start(self) -> None:
         self.at(self.now_s, ev.Tick())

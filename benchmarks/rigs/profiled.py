@@ -1,4 +1,4 @@
-"""A model whose costs are known before a daemon starts: measuring may take longer than a daemon is waited for."""
+"""A model whose costs are measured before a daemon starts, as that may take longer than the wait for a daemon."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NONE: Final[Mapping[str, int]] = MappingProxyType({})
 def profiled(
     model: str, machine: Machine, strategy: str, *, dims: Mapping[str, int] = _NONE, precision: str = "exact"
 ) -> ModelOnMachine:
-    """A network of the zoo, with all that `serve --strategy STRATEGY` would measure first."""
+    """Prepare a network of the zoo, with all that `serve --strategy STRATEGY` would measure first."""
     guided = strategy == "guided"
     path = resolve_model(f"zoo:{model}", print)
     ready = make_ready(path, machine, sizes=[InputSizes(dims)], precision=precision, teams=guided, on_progress=print)

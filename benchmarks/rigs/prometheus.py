@@ -1,4 +1,4 @@
-"""A real Prometheus server with the project's own configuration, which asks more often."""
+"""A real Prometheus server with the project's own configuration, but with more frequent scrapes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Series:
 
 
 class Prometheus:
-    """One that runs. `instance`: what it calls the daemon that it scrapes."""
+    """A running server. `instance`: its name of the daemon that it scrapes."""
 
     def __init__(self, port: int, instance: str) -> None:
         self.instance = instance
@@ -51,7 +51,7 @@ class Prometheus:
         return [rule for group in self._get("rules")["groups"] for rule in group["rules"]]
 
     def _get(self, what: str, **arguments: object) -> dict[str, Any]:
-        """Raises RuntimeError, with the server's own words, for a query that is none."""
+        """Send a request. Raises RuntimeError, with the server's message, for an invalid query."""
         address = f"{self._address}{what}?{urllib.parse.urlencode(arguments)}"
         try:
             with urllib.request.urlopen(address, timeout=_PATIENCE_S) as answer:
@@ -63,7 +63,7 @@ class Prometheus:
 
 @contextlib.contextmanager
 def prometheus(target: str, folder: Path, scrape: str = "500ms") -> Iterator[Prometheus]:
-    """A server that scrapes HOST:PORT so often; ended at the end of the block. It takes 5 s before the first scrape."""
+    """Context with a server that scrapes HOST:PORT at an interval. The first scrape comes after 5 s."""
     text = (CONFIGS / "prometheus" / "prometheus.yml").read_text(encoding="utf-8")
     for old, new in (
         ("scrape_interval: 5s", f"scrape_interval: {scrape}"),

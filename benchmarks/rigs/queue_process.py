@@ -1,7 +1,7 @@
-"""An engine behind a queue in one process, without any daemon: what a program would have that needs no server.
+"""An engine behind a queue in one process, without a daemon, as in a program that needs no server.
 
 Settings: `copies` (`ort_copies`: a session of one thread on each core; `ort_threads`: one with a thread for each),
-`path`, `inputs`, `cores`, `waiting`: the most frames that wait. Orders as of `asking.obey`.
+`path`, `inputs`, `cores`, `waiting`: the most frames that wait. Orders: as in `asking.obey`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ THREADS: Final = "ort_threads"
 
 
 class Queued:
-    """Threads that run what waits; a session each."""
+    """Threads that run waiting frames, with a session each."""
 
     def __init__(self, sessions: Sequence[tuple[Any, set[int]]], frame: Frame, waiting: int) -> None:
         self._frame = frame

@@ -1,11 +1,11 @@
-"""A node of a Ray cluster, and all that it starts, kept by a process of ours: it dies at once, or ends with its input.
+"""A node of a Ray cluster with all its processes, kept by a process of ours: it can be killed at once.
 
 Settings: `address` of the cluster, or null for its head; `node_address`, its own, or null for the one that Ray finds;
 `folder`, of its host, in the head's; what it `has`, as `num_cpus`, `resources`, `labels`; `store_bytes`; `environment`
 of all that runs on it; `group`, the file of a control group that the node joins once it is up, or null. A line kills
-the node, with all that runs on it, as if its host had died.
+the node, with all that runs on it, as if its host had died; the end of input ends it.
 
-The node has all that `ray start` gives one, but for what a dashboard, an autoscaler and a driver's terminal need.
+The node is as one of `ray start`, except for the dashboard, the autoscaler and output to a driver's terminal.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ def main(arguments: list[str]) -> int:
     settings = json.loads(arguments[0])
     os.environ.update(settings["environment"])
     keep_descendants()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # that of the terminal: the benchmark ends us when it is ready
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # from the terminal: the benchmark ends this process itself
     signal.signal(signal.SIGTERM, _leave)
     own_stdout = os.dup(1)
-    os.dup2(2, 1)  # Ray's words are not ours
+    os.dup2(2, 1)  # Ray's output must not be mixed with our lines
     with contextlib.suppress(KeyboardInterrupt):
         try:
             its = _start(settings)
@@ -74,7 +74,7 @@ def _start(settings: dict[str, Any]) -> dict[str, str]:
 
 
 def _join(group: Path) -> None:
-    """What is started from now on is in it as well."""
+    """Move all child processes into the group; processes that these start are in it, too."""
     for one in psutil.Process().children(recursive=True):
         with contextlib.suppress(OSError):  # it has ended
             group.write_text(str(one.pid))

@@ -1,7 +1,7 @@
-"""A Ray cluster on one host: a head, and raylets beside it or behind slow links, which can be killed and added to.
+"""A Ray cluster on one host: a head, and raylets on its host or behind slow links, which can be added and killed.
 
-Every node is kept by a process of its own (`raylet_process`), so that it dies as a host does, and all of it is gone at
-the end: processes, sockets, folders. `ray stop` is of no use here, as it ends whatever of Ray runs on a host.
+Every node is kept by a separate process (`raylet_process`), so that it can die as a host does, and nothing of it is
+left at the end: processes, sockets, folders. `ray stop` cannot be used, as it ends all of Ray on a host.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ENVIRONMENT: Final = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_enable_metrics_colle
 
 @dataclass(frozen=True, slots=True)
 class Raylet:
-    """One that runs, unless it was killed. `folder`: where its host keeps caches."""
+    """A raylet, running unless it was killed. `folder`: for caches of its host."""
 
     node_id: str
     address: str
@@ -33,12 +33,12 @@ class Raylet:
     process: ChildProcess
 
     def kill(self) -> None:
-        """With all that runs on it, at once: gone on return. Its connections are closed by the kernel."""
+        """Kill it at once with all that runs on it; it is gone on return. The kernel closes its connections."""
         self.process.ask()
 
 
 class Raylets:
-    """`address` is the cluster's, for `ray.init` and `serve --ray`. `head` has no far end of its own."""
+    """`address`: of the cluster, for `ray.init` and `serve --ray`. `head`: has no remote workers."""
 
     def __init__(self, head: Raylet, address: str, closing: contextlib.ExitStack) -> None:
         self.head = head
@@ -54,7 +54,7 @@ class Raylets:
         labels: Mapping[str, str] | None = None,
         cores: float | None = None,
     ) -> Raylet:
-        """One more: on a far host, or beside the head. `cores`: that it has in all, see `core_share`."""
+        """Add a raylet, on a simulated remote host or on the head's. `cores`: its share of cores, see `core_share`."""
         number = next(self._numbers)
         group = None if cores is None else self._closing.enter_context(core_share(cores, number))
         enter, node_address = (host.enter, host.address) if host else ((), self.head.address)
@@ -68,10 +68,10 @@ class Raylets:
 def raylets(
     address: str | None = None, cpus: int = 0, resources: Mapping[str, float] | None = None
 ) -> Iterator[Raylets]:
-    """A cluster that has only its head yet, with so many `cpus`.
+    """Context with a cluster of a head only, with `cpus` CPUs.
 
-    `address`: this host's, as all nodes are to see it; None: the one that Ray finds. (A head at 127.0.0.1 gives out
-    another address than it listens at.)
+    `address`: of this host, for all nodes; None: the one that Ray finds. (A head at 127.0.0.1 announces another address
+    than it listens at.)
     """
     folder = Path(tempfile.mkdtemp(prefix="ray-"))
     has = {"num_cpus": cpus, "resources": dict(resources or {}), "labels": {}}
@@ -88,7 +88,7 @@ def _raylet(
     enter: Sequence[str] = (),
     group: Path | None = None,
 ) -> Iterator[tuple[Raylet, str]]:
-    """And the cluster's address, which is that of its head."""
+    """Start a raylet; yield it with the cluster's address, which is that of its head."""
     with child_process(
         "benchmarks.rigs.raylet_process",
         enter=enter,
@@ -104,5 +104,5 @@ def _raylet(
 
 
 def lacking_ray() -> str | None:
-    """What there is to be for a cluster here; None: it is."""
+    """What this host lacks for a cluster; None: nothing."""
     return None if find_spec("ray") else "Ray: the extra `ray`"

@@ -1,4 +1,4 @@
-"""Memory and descriptors of a daemon and its children over time, from outside."""
+"""Memory and descriptors of a daemon and its children over time, observed from outside."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MIB: Final = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One process at one moment. `anon_bytes` is its private memory; `rss_bytes` counts shared pages too."""
+    """One process at one time. `anon_bytes`: private memory; `rss_bytes`: with shared pages."""
 
     at_s: float
     what: str
@@ -28,7 +28,7 @@ class Sample:
 
 
 def whole_pss_bytes(pid: int) -> int:
-    """Memory of a process and all below it, where what several share counts once."""
+    """Memory of a process and all its descendants, with shared pages counted once."""
     pss_bytes = 0
     for process in (whole := psutil.Process(pid), *whole.children(recursive=True)):
         with contextlib.suppress(psutil.NoSuchProcess):  # a job that has just ended
@@ -37,7 +37,7 @@ def whole_pss_bytes(pid: int) -> int:
 
 
 def sample(pid: int, worker_pids: frozenset[int]) -> list[Sample]:
-    """The daemon, its workers in all, and its other children (the tuner) in all."""
+    """Samples of the daemon, of all its workers, and of all its other children (the tuner)."""
     now_s = time.time()
     found = {"daemon": _read(pid)}
     for child in psutil.Process(pid).children(recursive=True):
@@ -52,25 +52,25 @@ def sample(pid: int, worker_pids: frozenset[int]) -> list[Sample]:
 
 
 def sample_of(pid: int, what: str) -> Sample:
-    """One process. Raises what `/proc` and psutil do where it is gone."""
+    """Sample one process. Raises as `/proc` and psutil do if it has ended."""
     return Sample(time.time(), what, *_read(pid))
 
 
 def _read(pid: int) -> tuple[int, int, int]:
-    """Anonymous memory, resident memory and descriptors. Raises ProcessLookupError for one that ends just now."""
+    """Anonymous memory, resident memory and descriptors. Raises ProcessLookupError if the process is just ending."""
     status = Path(f"/proc/{pid}/status").read_text()
     kibibytes = {
         key: int(rest.split()[0])
         for key, _, rest in (line.partition(":") for line in status.splitlines())
         if key in ("RssAnon", "VmRSS")
     }
-    if not kibibytes:  # it has no memory any more
+    if not kibibytes:  # the process has no memory any more
         raise ProcessLookupError(pid)
     return kibibytes["RssAnon"] * 1024, kibibytes["VmRSS"] * 1024, psutil.Process(pid).num_fds()
 
 
 def summary(samples: list[Sample]) -> list[Row]:
-    """First and last are medians of the first and last fifth; slopes are of least squares over all samples."""
+    """Summary of samples: first and last are medians of the first and last fifth; slopes are by least squares."""
     rows: list[Row] = []
     for what in dict.fromkeys(one.what for one in samples):
         own = [one for one in samples if one.what == what]

@@ -1,6 +1,6 @@
-"""`shisha-rt` as its user starts it, but for its dealer: places that have come or gone may go on at once.
+"""`shisha-rt` as its user starts it, except for its dealer: places that have moved may move again at once.
 
-So that a campaign has as many moves in minutes as a machine has in days. It is put before the usual command.
+So a campaign has as many moves in minutes as a machine in days. It is put before the usual command.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from shisha_rt.cli.app import main
 from shisha_rt.core import dealer
 
 _BEFORE: Final = 3
-"""Words of the usual command that this stands for: the interpreter, `-c` and a program."""
+"""Number of words of the usual command that this replaces: the interpreter, `-c` and a program."""
 
 if __name__ == "__main__":
     vars(dealer)["Dealer"] = partial(dealer.Dealer, rests_s=(0.0, 0.0))

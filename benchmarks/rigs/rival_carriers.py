@@ -1,4 +1,4 @@
-"""What a carrier could be made of as well: see `stages.far.carrier`. Of these only TLS keeps secrets in."""
+"""Alternatives to the project's carrier, see `stages.far.carrier`. Of these only TLS encrypts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NOT_NOW: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class TcpCarrier:
-    """Over a TCP connection: two sizes, a message, and one tensor or none. It may be `waiting` for room."""
+    """A carrier over TCP: two sizes, a message, and one tensor or none. `waiting`: it waits for room to send."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
@@ -62,7 +62,7 @@ class TcpCarrier:
         return Carried(bytes(body[:data_bytes]), [body[data_bytes:]] if tensor_bytes else [])
 
     def _fill(self, room: memoryview) -> bool:
-        """Whether all of it has come."""
+        """Receive into `room`; return whether it is full."""
         while self._have_bytes < room.nbytes:
             try:
                 got = self._socket.recv_into(room[self._have_bytes :])
@@ -87,7 +87,7 @@ class TcpCarrier:
                 sent -= min(sent, piece.nbytes)
 
     def _send(self) -> int:
-        """Some of what waits; how many bytes."""
+        """Send some of the waiting data; return how many bytes."""
         return self._socket.sendmsg(list(itertools.islice(self._out, 8)))
 
     def close(self) -> None:
@@ -95,8 +95,8 @@ class TcpCarrier:
 
 
 class TlsCarrier(TcpCarrier):
-    """The same with TLS 1.3 by OpenSSL. As in the project's own, only one other end is to be known by its key: here it
-    is the far one, which makes one of its own.
+    """The same with TLS 1.3 by OpenSSL. As in the project's own carrier, only one end is authenticated by its key: here
+    the remote one, which makes the key.
     """
 
     def __init__(self, connection: socket.socket, context: ssl.SSLContext) -> None:
@@ -108,7 +108,7 @@ class TlsCarrier(TcpCarrier):
 
 
 def far_context(folder: Path) -> tuple[ssl.SSLContext, str]:
-    """With a key of its own, which is made in `folder`; and the certificate (PEM) by which the near end knows it."""
+    """The remote end's context, with a new key in `folder`, and its certificate (PEM) for the other end."""
     key, certificate = folder / "key", folder / "certificate"
     made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1"]
     made += ["-subj", "/CN=far", "-keyout", str(key), "-out", str(certificate)]
@@ -126,7 +126,7 @@ def near_context(certificate: str) -> ssl.SSLContext:
 
 
 class PlainZmqCarrier:
-    """A pair of ZeroMQ's sockets, as the project's own carrier has, with neither keys nor a watch on the connection."""
+    """A pair of ZeroMQ sockets, as in the project's own carrier, without keys and without monitoring the connection."""
 
     def __init__(self, *, listen: str | None = None, connect: str | None = None) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()

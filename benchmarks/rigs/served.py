@@ -1,4 +1,4 @@
-"""A daemon and a client of it, each in a process of its own, and what they take for a frame."""
+"""A daemon and its client, each in a separate process, and their times per frame."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from shisha_rt.machine.machine import Machine
 from shisha_rt.plan.plan import Plan
 
 IN_FLIGHT: Final = 8
-"""Frames that a client keeps in flight: a daemon on two places has six slots, and two frames wait or travel."""
+"""Frames that a client keeps in flight: a daemon on two places has six slots, and two frames wait or are in transit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One side in one round. CPU is per frame; None where the side has no such process."""
+    """One side in one round. CPU times are per frame; None if the side has no such process."""
 
     frame_s: float
     loop_cpu_s: float | None = None
@@ -31,7 +31,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A daemon and a client on it."""
+    """A daemon and its client."""
 
     daemon: ChildProcess
     client: ChildProcess
@@ -58,7 +58,7 @@ class Served:
 
 @contextlib.contextmanager
 def served(model: str, machine: str, endpoint: str, in_flight: int) -> Iterator[Served]:
-    """Start a daemon, and a client that waits to be told what to send."""
+    """Start a daemon, and a client that waits for orders."""
     with contextlib.ExitStack() as closing:
         daemon, up = closing.enter_context(
             child_process("benchmarks.rigs.daemon_process", model=model, machine=machine, endpoint=endpoint)

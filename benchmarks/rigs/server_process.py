@@ -1,7 +1,7 @@
-"""A server and all that it starts, kept by a process of ours: none of it outlives the benchmark, however that ends.
+"""A server and all its processes, kept by a process of ours: none of them outlives the benchmark, however it ends.
 
-Servers start processes that start processes; when this one's input ends, or it is told to stop, they are asked to end
-and then killed.
+Servers start processes that start processes; when the input of this process ends, or it is asked to stop, they are
+asked to end and then killed.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _PATIENCE_S: Final = 8.0
 def main(arguments: list[str]) -> int:
     """Settings: `command`, `environment`, `folder`.
 
-    A line may say whether all are to run or to stand still, as `runs`; each is answered by why the server has ended, or
-    null where it has not.
+    A line may have `runs`: whether all processes are to run or to be stopped. Each line is answered with the reason why
+    the server has ended, or null if it has not.
     """
     settings = json.loads(arguments[0])
     keep_descendants()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # that of the terminal: the benchmark ends us when it is ready
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # from the terminal: the benchmark ends this process itself
     signal.signal(signal.SIGTERM, _leave)
     with tempfile.TemporaryFile() as told, contextlib.suppress(KeyboardInterrupt):
         server = _start(settings, told)

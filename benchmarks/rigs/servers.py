@@ -1,4 +1,4 @@
-"""Other servers and their clients, up and running, each under the interpreter that it is installed for."""
+"""Other servers and their clients, each under the interpreter for which it is installed."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _HTTP: Final = "benchmarks.rigs.http_process"
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """`module` runs it; `needs`: what it is to be imported by; `client`: the module that asks it.
+    """`module`: runs the server; `needs`: the package that must be importable; `client`: module of its client.
 
-    `own_client`: that runs under the server's interpreter, too.
+    `own_client`: the client runs under the server's interpreter, too.
     """
 
     module: str
@@ -54,9 +54,9 @@ SERVERS: Final[Mapping[str, Server]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """`keeper`: of its processes, see `server_process`. `port`: its first. `noted`: where workers note themselves.
+    """`keeper`: of its processes, see `server_process`. `port`: its first. `noted`: where workers record their pids.
 
-    `further`: the clients of other networks than the first, by name.
+    `further`: clients of networks other than the first, by name.
     """
 
     keeper: ChildProcess
@@ -67,14 +67,14 @@ class Running:
 
     @property
     def workers(self) -> frozenset[int]:
-        """The processes in which frames are computed, or were."""
+        """The processes that compute or have computed frames."""
         return frozenset(int(one.name) for one in self.noted.iterdir() if one.name.isdigit())
 
 
 def pythons(given: Sequence[str]) -> dict[str, str]:
-    """Interpreters by server. `given`: `PATH`, of all, or `NAME=PATH`, of one; by default this one. Raises BadInput."""
+    """Interpreters by server. `given`: `PATH` for all, `NAME=PATH` for one; default: this one. Raises BadInput."""
     found = dict.fromkeys(SERVERS, sys.executable)
-    for text in sorted(given, key=lambda one: "=" in one):  # those of one server stand above the one of all
+    for text in sorted(given, key=lambda one: "=" in one):  # those for one server override the one for all
         name, _, path = text.rpartition("=")
         if name and name not in SERVERS:
             raise BadInput(f"--server-python {text}: no such server, expected one of {', '.join(SERVERS)}")
@@ -85,7 +85,7 @@ def pythons(given: Sequence[str]) -> dict[str, str]:
 
 
 def missing(name: str, python: str) -> str | None:
-    """Why that interpreter cannot run the server; None: it can."""
+    """Why an interpreter cannot run a server; None: it can."""
     checked = subprocess.run(
         [python, "-c", f"import numpy, onnxruntime, {SERVERS[name].needs}"], capture_output=True, text=True
     )
@@ -96,7 +96,7 @@ def missing(name: str, python: str) -> str | None:
 
 
 def version(name: str, python: str) -> str:
-    """Of the server's package."""
+    """Version of the server's package."""
     package = SERVERS[name].needs.partition(".")[0]
     asked = [python, "-c", f"import importlib.metadata as its; print(its.version({package!r}))"]
     return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
@@ -115,10 +115,10 @@ def running(
     further: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
     cores: Sequence[int] = (),
 ) -> Iterator[Running]:
-    """A server that has answered frames, and a client that waits to be told when to send. Raises Failure.
+    """Start a server that has answered frames, and a client that waits for orders. Raises Failure.
 
-    `inputs`: with `name`, `shape`, `dtype`. `waiting`, `timeout_ms` and `further`: see `network.SETTINGS`. `cores`:
-    those that the server is kept to; by default all.
+    `inputs`: each with `name`, `shape`, `dtype`. `waiting`, `timeout_ms` and `further`: see `network.SETTINGS`.
+    `cores`: to which the server is limited; by default all.
     """
     server = SERVERS[name]
     with contextlib.ExitStack() as closing:
@@ -160,9 +160,8 @@ def running(
 
 @contextlib.contextmanager
 def awake(keeper: ChildProcess | None) -> Iterator[None]:
-    """Meanwhile the server's processes run; else they are to stand still, as some take a tenth of the cores when idle.
-
-    None: what needs no waking.
+    """Context in which the server's processes run. Otherwise they are stopped, as some use a tenth of the cores when
+    idle. None: there is nothing to stop.
     """
     if keeper is None:
         yield

@@ -1,4 +1,4 @@
-"""A network served in several ways on the same cores, beside engines alone: sides that take turns."""
+"""A network served in several ways on the same cores, and plain engines: sides that take turns."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _BURST_S: Final = 2.0
 _MOST_BURSTS: Final = 60
 
 Round = Mapping[str, Mapping[str, Any]]
-"""What each side's burst told, by its name."""
+"""Results of each side's burst, by its name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One way to serve it; what its bursts are asked for (see `daemon_process` and `engine_process`)."""
+    """One way to serve the network, and the order for its bursts (see `daemon_process` and `engine_process`)."""
 
     name: str
     process: ChildProcess
@@ -44,9 +44,9 @@ def sides(
     *,
     clients: bool = False,
 ) -> Iterator[list[Side]]:
-    """All of them started, and the daemons tuned. `daemons`: the planning of each by its name.
+    """Start all sides, with tuned daemons. `daemons`: planning options by name.
 
-    `clients`: for each daemon there is one more side, `NAME_client`: the same one, asked by a program over a socket.
+    `clients`: for each daemon there is one more side, `NAME_client`: the same daemon, asked by a program over a socket.
     """
     ready = profiled(model, machine, "guided")
     path = zoo_path(model, print)
@@ -84,7 +84,7 @@ def sides(
 
 
 def _tune(side: Side) -> None:
-    """Frames until the tuner has settled."""
+    """Send frames until the tuner has settled."""
     for _ in range(_MOST_BURSTS):
         if side.burst(_BURST_S)["tuner"] == "watching":
             return
@@ -92,7 +92,7 @@ def _tune(side: Side) -> None:
 
 
 def rounds(sides: Sequence[Side], count: int, seconds: float) -> list[Round]:
-    """By side, in turns that begin with another side each time."""
+    """Results of rounds, in which all sides take turns; each round begins with another side."""
     turns = itertools.cycle(range(len(sides)))
     found: list[Round] = []
     for _ in range(count):

@@ -1,12 +1,12 @@
-"""Hosts behind slow links, on one host: network namespaces, and a process that carries their packets.
+"""Simulated hosts behind slow links, on one host: network namespaces, and a process that carries their packets.
 
-Each namespace has a TUN device, and so has this host: `slow_link_process` reads what goes in at one, and lets it out at
-another as late as a link of that rate and delay would. Rate and delay can be changed while it runs. No kernel module
-for delays is needed (`netem` is missing on many hosts); the packets are as large as devices take them, so that one
-process does for some Gbit/s.
+Each namespace has a TUN device, and so has this host: `slow_link_process` reads packets from one device and writes them
+to another as late as a link of that rate and delay would deliver them. Rate and delay can be changed while it runs. No
+kernel module for delays is needed (`netem` is missing on many hosts); packets are as large as devices allow, so one
+process carries some Gbit/s.
 
-Namespaces, devices and addresses have no names and no life of their own: they are the process's, and go with it and
-with what runs in them, however it ends. So nothing is to be swept.
+Namespaces, devices and addresses have no names and do not persist: they belong to the process, and vanish with it and
+with the processes in them, however it ends. So there is nothing to clean up.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TUN: Final = Path("/dev/net/tun")
 
 @dataclass(frozen=True, slots=True)
 class FarHost:
-    """A namespace with one address. `enter` goes before a command that is to run in it."""
+    """A namespace with one address. `enter`: a prefix of commands that are to run in it."""
 
     address: str
     enter: tuple[str, ...]
@@ -35,25 +35,25 @@ class FarHost:
 
 @dataclass(frozen=True, slots=True)
 class SlowLink:
-    """`address`: of this host, as the others see it. Each of `hosts` has a link of its own, alike both ways."""
+    """`address`: of this host, as the others see it. Each of `hosts` has its own link, equal in both directions."""
 
     address: str
     hosts: tuple[FarHost, ...]
     process: ChildProcess
 
     def set(self, rate_bits_per_s: float, delay_s: float, hosts: Sequence[int] | None = None) -> None:
-        """From now on, for those of `hosts` or all: `delay_s` is that of one way. What is under way keeps its time."""
+        """Set rate and one-way delay, for `hosts` or all. Packets in transit keep their times."""
         numbers = range(len(self.hosts)) if hosts is None else hosts
         self.process.ask(rate_bits_per_s=rate_bits_per_s, delay_s=delay_s, hosts=list(numbers))
 
     def carried(self) -> list[dict[str, int]]:
-        """So far, by host: `there_bytes`, `back_bytes` and `dropped` packets, which found a buffer full."""
+        """Totals by host: `there_bytes`, `back_bytes`, and `dropped` packets, which found a full buffer."""
         told: list[dict[str, int]] = self.process.ask()["carried"]
         return told
 
 
 def lacking() -> str | None:
-    """What this host has not that `slow_link` needs; None: it has all."""
+    """What this host lacks for `slow_link`; None: nothing."""
     if os.geteuid():
         return "root: namespaces and TUN devices are made"
     if not _TUN.exists():
@@ -64,7 +64,7 @@ def lacking() -> str | None:
 
 @contextlib.contextmanager
 def slow_link(count: int, rate_bits_per_s: float = GIGABIT, delay_s: float = 1e-3) -> Iterator[SlowLink]:
-    """`count` hosts. Needs what `lacking` looks for."""
+    """Context with `count` hosts. Needs what `lacking` checks."""
     with child_process(
         "benchmarks.rigs.slow_link_process", count=count, rate_bits_per_s=rate_bits_per_s, delay_s=delay_s
     ) as (process, told):

@@ -1,8 +1,8 @@
-"""The links of `slow_link`: a hub between this host and its namespaces, each with a link of its own to it.
+"""The links of `slow_link`: a hub between this host and its namespaces, each with its own link to the hub.
 
-Settings: `count` of namespaces, `rate_bits_per_s`, `delay_s` of one way. A line may have others of both for `hosts`,
-by number; each line is answered by what was carried. A packet waits until its link has sent all before it, and then for
-the delay; one that finds the buffer full is dropped, as a switch would. The process ends with its input.
+Settings: `count` of namespaces, `rate_bits_per_s`, one-way `delay_s`. A line may change rate and delay for `hosts`, by
+number; each line is answered with totals. A packet waits until its link has sent all packets before it, and then for
+the delay; a packet that finds the buffer full is dropped, as by a switch. The process ends with its input.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from benchmarks.rigs.child_process import say
 
 _BUFFER_BYTES: Final = 4 << 20
 _MTU: Final = 65_000
-_AT_ONCE: Final = 16  # packets of one device before the others are looked at
-_NETWORKS: Final = ipaddress.IPv4Network("198.18.0.0/15")  # set aside for benchmarks of networks, by RFC 2544
+_AT_ONCE: Final = 16  # packets of one device before the other devices get their turn
+_NETWORKS: Final = ipaddress.IPv4Network("198.18.0.0/15")  # reserved for benchmarks of networks by RFC 2544
 _CLONE_NEWNET: Final = 0x40000000
 _PR_SET_TIMERSLACK: Final = 29
 _TUNSETIFF: Final = 0x400454CA
@@ -59,7 +59,7 @@ class Way:
 
     @property
     def due_s(self) -> float:
-        """When the next packet comes out; never, where there is none."""
+        """When the next packet is delivered; inf if there is none."""
         return self._queue[0][0] if self._queue else float("inf")
 
     def out(self, now_s: float) -> Iterator[bytes]:
@@ -71,7 +71,7 @@ class Way:
 
 
 class Hub:
-    """`near` is the device of this host; by far address in `far`: its device, the way to it and the way back."""
+    """`near`: this host's device; `far`: by remote address, its device and the two directions, to it and back."""
 
     def __init__(self, near: int, far: dict[bytes, tuple[int, Way, Way]]) -> None:
         self._near = near
@@ -79,7 +79,7 @@ class Hub:
         self._back = {device: back for device, _, back in far.values()}
 
     def run(self) -> None:
-        """Until standard input ends."""
+        """Run until standard input ends."""
         devices = [self._near, *self._back]
         while True:
             next_s = min(min(there.due_s, back.due_s) for _, there, back in self._far.values())
@@ -164,7 +164,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _free_network() -> ipaddress.IPv4Network:
-    """One that this host has no address in; where to look first depends on the process, as others may look too."""
+    """A network without an address of this host. The first candidate depends on the pid, as others may search, too."""
     found = json.loads(subprocess.run(["ip", "-json", "address"], check=True, capture_output=True).stdout)
     taken = [ipaddress.ip_address(one["local"]) for device in found for one in device["addr_info"]]
     networks = list(_NETWORKS.subnets(new_prefix=24))
@@ -173,7 +173,7 @@ def _free_network() -> ipaddress.IPv4Network:
 
 
 def _device(name: str) -> int:
-    """A TUN device in the present namespace; it lasts as long as its descriptor."""
+    """Open a TUN device in the present namespace; it exists as long as its descriptor."""
     device = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     fcntl.ioctl(device, _TUNSETIFF, struct.pack("16sH", name.encode(), _IFF_TUN_NO_PI))
     return device
@@ -190,7 +190,7 @@ def _ip(*arguments: str) -> None:
 
 @contextlib.contextmanager
 def _new_namespace() -> Iterator[int]:
-    """Our thread is in it meanwhile. It lasts as long as the descriptor is open and something runs in it."""
+    """Context in which this thread is in a new namespace. That exists as long as its descriptor, or a process in it."""
     own = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
         _check(_libc.unshare(_CLONE_NEWNET))

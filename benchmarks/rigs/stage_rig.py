@@ -1,8 +1,7 @@
-"""Stages on their own: the product's own workers, driven without daemon, lifecycle or queue between stages.
+"""Single stages: the product's own workers, driven without a daemon, lifecycle or queues between stages.
 
-What a worker does for a frame here is exactly what it does in a pipeline; only who sends the descriptors differs.
-Many parts are queued at each worker and answers are read now and then, so the driver takes next to no time of the
-cores that are measured.
+A worker does exactly the same for a frame as in a pipeline; only the sender of descriptors differs. Many parts are
+queued at each worker and answers are read now and then, so the driver uses almost no time of the measured cores.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _Message = TypeVar("_Message", bound=messages.FromWorker)
 
 _START_S: Final = 60.0
 _FRAME_S: Final = 10.0
-_QUEUED_PARTS: Final = 64  # at each worker: far more than it finishes in one rest, far less than a line holds
+_QUEUED_PARTS: Final = 64  # at each worker: far more than it finishes in one rest, far fewer than a channel holds
 _REST_S: Final = 0.02
 _GLANCE_S: Final = 0.1
 
@@ -58,10 +57,10 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """`frame_s`: wall time per frame at saturation. `service_s`: median time inside the worker's part alone.
+    """`frame_s`: wall time per frame at saturation. `service_s`: median service time of the worker.
 
-    `cpu_s`: mean CPU time of the engine, over the frames that `frame_s` counts. `segments_s`: medians of what each
-    segment of a placed stage took.
+    `cpu_s`: mean CPU time of the engine, over the frames of `frame_s`. `segments_s`: median times of the segments of a
+    placed stage.
     """
 
     frame_s: float
@@ -71,8 +70,8 @@ class Rate:
 
 
 def _rate(parts: Sequence[messages.Done]) -> Rate:
-    """From the end of the first part to the end of the last, as their worker saw it: each part tells what passed
-    since the one before it, so that they add up to wall time however late they are read here.
+    """The rate from the end of the first part to the end of the last, by the worker's clock: each part has the time
+    since the one before it, so the sum is wall time even if answers are read late.
     """
     counted = parts[1:]
     return Rate(
@@ -105,9 +104,9 @@ class StageRig:
                 self._arena.view(slot, self._arena.layout.regions[name])[...] = array
 
     def load(self, worker: int, first: int, last: int, placement: Sequence[str] = ()) -> Loaded:
-        """Build and warm a stage, and run it once on every slot: a stage after it finds real tensors there.
+        """Build and warm a stage, and run it once on every slot, so that later stages find real tensors there.
 
-        Where the worker's place has devices, `placement` names that of each of the stage's operators.
+        If the worker's place has devices, `placement` names the device of each of the stage's operators.
         """
         epoch = next(self._epochs)
         self._link.send(worker, messages.Prepare(epoch, 0, ((first, last),), placement=tuple(placement)))
@@ -122,10 +121,10 @@ class StageRig:
         self._link.send(loaded.worker, messages.Retire(loaded.epoch))
 
     def saturate(self, stages: Sequence[Loaded], expected_s: Sequence[float], seconds: float) -> list[Rate]:
-        """Run all of `stages` (on different workers) at once for about `seconds`, none waiting for another.
+        """Run all of `stages` (on different workers) at once for about `seconds`, without waiting for each other.
 
-        `expected_s` is each one's time per frame, so that all end at about the same moment. Stages start on
-        different slots, as they would be in a pipeline: what one writes, another reads some frames later.
+        `expected_s`: time per frame of each, so that all end at about the same time. Stages start on different slots,
+        as in a pipeline, where a stage reads what another wrote some frames earlier.
         """
         counts = [max(2, round(seconds / expected)) for expected in expected_s]
         slots = self._arena.slot_count
@@ -139,7 +138,7 @@ class StageRig:
         parts: dict[int, list[messages.Done]] = {stage.worker: [] for stage in stages}
         for _ in range(sum(counts)):
             if not self._said:
-                time.sleep(_REST_S)  # so that reading answers takes next to nothing of a stage's core
+                time.sleep(_REST_S)  # so that reading answers uses almost nothing of a stage's core
                 self._hear_all()
             done = self._expect(messages.Done, _FRAME_S)
             parts[done.part.incarnation].append(done)
@@ -147,7 +146,7 @@ class StageRig:
         return [_rate(parts[stage.worker]) for stage in stages]
 
     def _hear_all(self) -> None:
-        """All that has come: a turn of the poller ends with a few messages, else a worker's queue would run dry."""
+        """Read all messages; a turn of the poller returns only a few, and a worker's queue must not become empty."""
         while said := list(self._poller.poll(0.0)):
             self._said.extend(said)
 
@@ -156,12 +155,12 @@ class StageRig:
             self._send(stage, slot)
 
     def alone(self, stage: Loaded, seconds: float) -> Rate:
-        """One stage with no other load on the machine, for about `seconds`; the estimate for it comes first."""
+        """Run one stage with no other load on the machine, for about `seconds`, after a short run for an estimate."""
         estimate = self.saturate([stage], [seconds], seconds=0.0)[0].service_s
         return self.saturate([stage], [estimate], seconds)[0]
 
     def at_once(self, stages: Sequence[Loaded], seconds: float) -> list[Rate]:
-        """All stages at once, after a first round that tells how many frames each will get through."""
+        """Run all stages at once, after a first round that estimates how many frames each will compute."""
         glance = self.saturate(stages, [self.alone(stage, _GLANCE_S).frame_s for stage in stages], seconds / 10)
         return self.saturate(stages, [rate.frame_s for rate in glance], seconds)
 
@@ -186,9 +185,9 @@ class StageRig:
 def stage_rig(
     compiled: Compiled, machine: Machine, slot_count: int, devices: Mapping[str, tuple[Device, ...]] = NO_DEVICES
 ) -> Iterator[StageRig]:
-    """Start the workers of `machine` on an arena like a daemon's; end them afterwards.
+    """Context with the workers of `machine` on an arena like a daemon's.
 
-    `devices` are those of each place, by its name; the model is then to be compiled `plain`.
+    `devices`: of each place, by name; the model must then be compiled `plain`.
     """
     with ExitStack() as closing:
         closed: Callable[[Callable[[], None]], object] = closing.callback
@@ -208,6 +207,6 @@ def stage_rig(
 
 
 def random_inputs(compiled: Compiled, seed: int) -> dict[str, np.ndarray[Any, Any]]:
-    """One frame of values that fit the model, as `random_frames` draws them."""
+    """One frame of random values that fit the model, as by `random_frames`."""
     (frame,) = random_frames(compiled.model.graph.inputs, 1, seed)
     return dict(frame)

@@ -1,8 +1,8 @@
-"""Frames without a pause, from a thread of the benchmark, and a check of every answer (R1).
+"""Frames without a pause, from a thread of the benchmark, with a check of every answer (R1).
 
-Three frames take turns. An answer must carry a later number than the one before it, and equal, within what another
-cut may change in the last bits, the first answer to the same frame: one that was lost, answered twice, mixed up or
-made by two plans would differ.
+Three frames take turns. An answer must have a larger number than the one before, and equal the first answer to the same
+frame, except for last bits, which other cuts may change: so a frame that was lost, answered twice, confused with
+another or computed by two plans is detected.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What became of all frames: `answered` of `sent`, and how many of them were not as they should be."""
+    """Results of all frames: `answered` of `sent`, and numbers of faults."""
 
     sent: int
     answered: int
@@ -46,7 +46,7 @@ class Tally:
 
 
 class SteadyLoad:
-    """A context in which frames flow. `answers`: (time, epoch) of each answer, by the clock of the daemon's events."""
+    """A context in which frames are sent. `answers`: (time, epoch) of each, by the clock of the daemon's events."""
 
     def __init__(self, endpoint: str, in_flight: int) -> None:
         self.answers: list[tuple[float, int]] = []
@@ -69,7 +69,7 @@ class SteadyLoad:
         self.stop()
 
     def stop(self) -> Tally:
-        """Send no more, wait for what is in flight, and say what became of all."""
+        """Stop sending, wait for frames in flight, and return the tally."""
         self._stopping = True
         self._thread.join()
         return self.tally
@@ -79,7 +79,7 @@ class SteadyLoad:
         return Tally(self._sent, len(self.answers), self._errors, self._out_of_order, self._different)
 
     def check(self) -> None:
-        """Raises what has ended the load, if anything has."""
+        """Raises the error that has ended the load, if any."""
         if self._failure is not None:
             raise RuntimeError("the load has ended") from self._failure
 

@@ -1,4 +1,4 @@
-"""A daemon that is let tune itself, and then left alone."""
+"""Letting a daemon tune itself, and then stopping its tuner."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _BEGINNINGS: Final = "tuning_began", "comparison_began"
 
 
 def settle(control: Client, client: ChildProcess, **order: object) -> None:
-    """Send frames until all has been tried and the best plan is live. `order`: of each burst, beside its length.
+    """Send frames until tuning has ended and the best plan is live. `order`: further fields of each burst's order.
 
-    A search may begin some seconds after candidates were compared, so it has to be calm for several bursts.
+    A search may begin some seconds after candidates were compared, so the tuner must be idle for several bursts.
     """
     until_s = time.monotonic() + _TIMEOUT_S
     calm, began_before = 0, -1
@@ -34,6 +34,6 @@ def settle(control: Client, client: ChildProcess, **order: object) -> None:
 
 
 def tune(control: Client, client: ChildProcess) -> None:
-    """As `settle`; the tuner tries nothing from then on."""
+    """As `settle`, then pause the tuner."""
     settle(control, client)
     control.call("tuner_set", pause=True)

@@ -1,4 +1,4 @@
-"""A daemon that tunes itself under steady load, and what a benchmark asks of it."""
+"""A daemon that tunes itself under steady load, and measurements of it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Case:
         return cls(model, machine, compiled, profile_model(compiled, machine))
 
     def optimum(self, machine: Machine | None = None, factors: Mapping[str, float] | None = None) -> Optimum:
-        """The costs on `machine` (None: as it is), each place's times a factor of its own."""
+        """Optimal plans by the costs on `machine` (None: the case's), with a factor on each place's times."""
         times = LayerCosts(self.raw, machine or self.machine)
         slower = factors or {}
 
@@ -61,7 +61,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """One plan while it ran: by its stages' times, and by the answers that came out in `wall_fps`."""
+    """One plan while it ran: times of its stages, and its rate of answers, `wall_fps`."""
 
     measurement: Measurement
     wall_fps: float
@@ -69,7 +69,7 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """One run of the tuner as the daemon's events tell it; times by the clock of `time.time`."""
+    """One run of the tuner from the daemon's events; times are of `time.time`."""
 
     trials: tuple[Event, ...]
     plan: str
@@ -91,10 +91,10 @@ class Tuned:
         self.load = load
 
     def take(self, plan: Plan) -> int:
-        """Have a plan live; this pauses the tuner. Returns its epoch.
+        """Set a plan, which pauses the tuner; return its epoch.
 
-        A place refuses a stage that it finds itself too slow to emulate: a busy moment can look like that, so it is
-        asked again. Raises `Refused` if that does not help.
+        A place refuses a stage that it is too slow to emulate. A busy moment may cause that, so it is tried again.
+        Raises `Refused` if that does not help.
         """
         for _ in range(_ATTEMPTS):
             settled = self.control.set_plan(plan)
@@ -105,13 +105,13 @@ class Tuned:
         return int(settled["epoch"])
 
     def measure(self) -> Measurement:
-        """The live plan, by a window like those of trials."""
+        """Measure the live plan, with a window as in trials."""
         self.load.check()
         found = self.child.ask()
         return Measurement(tuple(found["service_s"]), found["band"], found["frames"], found["took_s"])
 
     def observe(self, plan: Plan, seconds: float) -> Observed:
-        """Make a plan live, and watch it for at least `seconds` and some frames."""
+        """Set a plan, and observe it for at least `seconds` and some frames."""
         epoch = self.take(plan)
         before = len(self.load.answers)
         measurement = self.measure()
@@ -130,7 +130,7 @@ class Tuned:
         time.sleep(_LOOK_EVERY_S)
 
     def tuning(self, since: int, timeout_s: float) -> Tuning | None:
-        """The last of the runs that begin at event `since` or later, once the tuner watches; None: none begins."""
+        """The last run that begins at event `since` or later, once the tuner watches; None: none begins."""
         until_s = time.time() + timeout_s
         while time.time() < until_s:
             self.rest()
@@ -148,13 +148,13 @@ class Tuned:
 
 
 def rate(times_s: Sequence[float], left_out: int = 12) -> float:
-    """Answers per second; the first are left out, as the plan before still delays or hastens them. 0: too few."""
+    """Answers per second, without the first ones, which the plan before still affects; 0: too few answers."""
     kept_s = times_s[left_out:]
     return (len(kept_s) - 1) / (kept_s[-1] - kept_s[0]) if len(kept_s) > left_out else 0.0
 
 
 def plan_of(text: str) -> Plan:
-    """What `str(plan)` says, as the daemon's events have it."""
+    """The plan of a text of `str(plan)`, as in the daemon's events."""
     stages = []
     for stage in text.split(" | "):
         place, _, span = stage.partition(": ")
@@ -165,7 +165,7 @@ def plan_of(text: str) -> Plan:
 
 @contextlib.contextmanager
 def tuned(case: Case, strategy: str = "shisha") -> Iterator[Tuned]:
-    """Start the daemon with nothing tuned before, and frames; the tuner begins with them."""
+    """Start a daemon with nothing tuned before, and frames, with which the tuner begins."""
     with contextlib.ExitStack() as closing:
         keep = closing.enter_context(tempfile.TemporaryDirectory())
         child, up = closing.enter_context(

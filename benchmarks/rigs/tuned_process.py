@@ -1,7 +1,7 @@
-"""A daemon that tunes itself, in a process of its own; and the tuner's own way of measuring, when asked for it.
+"""A daemon that tunes itself, in a separate process, and measurements as the tuner makes them, on request.
 
-The models, profiles and optimised graphs are those of the user's cache. What the daemon keeps from then on, which is
-the best plan known, goes into the folder `keep`: so it begins at the seed, whatever was tuned here before.
+Models, profiles and optimised graphs are those of the user's cache. The best plans that the daemon stores go into the
+folder `keep`, so it begins at the seed, whatever was tuned here before.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from shisha_rt.model.zoo import resolve_model
 
 
 class Metered(Cores):
-    """Those of a daemon; `hear` is told of each part that has been computed, after them."""
+    """The cores of a daemon; `hear` is called for each part that has been computed, after them."""
 
     def __init__(self, cores: Cores, hear: Callable[[PartTaken, float], None]) -> None:
         super().__init__(cores.lifecycle, cores.tuning, cores.placing)
@@ -44,7 +44,7 @@ class Metered(Cores):
 
 
 class Meter:
-    """Measures the live plan from the frames that pass, as a trial is measured."""
+    """Measures the live plan from passing frames, as in a trial."""
 
     def __init__(self, daemon: Daemon) -> None:
         self._cores = daemon.shell.cores = Metered(daemon.shell.cores, self._part)

@@ -1,8 +1,8 @@
-"""A daemon's lifecycle with very many places in virtual time: nothing is computed and nobody waits.
+"""A daemon's lifecycle with very many places in virtual time: nothing is computed.
 
-The core is the real one. Its workers answer when a part would be done, and clients always have as many frames on the
-way as keep all places busy. So its own CPU time for each event can be measured, and a loop that takes a time of its own
-for each event can be put before it.
+The core is the real one. Its workers answer when a part would be done, and clients keep enough frames in flight for all
+places to be busy. So the core's CPU time for each event can be measured, and a loop can be simulated that takes time
+for each event.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _FOR_EVER_S = 1e9
 
 @dataclass(slots=True)
 class VirtualDaemon:
-    """A copy of the whole model on each of so many places, which takes `service_s` (places,) for a frame.
+    """A copy of the whole model on each place, which takes `service_s` (places,) for a frame.
 
-    `loop_s`: by event, what the loop takes for one before it is seen to; nothing: it takes no time.
+    `loop_s`: by event, the loop's time before the event is handled; none without an entry.
     """
 
     service_s: Sequence[float]
@@ -50,7 +50,7 @@ class VirtualDaemon:
         self._free_at_s = [0.0] * count
 
     def start(self) -> float:
-        """Have all workers come up and load the plan; the lifecycle's CPU seconds."""
+        """Start all workers and load the plan; return the lifecycle's CPU seconds."""
         begun_s = self.cpu_s
         starts = self._starts(self._handle(ev.Tick()))
         while starts:
@@ -66,12 +66,12 @@ class VirtualDaemon:
         return self.cpu_s - begun_s
 
     def fill(self) -> None:
-        """Frames for all slots, and some that wait for one."""
+        """Send frames for all slots, and some that wait for a slot."""
         for _ in range(2 * len(self.service_s) + 66):
             self._send()
 
     def serve(self, frames: int) -> float:
-        """So many further answers; the lifecycle's CPU seconds for them."""
+        """Run until `frames` further answers; return the lifecycle's CPU seconds for them."""
         begun_s, until = self.cpu_s, self.answered + frames
         while self.answered < until and self._pending:
             at_s, _, event = heapq.heappop(self._pending)
@@ -82,7 +82,7 @@ class VirtualDaemon:
         return self.cpu_s - begun_s
 
     def lose(self) -> None:
-        """A worker dies; the next one on its place takes its time."""
+        """Kill a worker; its place then waits for the next one."""
         worker = next(iter(self.lifecycle.places.workers.values()))
         self._see_to(self._handle(ev.WorkerGone(worker.incarnation, None, "killed")))
 

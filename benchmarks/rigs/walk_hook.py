@@ -1,9 +1,9 @@
-"""What a walked process does besides its work: it notes each call of a project function while it is told to.
+"""Hook of a walked process: it records each call of a project function while it is asked to.
 
-This file is copied as `sitecustomize.py` into a folder on PYTHONPATH, so every Python process below has it from its
-start, and forks of it have it, too; it therefore imports nothing of the project, whose tree may be an older one. A byte
-of shared memory, the switch, says what is wanted. Lines are written at once, as processes here end by SIGKILL, and to a
-file that is opened for each, as a process may close all descriptors that it finds.
+This file is copied as `sitecustomize.py` into a folder on PYTHONPATH, so all Python processes started below have it
+from their start, and so have their forks. It imports nothing of the project, whose tree may be an older one. A byte of
+shared memory, the switch, states what to do. Lines are written at once, as processes here end by SIGKILL, and to a file
+that is opened for each line, as a process may close all descriptors that it finds.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _A_FUNCTION: Final = 0x1  # CO_OPTIMIZED: neither a module nor the body of a cla
 
 
 class Hook:
-    """Writes `PID.jsonl`: first the command that the process is, then [time_ns, kind, chain of functions] for each
-    call. The census is taken at the first call after it was asked for.
+    """Writes `PID.jsonl`: first the process's command, then [time_ns, kind, chain of functions] for each call. The
+    census is taken at the first call after it was requested.
     """
 
     def __init__(self, folder: str, tree: str) -> None:
@@ -76,7 +76,7 @@ class Hook:
         return found[::-1]
 
     def _name(self, code: CodeType) -> str | None:
-        """FILE:FUNCTION, or None for what is not the project's."""
+        """FILE:FUNCTION, or None for functions outside of the project."""
         if code not in self._names:
             ours = code.co_filename.startswith(self._roots) and bool(code.co_flags & _A_FUNCTION)
             line = f"@{code.co_firstlineno}" if code.co_name == "<lambda>" else ""

@@ -1,4 +1,4 @@
-"""What the daemon and its readers take without harm: input that nobody should send (`fuzz`), deaths, stops and changes
-at random (`campaign`, beside another server `rivals`), faults of engines and files (`faults`), and more than can be
-answered over more connections than behave (`overload`).
+"""Robustness of the daemon and its readers: malformed input (`fuzz`); deaths, stops and changes at random (`campaign`,
+and compared with another server `rivals`); faults of engines and files (`faults`); and more frames than can be
+answered, over connections many of which misbehave (`overload`).
 """

@@ -1,4 +1,4 @@
-"""What fuzzing begins with: good input of every kind, small, and such that most of what readers do is done for it."""
+"""Base inputs of fuzzing: valid and small input of every kind, which together exercise most of the readers' code."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ SIGNATURE: Final = Signature(
     (Tensor("x", (1, 4), "FP32"), Tensor("n", (2,), "INT64")),
     (Tensor("y", (1, 4), "FP32"), Tensor("z", (), "BOOL")),
 )
-"""Of the model that requests are for."""
+"""Signature of the model that requests are for."""
 LAYERS: Final = 6
 PLACES: Final = ("a", "b", "c")
-"""Of the model and the machine that plans are for."""
+"""Places of the machine that plans are for."""
 
 
 def requests() -> list[bytes]:
-    """Messages, their parts packed as a list."""
+    """Requests, the parts of each packed as a list."""
     size = {"x": 16, "n": 16}
     inputs = [
         {
@@ -79,7 +79,7 @@ def answers() -> list[bytes]:
 
 
 def http_bodies() -> list[bytes]:
-    """What `infer` is posted with, its JSON alone or with what follows it."""
+    """Bodies of `infer`, with JSON only or with binary data after it."""
     x = {"name": "x", "shape": [1, 4], "datatype": "FP32"}
     n = {"name": "n", "shape": [2], "datatype": "INT64"}
     parameters = {"stream": "s", "sequence": 3, "deadline_ms": 10, "timeout": 5, "binary_data_output": True}
@@ -157,7 +157,7 @@ def daemons() -> list[bytes]:
 
 
 def models() -> list[bytes]:
-    """ONNX files: convolutions, shapes that are computed, choices, integers, functions, sizes by values."""
+    """ONNX files: convolutions, computed shapes, branches, integers, functions, sizes that depend on values."""
     rng = np.random.default_rng(0)
 
     def random(*shape: int) -> np.ndarray[Any, Any]:

@@ -1,6 +1,6 @@
-"""Daemons whose cache is damaged, has no room, or was left by daemons that were killed: what they answer.
+"""Answers of daemons whose cache is damaged, has no space, or was left by killed daemons.
 
-Each must start and answer rightly or, where the disk is full, end with status 1 and one line that says what to do.
+Each must start and answer correctly or, if the disk is full, end with status 1 and one line that says what to do.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def damaged(folder: Path, model: Path) -> Iterator[Row]:
 
 
 def disk_full(folder: Path, model: Path) -> Iterator[Row]:
-    """A cache on a disk of as many pages, from hardly any up to as many as it takes."""
+    """A cache on disks of different sizes, from few pages up to enough."""
     folder.mkdir()
     disk = folder / "disk"
     disk.mkdir()
@@ -81,7 +81,7 @@ def disk_full(folder: Path, model: Path) -> Iterator[Row]:
 
 
 def killed_while_compiling(folder: Path, model: Path, rounds: int) -> Iterator[Row]:
-    """Daemons that share a cache, killed at random before they serve; then one that is not."""
+    """Daemons that share a cache and are killed at random before they serve; then one that is not killed."""
     folder.mkdir()
     rng = random.Random(0)
     for number in range(rounds):
@@ -108,7 +108,7 @@ def _start_and_kill(folder: Path, model: Path, rng: random.Random) -> None:
     ]
     for process in started:
         time.sleep(rng.uniform(0, _KILLED_WITHIN_S / _DAEMONS))
-        os.killpg(process.pid, signal.SIGKILL)  # compilers too
+        os.killpg(process.pid, signal.SIGKILL)  # with its compilers
         process.wait()
 
 
@@ -129,7 +129,7 @@ def _daemon(folder: Path, model: Path, within: Sequence[str] = ()) -> Iterator[D
 
 
 def _served(folder: Path, model: Path, within: Sequence[str] = ()) -> tuple[str, str, int]:
-    """What a client saw, what the daemon said on standard error, and how many answers were wrong or missing."""
+    """The client's result, the daemon's standard error, and the number of wrong or missing answers."""
     try:
         with _daemon(folder, model, within) as daemon:
             frames = [frame_of(number) for number in range(1, _FRAMES + 1)]
@@ -147,7 +147,7 @@ def _row(fault: str, client: str, stderr: str, bad: int) -> Row:
 
 
 def tidied(text: str) -> str:
-    """Without the time, the folders of this run, and digests."""
+    """A text without times, folders of this run, and digests."""
     for pattern in (r"\d{4}-\d\d-\d\d [\d:,]+ ", r"\S*/(?=shisha-rt/)", r"[0-9a-f]{64}"):
         text = re.sub(pattern, "", text)
     return text

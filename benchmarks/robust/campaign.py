@@ -1,22 +1,22 @@
-"""Everything at once, on purpose and at random: `python -m benchmarks campaign`.
+"""Random actions of every kind on a daemon under load: `python -m benchmarks campaign`.
 
-A real daemon of the identity network, whose answer is its input, so that an oracle knows each frame's answer: clients
-over TCP (or `--ipc`) and with shared memory, in ordered streams, one over HTTP and one over gRPC, all the time.
-Meanwhile, by one seed and one after the other: plans of every kind (chains, copies, teams, branches, shards, batches),
-places down, up and slowed, the tuner started, paused and told other objectives; any process killed, or stopped until
-the daemon has noticed, workers also on purpose while they compute and while a plan is prepared and goes live; clients
-that go away in the midst of a message; deadlines and cancels; with `--clock` the host's clock set forth and back.
-Between any two it is asked for its status.
+A real daemon of the identity network, whose output is its input, so that each frame's answer is known. Clients send
+frames all the time: over TCP (or `--ipc`) and with shared memory, in ordered streams, one over HTTP and one over gRPC.
+Meanwhile, by one seed and one after the other: plans of every kind (chains, copies, teams, branches, shards, batches);
+places taken down, brought up and slowed; the tuner started, paused and given other objectives; any process killed, or
+stopped until the daemon has noticed, workers also deliberately while they compute, and while a plan is prepared and
+goes live; clients that end in the middle of a message; deadlines and cancellations; with `--clock` the host's clock set
+forward and back. After each action the status is requested.
 
-It counts, and ends with 1 if any of the first five is not 0:
+Reported are the following; the exit status is 1 if any of the first five is not 0:
 
-- `lost`, `doubled or unasked`, `out of order`, `wrong`, `of no epoch`: broken promises, as the clients saw them;
-- `errors`: frames that were answered with an error, by code: two deaths of workers at one frame are its own;
-- `HTTP lost`, `gRPC lost`: requests that a killed front process had, or that came before another one was there;
-- `status ms`: how long it took to answer, median, 99th percentile and most, with what had been done just before;
-- `longest gap s`: between two answers of one client; with a stopped worker that is the patience of the daemon;
-- `growth MiB`: of the daemon's private memory, from a minute after the start on (or the first fifth), and at quarters;
-  it keeps its last 10,000 of so many `events`;
+- `lost`, `doubled or unasked`, `out of order`, `wrong`, `of no epoch`: broken promises, as seen by clients;
+- `errors`: frames answered with an error, by code; a frame at which two workers died gets an error of its own;
+- `HTTP lost`, `gRPC lost`: requests in a killed front process, or that came before another one had started;
+- `status ms`: time of a status request, median, 99th percentile and maximum, with the action just before;
+- `longest gap s`: between two answers of one client; with a stopped worker it is the daemon's time-out;
+- `growth MiB`: of the daemon's private memory, from a minute after the start (or the first fifth), and at quarters; the
+  daemon keeps the last 10,000 of its `events`;
 - `descriptors`: open files of the daemon after that minute and at the end, medians;
 - `left`: processes and files of the daemon after its end.
 """
@@ -62,15 +62,15 @@ from tests.serving.random_plans import Cuttable
 PLACES: Final = ("a", "b", "c", "d")
 MOST_BATCH: Final = 4
 _DEATHS_APART_S: Final = 6.0
-"""Workers of one place may die five times in 30 s before it is left out of planning, which would end the campaign."""
+"""Time between deaths at one place: after five deaths in 30 s a place is given up, which would end the campaign."""
 _PREPARED_WITHIN_S: Final = 0.15
-"""A plan of the identity network is prepared, and live, within about as long."""
+"""A plan of the identity network is prepared, and live, within about this time."""
 _CLOCK_STEP_S: Final = 100
 _WITHIN_S: Final = 60.0
 
 
 class _FrontLoad(threading.Thread):
-    """One frame after the other by the front process; a request whose connection breaks is lost, and counted."""
+    """Sends one frame after the other to the front process; requests whose connection breaks are counted as lost."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -84,7 +84,7 @@ class _FrontLoad(threading.Thread):
 
 
 class _GrpcLoad(_FrontLoad):
-    """With the protocol's stock client."""
+    """Load by gRPC, with the protocol's stock client."""
 
     def __init__(self, address: str) -> None:
         super().__init__()
@@ -147,7 +147,7 @@ class _HttpLoad(_FrontLoad):
 
 
 class _Campaign:
-    """What is done to the daemon, and what comes of it."""
+    """Actions on the daemon, and their results."""
 
     def __init__(self, daemon: DaemonProcess, cuttable: Cuttable, rng: random.Random, *, clock: bool) -> None:
         self.daemon = daemon
@@ -192,7 +192,7 @@ class _Campaign:
         time.sleep(self._rng.uniform(0, 0.1))
 
     def plan(self) -> None:
-        """A plan of any kind, live or not: a place that is down, or a worker that dies meanwhile, may be in its way."""
+        """Set a plan of any kind; it may fail because a place is down or a worker dies."""
         self._propose(self._random_plan())
 
     def _propose(self, plan: Plan) -> None:
@@ -212,11 +212,11 @@ class _Campaign:
         self._end_worker(signal.SIGKILL, "workers killed at any moment")
 
     def stop_worker(self) -> None:
-        """It is found out by its silence, and killed."""
+        """Stop a worker, which the daemon notices by its missing heartbeat, and kills."""
         self._end_worker(signal.SIGSTOP, "workers stopped")
 
     def kill_at_work(self) -> None:
-        """While it computes a frame, or just as it replies."""
+        """Kill a worker while it computes a frame, or just as it replies."""
 
         def is_reached(place: str) -> bool:
             end_s = time.monotonic() + 0.2
@@ -229,7 +229,7 @@ class _Campaign:
         self._end_worker(signal.SIGKILL, "workers killed at work", is_reached)
 
     def kill_amid_plan(self) -> None:
-        """While stages are prepared, or as the plan goes live."""
+        """Kill a worker while stages are prepared, or as the plan goes live."""
         with ThreadPoolExecutor(1) as pool:
             outcome = pool.submit(self._propose, self._random_plan())
             time.sleep(self._rng.uniform(0, _PREPARED_WITHIN_S))
@@ -249,7 +249,7 @@ class _Campaign:
             self.faults += 1
 
     def kill_child(self) -> None:
-        """Tuner, HTTP, or whatever else works for the daemon at this moment; now and then it is stopped instead."""
+        """Kill the tuner, the HTTP process, or any other child of the daemon; sometimes stop it instead."""
         workers = set(self.daemon.worker_pids().values())
         descendants = psutil.Process(self.daemon.pid).children(recursive=True)
         children = [child for child in descendants if child.pid not in workers]
@@ -264,7 +264,7 @@ class _Campaign:
                 self.faults += 1
 
     def place(self) -> None:
-        """One place at a time is down."""
+        """Take a place down or bring it up; one place at a time is down."""
         name = self._down or self._rng.choice(PLACES)
         change = {"up": True} if self._down else {"down": True}
         with contextlib.suppress(ShishaError):  # it is the last one that is there
@@ -273,14 +273,14 @@ class _Campaign:
             self.done["places down or up"] += 1
 
     def slow(self) -> None:
-        """A place is at another speed from now on, if its core has room for it."""
+        """Change the speed of a place, if its core has room for it."""
         name, speed = self._rng.choice(PLACES), self._rng.choice((1.0, 1.0, 0.5, 0.2))
         with contextlib.suppress(ShishaError):
             self.daemon.control.call("place_set", place=name, speed=speed)
             self.done["places slowed, or fast again"] += 1
 
     def step_clock(self) -> None:
-        """The host's clock is another for a moment; what goes by it notices, monotonic time does not."""
+        """Change the host's clock for a moment; monotonic time is not affected."""
         step_s = self._rng.choice((-_CLOCK_STEP_S, _CLOCK_STEP_S))
         time.clock_settime(time.CLOCK_REALTIME, time.time() + step_s)
         try:
@@ -304,7 +304,7 @@ class _Campaign:
         self.done["tuner told"] += 1
 
     def vanish(self) -> None:
-        """A client that ends in the midst of what it sends: of a message, or of frames that nobody will hear of."""
+        """End a client in the middle of a message, or with frames in flight."""
         if self._rng.random() < 0.5:
             with self._connected() as connection:
                 connection.sendall(bytes(self._rng.choices(range(256), k=self._rng.randint(1, 200))))
@@ -388,7 +388,7 @@ def campaign(
 
 
 def _of_no_epoch(load: Load, last: int) -> int:
-    """Epochs that answered and were never live: later than the last, or before the first."""
+    """Number of answers of epochs that were never live: later than the last, or before the first."""
     return sum(not 1 <= epoch <= last for epoch in load.epochs)
 
 
@@ -444,7 +444,7 @@ _WHEN: Final = ("after a minute", "at a quarter", "at half", "at three quarters"
 
 
 def settled(readings: list[tuple[float, int]]) -> list[int]:
-    """Medians of readings around each of `_WHEN`; without the first minute, or fifth, in which a daemon warms up."""
+    """Medians of readings around each of `_WHEN`, without the first minute, or fifth, in which a daemon warms up."""
     begun_s, ended_s = readings[0][0], readings[-1][0]
     from_s = begun_s + min(60.0, (ended_s - begun_s) / 5)
     later = [value for at_s, value in readings if at_s >= from_s]

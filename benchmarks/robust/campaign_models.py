@@ -1,22 +1,22 @@
-"""Several models at one address, at random: `python -m benchmarks campaign_models`.
+"""Random actions on several models at one address: `python -m benchmarks campaign_models`.
 
-A real host process with three models, each the identity network times its version: so an answer tells its frame and the
-version that made it. A client of each, led to its model's daemon, sends in an ordered stream; how many frames, changes
-at random, so that places move between the models. Meanwhile, by one seed and one after the other: a version takes over
-from another, or is undone; a model is unloaded and loaded again; unless `--calm`, workers, daemons and the host process
-are killed, at random and while a version is loaded. `--restless`: loads change most of the time, there are twice as
-many places, none of which is shared and each of which is emulated as a tenth of a core, and a place may be dealt again
-at once: so that there are many moves.
+A real host process with three models, each the identity network times its version, so that an answer identifies its
+frame and the version that computed it. Each model has a client, connected to the model's daemon, which sends an ordered
+stream; rates change at random, so that places move between the models. Meanwhile, by one seed and one after the other:
+a version takes over from another, or is undone; a model is unloaded and loaded again; unless `--calm`, workers, daemons
+and the host process are killed, at random and while a version is loaded. `--restless`: loads change most of the time,
+there are twice as many places, none shared and each emulated as a tenth of a core, and a place may be dealt again at
+once, so that there are many moves.
 
-It counts, and ends with 1 if any of the first four is not 0:
+Reported are the following; the exit status is 1 if any of the first four is not 0:
 
-- `lost`: frames without an answer; `wrong`: answers that are no version's;
-- `of another version`: answers of a version that was not to be then: of the one before, to a frame that was sent half a
-  second after the new one was said to serve, or after an answer of the new one; of one that was not asked for;
-- `refused`: errors but those of a model that was unloaded, or whose daemon was killed, at that moment;
+- `lost`: frames without an answer; `wrong`: answers of no version;
+- `of another version`: answers of a version that should not serve then: of the old one, to a frame sent half a second
+  after the new one was reported to serve, or after an answer of the new one; of a version that was not requested;
+- `refused`: errors, except for a model that was unloaded, or whose daemon was killed, at that time;
 - `moves`: places that were dealt to another model, or taken back;
-- `replaced ms`, `else ms`: of frames that were under way while a version was loaded, and of all others: median and 99th
-  percentile of the time to their answers;
+- `replaced ms`, `else ms`: latency of frames in flight while a version was loaded, and of all others: median and 99th
+  percentile;
 - `left`: processes and files after the end.
 """
 
@@ -61,18 +61,18 @@ _CHANNELS, _SIZE = 32, 24
 SHAPE: Final = (1, _CHANNELS, _SIZE, _SIZE)
 _IN_FLIGHT: Final = 12
 _IDLE_S: Final = 2.0
-"""Before each frame of a model that leaves its places to others; the rest fill what they have."""
+"""Pause before each frame of a model that leaves its places to others; other models fill their places."""
 _DEATHS_APART_S: Final = 11.0
-"""A daemon that dies five times without having served for ten seconds is given up."""
+"""Time between deaths: a daemon that dies five times without having served for ten seconds is given up."""
 _HEARD_WITHIN_S: Final = 0.5
-"""A client that was led to a daemon hears from it that another one serves, and goes there: some milliseconds."""
+"""Time for a client to hear from its daemon that another one serves, and to connect there: some milliseconds."""
 _WITHIN_S: Final = 100.0
 _RESTLESS: Final = (sys.executable, "-m", "benchmarks.rigs.restless_host")
 
 
 @dataclass
 class Change:
-    """From `begun_s` on a model's answers may be of `version`; frames sent after `done_s` have no other."""
+    """From `begun_s` on a model's answers may be of `version`; frames sent after `done_s` must be."""
 
     begun_s: float
     done_s: float
@@ -91,7 +91,7 @@ class Answer:
 
 @dataclass
 class _Model:
-    """`outages`: from when until when its daemon may have been away: killed, or unloaded."""
+    """`outages`: periods in which the model's daemon may have been killed or unloaded."""
 
     name: str
     changes: list[Change] = field(default_factory=lambda: [Change(0.0, -np.inf, 1)])
@@ -105,7 +105,7 @@ class _Model:
 
 
 def write_version(folder: Path, version: int) -> Path:
-    """The identity network with `version` times its input as its answer."""
+    """Write a network whose output is `version` times its input."""
     path = folder / f"v{version}.onnx"
     if not path.exists():
         with tempfile.TemporaryDirectory() as name:
@@ -119,7 +119,7 @@ def write_version(folder: Path, version: int) -> Path:
 
 
 class _Asking(threading.Thread):
-    """The client of one model: what it sent, and what came of it."""
+    """The client of one model: its frames and their results."""
 
     def __init__(self, endpoint: str, model: str, rng: random.Random) -> None:
         super().__init__(daemon=True)
@@ -249,7 +249,7 @@ class _Campaign:
         self.done["versions undone" if undo else "versions that took over"] += 1
 
     def reload(self) -> None:
-        """Away for a moment, and back, with the version that it had."""
+        """Unload a model for a moment, and load it again with the same version."""
         model, begun_s = self._one(), time.monotonic()
         self._ask("model_unload", model)
         time.sleep(self._rng.uniform(0, 0.5))
@@ -274,7 +274,7 @@ class _Campaign:
             model.outages.append((begun_s, time.monotonic()))
 
     def kill_amid_load(self) -> None:
-        """Of the daemon that serves or of the one that comes, whichever it happens to be."""
+        """Kill a process of the present daemon or of the new one, at random."""
         model = self._one()
         if time.monotonic() - model.died_s > _DEATHS_APART_S:
             begun_s = model.died_s = time.monotonic()
@@ -290,7 +290,7 @@ class _Campaign:
             model.outages.append((begun_s, time.monotonic()))
 
     def kill_host(self) -> None:
-        """Daemons and their clients go on; another one takes over, with the versions that it is told to serve."""
+        """Kill the host process. Daemons and clients go on; a new one takes over, with the versions to serve."""
         begun_s = time.monotonic()
         self._count_moves()
         with ThreadPoolExecutor(1) as pool:
@@ -342,7 +342,7 @@ class _Campaign:
 
 
 def _restless_arguments(folder: Path, paths: Mapping[str, Path]) -> list[Path | str]:
-    """Four places on each of two cores; each model has one that is nobody else's."""
+    """Arguments with four places on each of two cores; each model has one place of its own."""
     tables = [f'[[model]]\nmodel = "{path}"\nname = "{name}"\nleast = 1\n' for name, path in paths.items()]
     (folder / "restless.toml").write_text("".join(tables))
     cores = sorted(os.sched_getaffinity(0))
@@ -354,7 +354,7 @@ def _restless_arguments(folder: Path, paths: Mapping[str, Path]) -> list[Path | 
 
 
 def broken_versions(answers: list[Answer], changes: list[Change]) -> int:
-    """Answers of a version that was not to be: see the module. `changes` in their order, the first at the beginning."""
+    """Answers of a version that should not serve then: see the module. `changes`: in order, from the start on."""
     broken, newest = 0, 0
     for answer in answers:
         if answer.version is None:

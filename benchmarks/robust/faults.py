@@ -1,15 +1,15 @@
 """Faults of engines and files, one after the other: `python -m benchmarks faults`.
 
-A real daemon of two places, each with a copy of a network whose answer is its input (`tests/serving/poison_model.py`),
-while an honest client streams frames, whose answers it checks. Another client sends the frame that a row names. Then
-values that are no ordinary numbers, on SqueezeNet by itself, held against ONNX Runtime alone on the same file. And
-daemons of caches that are damaged, full, or left by daemons that were killed in the midst of compiling.
+A real daemon of two places, each with a copy of a network whose output is its input (`tests/serving/poison_model.py`),
+while an honest client streams frames and checks answers. Another client sends the frame that a row names. Then unusual
+values on SqueezeNet alone, compared with ONNX Runtime on the same file. Then daemons with caches that are damaged,
+full, or left by daemons that were killed while compiling.
 
-- `client`: what whoever sent it saw; `status`: what the daemon says of its places then;
-- `gap s`, `gap without s`: the longest between two answers of the honest client, whose frames are one ordered stream,
-  so that it has the longest wait of a frame too; with the fault, and before it;
-- `lost or wrong`: of the honest client's frames, or of what a daemon answers after a file's fault;
-- `kept`: whether all that was promised was kept. The exit status is 1 if something was not.
+- `client`: the result of the client that caused the fault; `status`: the daemon's status of its places then;
+- `gap s`, `gap without s`: the longest time between two answers of the honest client, with the fault and before it; its
+  frames are one ordered stream, so this includes the longest wait of a frame;
+- `lost or wrong`: frames of the honest client, or answers of a daemon after a file's fault;
+- `kept`: whether all promises were kept. The exit status is 1 if one was not.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ PLACES: Final = ("a", "b")
 _WITHIN_S: Final = 60.0
 _RESTART_S: Final = 1.0
 _PATIENCE_S: Final = 5.0
-"""Of a daemon with a frame that is computed, see `daemon/fleet/watch.py`."""
+"""The daemon's time-out for a frame that is being computed, see `daemon/fleet/watch.py`."""
 _LEAST_PATIENCE_S: Final = 0.3
 _HANGS: Final = "a frame that hangs"
 _AROUND: Final = 100
@@ -63,7 +63,7 @@ _MIB: Final = 2**20
 
 @dataclass(frozen=True, slots=True)
 class _Poison:
-    """A frame that harms; `most_s`: how long it may keep others from their answers."""
+    """A harmful frame; `most_s`: how long it may delay other answers."""
 
     name: str
     order: int
@@ -129,7 +129,7 @@ def _of_frames(folder: Path, path: Path) -> Iterator[Row]:
 
 
 def _of_memory(folder: Path, path: Path) -> Iterator[Row]:
-    """The limit is more than there is, so that the kernel has to end a worker."""
+    """Fault of memory. `--max-worker-bytes` is more than is available, so that the kernel has to kill a worker."""
     fault = _Poison("a frame that takes 1 GiB, all there is", FLOATS, 1e9, "memory ran out", _PATIENCE_S + _RESTART_S)
     options = ("--machine", machine_file(folder, PLACES), "--max-worker-bytes", 2**20 * _MIB)
     try:
@@ -168,7 +168,7 @@ def _poisoned(daemon: DaemonProcess, poisons: Iterable[_Poison]) -> Iterator[Row
 
 
 def _honest(daemon: DaemonProcess, meanwhile: Callable[[], str]) -> tuple[str, Load]:
-    """What `meanwhile` returns, and the honest client that was there before, during and after it."""
+    """The result of `meanwhile`, and the honest client that ran before, during and after it."""
     with Load(daemon.endpoint, streams=1, depth=6, model_name=NAME, pause_s=PAUSE_S) as load:
         load.wait_for_answers(_AROUND)
         said = meanwhile()
@@ -198,7 +198,7 @@ def _last_death(daemon: DaemonProcess) -> str:
 
 
 def _of_values(folder: Path, path: Path) -> Iterator[Row]:
-    """Of one place, with each engine that is there: how it answers, and how long it takes over an ordinary frame."""
+    """Unusual values on one place, with each installed engine: its answers, and its time for an ordinary frame."""
     plain = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     (tensor,) = plain.get_inputs()
     shape = tuple(size if isinstance(size, int) else 1 for size in tensor.shape)
@@ -219,7 +219,7 @@ def _of_values(folder: Path, path: Path) -> Iterator[Row]:
 
 @contextmanager
 def _engine_live(daemon: DaemonProcess, layers: int, engine: StageEngine) -> Iterator[str]:
-    """Why it cannot be, or nothing."""
+    """Make a plan with an engine live; return why that fails, or nothing."""
     settled = daemon.control.set_plan(Plan((Stage(((0, layers - 1),), ((PLACES[0],),), engine=engine),)))
     yield "" if settled["outcome"] == "live" else settled["reason"]
 

@@ -1,8 +1,8 @@
-"""Input that nobody should send, by structure and at random: `python -m benchmarks fuzz`.
+"""Structured random fuzzing: `python -m benchmarks fuzz`.
 
-Every reader of what strangers wrote has so many cases, by one seed: what is taken, what is refused in one line, what
-is a defect (a traceback, a crash, a hang, more memory than a reader needs). A defect is kept as a file, to be played
-again: `--keep` says where. One case alone: `--target onnx --seed 0 --first 526 --count 1`.
+Every reader of untrusted input gets a number of cases, by one seed. Counted are cases that are accepted, refused in one
+line, or show a defect (a traceback, a crash, a hang, more memory than a reader needs). A defect's input is kept as a
+file, in the folder of `--keep`, to be repeated. A single case: `--target onnx --seed 0 --first 526 --count 1`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from benchmarks.robust.targets import TARGETS
 from shisha_rt.errors import BadInput
 
 _LATE_S: Final = 30.0
-"""A case that goes on so long beyond its limit hangs where Python cannot break it off."""
+"""A case that exceeds its limit by this hangs where Python cannot interrupt it."""
 
 
 def fuzz(
@@ -87,7 +87,7 @@ def fuzz(
 
 
 def fuzzed(name: str, seed: int, first: int, count: int) -> tuple[Counter[str], list[dict[str, Any]]]:
-    """Counts of cases that were taken, refused, or are defects; and each defect, with where and what it is."""
+    """Counts of cases that were accepted, refused, or are defects; and each defect, with its location and kind."""
     counts, last = Counter[str](), first + count
     found: list[dict[str, Any]] = []
     while first < last:
@@ -112,7 +112,7 @@ def fuzzed(name: str, seed: int, first: int, count: int) -> tuple[Counter[str], 
 
 
 def _run(name: str, seed: int, first: int, count: int, fd: int) -> Iterator[dict[str, Any] | str]:
-    """What the process says; in the end, if that is no good one, how it ended."""
+    """Yield the lines of the process, and at last how it ended, unless it ended normally."""
     command = [sys.executable, "-m", "benchmarks.robust.fuzz_process", name, *map(str, (seed, first, count, fd))]
     with tempfile.TemporaryFile("w+") as said, subprocess.Popen(command, stdout=said, pass_fds=[fd]) as process:
         number, since_s, hung = -1, time.monotonic(), False
@@ -133,5 +133,5 @@ def _run(name: str, seed: int, first: int, count: int, fd: int) -> Iterator[dict
 
 
 def _first_of_each(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One defect of each place in the code."""
+    """One defect for each location in the code."""
     return list({defect["where"]: defect for defect in reversed(found)}.values())

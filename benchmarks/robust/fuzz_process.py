@@ -1,7 +1,7 @@
-"""`python -m benchmarks.robust.fuzz_process TARGET SEED FIRST COUNT FD`: cases one after the other, in a process alone.
+"""`python -m benchmarks.robust.fuzz_process TARGET SEED FIRST COUNT FD`: cases one after the other, in one process.
 
-The number of the case under way is written to the descriptor before it begins, so that whoever started this knows which
-one a crash, a hang, or a want of memory belongs to. Defects are told in JSON, a line each, and counts at the end.
+The number of each case is written to the descriptor before it begins, so that the parent knows to which case a crash, a
+hang, or a lack of memory belongs. Defects are written as lines of JSON, and counts at the end.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _OWN: Final = "shisha_rt"
 
 
 class TooLong(BaseException):
-    """By the time of a processor, so that a busy neighbour is no defect; who waits for nothing is noticed from outside.
+    """A case exceeded its limit of CPU time, so that a busy host is no defect; the parent notices waiting cases.
 
-    Not an Exception: nobody on the way is to take it for his own.
+    No Exception, so that no handler in between catches it.
     """
 
 
@@ -63,7 +63,7 @@ def _too_long(_number: int, _frame: FrameType | None) -> None:
 
 
 def _where(error: BaseException) -> str:
-    """The last line of ours that the error came by."""
+    """The last line of the project's code in the error's traceback."""
     frames = traceback.extract_tb(error.__traceback__)
     own = next((frame for frame in reversed(frames) if f"/{_OWN}/" in frame.filename), frames[-1])
     return f"{own.filename.rpartition(f'/{_OWN}/')[2]}:{own.lineno}"

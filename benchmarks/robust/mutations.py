@@ -1,6 +1,6 @@
-"""Input turned into input that nobody should send: bytes, JSON, TOML and ONNX models, each by its structure.
+"""Mutations of valid input, by its structure: bytes, JSON, TOML and ONNX models.
 
-Pure: a random generator in, so a seed gives the same again.
+Pure: they take a random generator, so a seed reproduces the result.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _TOKENS: Final = (
 
 
 def mutated_bytes(rng: random.Random, data: bytes) -> bytes:
-    """Some bytes others, missing, or there twice."""
+    """Bytes with some changed, removed or repeated."""
     changed = bytearray(data)
     for _ in range(rng.choice((1, 1, 2, 4))):
         at = rng.randrange(len(changed) + 1)
@@ -72,7 +72,7 @@ def mutated_bytes(rng: random.Random, data: bytes) -> bytes:
 
 
 def mutated_json(rng: random.Random, value: Any) -> Any:
-    """A value with some of what is in it changed, missing, there twice, or in another's place."""
+    """A value with some of its parts changed, removed, repeated, or put in another's place."""
     value = copy.deepcopy(value)
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         homes = list(_homes(value))
@@ -97,7 +97,7 @@ def mutated_json(rng: random.Random, value: Any) -> Any:
 
 
 def _homes(value: Any) -> list[tuple[Any, Any]]:
-    """Where each part of a value stands: a list or an object, and its index or key."""
+    """Positions of all parts of a value: a list or an object, and an index or key."""
     if isinstance(value, dict | list):
         keys = list(value) if isinstance(value, dict) else list(range(len(value)))
         return [(value, key) for key in keys] + [home for key in keys for home in _homes(value[key])]
@@ -105,14 +105,14 @@ def _homes(value: Any) -> list[tuple[Any, Any]]:
 
 
 def mutated_json_text(rng: random.Random, text: bytes) -> bytes:
-    """Mostly still JSON."""
+    """Text of JSON, mutated so that it is mostly still JSON."""
     if rng.random() < 0.15:
         return mutated_bytes(rng, text)
     return json.dumps(mutated_json(rng, json.loads(text))).encode(errors="surrogatepass")
 
 
 def mutated_tokens(rng: random.Random, text: bytes) -> bytes:
-    """Text of TOML with some words, numbers and brackets others."""
+    """Text of TOML with some words, numbers and brackets changed."""
     if rng.random() < 0.15:
         return mutated_bytes(rng, text)
     tokens = [match.span() for match in _TOKEN.finditer(text)]
@@ -127,7 +127,7 @@ def mutated_tokens(rng: random.Random, text: bytes) -> bytes:
 
 
 def mutated_model(rng: random.Random, model: bytes) -> bytes:
-    """An ONNX file with fields of its messages changed, missing, or in another's place."""
+    """An ONNX file with fields of its messages changed, removed, or put in another's place."""
     if rng.random() < 0.1:
         return mutated_bytes(rng, model)
     proto = onnx.ModelProto.FromString(model)
@@ -181,7 +181,7 @@ def _change_field(
 
 
 def _copied(message: Any) -> Any:
-    """A message that shares nothing with the one that it is copied from, which may contain where it goes."""
+    """A deep copy of a message; the original may contain the place where the copy is put."""
     return type(message).FromString(message.SerializeToString())
 
 

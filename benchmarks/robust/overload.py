@@ -1,21 +1,21 @@
 """Five times as many frames as can be answered, over a thousand connections: `python -m benchmarks overload`.
 
-A real daemon, and half of the connections over TCP to its ZeroMQ endpoint, half over HTTP. Of each half a tenth never
+A real daemon; half of the connections go over TCP to its ZeroMQ endpoint, half over HTTP. Of each half a tenth never
 reads, a tenth reads a byte now and then, a fifth is half open; the others are honest. Together they send five times
-the capacity, which is what one client by ZeroMQ gets that always has frames in flight. Beside them a polite client
-sends one frame at a time, and another asks for `status` ten times a second.
+the capacity, which is the rate of one ZeroMQ client that always has frames in flight. Besides, a well-behaved client
+sends one frame at a time, and another requests `status` ten times a second.
 
-- `goodput / capacity`: answers with a result that honest clients read, a second, over capacity; also by tenths of the
-  time. The clients share the cores with the daemon: `capacity beside as much CPU` is what is left of it when others use
-  as much of the cores as all clients did, and do nothing for it.
-- `wait that the queue allows`: all frames that the daemon has at most, over goodput: nobody's should be longer by much.
-- `lost`, `doubled or unasked`, `wrong`: answers that break a promise, as the honest clients saw them.
-- `cut off`: connections that the daemon has ended, by the clients' manner; they connect again.
+- `goodput / capacity`: answers with a result that honest clients read per second, over capacity; also by tenths of the
+  time. The clients share the cores with the daemon: `capacity beside as much CPU` is the capacity while other processes
+  use as much of the cores as all clients did.
+- `wait that the queue allows`: the most frames that the daemon holds, over goodput; waits should hardly be longer.
+- `lost`, `doubled or unasked`, `wrong`: answers that break a promise, as seen by honest clients.
+- `cut off`: connections that the daemon has closed, by the clients' manner; they connect again.
 - `growth MiB`: private memory in the last fifth over that in the first, from a minute after the start (or a fifth).
 - `left`: connections of the two processes after all clients have gone; descriptors more than before they came.
 
-Status 1 if an answer was lost, doubled or wrong, the daemon ended, a connection was left, or memory grew without end;
-no timing decides that.
+The exit status is 1 if an answer was lost, doubled or wrong, the daemon ended, a connection was left, or memory grew
+without limit; it does not depend on timing.
 """
 
 from __future__ import annotations
@@ -57,20 +57,20 @@ _STATUS_EVERY_S: Final = 0.1
 _POLITE_EVERY_S: Final = 0.25
 _LEAD_S: Final = 0.5
 _FILL: Final = 150
-"""Answers that are asked for by each of those who never read, before the time that is measured: what the daemon keeps
-for them is full early."""
+"""Requests of each client that never reads, before the measured time, so that the daemon's buffers for them are full
+early."""
 _CALM_S: Final = 0.03
 _LEFT_S: Final = 90.0
 _TIMEOUT_S: Final = 120.0
 _GROWTH_BYTES: Final = 48 << 20
-"""More is growth without end: all that clients may have the daemon keep is there after the first minute."""
+"""More counts as growth without limit, as all that the daemon keeps for clients is there after the first minute."""
 _PIECES: Final = 10
 _MIB: Final = 2**20
 
 
 @dataclass(slots=True)
 class _Watched:
-    """What is seen of the daemon from outside, and what a polite client has."""
+    """Observations of the daemon from outside, and results of the well-behaved client."""
 
     daemon: DaemonProcess
     status_s: list[float] = field(default_factory=list)
@@ -128,12 +128,12 @@ class _Watched:
                 self.samples.append(sample_of(pid, what))
 
     def processes(self) -> dict[str, int]:
-        """One that is just being started again is not there."""
+        """The daemon's processes, without one that is just being restarted."""
         http = self.daemon.running("shisha_rt.http.process")
         return {"daemon": self.daemon.pid, **({HTTP_PROCESS: http[0].pid} if http else {})}
 
     def connections(self) -> int:
-        """Those that are established to the public addresses."""
+        """Established connections to the public addresses."""
         ports = {urlsplit(self.daemon.endpoint).port, urlsplit(self.daemon.http[0]).port}
         return sum(
             one.status == psutil.CONN_ESTABLISHED and one.laddr.port in ports
@@ -237,7 +237,7 @@ def _measure(
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """`told`: by what is spoken, see `many_process.Crowd.offer`."""
+    """`told`: results by protocol, see `many_process.Crowd.offer`."""
 
     told: Mapping[str, Mapping[str, Any]]
     watched: _Watched
@@ -328,7 +328,7 @@ class _Found:
 
 
 def _cpu_s(watched: _Watched) -> float:
-    """The HTTP process's, whichever it is by now."""
+    """CPU time of the present HTTP process."""
     pid = watched.processes().get(HTTP_PROCESS)
     return 0.0 if pid is None else whole_cpu_s(pid)
 
@@ -343,7 +343,7 @@ def _saturated(crowd: ChildProcess) -> Mapping[str, Any]:
 
 
 def _tuned(daemon: DaemonProcess, crowd: ChildProcess) -> None:
-    """What it has found by then is what serves."""
+    """Tune the daemon for a while; the plan that it has found by then serves."""
     until_s, calm = time.monotonic() + _TUNING_S, 0
     while calm < 2 and time.monotonic() < until_s:
         crowd.ask(saturate={"seconds": 2.0, "in_flight": _IN_FLIGHT})
@@ -352,7 +352,7 @@ def _tuned(daemon: DaemonProcess, crowd: ChildProcess) -> None:
 
 
 def _settled(daemon: DaemonProcess) -> None:
-    """What was asked for before is answered."""
+    """Wait until all earlier requests are answered."""
     until_s, calm = time.monotonic() + _TUNING_S, 0
     while calm < 5 and time.monotonic() < until_s:
         begun_s = time.monotonic()
@@ -361,7 +361,7 @@ def _settled(daemon: DaemonProcess) -> None:
 
 
 def _beside(crowd: ChildProcess, daemon: DaemonProcess, cores: float) -> Mapping[str, Any]:
-    """Capacity while as many processes as there were clients' use so much of the cores."""
+    """Capacity while as many processes as those of clients use `cores` of the cores."""
     with contextlib.ExitStack() as burning:
         others = [
             burning.enter_context(child_process("benchmarks.rigs.many_process", endpoint=daemon.endpoint, port=None))[0]
@@ -376,7 +376,7 @@ def _beside(crowd: ChildProcess, daemon: DaemonProcess, cores: float) -> Mapping
 
 
 def _left(watched: _Watched, before: tuple[int, int]) -> tuple[int, int]:
-    """Connections and descriptors more than before, once they do not get fewer."""
+    """How many more connections and descriptors there are than before, once their numbers no longer fall."""
     until_s = time.monotonic() + _LEFT_S
     while (left := (watched.connections() - before[0], watched.descriptors() - before[1])) and max(left) > 0:
         if time.monotonic() > until_s:

@@ -4,10 +4,10 @@ Both serve the identity network with a worker for each core, and the same client
 over HTTP and check every answer. Every few seconds one of the workers is killed. The two take turns.
 
 - `lost`: requests that ended without an answer: their connection broke, or nothing came within 20 s;
-- `errors`: answers that are no result, by status; `wrong`: results of something else;
+- `errors`: answers without a result, by status; `wrong`: wrong results;
 - `longest gap s`: without a result for any of the clients; `longest request s`: until an answer of any kind;
-- `killed worker s`: until another was there, median;
-- `recovered`: whether all clients are answered after the last kill, for as long as twice the time between two.
+- `killed worker s`: until another one had started, median;
+- `recovered`: whether all clients get answers after the last kill, for twice the time between two kills.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ DAEMON, MOSEC = "shisha-rt", "mosec"
 _CLIENTS: Final = 4
 _LOOK_EVERY_S: Final = 0.01
 _MOSEC_TIMEOUT_MS: Final = 3000
-"""For a request; as Mosec has it by itself."""
+"""Time-out of a request; Mosec's default."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """A server that is up. `workers`: those that are there now."""
+    """A running server. `workers`: the present ones."""
 
     address: Address
     workers: Callable[[], Collection[int]]
 
 
 class _Asking(HttpAsking):
-    """Frames by their numbers, each of which is its own answer."""
+    """Sends frames that contain their numbers; the answer equals the frame."""
 
     def __init__(self, address: Address, ending: threading.Event, numbers: Iterator[int]) -> None:
         super().__init__(address, ending)
@@ -79,7 +79,7 @@ class _Asking(HttpAsking):
 
 @dataclass(slots=True)
 class _Round:
-    """What came of one turn of a side."""
+    """Results of one turn of a side."""
 
     seconds: float
     kills: int = 0

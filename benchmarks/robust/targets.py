@@ -1,6 +1,6 @@
-"""What is fuzzed: everything of ours that reads what strangers wrote. Each takes its input, or refuses it in one line.
+"""Targets of fuzzing: all readers of untrusted input. Each accepts its input, or refuses it in one line.
 
-Whatever else is raised is a defect; so are a refusal of several lines, and an exit status other than 0, 1 or 2.
+Any other error is a defect; so are a refusal of several lines, and an exit status other than 0, 1 or 2.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ _RULES: Final = PlanRules(
 
 
 class Refused(Exception):
-    """What was read is refused, as it should be."""
+    """The input was refused, as it should be."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """`take` reads what may be anything, and raises `Refused` for what it does not take, within `limit_s`.
+    """`take` reads any input, and raises `Refused` for what it does not accept, within `limit_s`.
 
-    `share`: of the cases that are asked for, as some targets take a hundred times as long as others; together `request`
-    and `answer`, the wire's decoders, get a hundred times as many as a file's reader.
+    `share`: factor on the number of cases, as some targets take a hundred times as long as others; together `request`
+    and `answer`, the protocol's decoders, get a hundred times as many as a reader of files.
     """
 
     bases: Callable[[], Sequence[bytes]]
@@ -75,7 +75,7 @@ class Target:
     share: float = 1.0
 
     def case(self, name: str, seed: int, number: int) -> bytes:
-        """The input of that number; those of one seed, or number, have nothing in common."""
+        """The input of a number; inputs of one seed, or of one number, are independent."""
         rng = random.Random(f"{name} {seed} {number}")
         return self.mutate(rng, rng.choice(_begun_with(name)))
 
@@ -86,7 +86,7 @@ def _begun_with(name: str) -> Sequence[bytes]:
 
 
 def kept(name: str) -> list[bytes]:
-    """Inputs in which a defect was found once."""
+    """Inputs that have shown a defect before."""
     return [path.read_bytes() for path in sorted((_CORPUS / name).glob("*"))]
 
 
@@ -128,7 +128,7 @@ def _mutated_parts(rng: random.Random, data: bytes) -> bytes:
 
 
 def _answer(data: bytes) -> None:
-    """A client may be told anything, and raises nothing: each of its requests has at most one outcome."""
+    """A client may receive anything and must raise nothing: each of its requests has at most one outcome."""
     conversation = Conversation()
     for op in ("server_metadata", "model_metadata"):
         conversation.sent(conversation.ask(op))
@@ -167,14 +167,14 @@ def _plan(data: bytes) -> None:
         stages = msgspec.json.decode(data, type=list[dict[str, Any]])
         plan = plan_of(stages)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        raise Refused from None  # whoever asked says why, in one line
+        raise Refused from None  # the caller reports why, in one line
     if _RULES.problems(plan):
         raise Refused
     assert plan_of(written(plan)) == plan
 
 
 def _file(suffix: str, take: Callable[[Path], object]) -> Callable[[bytes], None]:
-    """`take` reads a file of that suffix."""
+    """Make a target of `take`, which reads a file with this suffix."""
 
     @_refusing(BadInput, Failure)
     def taken(data: bytes) -> None:
@@ -187,7 +187,7 @@ def _file(suffix: str, take: Callable[[Path], object]) -> Callable[[bytes], None
 
 
 def _command(parse: Callable[[bytes, str], object], words: str, *choices: str) -> Callable[[bytes], None]:
-    """Runs a command on a file that `parse` takes, by turns with each of `choices`: by the length of the input."""
+    """Run a command on a file that `parse` accepts, with one of `choices`, chosen by the length of the input."""
 
     def run(path: Path) -> None:
         data = path.read_bytes()

@@ -1,13 +1,13 @@
-"""Versions that take over while clients send, the daemon's and Ray Serve's: `python -m benchmarks updates`.
+"""Versions that take over under load, in the daemon and in Ray Serve: `python -m benchmarks updates`.
 
-Both serve the identity network times its version on all cores, so an answer tells the version that made it, and the
-same clients send them one frame after the other over HTTP. Again and again the next version takes over: here by
-`model_load`, there by a deployment of the same name, which has room for the replicas of both.
+Both serve the identity network times its version on all cores, so an answer identifies the version that computed it;
+the same clients send frames one after the other over HTTP. Repeatedly the next version takes over: in the daemon by
+`model_load`, in Ray Serve by a deployment of the same name, with room for the replicas of both.
 
 - `lost`: requests that ended without an answer: their connection broke, or nothing came within 20 s;
-- `errors`: answers that are no result, by status; `wrong`: results of no version;
-- `of another version`: of one that was not to be then, as in `campaign_models`;
-- `replaced ms`: of frames that were under way while a version was loaded; `else ms`: of all others;
+- `errors`: answers without a result, by status; `wrong`: results of no version;
+- `of another version`: results of a version that should not serve then, as in `campaign_models`;
+- `replaced ms`: latency of frames in flight while a version was loaded; `else ms`: of all others;
 - `longest gap s`: without a result for any of the clients; `takes s`: from the command until the version serves.
 """
 
@@ -51,7 +51,7 @@ _MODEL: Final = "a"
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """A server that is up. `replace`: returns once a version's file serves."""
+    """A running server. `replace`: returns once a version's file serves."""
 
     name: str
     address: Address
@@ -59,7 +59,7 @@ class _Side:
 
 
 class _Asking(HttpAsking):
-    """Frames by their numbers, whose answers are `version` times as much."""
+    """Sends frames that contain their numbers; the answer is `version` times the frame."""
 
     def __init__(self, address: Address, ending: threading.Event, numbers: Iterator[int]) -> None:
         super().__init__(address, ending)

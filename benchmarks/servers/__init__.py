@@ -1,4 +1,4 @@
-"""Other servers of a network, as a user would set them up; each module runs under its server's own interpreter.
+"""Other servers, as a user would set them up; each module runs under its server's own interpreter.
 
-Nothing here imports the project or what only it needs: a server's interpreter has the server, numpy and ONNX Runtime.
+Modules import neither the project nor its dependencies: a server's interpreter has the server, numpy and ONNX Runtime.
 """

@@ -1,6 +1,6 @@
-"""LitServe: uvicorn in front, as many of it as workers by default; requests reach a worker through a queue."""
+"""LitServe: uvicorn as front end, by default one for each worker; requests reach a worker through a queue."""
 
-# No postponed annotations: LitServe looks at those of `decode_request` itself.
+# No postponed annotations, as LitServe evaluates those of `decode_request` itself.
 from typing import Annotated
 
 import litserve

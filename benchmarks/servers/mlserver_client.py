@@ -1,4 +1,4 @@
-"""What asks MLServer, in a process of its own: requests are made once, and sent and received as bytes."""
+"""Client of MLServer, in a separate process: requests are encoded once, and sent and received as bytes."""
 
 from __future__ import annotations
 

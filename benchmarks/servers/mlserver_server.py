@@ -1,6 +1,6 @@
-"""MLServer: gRPC in front, as its HTTP has tensors in JSON only; a body is one element of type BYTES.
+"""MLServer over gRPC, as its HTTP has tensors in JSON only; a body is one element of type BYTES.
 
-As raw FP32 it would be unpacked into a list of numbers in front of the workers.
+Raw FP32 would be unpacked into a list of numbers before it reaches the workers.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ async def _serve() -> None:
 
 
 def main() -> None:
-    install_uvloop_event_loop()  # as its command does
+    install_uvloop_event_loop()  # as MLServer's command does
     asyncio.run(_serve())
 
 

@@ -1,4 +1,4 @@
-"""Mosec: its front is written in Rust, its workers get a body over a socket."""
+"""Mosec: its front end is written in Rust, its workers get a body over a socket."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What all servers serve alike: a session of ONNX Runtime on one thread, raw tensors in, raw tensors out.
+"""The network that all servers serve: a session of ONNX Runtime on one thread, raw tensors in, raw tensors out.
 
-What to serve stands in the environment, which reaches a server's workers however it starts them.
+Settings are in the environment, which reaches a server's workers however it starts them.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any, Final
 import numpy as np
 
 SETTINGS: Final = "SHISHA_RACE_NETWORK"
-"""JSON: `path` of the file; `inputs` with `name`, `shape` and `dtype` of numpy; `ports`, three that are free; how many
-`workers`; `waiting`, the most requests that may wait where a server has a limit (null: as it comes); `timeout_ms`, that
-Mosec has for a request; `folder`, where each worker notes itself. `further`, of a server of several networks: `path`
-and `inputs` of the others, by name.
+"""JSON: `path` of the file; `inputs`, each with `name`, `shape` and `dtype` of numpy; `ports`, three free ones;
+`workers`, how many; `waiting`, the most requests that may wait, if a server has a limit (null: its default);
+`timeout_ms`, of Mosec for a request; `folder`, where each worker records its pid. `further`, for a server of several
+networks: `path` and `inputs` of the others, by name.
 """
 
 FIRST: Final = "network"
-"""The name of the one network, or the first."""
+"""The name of the only or first network."""
 
 
 def settings() -> dict[str, Any]:
@@ -29,7 +29,7 @@ def settings() -> dict[str, Any]:
 
 
 class Network:
-    """In a worker. Its process is noted: what a frame costs is told apart in workers and all else of a server."""
+    """The network in a worker, whose pid is recorded, so that CPU time can be divided into workers and the rest."""
 
     def __init__(self, name: str = FIRST) -> None:
         os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
@@ -45,7 +45,7 @@ class Network:
         (Path(its["folder"]) / str(os.getpid())).touch()
 
     def run(self, body: bytes) -> bytes:
-        """All inputs one after the other, little-endian and row-major; all outputs likewise."""
+        """Compute a frame. `body`: all inputs one after the other, little-endian and row-major; outputs likewise."""
         frame, offset = {}, 0
         for name, shape, dtype in self._inputs:
             array = np.frombuffer(body, dtype, int(np.prod(shape)), offset).reshape(shape)

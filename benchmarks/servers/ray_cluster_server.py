@@ -1,13 +1,13 @@
-"""Ray Serve on a cluster: whole models in replicas on its nodes, a proxy on the head, and a driver there that asks.
+"""Ray Serve on a cluster: replicas of the whole model on its nodes, a proxy on the head, and a driver there as client.
 
-A process of the benchmark's (see `rigs/child_process.py`). Settings: `address` of the cluster, `replicas`, each of
-which asks for one of the resource `whole`; `path`, `inputs` as in `network.py`; `port` of the proxy; `in_flight`;
-`folder`, where replicas note themselves. It obeys as clients of servers do (see `rigs/asking.py`): frames go through
-Ray Serve's own handle, as bytes, which is its shortest way: there is no proxy on it, and Ray has large ones in shared
-memory.
+A child process of the benchmark (see `rigs/child_process.py`). Settings: `address` of the cluster; `replicas`, each of
+which requests one unit of the resource `whole`; `path`, `inputs` as in `network.py`; `port` of the proxy; `in_flight`;
+`folder`, where replicas record their pids. It takes the orders of servers' clients (see `rigs/asking.py`): frames go
+through Ray Serve's own handle, as bytes, which is its fastest interface: without a proxy, and with large objects in
+shared memory.
 """
 
-# No postponed annotations: Ray Serve looks at those of `__call__` itself.
+# No postponed annotations, as Ray Serve evaluates those of `__call__` itself.
 import json
 import os
 import queue
@@ -41,7 +41,7 @@ class Whole:
 
 
 class HandleAsker:
-    """A frame is sent by one thread and waited for by another, as the handle's answers are awaited one by one."""
+    """Sends frames in one thread and waits in another, as the handle's answers are awaited one by one."""
 
     def __init__(self, handle: Any, frame: bytes, in_flight: int) -> None:
         self._handle = handle
@@ -73,7 +73,7 @@ class HandleAsker:
 def main(arguments: list[str]) -> int:
     its = json.loads(arguments[0])
     stdout = os.dup(1)
-    os.dup2(2, 1)  # Ray's words are not ours
+    os.dup2(2, 1)  # Ray's output must not be mixed with our lines
     ray.init(address=its["address"], log_to_driver=False, logging_level="error")
     serve.start(proxy_location="HeadOnly", http_options={"host": "127.0.0.1", "port": its["port"]})
     deployment = serve.deployment(

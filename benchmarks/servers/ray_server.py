@@ -1,6 +1,6 @@
-"""Ray Serve: a proxy in front, a replica for each worker; its own daemons run beside it."""
+"""Ray Serve: a proxy, and a replica for each worker; Ray's own daemons run, too."""
 
-# No postponed annotations: Ray Serve looks at those of `__call__` itself.
+# No postponed annotations, as Ray Serve evaluates those of `__call__` itself.
 import os
 import signal
 

@@ -1,11 +1,11 @@
-"""Ray Serve as `ray_server`, whose network is replaced while it serves: by one deployment after the other.
+"""Ray Serve as `ray_server`, with a network that is replaced while it serves, by one deployment after the other.
 
-A process of the benchmark's (see `rigs/child_process.py`). Settings: `replicas`; `port` of the proxy; `path` and
-`inputs` of the first network as in `network.py`; `folder`, where replicas note themselves. A line with another `path`
-is answered once `serve.run` says that it serves. There is room for the replicas of both.
+A child process of the benchmark (see `rigs/child_process.py`). Settings: `replicas`; `port` of the proxy; `path` and
+`inputs` of the first network as in `network.py`; `folder`, where replicas record their pids. A line with another `path`
+is answered once `serve.run` reports that it serves. There is room for the replicas of both networks.
 """
 
-# No postponed annotations: Ray Serve looks at those of `__call__` itself.
+# No postponed annotations, as Ray Serve evaluates those of `__call__` itself.
 import json
 import logging
 import os
@@ -35,7 +35,7 @@ class Replaced:
 def main(arguments: list[str]) -> int:
     given = json.loads(arguments[0])
     answers = os.dup(1)
-    os.dup2(2, 1)  # Ray's words are not ours
+    os.dup2(2, 1)  # Ray's output must not be mixed with our lines
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
     ray.init(
         num_cpus=2 * given["replicas"],

@@ -1,14 +1,14 @@
 """Shisha's first figures (2022, section 2, Figures 1 and 2): STREAM's triad under assignments of threads and data.
 
 The paper ran it on a Knights Landing, with a memory of high bandwidth (HBM) and DRAM of a quarter of that: 19 and 31 GB
-of data, 15 of them in HBM, [X+Y] threads on the two. Here there are two things:
+of data, 15 of them in HBM, [X+Y] threads on the two. Here there are two parts:
 
-- **This host**, measured: the triad in numpy on one and two pinned threads. Hosts with one memory decide nothing else.
+- **This host**, measured: the triad in numpy on one and two pinned threads. More cannot be decided with one memory.
 - **Two emulated memories** (`stages/emulate`): a thread is a place of 0.015 of a core whose worker runs the triad, as
-  an ONNX network, again and again, and all places of a memory share the bandwidth that it is held to. All places of an
-  assignment run at once. What is measured are the bytes a second that each memory gave; the seconds of a data size are
-  those of the memory that takes longest with its part, at these rates. Beside them stands what follows from the
-  description: min(threads times what one gets alone, bandwidth).
+  an ONNX network, repeatedly, and all places of a memory share its emulated bandwidth. All places of an assignment run
+  at the same time. Bytes per second of each memory are measured; seconds for a data size are those of the memory that
+  takes the longest for its part, at these rates. They are compared with the prediction by the description:
+  min(threads times the rate of one alone, bandwidth).
 """
 
 from __future__ import annotations
@@ -39,30 +39,30 @@ from shisha_rt.measure.compile import compile_model
 Vector: TypeAlias = npt.NDArray[np.float64]
 
 MEMORIES: Final[Mapping[str, float]] = {"hbm": 2e9, "ddr": 0.5e9}
-"""Bytes a second, 4 to 1 as in the paper; the absolute values are ours: some threads fill each."""
+"""Bytes per second, 4 to 1 as in the paper; the absolute values are ours, such that some threads saturate each."""
 THREADS: Final = (1, 2, 4, 8)
-"""On each memory; they stand for the paper's 16 to 128 on HBM and 2 to 16 on DRAM."""
+"""Numbers of threads on each memory, for the paper's 16 to 128 on HBM and 2 to 16 on DRAM."""
 IN_HBM_GB: Final = 15
 SIZES_GB: Final = (19, 31)
 _SPEED: Final = 0.015
 _ELEMENTS: Final = 2**19
 _SLOTS: Final = 2
 _AS_GOOD: Final = 1.05
-"""Seconds that differ by less are the same."""
+"""Seconds that differ by less than this factor are equal."""
 _HOST_ELEMENTS: Final = 2**24
-"""Of each array of a thread, 128 MiB: STREAM asks for four times the last cache."""
+"""Elements of each array of a thread, 128 MiB: STREAM requires four times the last-level cache."""
 _BLOCK: Final = 2**15
-"""Elements: three such pieces stay in a core's cache between the two steps that numpy makes of a triad, and a step is
-long against handing Python's lock to the other thread."""
+"""Elements of a piece: three of them stay in a core's cache between numpy's two steps of a triad, and a step takes much
+longer than passing Python's lock to the other thread."""
 _BYTES_EACH: Final = 24
 _ROUNDS: Final = 40
 _OWN_CORE: Final = 0.9
-"""A round counts if each thread had its core for so much of the time."""
+"""A round counts if each thread had its core for at least this fraction of the time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """[X+Y] threads on the two emulated memories, and the bytes a second that each gave; X = 0: all data in DDR."""
+    """[X+Y] threads on the two emulated memories, and bytes per second of each; X = 0: all data are in DDR."""
 
     hbm_threads: int
     ddr_threads: int
@@ -74,7 +74,7 @@ class Assignment:
         return f"[{self.hbm_threads}+{self.ddr_threads}]"
 
     def seconds(self, size_gb: float) -> float:
-        """Until both memories are through with their parts of the data."""
+        """Seconds until both memories are done with their parts of the data."""
         in_hbm_gb = IN_HBM_GB if self.hbm_threads else 0
         in_hbm_s = 1e9 * in_hbm_gb / self.hbm_bytes_per_s if in_hbm_gb else 0.0
         return max(in_hbm_s, 1e9 * (size_gb - in_hbm_gb) / self.ddr_bytes_per_s)
@@ -111,7 +111,7 @@ def two_memories() -> Machine:
 
 
 def assignments(seconds: float) -> tuple[list[Assignment], list[Assignment]]:
-    """All in DDR with each number of threads, then each on both memories; as measured, and as predicted."""
+    """Assignments with all data in DDR, for each number of threads, then with both memories; measured and predicted."""
     machine = two_memories()
     with tempfile.TemporaryDirectory() as folder:
         compiled = compile_model(triad(Path(folder), _ELEMENTS))
@@ -126,7 +126,7 @@ def assignments(seconds: float) -> tuple[list[Assignment], list[Assignment]]:
 
 
 def predicted(hbm_threads: int, ddr_threads: int, one_bytes_per_s: float) -> Assignment:
-    """As the description has it: threads add up until the memory is full."""
+    """The prediction by the description: rates of threads add up to at most the bandwidth."""
     rates = (
         min(threads * one_bytes_per_s, bandwidth)
         for threads, bandwidth in zip((hbm_threads, ddr_threads), MEMORIES.values(), strict=True)
@@ -135,7 +135,7 @@ def predicted(hbm_threads: int, ddr_threads: int, one_bytes_per_s: float) -> Ass
 
 
 def _both(rig: StageRig, hbm: Sequence[Loaded], ddr: Sequence[Loaded], seconds: float) -> tuple[float, float]:
-    """Bytes a second of each memory while all these threads run."""
+    """Bytes per second of each memory while all these threads run."""
     rates = _bytes_per_s(rig, [*hbm, *ddr], seconds)
     return sum(rates[: len(hbm)]), sum(rates[len(hbm) :])
 
@@ -150,16 +150,16 @@ def _bytes_per_s(rig: StageRig, stages: Sequence[Loaded], seconds: float) -> lis
 
 @dataclass(frozen=True, slots=True)
 class StreamRound:
-    """`own_core`: of the time, what the thread that had least of its core had of it; others had the rest."""
+    """`own_core`: the fraction of time for which threads had their cores, the least of all threads."""
 
     bytes_per_s: float
     own_core: float
 
 
 def stream_round(cores: Sequence[int], elements: int, passes: int) -> StreamRound:
-    """STREAM's triad in float64 with a thread on each of `cores`, each with arrays of its own: a = b + q c.
+    """STREAM's triad in float64 with a thread on each of `cores`, each with its own arrays: a = b + q c.
 
-    24 bytes an element count, as in STREAM; that a processor reads what it is about to write does not.
+    Each element counts as 24 bytes, as in STREAM, although a processor also reads a line before it writes it.
     """
     gate = threading.Barrier(len(cores) + 1)
     cpu_s: list[float] = []
@@ -178,7 +178,7 @@ def stream_round(cores: Sequence[int], elements: int, passes: int) -> StreamRoun
 
 
 def _stream(core: int, elements: int, passes: int, gate: threading.Barrier, cpu_s: list[float]) -> None:
-    os.sched_setaffinity(0, {core})  # of this thread alone
+    os.sched_setaffinity(0, {core})  # of this thread only
     a, b, c = (np.full(elements, value) for value in (0.0, 1.0, 2.0))
     _pass(a, b, c)
     gate.wait()
@@ -197,7 +197,7 @@ def _pass(a: Vector, b: Vector, c: Vector) -> None:
 
 
 def host_rows(rounds: int = _ROUNDS, elements: int = _HOST_ELEMENTS) -> Iterator[Row]:
-    """One thread and two, in turns: the best round, as in STREAM, of those in which nobody else had the cores."""
+    """One thread and two, in turns: the best round, as in STREAM, of those in which no other process had the cores."""
     cores = sorted(usable_cores())[:2]
     found: dict[int, list[StreamRound]] = {count + 1: [] for count in range(len(cores))}
     for _ in range(rounds):
@@ -211,7 +211,7 @@ def host_rows(rounds: int = _ROUNDS, elements: int = _HOST_ELEMENTS) -> Iterator
 
 
 def memory_nodes() -> int:
-    """Memories of this host, as the kernel tells them apart."""
+    """Number of memory nodes of this host, by the kernel."""
     return max(1, len(list(Path("/sys/devices/system/node").glob("node[0-9]*"))))
 
 
@@ -221,7 +221,7 @@ Where: TypeAlias = Literal["Section 2", "Figure 1", "Figure 2"]
 
 
 def statements(measured: Sequence[Assignment], host_gb_per_s: Sequence[float]) -> list[Statement]:
-    """Of all assignments, and of one thread and two on this host (or one alone)."""
+    """Statements from all assignments, and from one and two threads on this host (or one only)."""
     alone = [it for it in measured if not it.hbm_threads]
     both = [it for it in measured if it.hbm_threads]
     least = {size: min(both, key=lambda it, size=size: it.seconds(size)) for size in SIZES_GB}  # type: ignore[misc]
@@ -304,7 +304,7 @@ def _on_this_host(gb_per_s: Sequence[float]) -> Iterator[Statement]:
 
 
 def _fewest(found: Sequence[Assignment], size_gb: float) -> Assignment:
-    """The assignment of fewest threads whose seconds are within 5% of the least."""
+    """The assignment of the fewest threads whose seconds are within 5% of the least."""
     least_s = min(it.seconds(size_gb) for it in found)
     good = [it for it in found if it.seconds(size_gb) <= least_s * _AS_GOOD]
     return min(good, key=lambda it: (it.hbm_threads + it.ddr_threads, it.seconds(size_gb)))

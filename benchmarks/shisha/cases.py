@@ -1,4 +1,4 @@
-"""A network on one of the paper's machines, and what a search on it came to. Pure but for reading the network.
+"""A network on one of the paper's machines, and results of searches on it. Pure except for reading the network.
 
 The paper counts 52 layers in YOLOv3: the convolutions of its backbone. With its heads there are 75; both are here.
 """
@@ -42,12 +42,12 @@ NETWORKS: Final[Mapping[str, str]] = MappingProxyType(
 PAPERS: Final = (SYNTHNET, RESNET, YOLO)
 FOUR_PLACES: Final = "C2"
 EIGHT_PLACES: Final = "C5"
-"""Ours: the paper says how many places Figures 4 and 5 have, not which. These have as many fast ones as slow ones."""
+"""Ours: the paper states how many places Figures 4 and 5 have, not which. C5 has equally many fast and slow ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """`network` is a title; `weights` is (layers,), Eq. 1."""
+    """`network`: a title; `weights` (layers,): Eq. 1."""
 
     network: str
     configuration: str
@@ -65,11 +65,11 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """`gains` are (virtual seconds, frames per second) of each best plan so far; the last one is the solution.
+    """`gains`: (virtual seconds, frames per second) of each best plan so far; the last one is the solution.
 
-    `time_s` is the virtual time of all trials, `trials` counts plans measured. The walk of Shisha ends where it would
-    only repeat itself: see `paper_trials`. `setup_wall_s`: wall seconds before the first trial, which are not virtual
-    ones and in none of these.
+    `time_s`: virtual time of all trials; `trials`: number of plans measured. Shisha's walk ends when it would only
+    repeat itself: see `paper_trials`. `setup_wall_s`: wall seconds before the first trial, which are not included in
+    the virtual times.
     """
 
     gains: tuple[tuple[float, float], ...]
@@ -87,7 +87,7 @@ class Run:
         return self.gains[-1][0]
 
     def paper_trials(self, alpha: int = DEFAULT_ALPHA) -> int:
-        """As the paper counts Shisha's: alpha more after the last gain, those measured before included."""
+        """Number of trials as the paper counts Shisha's: alpha after the last gain, with plans measured before."""
         return self.trials_to_best + alpha
 
 
@@ -102,7 +102,7 @@ def case(network: str, configuration: str, slowdown: float = 3.0) -> Case:
 
 
 def best_with_assignment_fps(case: Case, start: Plan) -> float:
-    """What Algorithm 2 could reach at most: its places stay where `start` has them."""
+    """The best rate that Algorithm 2 could reach, with the places in the order of `start`."""
 
     def stage_time_s(first: int, last: int, place: str) -> float:
         return stage_service_s(case.costs, first, last, case.costs.place_index(place))
@@ -114,12 +114,12 @@ def best_with_assignment_fps(case: Case, start: Plan) -> float:
 
 
 def tuned(case: Case, start: Plan, heuristic: Heuristic = DEFAULT_HEURISTIC, alpha: int = DEFAULT_ALPHA) -> Run:
-    """Algorithm 2 from `start`."""
+    """Run Algorithm 2 from `start`."""
     return _run(run(shisha(start, case.places, alpha=alpha, balance=heuristic.balance), SimulatedEvaluator(case.costs)))
 
 
 def seeded(case: Case, heuristic: Heuristic = DEFAULT_HEURISTIC, rng: random.Random | None = None) -> Plan:
-    """Algorithm 1."""
+    """Run Algorithm 1."""
     return seed(case.weights, case.places, assign=heuristic.assign, rng=rng)
 
 

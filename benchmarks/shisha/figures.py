@@ -1,4 +1,4 @@
-"""The figures, each under the number of the paper's."""
+"""The figures, each with the number of the paper's figure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MARKERS: Final = ("o-", "s-", "^-")
 
 
 def convergence_figure(case: Case, found: Runs) -> Figure:
-    """Figure 4: the best plan so far of each search's kept run, and how soon and how good its median runs are."""
+    """Figure 4: the best plan so far in each search's best run, and times and quality of median runs."""
     places = len(case.places)
     title = f"Figure 4: {case.network}, {places} places ({case.configuration})"
     figure, ((axes,),) = _new(1, 1, (12, 6), title)
@@ -58,7 +58,7 @@ def _with_runs(search: str, runs: Sequence[Run]) -> str:
 
 
 def optimality_figure(rows: Sequence[Row]) -> Figure:
-    """Figure 5: solutions over the optimum, which is what Exhaustive Search finds."""
+    """Figure 5: solutions over the optimum, which Exhaustive Search finds."""
     own = [row for row in rows if row["runs"]]
     networks = list(dict.fromkeys(str(row["network"]) for row in own))
     machine = own[0]["machine"]
@@ -81,7 +81,7 @@ def optimality_figure(rows: Sequence[Row]) -> Figure:
 
 
 def seeds_figure(found: Sequence[Seeds]) -> Figure:
-    """Figure 6: seeds at the time of their own trial, solutions at the time when they were found."""
+    """Figure 6: seeds at the times of their own trials, solutions at the times when they were found."""
     figure, panels = _new(2, len(found) // 2, (12, 9), f"Figure 6: Shisha's seed and {len(found[0].drawn)} random ones")
     for axes, one in zip(panels.flat, found, strict=True):
         for runs, colour, size, whose in ((one.drawn, "tab:blue", 18, "random"), ([one.own], "tab:red", 110, "Shisha")):
@@ -184,7 +184,7 @@ def _only(rows: Sequence[Row], column: str, **which: str) -> float:
 
 
 def _new(rows: int, columns: int, size: tuple[float, float], title: str) -> tuple[Figure, Any]:
-    """A figure with room at its foot, and its axes, (rows, columns)."""
+    """A figure with space at the bottom, and its axes (rows, columns)."""
     figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(rect=(0, 0.03, 1, 0.97)))
     figure.suptitle(f"{title} ({SIMULATED})")
     return figure, figure.subplots(rows, columns, squeeze=False)

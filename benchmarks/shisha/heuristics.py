@@ -20,7 +20,7 @@ _BALANCED: Final = {"nlfep": "nlFEP", "nfep": "nFEP"}
 
 
 def heuristic_rows(case: Case, draws: int) -> list[Row]:
-    """Medians where the assignment is random."""
+    """A row for each heuristic; medians if the assignment is random."""
     rows: list[Row] = []
     for name, heuristic in HEURISTICS.items():
         count = draws if heuristic.assign == "random" else 1
@@ -42,7 +42,7 @@ def heuristic_rows(case: Case, draws: int) -> list[Row]:
 
 
 def alpha_rows(cases: Sequence[tuple[float, Case]]) -> list[Row]:
-    """`cases`: with how many times as long a slow place takes. The seed knows only ranks, so it is the same in all."""
+    """`cases`: each with the factor of slow places' times. The seed uses ranks only, so it is always the same."""
     rows: list[Row] = []
     for slowdown, case in cases:
         most_fps = tuned(case, seeded(case), alpha=max(ALPHAS)).fps

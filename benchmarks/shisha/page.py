@@ -1,4 +1,4 @@
-"""The page that lays the paper's statements beside ours: `results/shisha.md`."""
+"""The page that compares the paper's statements with ours: `results/shisha.md`."""
 
 from __future__ import annotations
 

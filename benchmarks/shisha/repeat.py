@@ -1,4 +1,4 @@
-"""The tables and figures of the Shisha paper, repeated on paper: `python -m benchmarks shisha`, `--quick` for less."""
+"""The tables and figures of the Shisha paper, simulated: `python -m benchmarks shisha`, `--quick` for fewer."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ from shisha_rt.papers.simulate.paper_machines import CONFIGURATIONS
 
 COSTS: Final = f"{SIMULATED}: a roofline of machines on paper; seconds are virtual, nothing was run"
 MACHINES: Final = (FOUR_PLACES, EIGHT_PLACES)
-"""Of Figures 6 and 9: the paper does not say which."""
+"""Machines of Figures 6 and 9; the paper does not state which."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """`runs` of each randomised rival; ES runs where it has `most_plans` at most; `draws` of H5 and H6."""
+    """`runs`: of each randomised rival; ES runs if it has at most `most_plans`; `draws`: of H5 and H6."""
 
     runs: int
     most_plans: int

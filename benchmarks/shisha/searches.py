@@ -1,7 +1,7 @@
 """Figures 4 and 5: Shisha and its rivals on one network and machine.
 
-Randomised rivals run many times; as in the paper the best run is kept, of equals the soonest. The median run stands
-beside it, as nobody who tunes online has so many.
+Randomised rivals run many times; as in the paper the best run counts, of equal ones the fastest. The median run is
+reported, too, as online tuning has only one run.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ RANDOMISED: Final[Mapping[str, RivalName]] = MappingProxyType(
     }
 )
 PIPE_SEARCH_TRIALS: Final = 395
-"""2.03% of C(17, 7), what it explored in Figure 4; its time limit is not published."""
+"""2.03% of C(17, 7), the part that it explored in Figure 4; its time limit is not published."""
 
 Runs = Mapping[str, Sequence[Run]]
 
 
 def compared(case: Case, runs: int, most_plans: int = 0) -> Runs:
-    """Every search's runs; Exhaustive Search's only where it has at most `most_plans`."""
+    """The runs of every search; Exhaustive Search runs only if it has at most `most_plans` plans."""
     found = {SHISHA: [tuned(case, seeded(case))]}
     for title, name in RANDOMISED.items():
         limit = Limit(RANDOM_WALK_TRIALS) if name == "random_walk" else Limit()
@@ -56,7 +56,7 @@ def kept(runs: Sequence[Run]) -> Run:
 
 
 def restarted_s(runs: Sequence[Run], fps: float) -> float | None:
-    """Virtual seconds, run after run, until a plan is as good; None: in no run."""
+    """Virtual seconds, run after run, until a plan reaches `fps`; None: in no run."""
     passed_s = 0.0
     for run in runs:
         for at_s, reached_fps in run.gains:
@@ -67,7 +67,9 @@ def restarted_s(runs: Sequence[Run], fps: float) -> float | None:
 
 
 def search_rows(case: Case, found: Runs) -> list[Row]:
-    """`trials as in the paper`: with those that Shisha would measure again. The last row is the optimum's."""
+    """A row for each search. `trials as in the paper`: with plans that Shisha would measure again. The last row is the
+    optimum's.
+    """
     own = kept(found[SHISHA])
     own_s = own.time_to_best_s
     within = best_with_assignment_fps(case, seeded(case)) / case.optimum_fps

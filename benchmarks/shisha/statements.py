@@ -1,8 +1,8 @@
-"""What the paper states, and what comes out here; where it does not repeat, the likely reason.
+"""Statements of the paper beside our results, with the likely reason where they differ.
 
-A figure repeats if it is within 15% of the paper's (a difference: within 5 points), or on the stated side of it; what
-is nearly the optimum is within 3% of it. Fractions count as the paper's do: with the places fixed, and with plans that
-Shisha would measure again.
+A figure repeats if it is within 15% of the paper's (a difference: within 5 points), or on the stated side of it; nearly
+the optimum means within 3% of it. Fractions are counted as in the paper: with fixed places, and with plans that Shisha
+would measure again.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def convergence_statements(rows: Sequence[Row]) -> list[Statement]:
     kept_times, median_times = (
         fmean(_number(row, column) for row in rivals) for column in ("times as long", "median times as long")
     )
-    # Wall seconds of a database over virtual ones of Shisha: no ratio of two times, but what the paper's figure shows.
+    # Wall seconds of a database over virtual ones of Shisha: not comparable, but this is what the paper's figure shows.
     mixed = sum(_number(row, "wall s before") for row in rivals) / len(rivals) / _number(own, "virtual s to best")
     as_good = [_number(row, _AS_GOOD) for row in rivals if row[_AS_GOOD] is not None]
     begun_anew = f"{fmean(as_good):.0f} times" if as_good else "never"
@@ -285,7 +285,7 @@ def alpha_statements(rows: Sequence[Row]) -> list[Statement]:
 
 
 def _stated(where: str, what: str, paper: str, ours: str, repeats: Repeats, reason: str = "") -> Statement:
-    """All is predicted: costs are a roofline's, and nothing of it was set by what the paper's figures show."""
+    """A statement; all are predicted, as costs are a roofline's and were not fitted to the paper's figures."""
     return Statement(where, what, paper, {"ours, simulated": ours}, "predicted", repeats, reason)
 
 

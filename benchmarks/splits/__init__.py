@@ -1,1 +1,1 @@
-"""Split layers: what their cost models are worth, and the GP paper's experiments repeated."""
+"""Split layers: the accuracy of their cost models, and the GP paper's experiments repeated."""

@@ -1,7 +1,7 @@
-"""Networks of one heavy layer, split over real cores: against a team of them, and engines without a daemon.
+"""Networks of one heavy layer, split over real cores, compared with a team of these cores and with plain engines.
 
-One frame after the other, from inside the daemon, in a slot that holds the input already, as an engine by itself has
-it. What a daemon's frame takes has its hand-overs in it. All sides take turns.
+Frames come one after the other from inside the daemon, in a slot that has the input already, as with a plain engine.
+Times of the daemon's frames include hand-overs. All sides take turns.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from shisha_rt.planner.shards.split_plan import split_plan
 
 AIM: Final = 1.1
 LARGE_S: Final = 5e-3
-"""The aim is for layers that take longer on one core."""
+"""The aim is for layers that take longer than this on one core."""
 _WARM_UP: Final = 3
 _FREE_TIMES: Final = 6
-"""As much memory as the weights times this has to be free."""
+"""Free memory must be at least the size of the weights times this."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayerAlone:
-    """A network of one layer: a Conv by its features, or a Gemm of a row by its (inner, columns)."""
+    """A network of one layer: a Conv by its features, or a Gemm of one row by its (inner, columns)."""
 
     name: str
     conv: Features | None = None
@@ -80,7 +80,7 @@ QUICK: Final = (FULL[1], FULL[3], FULL[-1])
 
 
 def write_product(inner: int, columns: int, path: Path) -> None:
-    """One Gemm with a bias, of one row."""
+    """Write a network of one Gemm with a bias, of one row."""
     weights = np.random.default_rng(0).standard_normal((columns, inner), np.float32) / np.float32(inner**0.5)
     node = helper.make_node("Gemm", ["x", "w", "b"], ["y"], transB=1, name="gemm")
     x, y = (
@@ -97,14 +97,14 @@ def write_product(inner: int, columns: int, path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Sides:
-    """All ways to run a layer, by their names: plans of one daemon, and engines without any."""
+    """All ways to run a layer, by name: plans of one daemon, and plain engines."""
 
     daemon: Forced
     plans: Mapping[str, Plan]
     engines: Mapping[str, ChildProcess]
 
     def round(self, seconds: float) -> dict[str, tuple[float, tuple[float, ...]]]:
-        """Seconds of a frame, and of its stages."""
+        """Seconds of a frame, and of its stages, by side."""
         found: dict[str, tuple[float, tuple[float, ...]]] = {}
         for name, plan in self.plans.items():
             self.daemon.take(plan)
@@ -116,7 +116,7 @@ class _Sides:
 
 
 def alone_row(layer: LayerAlone, folder: Path, seconds: float, rounds: int) -> Row | None:
-    """One layer in all ways; None where this host has not the memory for it."""
+    """A row for one layer run in all ways; None: this host lacks the memory for it."""
     if psutil.virtual_memory().available < _FREE_TIMES * layer.weight_bytes:
         return None
     path = folder / f"{''.join(letter if letter.isalnum() else '_' for letter in layer.name)}.onnx"
@@ -178,7 +178,7 @@ def _sides(path: Path, ready: ModelOnMachine, axes: Sequence[str]) -> Iterator[_
 
 
 def _proposed(ready: ModelOnMachine) -> str:
-    """What the planner makes of it for least latency, teams forbidden: a split, or none."""
+    """The planner's plan for the least latency without teams: with a split, or None."""
     costs = told_costs(layer_costs(ready, print), 1.0, ready.rules.splits.values())
     found = split_plan(costs, exact_plan(costs, Goal(objective="latency")), Goal(objective="latency"))
     return "infeasible" if found.plan is None else str(found.plan)

@@ -1,4 +1,4 @@
-"""Random convolutions by their features, and each as a model of its own."""
+"""Random convolutions by their features, and each as a model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Features = Mapping[str, int]
 
 
 def convolutions(count: int, seed: int) -> list[Features]:
-    """Outputs of 7 to 112 rows and columns, 1 to 512 channels and filters, drawn evenly in their logarithms."""
+    """Draw convolutions: outputs of 7 to 112 rows and columns, 1 to 512 channels and filters, log-uniformly."""
     generator = Random(seed)
     found: list[Features] = []
     while len(found) < count:
@@ -41,7 +41,7 @@ def multiply_adds(features: Features) -> int:
 
 
 def write_convolution(features: Features, path: Path) -> None:
-    """One Conv with a bias, of one image with H s rows and W s columns, padded so that the output has H and W."""
+    """Write one Conv with a bias, of one image with H s rows and W s columns, padded so that the output is H x W."""
     height, width, channels, kernel, filters, stride = (features[name] for name in ("H", "W", "C", "k", "N", "s"))
     generator = np.random.default_rng(0)
     weights = generator.standard_normal((filters, channels, kernel, kernel), np.float32)

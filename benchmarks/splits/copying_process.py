@@ -1,4 +1,4 @@
-"""A process that copies what another has left in memory that both share, when it is told to, and says so."""
+"""A process that copies data from shared memory on request, and confirms it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WRITTEN: Final = b"."
 
 
 def main(arguments: list[str]) -> int:
-    """Each line on standard input is a number of bytes; a byte answers once they are copied."""
+    """Each line on standard input is a number of bytes; the answer is a byte, once they are copied."""
     settings = json.loads(arguments[0])
     os.sched_setaffinity(0, {settings["core"]})
     shared = np.frombuffer(mmap.mmap(settings["file"], settings["size"]), np.uint8)

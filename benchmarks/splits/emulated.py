@@ -1,7 +1,7 @@
-"""Split layers executed by emulated places: what was predicted of each shard against what a running daemon measures.
+"""Split layers executed by emulated places: the predicted time of each shard against that measured by a running daemon.
 
-On the board of the GP paper each shard takes what the formulas of its device say of it. On places that are slowed, it
-takes its share of what the layer takes there by stored costs.
+On the board of the GP paper, a shard is predicted by the formulas of its device. On slowed places, it is predicted as
+its share of the layer's time there by stored costs.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ BOARD: Final = "tx2-cyclone"
 AIM_PERCENT: Final = 5.0
 _HOME: Final = "gpu"
 _CHOICES: Final = 32
-"""Pieces that a layer is handed out in."""
+"""Number of pieces into which a layer is divided among shards."""
 
 
 @dataclass(frozen=True, slots=True)
 class OnBoard:
-    """A network, and which of its layers are split along which axis. It runs for `seconds` at least."""
+    """A network, and which of its layers are split along which axis. It runs for at least `seconds`."""
 
     model: str
     split: tuple[tuple[int, str], ...]
@@ -73,7 +73,7 @@ QUICK: Final = FULL[:1]
 
 
 class PricedShards:
-    """What stages with a split take on each place of the board by the formulas of its device, in its own seconds."""
+    """Times of stages with a split on each place of the board, by its device's formulas, in the board's seconds."""
 
     def __init__(self, ready: ModelOnMachine) -> None:
         self.ways = tuple(ready.rules.splits.values())
@@ -82,14 +82,14 @@ class PricedShards:
         self._devices = {place: devices[0] for place, devices in ready.devices.items()}
 
     def seconds(self, shared: Shared, number: int, place: str) -> float:
-        """Infinite where the place cannot run it."""
+        """Seconds of a shard or join on a place; inf if the place cannot run it."""
         split = shared.part(number)
         found = split_stage_s(self._graph, self._layers, split, [split.span], self._devices[place])
         assert found is not None  # the board's devices are all described
         return found
 
     def quickest(self, way: Splittable) -> Shared:
-        """The shares that are done soonest, among those of whole pieces, over all places that can run one."""
+        """The shares of the least time, among those of whole pieces, over all places that can run one."""
         blocks = -(-way.units // way.block)
         pieces = min(_CHOICES, blocks)
         sizes = [way.block * round(number * blocks / pieces) for number in range(pieces + 1)]
@@ -112,13 +112,13 @@ class PricedShards:
 
 
 def _compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
-    """At least one each."""
+    """Yield the ways to divide `total` into `parts` numbers of at least one."""
     for cuts in itertools.combinations(range(1, total), parts - 1):
         yield tuple(after - before for before, after in itertools.pairwise((0, *cuts, total)))
 
 
 def board_rows(case: OnBoard) -> Iterator[Row]:
-    """One for each shard and join of a network's plan, as it has been run."""
+    """A row for each shard and join of a network's plan that has been run."""
     machine = load_machine(BOARD)
     ready = make_ready(resolve_model(f"zoo:{case.model}", print), machine, precision="any", on_progress=print)
     priced = PricedShards(ready)
@@ -140,15 +140,15 @@ def board_rows(case: OnBoard) -> Iterator[Row]:
         yield {
             **_named(case.model, BOARD, names[stage.first], stage),
             **_held(priced.seconds(told, its.part, stage.place), its_window["service_s"]),
-            # In seconds of the board: more than the time that it is given cannot be kept.
+            # In the board's seconds: this host's time for a part must not exceed the emulated one.
             "computed here ms": 1e3 * its_window["cpu_s"] / machine.time_scale,
         }
 
 
 def slowed_rows(model: str, split: Sequence[tuple[int, str]], speeds: Sequence[float], seconds: float) -> Iterator[Row]:
-    """The same on places that are slowed, one split after the other, each beside the whole layer on each of the places.
+    """The same on slowed places, one split after the other, each with the whole layer on each of the places.
 
-    Shares are in proportion to the speeds. Told by stored costs, and by what the whole layer has taken just before.
+    Shares are in proportion to speeds. Predicted by stored costs, and by times of the whole layer measured just before.
     """
     with slowed_places(speeds) as machine:
         ready = make_ready(resolve_model(f"zoo:{model}", print), machine, on_progress=print)
@@ -185,7 +185,7 @@ def slowed_rows(model: str, split: Sequence[tuple[int, str]], speeds: Sequence[f
 
 @contextlib.contextmanager
 def slowed_places(speeds: Sequence[float], *, memory_bytes: int | None = None) -> Iterator[Machine]:
-    """A machine file of the first cores of this host, one each, at these speeds."""
+    """A machine file of the first cores of this host, one for each of these speeds."""
     fastest = sorted(set(speeds), reverse=True)
     places = [
         f'[[place]]\nname = "core{core}"\ncores = [{core}]\nspeed = {speed}\nrank = {1 + fastest.index(speed)}\n'

@@ -1,4 +1,4 @@
-"""The energy that processor packages have used, as they count it themselves (RAPL), all that runs on them included."""
+"""The energy used by processor packages, by their own counters (RAPL), with everything that runs on them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _POWERCAP: Final = Path("/sys/class/powercap")
 
 @dataclass(frozen=True, slots=True)
 class EnergyCounter:
-    """Of a processor package; after `wraps_at_j` it begins at 0 again."""
+    """The counter of a processor package; after `wraps_at_j` it begins at 0 again."""
 
     used_j: float
     wraps_at_j: float
 
 
 def energy_counters(powercap: Path = _POWERCAP) -> Mapping[str, EnergyCounter]:
-    """The packages' own counters (RAPL), all that runs on them included; {} where there are none that we may read."""
+    """The counters by package; {} if there are none that may be read."""
     counters = {}
     for zone in sorted(powercap.glob("intel-rapl:*")):
         if _text(zone / "name").startswith("package"):
@@ -31,7 +31,7 @@ def energy_counters(powercap: Path = _POWERCAP) -> Mapping[str, EnergyCounter]:
 
 
 def joules_between(before: Mapping[str, EnergyCounter], after: Mapping[str, EnergyCounter]) -> float:
-    """What all packages used from one reading to a later one, less than one round of a counter later."""
+    """Energy of all packages between two readings, less than one round of a counter apart."""
     return math.fsum((later.used_j - before[zone].used_j) % later.wraps_at_j for zone, later in after.items())
 
 

@@ -1,4 +1,4 @@
-"""A process on one core that times convolutions as workers run them: sessions of the daemon's own, on one thread."""
+"""A process on one core that times convolutions as workers run them: the daemon's own sessions, on one thread."""
 
 from __future__ import annotations
 
@@ -61,9 +61,8 @@ def _bound(model: CleanModel, device: Device) -> Bound:
 
 
 def _measured(run: Bound) -> dict[str, float | None]:
-    """CPU seconds of a run, the least of rounds of about `ROUND_S`, as what runs beside it takes its caches.
-
-    And joules, a mean, where they are counted.
+    """CPU seconds of a run, the least of rounds of about `ROUND_S`, as other processes affect its caches; and mean
+    joules, if they are counted.
     """
     run()
     once_s = _rounds_s(run, 1, 3)

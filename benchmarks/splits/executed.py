@@ -1,4 +1,4 @@
-"""Split layers executed by the daemon's workers: on emulated places, on real cores, and in a daemon left to itself."""
+"""Split layers executed by the daemon's workers: on emulated places, on real cores, and in a self-tuning daemon."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SLOWED: Final = (("alexnet", ((2, "channels"), (3, "groups"), (5, "columns"))),
 _SPEEDS: Final = (0.6, 0.3)
 
 Tables = dict[str, tuple[str, list[Row]]]
-"""By their titles: the name of the file, and the rows."""
+"""By title: the name of the file, and the rows."""
 
 
 def splits_executed(
@@ -80,7 +80,7 @@ def _named(cases: Sequence[live.Served]) -> Iterable[live.Served]:
 
 
 def _kept(name: str, rows: Iterable[Row], about: Mapping[str, str]) -> list[Row]:
-    """Saved each time, so that what is there stays whatever becomes of the next."""
+    """Save rows one by one, so that results are kept if a later one fails."""
     found: list[Row] = []
     for row in rows:
         found.append(row)
@@ -89,7 +89,7 @@ def _kept(name: str, rows: Iterable[Row], about: Mapping[str, str]) -> list[Row]
 
 
 def save_page(tables: Tables, about: Mapping[str, str], folder: Path = RESULTS) -> Path:
-    """The page of all tables, with what follows from each."""
+    """Write the page of all tables, with findings from each."""
     path = folder / "splits_executed.md"
     parts = [_PAGE.format(**about)]
     for title, (name, rows) in tables.items():
@@ -102,12 +102,12 @@ def save_page(tables: Tables, about: Mapping[str, str], folder: Path = RESULTS) 
 
 
 def _cell(value: object) -> str:
-    """Plans have bars between their stages."""
+    """Text of a cell; bars, which separate stages of plans, are escaped."""
     return written(value).replace("|", "\\|")
 
 
 def findings(title: str, rows: Sequence[Row]) -> list[str]:
-    """What the rows of a table come to, each as a line of a list."""
+    """Findings from the rows of a table, as lines of a list."""
     if title in (ON_BOARD, SLOWED):
         return _off_by(rows)
     if title == ALONE:
@@ -132,7 +132,7 @@ def _off_by(rows: Sequence[Row]) -> list[str]:
 
 
 def _against_others(rows: Sequence[Row]) -> list[str]:
-    """Of layers that take long enough, how many splits are within the aim of a team, and of the engine."""
+    """Of layers that take long enough, how many splits meet the aim against a team, and against the engine."""
     large = [row for row in rows if _middle(row["one core ms"]) > 1e3 * alone.LARGE_S]
     found = []
     for other in ("team", "ORT, 2 threads"):
@@ -151,7 +151,7 @@ def _against_others(rows: Sequence[Row]) -> list[str]:
 
 
 def _frames(rows: Sequence[Row]) -> list[str]:
-    """What became of all frames. Kills are under one load: each of their rows tells of all of its frames."""
+    """Results of all frames. Kills have one load, so each of their rows has the counts of all of its frames."""
     each = rows if "case" in rows[0] else rows[:1]
     told = ", ".join(
         f"{sum(round(_number(row[what])) for row in each)} {what}"

@@ -1,4 +1,4 @@
-"""How well monomials and posynomials fit what convolutions take: real engines, a link, and descriptions of devices."""
+"""How well monomials and posynomials fit times of convolutions: of real engines, a link, and described devices."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ _AGAIN: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """`what` was fitted, in each form. `macs`: in proportion to the multiply-adds alone, None for a link.
+    """`what` was fitted, by each form. `macs`: proportional to multiply-adds only; None for a link.
 
-    `medians`: the median errors of monomial and posynomial, themselves medians over choices of the points held out.
+    `medians`: the median errors of monomial and posynomial, medians over choices of the points held out.
     """
 
     what: str
@@ -85,7 +85,7 @@ def splits_fit(
 
 
 def _measure(drawn: Sequence[Features], core: int) -> tuple[Sequence[str], list[Fields]]:
-    """The packages whose energy is counted, and {device: {"s": seconds, "j": joules or None}} of each convolution."""
+    """The packages whose energy is counted, and for each convolution {device: {"s": seconds, "j": joules or None}}."""
     module, found = "benchmarks.splits.engine_process", []
     with child_process(module, devices=list(ENGINES), core=core) as (child, up):
         for index, features in enumerate(drawn):
@@ -102,7 +102,7 @@ def _about_energy(counters: Sequence[str]) -> str:
 
 
 def _about_noise(first: Sequence[Fields], again: Sequence[Fields]) -> str:
-    """How far the same convolutions are off that were measured a second time at the end."""
+    """Differences of convolutions that were measured a second time at the end, in words."""
     found = []
     for name, title in ENGINES.items():
         off = [abs(two[name]["s"] / one[name]["s"] - 1) for one, two in zip(first, again, strict=False)]
@@ -150,9 +150,9 @@ def _on_paper(drawn: Sequence[Features]) -> Iterator[tuple[str, list[Sample]]]:
 
 
 def _roofline_s(features: Features) -> float:
-    """What no posynomial is: a call, and the larger of computing in steps of 16 channels and filters and of moving.
+    """A cost that is no posynomial: a call, plus the larger of computing, by 16 channels and filters, and moving.
 
-    Its numbers are this host's in size: 50 billion multiply-adds and 10 GB a second.
+    Its numbers are of the order of this host's: 50 billion multiply-adds and 10 GB per second.
     """
     steps = {**features, "C": _up(features["C"]), "N": _up(features["N"])}
     weights = features["C"] * features["k"] ** 2 * features["N"]

@@ -1,8 +1,8 @@
-"""How far geometric programs are from the exact integer split: each layer of AlexNet, VGG-16 and ResNet-18, on paper.
+"""Geometric programs against the exact integer split, by models: each layer of AlexNet, VGG-16 and ResNet-18.
 
-On the devices of the GP paper's board, filters shared, every part paid in full. In three cases: latency with devices in
-sequence (the paper's sum), latency with devices side by side, and energy. AlexNet's convolutions in groups are taken as
-one group, as the features have none. Whole networks stand in a second table, fused splits and rivals with them.
+On the devices of the GP paper's board, with filters shared, and communication in full. In three cases: latency with
+devices in sequence (the paper's sum), latency with parallel devices, and energy. AlexNet's grouped convolutions are
+taken as one group, as the features have no groups. A second table has whole networks, with fused splits and rivals.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ GEOMETRIC: Final = "geometric"
 AGAIN: Final = "again"
 _SAME: Final = 1e-9
 _SINGLY: Final = 1000
-"""Filters up to which shares of one filter are tried, too: GP's own unit."""
+"""Most filters for which shares of single filters, the paper's unit, are tried, too."""
 _REPEATED: Final = 5
 
 _T = TypeVar("_T")
@@ -60,8 +60,8 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One layer in one case. `seconds`: what each way took; `gaps`: its value over the exact one's, less 1; None: it
-    has no shares.
+    """One layer in one case. `seconds`: solving time of each method; `gaps`: its value over the exact one's, minus 1;
+    None: it found no shares.
     """
 
     network: str
@@ -86,7 +86,7 @@ def board_chain(
 
 
 def heavy_layers(network: str) -> list[SplitLayer]:
-    """Each in blocks of 16 filters."""
+    """The heavy layers of a network, in blocks of 16 filters."""
     graph = in_one_group(read_model(resolve_model(f"zoo:{network}", print)).graph)
     found = (split_layer_of(graph, layer, "N") for layer in group_layers(graph))
     return [layer for layer in found if isinstance(layer, SplitLayer)]
@@ -102,7 +102,7 @@ def in_one_group(graph: Graph) -> Graph:
 
 
 def layers_of(network: str) -> Iterator[Found]:
-    """In blocks of 16 and of 1; the programs are the same, and solved once."""
+    """Results of each layer, in blocks of 16 and of 1; the programs are the same, and solved once."""
     for layer in heavy_layers(network):
         for case, (objective, execution) in CASES.items():
             chain = board_chain([layer], objective, execution)
@@ -119,7 +119,7 @@ _Timed = tuple[GeometricSplit, float]
 
 
 def layer_found(network: str, case: str, chain: Chain, plain: _Timed, again: _Timed) -> Found:
-    """Raises RuntimeError where something is better than the exact split."""
+    """Results of one layer. Raises RuntimeError if a method is better than the exact split."""
     problem = chain.problem
     (layer,) = problem.layers
     answer, exact_s = _timed(partial(split_layer, problem, layer), _REPEATED)
@@ -142,7 +142,7 @@ def layer_found(network: str, case: str, chain: Chain, plain: _Timed, again: _Ti
 
 
 def _timed(run: Callable[[], _T], times: int = 1) -> tuple[_T, float]:
-    """What it returns, and the median of its seconds."""
+    """The result of `run`, and the median of its seconds."""
     seconds = []
     for _ in range(times):
         started = perf_counter()
@@ -152,7 +152,7 @@ def _timed(run: Callable[[], _T], times: int = 1) -> tuple[_T, float]:
 
 
 def _rounded(problem: SplitProblem, found: GeometricSplit) -> tuple[Shares, float] | None:
-    """In the blocks of this problem's layers, and what that costs; None where it breaks a limit, or there is none."""
+    """Cost of a split rounded to the blocks of this problem's layers; None: it breaks a limit, or there is no split."""
     rounded = None if found.real is None else best_rounding(problem, found.real)
     if rounded is None or rounded.faults:
         return None
@@ -186,7 +186,7 @@ def _in_words(shares: Sequence[int]) -> str:
 
 
 def summaries(found: Sequence[Found]) -> list[Row]:
-    """One for each case and block; the worst layer of GP by name."""
+    """A row for each case and block; the worst layer of GP by name."""
     rows: list[Row] = []
     for block in (ENGINE_BLOCK, 1):
         for case in CASES:
@@ -214,7 +214,7 @@ def _summary(found: Sequence[Found]) -> Row:
 
 
 def network_rows(network: str) -> Iterator[Row]:
-    """In blocks of 16; limits of the FPGA for each layer (Setup 2), then for all layers (Eqs. 10 and 14)."""
+    """Rows of a network in blocks of 16; limits of the FPGA for each layer (Setup 2), then for all (Eqs. 10 and 14)."""
     for one_for_all in (False, True):
         for case, (objective, execution) in CASES.items():
             chain = board_chain(heavy_layers(network), objective, execution, one_for_all=one_for_all)
@@ -229,7 +229,7 @@ def network_rows(network: str) -> Iterator[Row]:
 
 
 def _proven(name: str, run: Callable[[], NetworkSplit]) -> Row:
-    """With its bound where it is not proven to be the least."""
+    """Solve by a method; state the bound if the split is not proven to be the least."""
     found, seconds = _timed(run)
     bound = found.lower_bound
     return {

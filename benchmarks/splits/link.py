@@ -1,4 +1,4 @@
-"""What it takes to hand bytes to another process: told over a pipe, it copies them out of memory that both share."""
+"""Time to pass bytes to another process: notified by a pipe, it copies them from shared memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ROUNDS: Final = 15
 def link_times(count: int, seed: int, cores: tuple[int, int]) -> Iterator[tuple[int, float]]:
     """(bytes, seconds) for random sizes from 1 KiB to 16 MiB, one core writing and the other copying.
 
-    From the end of the writing to the other's word that it has copied, the least of some rounds.
+    Seconds from the end of writing to the other process's confirmation, the least of some rounds.
     """
     generator = Random(seed)
     sizes = [round(2 ** generator.uniform(10, 24)) for _ in range(count)]

@@ -1,6 +1,6 @@
-"""Splits in a running daemon: what it chooses by itself, what becomes of frames, and a shard's worker killed.
+"""Splits in a running daemon: its own choice of plan, results of frames, and the death of a shard's worker.
 
-Every frame is checked: it is answered once, in order, and like the first answer to the same input.
+Every frame is checked: it must be answered once, in order, and like the first answer to the same input.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ _TIMEOUT_S: Final = 120.0
 _LOOK_EVERY_S: Final = 0.02
 _FRAMES: Final = 3
 _LEFT_OUT: Final = 3
-"""First answers under a plan, which the one before may have delayed."""
+"""First answers under a plan that do not count, as the plan before may have delayed them."""
 
 Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A network on two places of these speeds, and what the daemon is asked for.
+    """A network on two places of these speeds, and options of the daemon.
 
-    `memory_bytes` of each place; `in_flight` frames; at most `tuning_s` until the tuner is told to stop.
+    `memory_bytes`: of each place; `in_flight`: frames; `tuning_s`: after which the tuner is stopped at the latest.
     """
 
     title: str
@@ -77,7 +77,7 @@ KILLED: Final = ("alexnet", 2, "channels")
 
 
 def served_row(case: Served) -> Row:
-    """The plan it begins with and the one that it ends with, in turns; and all frames from start to end."""
+    """A row for a case: the first and the final plan, in turns; and results of all frames."""
     with slowed_places(case.speeds, memory_bytes=case.memory_bytes) as machine:
         profiled(case.model, machine, "guided")
         found: dict[str, object] = {"case": case.title, "network": case.model, "speeds": _listed(case.speeds)}
@@ -118,7 +118,7 @@ def served_row(case: Served) -> Row:
 
 
 def killed_rows(times: int, model: str = KILLED[0], layer: int = KILLED[1], axis: str = KILLED[2]) -> Iterator[Row]:
-    """One of the two places of a split killed under load: how long until an answer comes that was not there before."""
+    """A worker of a split killed under load, at either place: how long until the next answer."""
     path = resolve_model(f"zoo:{model}", print)
     with slowed_places((1.0, 1.0)) as machine, contextlib.ExitStack() as closing:
         ready = make_ready(path, machine, on_progress=print)
@@ -169,7 +169,7 @@ def _kill(control: Client, load: SteadyLoad, name: str) -> dict[str, object]:
 
 
 def _planned(case: Served, machine: Machine, split: bool) -> str:
-    """What `plan` says in another process: the outcome, and what the slowest stage takes."""
+    """The result of `plan` in another process: the outcome, and the time of the slowest stage."""
     command = [sys.executable, "-m", "shisha_rt", "plan", f"zoo:{case.model}", "--machine", machine.source]
     options = ["--strategy", "exact", "--split" if split else "--no-split", "--json"]
     if "latency" in case.options:
@@ -186,7 +186,7 @@ def _planned(case: Served, machine: Machine, split: bool) -> str:
 
 @cache
 def _whole_answers(model: str) -> list[Array]:
-    """From one place, nothing split, all the memory that it wants."""
+    """Answers from one place without a split and with enough memory."""
     with slowed_places((1.0,)) as machine:
         options = ("--machine", machine.source, "--strategy", "seed", "--fresh")
         with child_daemon(f"zoo:{model}", *options) as daemon, Client(daemon.endpoint, timeout_s=_TIMEOUT_S) as control:
@@ -199,7 +199,7 @@ def _answers(control: Client) -> list[Array]:
 
 
 def _difference(whole: Sequence[Array], others: Sequence[Array]) -> float:
-    """The largest, over the largest value."""
+    """The largest difference, over the largest value."""
     return max(float(np.abs(one - other).max() / np.abs(one).max()) for one, other in zip(whole, others, strict=True))
 
 
@@ -212,7 +212,7 @@ def _has_tuned(control: Client) -> bool:
 
 
 def _frame_s(control: Client, load: SteadyLoad, plan: Plan, seconds: float) -> float:
-    """Of answers under this plan, one after the other."""
+    """Seconds per frame under a plan, by its answers."""
     epoch = _take(control, plan)
     end_s = time.time() + seconds
 
@@ -232,7 +232,7 @@ def _take(control: Client, plan: Plan) -> int:
 
 
 def _wait(load: SteadyLoad, came: Callable[[], bool], most_s: float) -> None:
-    """For so long at most."""
+    """Wait until `came` holds, for at most `most_s`."""
     end_s = time.monotonic() + most_s
     while not came() and time.monotonic() < end_s:
         load.check()

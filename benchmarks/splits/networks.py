@@ -1,4 +1,4 @@
-"""The board and the networks of the GP paper, as problems of shares."""
+"""The board and the networks of the GP paper, as split problems."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ BOARD: Final = "tx2-cyclone"
 NETWORKS: Final[Mapping[str, str]] = MappingProxyType(
     {"AlexNet": "alexnet", "VGG-16": "vgg16", "ResNet-18": "resnet18"}
 )
-"""By their names in the zoo."""
+"""Names of the networks in the zoo, by title."""
 
 
 @cache
 def board_devices(one_for_all: bool = False) -> Mapping[str, SplitDevice]:
-    """By their places: cpu, gpu, fpga.
+    """The board's devices: cpu, gpu, fpga.
 
-    `one_for_all`: limits are of all layers together, as Eqs. 10 and 14 print them; else each layer has an FPGA of its
-    own, as in Setup 2.
+    `one_for_all`: limits are for all layers together, as in Eqs. 10 and 14; else each layer has its own FPGA, as in
+    Setup 2.
     """
     machine = load_machine(BOARD)
     return {
@@ -43,7 +43,7 @@ def board_devices(one_for_all: bool = False) -> Mapping[str, SplitDevice]:
 
 @cache
 def convolutions_of(network: str, variable: SplitVariable = "N") -> tuple[SplitLayer, ...]:
-    """Those of a network of the zoo, in shares of one channel, as the paper has them."""
+    """The convolutions of a network of the zoo, with shares of single channels, as in the paper."""
     graph = read_model(resolve_model(f"zoo:{network}", print)).graph
     operators = [
         its
@@ -58,7 +58,7 @@ def convolutions_of(network: str, variable: SplitVariable = "N") -> tuple[SplitL
 
 
 def _features(graph: Graph, operator: Operator) -> Mapping[str, float]:
-    """C is what a filter sees: half of the channels in three layers of AlexNet, which has two groups there."""
+    """Features of a convolution. C is the channels of one group: half of them in three layers of AlexNet."""
     _, kernel, made = operand_shapes(graph, operator)
     strides = operator.attributes.get("strides", (1,))
     assert isinstance(strides, tuple), "ONNX defines `strides` as integers"
@@ -70,7 +70,7 @@ def _features(graph: Graph, operator: Operator) -> Mapping[str, float]:
 def board_problem(
     network: str, objective: SplitObjective, execution: Execution, *, one_for_all: bool = False
 ) -> SplitProblem:
-    """Filters are shared, as Figure 9 must (61 of 64 in a layer of 3 channels)."""
+    """The split problem of a network. Filters are shared, as they must be in Figure 9 (61 of 64, with 3 channels)."""
     return SplitProblem(
         convolutions_of(NETWORKS[network]), tuple(board_devices(one_for_all).values()), objective, execution
     )
@@ -89,5 +89,5 @@ def totals(problem: SplitProblem, shares: Sequence[Sequence[float]]) -> tuple[fl
 
 
 def alone(problem: SplitProblem, name: str) -> list[list[int]]:
-    """(layers, devices): everything on one device."""
+    """(layers, devices): shares with everything on one device."""
     return [[layer.units if device.name == name else 0 for device in problem.devices] for layer in problem.layers]

@@ -1,4 +1,4 @@
-"""The GP paper's experiments, on devices described after its board: Figures 3 to 5, 7 to 9 and its rows of Table 1."""
+"""The GP paper's experiments, on devices described like its board: Figures 3 to 5, 7 to 9 and its rows of Table 1."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from shisha_rt.papers.gp.single_layer import split_layer
 from shisha_rt.planner.strategies import Execution, SplitObjective
 
 PRINTED: Final[Mapping[str, str]] = {"AlexNet": "3.1 - 5.7", "VGG-16": "2.8 - 6.4", "ResNet-18": "2.8 - 6.3"}
-"""Table 1: speed-ups of layers over the CPU alone."""
+"""Table 1: speedups of layers over the CPU alone."""
 SETUPS: Final[Mapping[bool, str]] = {False: "one FPGA a layer", True: "one FPGA for all"}
 STATED: Final = "The paper's statements and ours"
 RIVALS: Final[tuple[RivalName, ...]] = ("balanced", "proportional", "greedy")
@@ -51,7 +51,7 @@ class NetworkRun:
 
     @property
     def title(self) -> str:
-        """What was least, and how the devices of a layer take turns."""
+        """The objective, and whether devices compute in sequence or in parallel."""
         return "energy" if self.problem.objective == "energy" else f"latency, in {self.problem.execution}"
 
 
@@ -83,7 +83,7 @@ def splits_paper(
 
 
 def _run(about: Mapping[str, str]) -> list[Sequence[Row]]:
-    """One layer, weights, networks, and k swept: as in `_TABLES`, and saved."""
+    """Run one layer, weights, networks, and a sweep of k, as in `_TABLES`; save the results."""
     traces = layer_traces()
     runs = [
         condensed_again(network_run(network, objective, execution, one_for_all=one_for_all))
@@ -132,7 +132,7 @@ def network_run(
 
 
 def condensed_again(run: NetworkRun) -> NetworkRun:
-    """With what comes of condensing again; steps of alpha are four times as long."""
+    """The run with the result of condensing again; steps of alpha are four times as long."""
     started = perf_counter()
     again = geometric_split(run.problem, run.k, again=True, rule=TighteningRule(step=1 / 16))
     return replace(run, again=again, again_wall_s=perf_counter() - started)
@@ -202,7 +202,7 @@ def network_row(run: NetworkRun) -> Row:
 
 
 def _over_best(run: NetworkRun, shares: Sequence[Sequence[int]]) -> str | None:
-    """In what was to be least. None where limits are of all layers together: then it is no sum of layers."""
+    """Objective over the best split's, minus 1; None: limits are for all layers, so it is no sum over layers."""
     if run.setup == SETUPS[True]:
         return None
     found = [split_layer(run.problem, layer) for layer in run.problem.layers]
@@ -214,7 +214,7 @@ def _over_best(run: NetworkRun, shares: Sequence[Sequence[int]]) -> str | None:
 
 
 def k_rows(network: str) -> list[Row]:
-    """Eq. 14 for each k, in sequence: its own objective, what the same shares cost in full, and how it ended."""
+    """Eq. 14 for each k, in sequence: its own objective, the full cost of the same shares, and the outcome."""
     rows: list[Row] = []
     for k in SWEPT:
         run = network_run(network, "latency", "sequence", one_for_all=False, k=k)

@@ -1,4 +1,4 @@
-"""The GP paper's figures, each under its number."""
+"""The GP paper's figures, each with its number."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def weights_figure() -> Figure:
 
 
 def networks_figure(networks: Mapping[str, Sequence[Row]]) -> Figure:
-    """Figure 9: shares of filters in percent, and speed-up over the CPU alone."""
+    """Figure 9: shares of filters in percent, and speedup over the CPU alone."""
     figure = _new(13, 4.2 * len(networks))
     for (axes,), (network, rows) in zip(
         figure.subplots(len(networks), 1, squeeze=False), networks.items(), strict=True

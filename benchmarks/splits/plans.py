@@ -1,4 +1,4 @@
-"""Plans that are told: a chain on one place, some of its layers split over several."""
+"""Plans to be set: a chain on one place, with some of its layers split over several."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _TIMEOUT_S: Final = 240.0
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """Layers that are split in one of the ways that they can be: each place computes its share."""
+    """Layers that are split in one possible way: each place computes its share."""
 
     way: Splittable
     shares: tuple[int, ...]
     places: tuple[str, ...]
 
     def part(self, number: int) -> Split:
-        """A shard; of the number behind the last, the join."""
+        """A shard by number; the number after the last is the join."""
         return Split((self.way.first, self.way.last), self.way.axis, self.shares, number)
 
 
 def plan_with(layers: int, home: str, shared: Sequence[Shared]) -> Plan:
-    """All that is not `shared` (ascending, apart), joins included, is on the place `home`."""
+    """A plan with all that is not `shared` (ascending, disjoint), and joins, on the place `home`."""
     stages: list[Stage] = []
     ends: tuple[int, ...] = ()
     at, join = 0, None
@@ -53,7 +53,9 @@ def plan_with(layers: int, home: str, shared: Sequence[Shared]) -> Plan:
 
 
 def nearest_shares(way: Splittable, fractions: Sequence[float]) -> tuple[int, ...]:
-    """Whole blocks, at least one each, as near to the fractions as running sums come; the last has what is left."""
+    """Shares in whole blocks, at least one each, whose running sums are nearest to those of `fractions`; the last has
+    the rest.
+    """
     blocks = -(-way.units // way.block)
     counts: list[int] = []
     for number, fraction in enumerate(fractions[:-1]):
@@ -64,13 +66,13 @@ def nearest_shares(way: Splittable, fractions: Sequence[float]) -> tuple[int, ..
 
 
 def way_of(ways: Sequence[Splittable], layer: int, axis: str) -> Splittable:
-    """That of a layer by itself. Raises LookupError where there is none."""
+    """The split of a single layer along an axis. Raises LookupError if there is none."""
     return next(way for way in ways if (way.first, way.last, way.axis) == (layer, layer, axis))
 
 
 @contextlib.contextmanager
 def told_daemon(model: str, machine: str, *, precision: str = "exact", layers: str = "heavy") -> Iterator[Forced]:
-    """A daemon that tunes nothing: it takes the plans that it is told."""
+    """A daemon without tuning, whose plans are set by a client."""
     settings: dict[str, Any] = {"model": model, "machine": machine, "precision": precision, "layers": layers}
     with (
         child_process(

@@ -21,16 +21,16 @@ from shisha_rt.papers.gp.problem import SplitDevice, SplitLayer, SplitProblem, l
 from shisha_rt.papers.gp.single_layer import split_layer
 
 LAYER: Final = SplitLayer("conv", {"H": 112.0, "W": 112.0, "C": 16.0, "k": 1.0, "N": 32.0, "s": 1.0}, "C")
-"""Figure 3's."""
+"""The layer of Figure 3."""
 KS: Final = (1, 2, 5, 10, 17, 50, 100, 200, 1000)
 _RUNS: Final = 5
 _FURTHER: Final = 2.0
-"""Times the first alpha that will do, for what comes after it."""
+"""The trace goes on up to the first sufficient alpha times this."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayerTrace:
-    """`steps`: rows, one an alpha, beyond the first that will do. `wall_s`: the least that `found` has taken."""
+    """`steps`: a row for each alpha, beyond the first sufficient one. `wall_s`: the least wall time of `found`."""
 
     title: str
     problem: SplitProblem
@@ -41,7 +41,9 @@ class LayerTrace:
 
 
 def layer_traces() -> list[LayerTrace]:
-    """Figure 3 on two devices and 5 on three: the board's; and with the ratio of costs that its 14 to 2 implies."""
+    """Figure 3 on two and Figure 5 on three of the board's devices; and with the ratio of costs implied by the paper's
+    14 to 2.
+    """
     board = board_devices()
     implied = (_proportional("fpga", 1e-6), _proportional("gpu", 7e-6))
     return [
@@ -53,7 +55,7 @@ def layer_traces() -> list[LayerTrace]:
 
 
 def trace_row(trace: LayerTrace) -> Row:
-    """What came of one: GP, condensed again, and the best whole shares."""
+    """A row for one trace: GP, condensed again, and the best whole shares."""
     best = split_layer(trace.problem, trace.problem.layers[0])
     answers = (("GP", trace.found), ("condensed again", trace.again))
     costs = {name: _cost(trace, its.rounded.shares[0]) for name, its in answers if its.rounded is not None}
@@ -73,7 +75,7 @@ def trace_row(trace: LayerTrace) -> Row:
 
 
 def weights_rows() -> list[Row]:
-    """Figure 8: norms of S - H on [0, 1], where H is 0 but at 1."""
+    """Figure 8: norms of S - H on [0, 1], where H is 0 except at 1."""
     return [
         {
             "k": k,

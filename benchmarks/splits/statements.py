@@ -1,4 +1,4 @@
-"""What the GP paper states, and what comes out here, on devices described after its board."""
+"""Statements of the GP paper beside our results, on devices described like its board."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COUPLE_MS: Final = 200.0
 
 
 def statements(singles: Sequence[Row], weights: Sequence[Row], networks: Sequence[Row]) -> list[Statement]:
-    """From the rows of Figures 3 to 5, of Figure 8, and of Figure 9 and Table 1."""
+    """Statements from the rows of Figures 3 to 5, of Figure 8, and of Figure 9 and Table 1."""
     return [*_one_layer(singles), _weight(weights), *_networks(networks), *_against_balanced(networks)]
 
 

@@ -197,7 +197,7 @@ def _serve_several(options: Mapping[str, Any], manager: ServiceManager, log: tup
 
     def announce() -> None:
         line = {"ready": True, "endpoint": host.front.endpoint, "metrics": host.metrics_page}
-        print(json.dumps(line | _told_of(host.web) | {"models": [*host.models]}), flush=True)
+        print(json.dumps(line | _told_of(host.web) | {"models": [*host.fleet.models]}), flush=True)
 
     host.run(announce)
 

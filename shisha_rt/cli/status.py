@@ -104,9 +104,10 @@ def _headline(told_status: Mapping[str, Any]) -> str:
 def _origin(told_status: Mapping[str, Any]) -> str:
     model, machine = told_status["model"], told_status["machine"]
     emulated = " (emulated)" if machine["emulated"] else ""
+    compiled = f"compiled for {model['engine']} {form_in_words(model['form'])}"
     parts = [
         f"{model['layers']} layers, {model['legal_cuts']} cuts",
-        model["engine"] if model["engine"] == "plain" else f"{model['engine']} {form_in_words(model['form'])}",
+        model["engine"] if model["engine"] == "plain" else compiled,
         f"machine {machine['name']}{emulated}",
         f"pid {told_status['pid']}",
         f"up {_duration(told_status['uptime_s'])}",

@@ -203,18 +203,20 @@ class AsyncClient:
         except TimeoutError:
             raise self._link.refused(patience) from None
         try:
-            while self._link.conversation.signature is None:
-                await self._ask("server_metadata", {}, patience)
-                if self._link.is_to_leave:
-                    await self._leave(patience)
-                elif self._link.follow():
-                    self._watch()
-                else:
-                    await self._ask("model_metadata", {}, patience)
-            while memory is not None and memory.wants and patience.left_s:
+            while True:
+                while self._link.conversation.signature is None:
+                    await self._ask("server_metadata", {}, patience)
+                    if self._link.is_to_leave:
+                        await self._leave(patience)
+                    elif self._link.follow():
+                        self._watch()
+                    else:
+                        await self._ask("model_metadata", {}, patience)
+                if memory is None or not memory.wants or not patience.left_s:
+                    break
                 memory.advance()
                 if memory.wants:
-                    await asyncio.sleep(_LOOK_S)
+                    await asyncio.sleep(_LOOK_S)  # meanwhile the connection may be lost, and with it the signature
         finally:
             self._introducing.release()
 

@@ -59,6 +59,8 @@ _KEEPALIVE: Final = {
 _RECONNECT_S: Final = 0.1
 _NEVER_MS: Final = 24 * 3600 * 1000
 _LOOKED_S: Final = 1e-3
+_LONGEST_WAIT_S: Final = 3600.0
+"""Of one wait for a message, which is in whole milliseconds: a call with a longer timeout waits again."""
 """Within this time `look` does not check the connection again."""
 # Plain numbers, as combining enum members takes longer than the call.
 _EVENTS: Final = int(zmq.EVENTS)
@@ -87,19 +89,21 @@ log = logging.getLogger(__name__)
 
 
 class Patience:
-    """The timeout of a call, over all its steps."""
+    """The timeout of a call, over all its steps; inf: none. Raises `InvalidArgument` for what is no number."""
 
     def __init__(self, timeout_s: float) -> None:
+        if math.isnan(timeout_s):
+            raise error_for(Error.MALFORMED_REQUEST, f"timeout_s is {timeout_s}; expected seconds, or inf")
         self.timeout_s = timeout_s
-        self._end = time.monotonic() + timeout_s
+        self._began_s = time.monotonic()
 
     @property
     def waited_s(self) -> float:
-        return self.timeout_s - self._end + time.monotonic()
+        return time.monotonic() - self._began_s
 
     @property
     def left_s(self) -> float:
-        return max(0.0, self._end - time.monotonic())
+        return max(0.0, self.timeout_s - self.waited_s)
 
 
 class Link:
@@ -262,7 +266,7 @@ class Link:
         if self.closed:
             return self.drain()
         watched = self._writable if to_send and self.connected else self._readable
-        events = zmq.zmq_poll(watched, math.ceil(min(timeout_s, self.again_in_s) * 1e3))
+        events = zmq.zmq_poll(watched, math.ceil(min(timeout_s, self.again_in_s, _LONGEST_WAIT_S) * 1e3))
         self._looked_s = time.monotonic()
         if not events:
             return None if self._looked_s < self._again_s else self.drain()

@@ -465,6 +465,10 @@ AnyRecord: TypeAlias = (
     | ProfilerEnded
     | HttpEnded
     | TracerEnded
+    | ClusterEnded
+    | HostCame
+    | HostLost
+    | LinkChanged
     | AccessRead
     | TuningBegan
     | ObjectiveChanged

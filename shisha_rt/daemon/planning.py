@@ -6,8 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-import psutil
-
 from shisha_rt.cache import cache_folder
 from shisha_rt.core.lifecycle.lifecycle import Lifecycle
 from shisha_rt.core.lifecycle.policy import Policy
@@ -19,6 +17,7 @@ from shisha_rt.core.tuning.run import SearchOptions
 from shisha_rt.core.tuning.tuning import Tuning
 from shisha_rt.daemon.prepared import Planning, PreparedModel
 from shisha_rt.machine.host.cores import usable_cores
+from shisha_rt.machine.host.memory import available_memory_bytes
 from shisha_rt.machine.machine import Machine
 from shisha_rt.measure import plan_store
 from shisha_rt.measure.compiled import Compiled
@@ -75,7 +74,7 @@ def _choice(prepared: PreparedModel, rules: PlanRules, engines: tuple[StageEngin
         DEFAULT_ENGINE if planning.engine == "auto" else planning.engine,
         engines,
         prepared.engines,
-        spare_bytes=_PART_OF_MEMORY * psutil.virtual_memory().available,
+        spare_bytes=_PART_OF_MEMORY * available_memory_bytes(),
         partial=ready.partial,
         target_s=planning.target_s,
         profiles=prepared.profiles,

@@ -15,6 +15,7 @@ import resource
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import zmq
@@ -281,12 +282,10 @@ class Daemon:
         if isinstance(request, InferRequest):
             client = reply.client if request.caller is None else (reply.client, request.caller)
             if request.frames == 1:
-                reply.frames = (self.shell.submit(client, request, reply.frame),)
+                reply.frames = (self.shell.submit(client, request, reply.frame).frame,)
                 return
             several = SeveralFrames(request, self.gateway.signature, reply.frame)
-            reply.frames = tuple(
-                self.shell.submit(client, frame, several.answer_to(number)) for number, frame in enumerate(several.each)
-            )
+            reply.frames = several.submit(partial(self.shell.submit, client))
         else:
             self._operations.answer(request, reply)
 
@@ -402,7 +401,7 @@ class Daemon:
             if cores.tuning.choice.profiles is Profiles.COMING:
                 self.shell.write(event_log.ProfilingBegan(), "start")
                 self._profile()
-            elif cores.tuning.contests.awaited:
+            elif cores.tuning.findings.awaited:
                 self._profile()
             return True
         for place in cores.lifecycle.places.by_name.values():

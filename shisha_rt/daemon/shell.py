@@ -187,16 +187,17 @@ class Shell:
         finally:
             self._handling = False
 
-    def submit(self, client: Hashable, request: InferRequest, answer_to: AnswerTo) -> int:
-        """Submit a validated request; return its frame number.
+    def submit(self, client: Hashable, request: InferRequest, answer_to: AnswerTo, frames: int = 1) -> Ticket:
+        """Submit a validated request of one frame; return its ticket. `frames`: as in `FrameArrived`.
 
         `answer_to` is called exactly once, now (a refusal) or later.
         """
         self.own_frames.make_way()
-        arrived = self.requests.arrived(client, request, answer_to, time.monotonic())
-        self.tracing.arrived(arrived.ticket)
+        arrived = self.requests.arrived(client, request, answer_to, time.monotonic(), frames)
+        ticket: Ticket = arrived.ticket
+        self.tracing.arrived(ticket)
         self.post(arrived, "a frame came")
-        return arrived.frame
+        return ticket
 
     def submit_own(self, request: InferRequest, answer_to: AnswerTo) -> int:
         """Submit a frame of the daemon's own, which no client sees and no count of answers has; return its number."""
@@ -280,13 +281,13 @@ class Shell:
         worker = self.cores.lifecycle.places.workers.get(part.incarnation)
         frames = None if worker is None else worker.out.get(part)
         if worker is not None and frames is not None:  # otherwise the reply is late, or a duplicate
-            service_s = self.telemetry.took(done, worker.place, [frame.ticket for frame in frames])
+            service_s, segments_s = self.telemetry.took(done, worker.place, [frame.ticket for frame in frames])
             for frame in frames:
                 if frame.ticket.trace is not None:
                     frame.ticket.trace.done(part.stage, done.service_s, time.monotonic())
             if self.cores.measuring:
                 full = len(frames) == self.cores.lifecycle.epochs.live[part.epoch].batches[part.stage]
-                taken = te.PartTaken(part.epoch, part.stage, worker.place, service_s, done.segments_s, full)
+                taken = te.PartTaken(part.epoch, part.stage, worker.place, service_s, segments_s, full)
                 for _ in frames:
                     self.post(taken, "a part was computed")
         self.post(ev.PartDone(part, done.service_s), "a part was computed")

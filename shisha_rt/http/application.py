@@ -8,7 +8,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
@@ -16,8 +16,9 @@ from shisha_rt.daemon.front.http_messages import Listener
 from shisha_rt.http.app_state import AppState
 from shisha_rt.http.asgi import answer_by
 from shisha_rt.http.connection import Exchange
-from shisha_rt.http.faults import HttpFault, fault_answer, fault_of
+from shisha_rt.http.faults import CLIENT_CLOSED, OUR_FAULT, HttpFault, fault_answer, fault_of
 from shisha_rt.http.guard import Guard
+from shisha_rt.http.inference.body import HungUp
 from shisha_rt.http.inference.infer import Infer
 from shisha_rt.http.inference.routes import inference_routes
 from shisha_rt.http.inference.served import Served
@@ -55,7 +56,15 @@ def application(app_state: AppState, served: Served) -> ASGIApp:
     """Build the web framework's application; routes find their shared state as `request.app.state.app_state`."""
     app = Starlette(
         routes=[*inference_routes(served), *page_routes(app_state)],
-        exception_handlers={404: _no_route, 405: _no_method, HttpFault: _fault, ShishaError: _fault},
+        exception_handlers={
+            404: _no_route,
+            405: _no_method,
+            HttpFault: _fault,
+            ShishaError: _fault,
+            HungUp: _hung_up,
+            ClientDisconnect: _hung_up,
+            Exception: _our_fault,
+        },
     )
     app.state.app_state = app_state
     return app
@@ -63,6 +72,14 @@ def application(app_state: AppState, served: Served) -> ASGIApp:
 
 def _fault(_: Request, error: Exception) -> Response:
     return fault_answer(error if isinstance(error, HttpFault) else fault_of(error))  # type: ignore[arg-type]
+
+
+def _our_fault(_: Request, __: Exception) -> Response:
+    return fault_answer(HttpFault(500, OUR_FAULT))
+
+
+def _hung_up(_: Request, __: Exception) -> Response:
+    return Response(status_code=CLIENT_CLOSED)  # only counted
 
 
 def _no_route(request: Request, _: Exception) -> Response:

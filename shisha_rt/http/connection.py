@@ -1,8 +1,9 @@
 """HTTP/1.1 connections, by httptools' parser and asyncio's buffered protocol; one request on them is an `Exchange`.
 
-Buffering is bounded: time and size of a request's head are limited, and a large body is read from the socket straight
-into its destination. That bypasses the parser, which then has not seen the end of the message, so that the next message
-gets a new parser. Requests that come before the previous one is answered wait, and no more is read meanwhile.
+Buffering is bounded: time and size of a request's head are limited, trailers are dropped, and a large body is read from
+the socket straight into its destination. That bypasses the parser, which then has not seen the end of the message, so
+that the next message gets a new parser. Requests that come before the previous one is answered wait. A little
+more is read meanwhile, as a disconnection is noticed only while reading.
 
 A request to change the protocol (`Upgrade`) is answered in HTTP/1.1, as the standard allows.
 """
@@ -29,12 +30,17 @@ from urllib.parse import unquote_to_bytes
 
 import httptools
 
+from shisha_rt.errors import Error
+from shisha_rt.http.faults import OUR_FAULT
+
 log = logging.getLogger(__name__)
 
 KEEP_ALIVE_S: Final = 75
 _PATIENCE_S: Final = 10.0
 _UNREAD_S: Final = 30.0
 _HEAD_BYTES: Final = 64 << 10
+_BETWEEN_BYTES: Final = 8 << 10
+"""The most that may come of a chunked body without a piece of it: of a trailer, mainly, which is ignored."""
 _BUFFER: Final = memoryview(bytearray(256 << 10))
 """Shared by all connections, as what is read into it is consumed at once."""
 _HEADS: Final = _BUFFER[: 8 << 10]  # small, as a body's destination is not known while its head is read
@@ -42,6 +48,9 @@ _STRAIGHT_BYTES: Final = 16 << 10
 """The least of a body to read straight: less is not worth the new parser that is needed after it."""
 _MOST_KEPT_BYTES: Final = 64 << 10
 _MOST_PIPELINED: Final = 256
+_MOST_AHEAD: Final = 8
+_MOST_AHEAD_BYTES: Final = 64 << 10
+"""With more requests waiting, or more bytes read since the first of them, nothing is read until one is answered."""
 _ONE_PIECE_BYTES: Final = 64 << 10
 _CREDENTIALS: Final = struct.Struct("iII")  # struct ucred: process, user, group
 _STATUS_LINES: Final = {status.value: f"HTTP/1.1 {status} {status.phrase}\r\n".encode() for status in http.HTTPStatus}
@@ -83,7 +92,8 @@ class HttpConnections:
     async def _answer(self, exchange: Exchange) -> None:
         try:
             if len(self.open) > self.most:
-                await exchange.refuse(503, f"{self.most} connections are open; expected no more: try again later")
+                full = f"{self.most} connections are open; expected no more: try again later"
+                await exchange.refuse(503, full, Error.TOO_MANY_CALLERS)
             else:
                 await self.answer(exchange)
         except Exception:
@@ -91,7 +101,7 @@ class HttpConnections:
                 return
             log.exception("a request has failed")
             if not exchange.begun:
-                await exchange.refuse(500, "a fault of the daemon's HTTP process")
+                await exchange.refuse(500, OUR_FAULT, Error.FAILED)
         finally:
             if not (exchange.answered or exchange.gone):  # an answer may have been sent in part
                 exchange.abort()
@@ -240,10 +250,10 @@ class Exchange:
                 await self._write(piece)
         self._finish()
 
-    async def refuse(self, status: int, message: str) -> None:
-        """Answer with an error of the connection's, as JSON with `error` only, and close the connection."""
+    async def refuse(self, status: int, message: str, kind: Error) -> None:
+        """Answer with an error of the connection's, and close the connection."""
         self.keeps_alive = False
-        await self.answer(status, [_JSON], [b'{"error":"%b"}' % message.encode("ascii")])
+        await self.answer(status, [_JSON], [_error(message, kind)])
 
     async def start(self, status: int, headers: Iterable[Header]) -> None:
         """Send the status and headers. Raises ValueError for a header with a character that could begin another one."""
@@ -292,7 +302,7 @@ class Exchange:
         if self.gone:
             return
         await self._connection.drained()
-        self._connection.transport.write(data)
+        self._connection.write(data)
 
     def _finish(self) -> None:
         self.answered = True
@@ -324,8 +334,9 @@ class _Filling:
 
 
 class HttpConnection(asyncio.BufferedProtocol):
-    """Cuts off callers whose request's head takes longer than `_PATIENCE_S` or is longer than `_HEAD_BYTES`; and those
-    that read nothing of an answer for `unread_s`, as they would occupy memory and a connection forever.
+    """Cuts off callers whose request's head takes longer than `_PATIENCE_S` or is longer than `_HEAD_BYTES`; those with
+    an endless trailer; and those that read nothing of an answer for `unread_s`, as they would occupy memory and a
+    connection forever.
     """
 
     transport: asyncio.Transport
@@ -335,6 +346,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self.name = f"http {next(_NUMBERS)}"
         self.loop = asyncio.get_running_loop()
         self.uid: int | None = None
+        self._beneath: asyncio.Transport | None = None  # with TLS
         self._parser = self._new_parser()
         self._url = b""
         self._headers: list[Header] = []
@@ -342,6 +354,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._in_head = True
         self.lost: asyncio.Future[None] = self.loop.create_future()
         self._head_bytes = 0
+        self._between_bytes = 0  # read since the last piece of the body: sizes of chunks, and the trailer
         self._patience: asyncio.TimerHandle | None = None
         self._idle: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
@@ -350,6 +363,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._exchange: Exchange | None = None  # being answered, or answered last
         self._coming: Exchange | None = None  # whose body is being received
         self._next: deque[Exchange] = deque()
+        self._ahead_bytes = 0
         self._left_bytes = 0  # of the body being received, if known
         self._filling: _Filling | None = None
         self._straight = False
@@ -366,6 +380,7 @@ class HttpConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
+        self._beneath = _transport_beneath(transport)
         self.connections.open.add(self)
         end = transport.get_extra_info("socket")
         if end.family == socket.AF_UNIX:
@@ -409,13 +424,22 @@ class HttpConnection(asyncio.BufferedProtocol):
         if room is not None and not room.done():
             room.set_result(None)
 
+    def write(self, data: Piece) -> None:
+        self.transport.write(data)
+        if self._beneath is not None:  # with TLS, `pause_writing` is not called for one large piece
+            self._look_at_unread()
+
     async def drained(self) -> None:
         """Wait until the transport's buffer can take more of an answer."""
         if self._room_to_write is not None:
             await asyncio.shield(self._room_to_write)
 
+    @property
+    def _is_far_ahead(self) -> bool:
+        return bool(self._next) and (len(self._next) > _MOST_AHEAD or self._ahead_bytes > _MOST_AHEAD_BYTES)
+
     def resume_reading(self) -> None:
-        if not self._reads:
+        if not (self._reads or self._is_far_ahead):
             self._reads = True
             self.transport.resume_reading()
 
@@ -427,16 +451,25 @@ class HttpConnection(asyncio.BufferedProtocol):
     # --- receiving --------------------------------------------------------------------------------------------
 
     def _came(self, data: memoryview) -> None:
-        if self._idle is not None:
-            self._idle.cancel()
-            self._idle = None
+        self._end_idle()
         if self._in_head:
             self._head_bytes += len(data)
             if self._patience is None:
                 self._begin_patience()
+        else:
+            self._between_bytes += len(data)
         self._parse(data)
-        if self._in_head and self._head_bytes > _HEAD_BYTES and not self.transport.is_closing():
+        if self.transport.is_closing():
+            return
+        if self._next:
+            self._ahead_bytes += len(data)
+            if self._is_far_ahead:
+                self._pause_reading()
+                self._end_patience()  # we do not read: the caller may not be able to send the rest
+        if self._in_head and self._head_bytes > _HEAD_BYTES:
             self._refuse("The head of the request is too long.")
+        elif not self._in_head and self._between_bytes > _BETWEEN_BYTES:
+            self._refuse("The trailer of the request is too long.")
 
     def _parse(self, data: memoryview | bytes) -> None:
         try:
@@ -461,12 +494,14 @@ class HttpConnection(asyncio.BufferedProtocol):
     def on_message_begin(self) -> None:
         self._url, self._headers = b"", []
         self._in_head, self._head_bytes = True, 0
+        self._between_bytes = 0
 
     def on_url(self, url: bytes) -> None:
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers.append((name.lower(), value))
+        if self._in_head:  # else of a trailer, which may say nothing that its head did not
+            self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         parser = self._parser
@@ -482,16 +517,15 @@ class HttpConnection(asyncio.BufferedProtocol):
         length = exchange.headers_by_name.get(b"content-length")
         self._left_bytes = int(length) if length is not None else 0
         if self._exchange is None or self._exchange.answered:
-            self._exchange = exchange
-            self.connections.start(exchange)
+            self._start(exchange)
         elif len(self._next) < _MOST_PIPELINED:
             self._next.append(exchange)
-            self._pause_reading()
-        else:  # all came in one read, as reading pauses with the first that waits
+        else:  # most came in one read, as reading pauses after that
             self.transport.abort()
 
     def on_body(self, body: bytes) -> None:
         filling, exchange = self._filling, self._coming
+        self._between_bytes = 0
         self._left_bytes -= len(body)
         if exchange is None or exchange.answered:
             return
@@ -520,6 +554,11 @@ class HttpConnection(asyncio.BufferedProtocol):
             exchange.tell()
             if exchange.answered:
                 self._rest()
+
+    def _start(self, exchange: Exchange) -> None:
+        self._end_idle()  # this request may have come with the end of the one before
+        self._exchange = exchange
+        self.connections.start(exchange)
 
     # --- bodies read straight into their destination ----------------------------------------------------------
 
@@ -568,8 +607,10 @@ class HttpConnection(asyncio.BufferedProtocol):
         if not exchange.keeps_alive or not self.can_go_on:
             self._close()
         elif self._next:
-            self._exchange = self._next.popleft()
-            self.connections.start(self._exchange)
+            exchange = self._next.popleft()
+            if not self._next:
+                self._ahead_bytes = 0
+            self._start(exchange)
         elif self._refusal is not None:
             self._refuse(self._refusal)
         elif exchange.more:
@@ -584,6 +625,11 @@ class HttpConnection(asyncio.BufferedProtocol):
         self.resume_reading()
         if self._idle is None and not self.transport.is_closing():
             self._idle = self.loop.call_later(KEEP_ALIVE_S, self._close)
+
+    def _end_idle(self) -> None:
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
 
     @property
     def can_go_on(self) -> bool:
@@ -610,7 +656,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._refusal = message
             self._pause_reading()
             return
-        body = b'{"error":"%s"}' % message.encode("ascii")
+        body = _error(message, Error.MALFORMED_REQUEST)
         head = b"%b%bcontent-type: application/json\r\nconnection: close\r\n" % (_STATUS_LINES[400], _date())
         self.transport.write(b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body))
         self._close()
@@ -628,18 +674,32 @@ class HttpConnection(asyncio.BufferedProtocol):
         if not self.transport.is_closing():
             self.transport.abort()
 
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes of answers that the kernel has not taken yet."""
+        beneath_bytes = 0 if self._beneath is None else self._beneath.get_write_buffer_size()
+        return self.transport.get_write_buffer_size() + beneath_bytes
+
     def _look_at_unread(self, before_bytes: int | None = None) -> None:
-        """Cut the caller off if it has read nothing of the answer since the last look; else look again later."""
+        """Cut the caller off if it has read nothing of the answer since the last look; else look again later.
+
+        With TLS also if all has been sent, but the caller does not end the connection that is closed.
+        """
         if before_bytes is None and self._unread is not None:
             return
         self._unread = None
-        if not self.transport.get_write_buffer_size():  # also if it is closed
+        ends = self._beneath is not None and self.transport.is_closing()
+        if self.lost.done() or not (self.unsent_bytes or ends):
             return
-        left_bytes = self.transport.get_write_buffer_size() + _in_kernel_bytes(self.transport)
+        left_bytes = self.unsent_bytes + _in_kernel_bytes(self.transport)
         if left_bytes == before_bytes:
             self.transport.abort()
         else:
             self._unread = self.loop.call_later(self.connections.unread_s, self._look_at_unread, left_bytes)
+
+
+def _error(message: str, kind: Error) -> bytes:
+    return b'{"error":"%b","kind":"%b"}' % (message.encode("ascii"), kind.encode("ascii"))
 
 
 @lru_cache(maxsize=1)
@@ -654,6 +714,12 @@ def _date() -> bytes:
 def _without_upgrades(connection: bytes) -> bytes:
     tokens = (token.strip() for token in connection.split(b","))
     return b", ".join(token for token in tokens if token.lower() not in _UPGRADES)
+
+
+def _transport_beneath(transport: asyncio.Transport) -> asyncio.Transport | None:
+    """The transport that sends what `transport` has encrypted, which asyncio does not show; None without TLS."""
+    beneath: asyncio.Transport | None = getattr(getattr(transport, "_ssl_protocol", None), "_transport", None)
+    return beneath
 
 
 def _in_kernel_bytes(transport: asyncio.Transport) -> int:

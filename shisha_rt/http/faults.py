@@ -34,10 +34,15 @@ _KIND_OF: Final[Mapping[int, Error]] = {
     413: Error.REQUEST_TOO_LARGE,
     415: Error.NOT_OFFERED,
     421: Error.FOREIGN_CALLER,
+    500: Error.FAILED,
     501: Error.NOT_OFFERED,
     503: Error.CONNECTION_LOST,
 }
 """The kind of an error of which only the status is known."""
+CLIENT_CLOSED: Final = 499
+"""The status by which a request is counted whose caller has gone."""
+OUR_FAULT: Final = "a fault of the daemon's HTTP process"
+"""What callers are told of an unexpected error; the log has the rest."""
 _WAIT_S: Final = {429: b"1", 503: b"1"}
 
 

@@ -69,6 +69,10 @@ class Guard:
             if begun or not self._app_state.ending.is_set():
                 raise
             await fault_answer(LEFT)(scope, receive, counted)
+        except Exception:  # answered by `HttpConnections`, unless the web framework has
+            if not begun:
+                self._app_state.count(500)
+            raise
 
     def admit(
         self, scheme: str, method: str, path: str, headers: Mapping[bytes, bytes], uid: int | None

@@ -11,6 +11,10 @@ from shisha_rt.http.connection import Answering, HttpConnections
 
 _MOST_CONNECTIONS: Final = 512
 _LAST_ANSWERS_S: Final = 3.0
+_SHUTDOWN_S: Final = 86_400.0
+"""asyncio's limit on the end of a TLS connection, the sending of its last answer included. Who reads nothing is cut off
+by the connection, long before.
+"""
 
 
 async def serve_connections(
@@ -24,7 +28,13 @@ async def serve_connections(
     """Serve until `ending` is set; requests that are not answered `last_answers_s` after that are cancelled."""
     connections = HttpConnections(answer, _MOST_CONNECTIONS, secure=secure is not None)
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(connections, sock=listening, ssl=secure, backlog=_MOST_CONNECTIONS)
+    server = await loop.create_server(
+        connections,
+        sock=listening,
+        ssl=secure,
+        backlog=_MOST_CONNECTIONS,
+        ssl_shutdown_timeout=None if secure is None else _SHUTDOWN_S,
+    )
     try:
         await ending.wait()
     finally:
@@ -38,7 +48,8 @@ async def serve_connections(
         if connections.tasks:
             await asyncio.wait(connections.tasks)
         for connection in list(connections.open):
-            connection.transport.close()
-        unsent = [connection.lost for connection in connections.open if connection.transport.get_write_buffer_size()]
+            if not connection.transport.is_closing():  # a TLS transport that is closed twice is of no more use
+                connection.transport.close()
+        unsent = [connection.lost for connection in connections.open if connection.unsent_bytes]
         if unsent:  # answers that are read slowly
             await asyncio.wait(unsent, timeout=max(0.0, last_s - loop.time()))

@@ -52,15 +52,18 @@ def tensor_exponents(graph: Graph, largest: Mapping[str, float]) -> dict[str, in
 
     A Relu's input and output have the same scale, so that it is a maximum of integers. If nothing else reads the input,
     the scale is the output's: a Conv before it then saturates only below 0, which the Relu cuts off, so it makes no
-    difference whether both run fused, one after the other, or the Relu elsewhere. Otherwise it is the input's.
+    difference whether both run fused, one after the other, or the Relu elsewhere. Otherwise it is the input's, as
+    also if the input is another Relu's output that has taken over the scale of its own input.
     """
     largest_seen = dict(largest)
     handed_out = {tensor.name for tensor in graph.outputs}
+    taken_over: set[str] = set()
     for operator in graph.operators:
         if operator.op_type == "Relu" and operator.outputs[0] in largest_seen:
             read, made = operator.inputs[0], operator.outputs[0]
-            if len(graph.consumers[read]) == 1 and read not in handed_out:
+            if len(graph.consumers[read]) == 1 and read not in handed_out and read not in taken_over:
                 largest_seen[read] = largest_seen[made]
             else:
                 largest_seen[made] = largest_seen[read]
+                taken_over.add(made)
     return {name: exponent(value) for name, value in largest_seen.items() if math.isfinite(value)}

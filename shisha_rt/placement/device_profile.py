@@ -115,8 +115,8 @@ def _operators_s(graph: Graph, device: Device, node_run: Run) -> Floats:
     times = np.full(len(graph.operators), math.inf)
     for part in node_run:
         if part.device == device.name:
-            seen_s = np.array(part.operators_s)
-            shares = seen_s / seen_s.sum() if seen_s.any() else np.full(len(seen_s), 1 / len(seen_s))
+            seen_s, count = np.array(part.operators_s), part.last - part.first + 1
+            shares = seen_s / seen_s.sum() if seen_s.any() else np.full(count, 1 / count)
             times[part.first : part.last + 1] = part.time_s * shares
     return times
 

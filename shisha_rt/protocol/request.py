@@ -322,14 +322,17 @@ def _frame_header(header: Buffer) -> InferHeader | None:
 
 
 def _read_header(part: Buffer) -> dict[str, Any]:
+    fault = None
     try:
         header = msgspec.json.decode(part)
     except UnicodeDecodeError:
-        _refuse(Error.MALFORMED_REQUEST, "header: it is not UTF-8; expected a JSON object in UTF-8")
+        fault = "header: it is not UTF-8; expected a JSON object in UTF-8"
     except RecursionError:
-        _refuse(Error.MALFORMED_REQUEST, "header: it is nested too deeply; expected one flat JSON object")
-    except (msgspec.MsgspecError, ValueError):
-        _refuse(Error.MALFORMED_REQUEST, "header: it is not JSON; expected one JSON object")
+        fault = "header: it is nested too deeply; expected one flat JSON object"
+    except (msgspec.MsgspecError, ValueError):  # also a number that is out of range
+        fault = "header: it is not JSON; expected one JSON object"
+    if fault is not None:
+        raise error_for(Error.MALFORMED_REQUEST, fault, _id_alone(part))
     if not isinstance(header, dict):
         _refuse(Error.MALFORMED_REQUEST, "header: it is JSON but no object; expected one JSON object")
     return header

@@ -21,9 +21,10 @@ GONE: Final[Fields] = {"error": {"code": "UNAVAILABLE", "message": "the daemon h
 
 
 class AskingLine:
-    """A line to one daemon; closing it answers all waiting calls with `GONE`."""
+    """A line to one daemon; closing it answers all waiting calls with `GONE`. `answers`: how many have come so far."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str, poller: Poller) -> None:
+        self.answers = 0
         self._poller = poller
         self._numbers = itertools.count(1)
         self._waiting: dict[str, Then] = {}
@@ -31,6 +32,11 @@ class AskingLine:
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.connect(endpoint)
         poller.watch_socket(self._socket, self._receive)
+
+    @property
+    def waits(self) -> bool:
+        """Whether an answer is still to come."""
+        return bool(self._waiting)
 
     def ask(self, op: str, then: Then, **arguments: object) -> None:
         request_id = str(next(self._numbers))
@@ -47,6 +53,7 @@ class AskingLine:
                 header = receive_parts(self._socket)[0]
             except zmq.Again:
                 return
+            self.answers += 1
             fields = decode_fields(header.buffer)
             then = self._waiting.pop(str(fields.get("id")), None)
             if then is not None:

@@ -51,10 +51,15 @@ class ModelEntry:
         return ModelEntry(self.name, version, settings, self.terms, self.folder)
 
     def newest(self) -> ModelEntry:
-        """The entry with the newest version in `folder`; unchanged without a folder."""
+        """The entry with the newest version in `folder`; unchanged without a folder. Raises BadInput if there is none,
+        and OSError.
+        """
         if self.folder is None:
             return self
-        version, path = _versions(self.folder)[-1]
+        versions = _versions(self.folder)
+        if not versions:
+            raise BadInput(f"{self.folder}: no version in it; expected VERSION/model.onnx")
+        version, path = versions[-1]
         return self.as_version(str(path), version)
 
 

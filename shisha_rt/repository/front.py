@@ -27,12 +27,15 @@ from shisha_rt.protocol.exceptions import ShishaError, error_for
 from shisha_rt.protocol.header import decode_head, encode_answer, encode_error
 from shisha_rt.protocol.limits import Limits
 from shisha_rt.protocol.multipart import receive_parts, send_parts
-from shisha_rt.protocol.request import RequestRoute, read_route
+from shisha_rt.protocol.operations import Cancel
+from shisha_rt.protocol.request import RequestRoute, read_operation, read_route
 
 LIMITS: Final = Limits()
 """Limits of messages, whichever model they are for."""
 _HELD_BYTES: Final = 96 << 20
-"""Most bytes of one client's requests that are held for one daemon while its socket accepts no more."""
+"""Most bytes of one client's requests that are held for one daemon: while its socket accepts no more, or until the old
+one has answered what it has.
+"""
 _ANSWERS_PER_TURN: Final = 32
 _PUSH_S_PER_LINE: Final = 1e-4
 """Time between attempts to send what is held, for each line that holds any; an attempt takes a twentieth of it."""
@@ -104,7 +107,11 @@ class Front(PublicSocket):
     def _forward(self, message: Message, route: RequestRoute, model: str, now_s: float) -> None:
         endpoint, line = self._leads(model), self._lines.get((message.client, model))
         if line is not None and line.endpoint != endpoint:
+            if line.in_flight and _is_for(line, message, route):
+                self._send(line, route, message)
+                return
             if line.in_flight:
+                self._hold(line, sum(map(len, message.payload)))
                 line.after.append((message, route))
                 return
             self._end(line)
@@ -118,14 +125,16 @@ class Front(PublicSocket):
         self._send(line, route, message)
 
     def _send(self, line: Line, route: RequestRoute, message: Message) -> None:
-        size_bytes = sum(map(len, message.payload))
         if line.held or not _sent(line, message.payload):
-            if line.held_bytes + size_bytes > _HELD_BYTES:
-                raise error_for(Error.TOO_MANY_BYTES, f"{line.held_bytes} bytes wait for {line.model!r} already")
+            self._hold(line, sum(map(len, message.payload)))
             line.held.append(message.payload)
-            line.held_bytes += size_bytes
             self._holding.add(line)
         line.in_flight[route.id] = message.envelope
+
+    def _hold(self, line: Line, size_bytes: int) -> None:
+        if line.held_bytes + size_bytes > _HELD_BYTES:
+            raise error_for(Error.TOO_MANY_BYTES, f"{line.held_bytes} bytes wait for {line.model!r} already")
+        line.held_bytes += size_bytes
 
     def _open(self, client: Hashable, model: str, endpoint: str, now_s: float) -> Line:
         socket: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
@@ -211,6 +220,14 @@ class Front(PublicSocket):
         for line in list(self._lines.values()):
             self._end(line)
         super().close()
+
+
+def _is_for(line: Line, message: Message, route: RequestRoute) -> bool:
+    """Whether a request cancels one that is in flight on the line."""
+    if route.op != "cancel":
+        return False
+    arguments = read_operation(message.payload).arguments
+    return isinstance(arguments, Cancel) and arguments.target in line.in_flight
 
 
 def _sent(line: Line, payload: Sequence[memoryview]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import pickle
@@ -26,6 +27,7 @@ from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.errors import Failure
 from shisha_rt.machine.machine import Machine
 from shisha_rt.process.child import Child, start_child
+from shisha_rt.process.pulse import Pulse
 from shisha_rt.repository.asking import AskingLine
 from shisha_rt.repository.entries import ModelEntry, told
 from shisha_rt.repository.hosted import DaemonRecord, HostedModel, write_daemon_record
@@ -34,6 +36,8 @@ log = logging.getLogger(__name__)
 
 _MODULE: Final = "shisha_rt.repository.hosted"
 _ANY_PORT: Final = "127.0.0.1:0"
+_SILENCE_S: Final = 20.0
+"""A daemon that answers nothing and uses no CPU for so long hangs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,8 @@ class ModelDaemon:
         self._context = context
         self._child: Child | None = None
         self._pidfd: int | None = None
+        self._pulse: Pulse | None = None
+        self._hang: str | None = None
         self._said = b""
         self._reason = ""
         self._last_lines: deque[str] = deque(maxlen=5)
@@ -94,22 +100,39 @@ class ModelDaemon:
         self._poller.watch(child.pidfd, self._ended)
 
     def adopt(self, record: DaemonRecord) -> None:
-        """Take over a daemon that serves already. Raises OSError if it has just ended."""
+        """Take over a daemon that serves already. Raises OSError if it has ended, whoever has its process id now."""
         self.pid, self.metrics = record.pid, record.metrics
-        self._pidfd = os.pidfd_open(record.pid)
+        descriptor = os.pidfd_open(record.pid)
+        if not _is_daemon(record.pid):
+            os.close(descriptor)
+            raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
+        self._pidfd = descriptor
         self._poller.watch(self._pidfd, self._ended)
         self._serve()
 
     def _serve(self) -> None:
         self.ready = True
+        self._pulse = Pulse(self.pid, _SILENCE_S)
         self.line = AskingLine(self._context, self.endpoint, self._poller)
+
+    def look(self) -> None:
+        """Called periodically: kill the daemon if it hangs."""
+        if self.line is not None and self._pulse is not None and self._hang is None:
+            if not self.line.waits:
+                self.line.ask("server_live", lambda _: None)
+            self._hang = self._pulse.look(self.line.answers)
+            if self._hang is not None:
+                log.warning("%s: its daemon is killed: %s", self.entry.name, self._hang)
+                self.terminate(signal.SIGKILL)
 
     def send_away(self) -> None:
         """Have a replaced daemon send its clients away, and mark its record so that nobody adopts it."""
         assert self.line is not None
-        write_daemon_record(
-            _record_of(self._folder, self.number), DaemonRecord(None, self.number, self.pid, self.metrics)
-        )
+        record = DaemonRecord(None, self.number, self.pid, self.metrics)
+        try:
+            write_daemon_record(_record_of(self._folder, self.number), record)
+        except OSError as error:
+            log.warning("%s: the record of its daemon cannot be written: %s", self.entry.name, error)
         self.line.ask("send_away", lambda _: None)
 
     def _read_line(self, pipe: IO[bytes]) -> Iterator[DaemonReady]:
@@ -134,11 +157,12 @@ class ModelDaemon:
             self._poller.unwatch(pipe.fileno())
         for line in (data or b"").decode(errors="replace").splitlines():
             self._last_lines.append(line)
-            print(f"{self.entry.name}: {line}", file=sys.stderr)
+            with contextlib.suppress(OSError):  # as on a full disk, or where nobody reads any more
+                print(f"{self.entry.name}: {line}", file=sys.stderr)
         return iter(())
 
     def _ended(self) -> Iterator[DaemonEnded]:
-        reason = self._reason
+        reason = self._reason or self._hang
         if self._child is not None:
             status = self._child.wait()
             reason = reason or (f"killed by signal {-status}" if status < 0 else f"exit status {status}")
@@ -189,7 +213,7 @@ def end_left(folder: Path, records: Sequence[DaemonRecord], within_s: float) -> 
     for record in records:
         with contextlib.suppress(psutil.Error):
             process = psutil.Process(record.pid)
-            if _MODULE in process.cmdline():
+            if _is_daemon(record.pid):
                 process.terminate()
                 processes.append(process)
     _, hung = psutil.wait_procs(processes, within_s)
@@ -197,6 +221,14 @@ def end_left(folder: Path, records: Sequence[DaemonRecord], within_s: float) -> 
         process.kill()
     for record in records:
         _forget(folder, record.number)
+
+
+def _is_daemon(pid: int) -> bool:
+    """Whether a process is a model's daemon: its id may have been given to another one."""
+    try:
+        return _MODULE in psutil.Process(pid).cmdline()
+    except psutil.Error:
+        return False
 
 
 def _record_of(folder: Path, number: int) -> Path:

@@ -123,6 +123,16 @@ def _allotted(e: event_log.PlacesAllotted) -> str:
     return f"{'; '.join(taken + released)}: {e.why}"
 
 
+def _link(e: event_log.LinkChanged) -> str:
+    there = f"{milliseconds(e.there_latency_s)} and {_megabytes(e.there_bytes_per_s)}/s there"
+    back = f"{milliseconds(e.back_latency_s)} and {_megabytes(e.back_bytes_per_s)}/s back"
+    return f"the link to {e.place} is another one now: {there}, {back}"
+
+
+def _megabytes(count: float) -> str:
+    return f"{count / 1e6:.3g} MB" if count < 999.5e6 else f"{count / 1e6:.0f} MB"
+
+
 def _fields(e: Event) -> str:
     given = ", ".join(f"{key} {value}" for key, value in e.items() if key not in _ALWAYS)
     return f"{str(e['kind']).replace('_', ' ')}: {given}" if given else str(e["kind"])
@@ -174,6 +184,10 @@ _TELL: Final[Mapping[type, Callable[[Any], str]]] = {
     event_log.AccessRead: lambda e: f"the allow-list was read again: {e.users} users may come",
     event_log.HttpEnded: lambda e: f"the HTTP process died and was started again: {e.reason}",
     event_log.TracerEnded: lambda e: f"the tracer's process died and was started again: {e.reason}",
+    event_log.ClusterEnded: lambda e: f"the cluster process died and was started again: {e.reason}",
+    event_log.HostCame: lambda e: f"host {e.host} has {e.place}",
+    event_log.HostLost: lambda e: f"{e.place} has lost its host: {e.reason}",
+    event_log.LinkChanged: _link,
     event_log.ProfilerEnded: lambda e: f"the profiler's process died and was started again: {e.reason}",
     event_log.TuningBegan: _began,
     event_log.ObjectiveChanged: lambda e: (

@@ -21,7 +21,7 @@ from shisha_rt.process.arena import Arena
 from shisha_rt.tensors import NUMPY_OF, TensorSpec
 from stages.built.differences import relative_difference
 from stages.built_stage import BuiltStage, FramesDiffer, GivesBack
-from stages.engines.session import Array, CpuClock
+from stages.engines.session import Array, CpuClock, one_line
 
 _TRIED_FRAMES: Final = 3
 _MOST_OF_LARGEST: Final = 1e-3
@@ -88,8 +88,13 @@ class BatchedStage:
         if self._refused:
             raise FramesDiffer(f"the engine computes one frame at a time: {self._refused}")
         if not self._tried:
-            for shape in self._shapes:
-                shape.try_out()
+            try:
+                for shape in self._shapes:
+                    shape.try_out()
+            except FramesDiffer:
+                raise
+            except Exception as error:  # engines raise exceptions of any type
+                raise FramesDiffer(f"the engine computes one frame at a time: {one_line(error)}") from error
             self._tried = True
         return segments_s
 

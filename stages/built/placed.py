@@ -209,9 +209,13 @@ class PlacedStage:
 
     def bind(self, arena: Arena, slot: int) -> None:
         """Bind the stage to `slot` before the first frame comes there."""
-        self._bound_apart = None  # the warm-up is over: free its arrays
+        self.end_warm_up()
         regions = arena.layout.regions
         self._bound[slot] = self.bind_to({tensor.name: arena.view(slot, regions[tensor.name]) for tensor in self._ends})
+
+    def end_warm_up(self) -> None:
+        """Free the arrays of `warm`."""
+        self._bound_apart = None
 
     def bind_to(self, stage_ends: Mapping[str, Array]) -> tuple[Bound, ...]:
         """Bind the segments to arrays of the stage's inputs and outputs, for `run_bound`."""

@@ -21,6 +21,9 @@ from stages.engines.session import Array, Bound, CpuClock
 class OnArrays(Warmable, Protocol):
     """The inner stage, which computes on whatever arrays it is bound to."""
 
+    def end_warm_up(self) -> None:
+        """Free what `warm` has bound."""
+
     def bind_to(self, stage_ends: Mapping[str, Array]) -> tuple[Bound, ...]: ...
 
     def run_bound(self, bound: Sequence[Bound], cpu_clock: CpuClock) -> tuple[float, ...]: ...
@@ -69,6 +72,7 @@ class ShardStage:
 
     def bind(self, arena: Arena, slot: int) -> None:
         """Bind the stage to `slot` before the first frame comes there."""
+        self._inner.end_warm_up()
         arrays: dict[str, Array] = {}
         before = [copy for piece in self._reads for copy in self._place(arrays, arena, slot, piece)]
         after = [(to, here) for piece in self._makes for here, to in self._place(arrays, arena, slot, piece)]

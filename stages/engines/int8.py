@@ -60,8 +60,11 @@ def _integers_of(values: npt.NDArray[Any], exponents: int | Ints) -> Ints:
 
 def _filter_exponent(weights: npt.NDArray[Any], bias: float, of_image: int) -> int:
     """The smallest exponent at which a filter's weights fit, and its bias fits in the scale of its sums."""
-    of_weights = exponent(float(np.abs(weights).max(initial=0)))
-    return max(of_weights, exponent(abs(float(bias)), _MOST_BIAS) - of_image) if bias else of_weights
+    largest = float(np.abs(weights).max(initial=0))
+    if not bias:
+        return exponent(largest)
+    of_bias = exponent(abs(float(bias)), _MOST_BIAS) - of_image
+    return max(exponent(largest), of_bias) if largest else of_bias  # weights of 0 fit at any exponent
 
 
 def _for_each(of_filters: npt.NDArray[Any], rank: int) -> npt.NDArray[Any]:

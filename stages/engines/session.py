@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -35,6 +36,11 @@ class Threads:
 
 ONE_THREAD: Final = Threads()
 
+_IN_SOURCES: Final = re.compile(
+    r"/\S+:\d+ [^()]*\([^()]*\)(?: const)? |^(?:Caught exception: )?Exception from \S+\n| failed at \S+:$", re.MULTILINE
+)
+"""The position in the engine's sources in an error's text, as ONNX Runtime and OpenVINO write it."""
+
 
 class Session(Protocol):
     """`input_names` and `output_names` say in which order arrays are bound; all tensors are plain, row-major."""
@@ -51,3 +57,9 @@ class Session(Protocol):
         It keeps the arrays alive. Raises ValueError if a shape or datatype does not fit.
         """
         ...
+
+
+def one_line(error: BaseException) -> str:
+    """An exception as a single line: its type and message, without the position in the engine's sources."""
+    text = " ".join(_IN_SOURCES.sub("", str(error)).split())
+    return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__

@@ -8,7 +8,7 @@ import numpy as np
 
 from shisha_rt.messages.worker import LARGEST_PING_BYTES
 from shisha_rt.process.arena import Arena
-from shisha_rt.process.layout import Layout, Region
+from shisha_rt.process.layout import MAX_RANK, Layout, Region
 from stages.far.carrier import CarrierBroken
 from stages.far.messages import Sent
 
@@ -41,7 +41,10 @@ def receive(
     for tensor_sent, data in zip(sent, tensors, strict=True):
         region = regions[tensor_sent.name]
         if region.tensor.open_axes:
-            if len(tensor_sent.shape) != len(region.tensor.shape) or min(tensor_sent.shape, default=0) < 0:
+            rank, usual_rank = len(tensor_sent.shape), len(region.tensor.shape)
+            any_rank = len(region.tensor.open_axes) == usual_rank  # if all axes are open, their number may differ, too
+            fits = rank <= MAX_RANK if any_rank else rank == usual_rank
+            if not fits or min(tensor_sent.shape, default=0) < 0:
                 raise CarrierBroken(f"tensor {tensor_sent.name!r} came with the shape {list(tensor_sent.shape)}")
             arena.set_shape(slot, region, tensor_sent.shape)
         room = arena.raw(slot, region)

@@ -30,7 +30,6 @@ from shisha_rt.machine.device import Device
 from shisha_rt.machine.host.cpu_use import CpuReading, family, read_cpu_use
 from shisha_rt.messages.calibration import BesideJob, Calibrated, CalibrationJob, Progress, Rounds, SpanTime
 from shisha_rt.model.index import ModelIndex
-from shisha_rt.model.noise import noise
 from shisha_rt.model.reader import index_file
 from shisha_rt.model.spans import groups_of
 from shisha_rt.process.arena import Arena
@@ -39,6 +38,7 @@ from stages.engines.device_session import load_engines
 from stages.engines.onnxruntime.segment import OptimisedModel, SegmentOfMany
 from stages.engines.session import CpuClock, Threads
 from stages.jobs.neighbour import neighbours
+from stages.jobs.noise import fill
 
 STARTS_CHILDREN: Final = True
 """A process of this module has a fork server of its own: see `process/fork_server.py`."""
@@ -186,14 +186,6 @@ def run_rounds(
         if spent_ratio >= 1 and done >= rounds.min_rounds:
             break
     return True
-
-
-def fill(arena: Arena, index: ModelIndex) -> None:
-    """Fill the slot with a frame's inputs: made-up numbers, or noise."""
-    generator = np.random.default_rng(0)
-    for spec in index.inputs:
-        value = spec.made_up or noise(spec.shape, spec.datatype, generator)
-        arena.view(_SLOT, arena.layout.regions[spec.name])[...] = value
 
 
 def _run_through(model: OptimisedModel, index: ModelIndex, arena: Arena) -> None:

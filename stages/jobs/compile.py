@@ -17,7 +17,7 @@ from shisha_rt.process.arena import Arena
 from shisha_rt.process.layout import layout_of
 from stages.engines.onnxruntime.compile import compile_into
 from stages.engines.onnxruntime.segment import OptimisedModel
-from stages.jobs.calibrate import fill
+from stages.jobs.noise import fill
 
 _SLOT = 0
 

@@ -31,6 +31,7 @@ from stages.built.clean_model import CleanModel
 from stages.engines.onnxruntime.segment import OptimisedModel
 from stages.engines.onnxruntime.session import ort_session
 from stages.engines.session import Array
+from stages.jobs.noise import fill
 
 _SLOT = 0
 _LEAST = 19
@@ -74,6 +75,7 @@ def _optimised(folder: Path) -> Callable[[], None]:
     """A run of the whole compiled graph."""
     index = index_file.read_index(folder)
     arena = Arena.create(layout_of(index), slot_count=1, place_count=1)
+    fill(arena, index)
     whole = OptimisedModel(folder, index).segment(((0, index.layer_count - 1),))
     return lambda: whole.run(arena, _SLOT)
 

@@ -9,7 +9,9 @@ from typing import Any, Final, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from shisha_rt.model.index import ModelIndex
 from shisha_rt.model.noise import noise
+from shisha_rt.process.arena import Arena
 from shisha_rt.tensors import NUMPY_OF
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -46,3 +48,11 @@ def run_on_something(
             fault = fault or error
     assert fault is not None
     raise fault
+
+
+def fill(arena: Arena, index: ModelIndex, slot: int = 0) -> None:
+    """Fill a slot with a frame's inputs: made-up numbers, or noise."""
+    generator = np.random.default_rng(0)
+    for spec in index.inputs:
+        value = spec.made_up or noise(spec.shape, spec.datatype, generator)
+        arena.view(slot, arena.layout.regions[spec.name])[...] = value

@@ -28,10 +28,9 @@ from stages.engines.openvino.whole import WholeOnOpenVino
 from stages.engines.session import Threads
 from stages.executor import WholeStage
 from stages.jobs.calibrate import threads_waited_s
+from stages.memory_limit import MOST_SCORE, die_before_others
 
 _SLOT: Final = 0
-_OOM_SCORE: Final = Path("/proc/self/oom_score_adj")
-"""With 1000, the most, this process is the first that the kernel kills if memory runs out."""
 _LONG_S: Final = 0.1
 """From this length on, a run finds hardly anything of the run before it in the caches, so even the first one counts."""
 _MOST_SAID: Final = 200
@@ -39,7 +38,7 @@ _MOST_SAID: Final = 200
 
 def main(arguments: list[str]) -> int:
     channel = line_to_parent(arguments)
-    _OOM_SCORE.write_text("1000")
+    die_before_others(MOST_SCORE)
     asked = te.TO_ENGINE.decode(channel.wait())
     assert isinstance(asked, te.BuildEngine)
     try:

@@ -46,8 +46,9 @@ from stages.built.placed import PlacedModel, PlacedStage, most_apart
 from stages.engines.device_session import build_session
 from stages.engines.operator_times import operator_times
 from stages.engines.session import Threads
-from stages.jobs.calibrate import fill, run_rounds, say, stand
+from stages.jobs.calibrate import run_rounds, say, stand
 from stages.jobs.neighbour import neighbours
+from stages.jobs.noise import fill
 
 STARTS_CHILDREN: Final = True
 """A process of this module has a fork server of its own: see `process/fork_server.py`."""

@@ -10,7 +10,7 @@ from typing import Final, get_args
 
 import pytest
 
-from shisha_rt.core.event_log import AnyRecord
+from shisha_rt.core.event_log import AnyRecord, Record
 from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.show import event_words
 from shisha_rt.show.event_words import in_words
@@ -82,6 +82,15 @@ def test_a_run_in_words() -> None:
             {"taken": [], "released": ["core3"], "why": "the control group may use 3 cores"},
             "core3 released: the control … use 3 cores",
         ),
+        ("cluster_died", {"reason": "killed by signal 9"}, "… cluster … died …: killed by signal 9"),
+        ("host_came", {"place": "far0", "host": "10.0.0.7"}, "host 10.0.0.7 has far0"),
+        ("host_lost", {"place": "far0", "reason": "host 10.0.0.7: gone"}, "far0 … lost …: host 10.0.0.7: gone"),
+        (
+            "link_changed",
+            {"place": "far0", "there_latency_s": 2e-4, "there_bytes_per_s": 1.1e8}
+            | {"back_latency_s": 3e-4, "back_bytes_per_s": 1.2e9},
+            "… far0 is …: 0.200 ms and 110 MB/s there, 0.300 ms and 1200 MB/s back",
+        ),
         ("new_kind", {"a": 1, "b": "x\ny"}, "new kind: a 1, b x y"),
         ("new_kind", {}, "new_kind"),
     ],
@@ -90,8 +99,15 @@ def test_other_kinds(kind: str, fields: dict[str, object], expected: str) -> Non
     assert in_words(event(1, kind, **fields)) == says(expected)
 
 
+def kinds_of(record: type[Record]) -> set[type[Record]]:
+    """The records derived from this one from which none is derived."""
+    derived = record.__subclasses__()
+    return {record} if not derived else {kind for each in derived for kind in kinds_of(each)}
+
+
 def test_there_are_words_for_every_kind() -> None:
-    assert event_words._TELL.keys() == {*get_args(AnyRecord)}
+    every = {kind for kind in kinds_of(Record) if kind.__module__ == Record.__module__}
+    assert event_words._TELL.keys() == {*get_args(AnyRecord)} == every
 
 
 def test_a_trial_tells_its_latency() -> None:

@@ -51,7 +51,10 @@ def shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -
 def test_all_is_well(status: dict[str, Any], shown: Any) -> None:
     text = shown(status)
     assert text.startswith("net · serving · epoch 3 · up to 250 frames/s · latency 6.00 ms (unloaded)\n")
-    assert "26 layers, 25 cuts · onnxruntime 1.23 prepacked · machine board · pid 4242 · up 1 h 2 min\n" in text
+    assert (
+        "26 layers, 25 cuts · compiled for onnxruntime 1.23 prepacked · machine board · pid 4242 · up 1 h 2 min\n"
+        in text
+    )
     assert "┌ fast0 " in text
     assert "┏ slow0 " in text
     assert "2.00 ms ██" in text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import select
 import socket
 import subprocess
@@ -103,6 +104,13 @@ def test_infer_gives_the_output_and_what_the_daemon_says_of_it(client_of: Connec
         assert (answer.queue_s, answer.compute_s) == (0.001, 0.002)
         assert not answer.output.flags.writeable
         assert answer.output.base is not None  # a view of the message
+
+
+def test_a_timeout_may_be_infinite_and_is_a_number(client_of: Connect) -> None:
+    with Gateway() as gateway, client_of(gateway.endpoint, timeout_s=math.inf) as client:
+        np.testing.assert_array_equal(client.infer(frame_of(7)).output, frame_of(14))
+        with raised(InvalidArgument, Error.MALFORMED_REQUEST):
+            client.infer(frame_of(7), timeout_s=math.nan)
 
 
 def test_the_metadata_is_fetched_once(client_of: Connect) -> None:

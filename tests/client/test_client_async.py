@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Coroutine, Iterator
 from typing import Any
 
 import numpy as np
+import pytest
 
 from shisha_rt.client import (
     Array,
@@ -14,6 +15,7 @@ from shisha_rt.client import (
     FailedPrecondition,
     Unavailable,
 )
+from shisha_rt.client.lent_memory import LentMemory
 from shisha_rt.errors import Error
 from shisha_rt.protocol.operations import Cancel
 from tests.client.test_client import LONG_S, SHORT_S, frame_of, frames, in_reverse, never, vanish
@@ -50,6 +52,24 @@ def test_a_cancelled_task_cancels_its_frame() -> None:
                 assert task.cancelled()
                 assert await client.live()
             assert ("cancel", Cancel("unwanted")) in gateway.asked
+
+    run(main())
+
+
+def test_a_connection_that_is_lost_while_memory_is_awaited_is_taken_up_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        lost: list[bool] = []
+        with Gateway() as gateway:
+            async with AsyncClient(gateway.endpoint) as client:
+
+                def advance(_: LentMemory) -> None:
+                    lost.append(True)
+                    client._link.conversation.lose("the connection was lost")
+
+                monkeypatch.setattr(LentMemory, "wants", property(lambda _: not lost))
+                monkeypatch.setattr(LentMemory, "advance", advance)
+                np.testing.assert_array_equal((await client.infer(frame_of(7))).output, frame_of(14))
+        assert lost
 
     run(main())
 

@@ -17,7 +17,10 @@ from typing import Any, TypeAlias
 import psutil
 import pytest
 
+from shisha_rt.core.tuning.events import PlannedAhead
+from shisha_rt.daemon.children import preparer_link
 from shisha_rt.daemon.children.child_link import ChildLink
+from shisha_rt.daemon.children.preparer_link import PreparerLink
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.process.channel import Channel
 from shisha_rt.process.codec import Codec
@@ -35,6 +38,17 @@ while True:
     channel.send(channel.wait())
 """
 
+
+PLANNER = """
+import pickle, sys
+from shisha_rt.process.channel import Channel
+
+channel = Channel.inherited(int(sys.argv[1]))
+channel.beat()
+asked, *log = pickle.loads(channel.wait())
+channel.send(pickle.dumps(asked))
+channel.wait()
+"""
 
 Said: TypeAlias = int | str
 
@@ -112,10 +126,15 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.fixture
-def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Child]]:
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "echo_child.py").write_text(ECHO)
+    (tmp_path / "planning_child.py").write_text(PLANNER)
     known = os.environ.get("PYTHONPATH")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path) if known is None else f"{tmp_path}{os.pathsep}{known}")
+
+
+@pytest.fixture
+def start(modules: None) -> Iterator[Callable[..., Child]]:
     with ExitStack() as closing:
         poller = Poller()
         closing.callback(poller.close)
@@ -232,6 +251,27 @@ def test_a_process_that_is_stopped_is_ended_and_followed(start: Callable[..., Ch
     assert child.deaths[0].startswith("it hangs: no sign of")
     child.heard.clear()
     assert child.until_heard(2)[1:] == ["hello"]
+
+
+def test_a_sign_of_life_is_not_the_end_of_planning_ahead(modules: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever took longer than the first sign of life was lost."""
+    monkeypatch.setattr(preparer_link, "_MODULE", "planning_child")
+    with ExitStack() as closing:
+        poller = Poller()
+        closing.callback(poller.close)
+        link = PreparerLink()
+        closing.callback(link.close)
+        link.watch(poller)
+        heard: list[object] = []
+
+        def look() -> None:
+            heard.extend(poller.poll(0.02))
+
+        until(lambda: link._channel.beats, every_s=0, meanwhile=look)
+        plans: Any = {}
+        link.ask(plans, (0, ""))
+        until(lambda: heard or link._closed, every_s=0, meanwhile=look)
+        assert heard == [PlannedAhead(plans)]
 
 
 @pytest.mark.long

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from collections.abc import Callable, Iterator
@@ -55,6 +56,17 @@ def refusal(endpoint: str) -> str:
     assert "expected a" in said
     assert "\n" not in said
     return said
+
+
+def test_without_a_descriptor_left_nothing_stays(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as context:
+        context.setattr("shisha_rt.daemon.front.ipc_socket.socket.socket", refused)
+        assert os.strerror(errno.EMFILE) in refusal(f"ipc://{path}")
+    assert not list(path.parent.iterdir())
+    IpcSocket(f"ipc://{path}").close()
 
 
 def make_file(path: Path) -> None:

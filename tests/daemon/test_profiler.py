@@ -1,27 +1,39 @@
-"""The profiler's process on a small network: what it says, and in which order."""
+"""The profiler's process on a small network: what it says, in which order, and if it cannot start again."""
 
 from __future__ import annotations
 
+import errno
 import os
 import select
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Never
 
 import pytest
 
+from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning import profiler_messages as fm
+from shisha_rt.core.tuning.best import BestPlans
+from shisha_rt.core.tuning.choice import Choice
+from shisha_rt.daemon.children import child_link
+from shisha_rt.daemon.children.children import Children
+from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.machine.machine import Machine
 from shisha_rt.measure.compile import compile_model
 from shisha_rt.measure.compiled import Compiled
 from shisha_rt.measure.engines import known_engines
+from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.process.channel import Channel
 from shisha_rt.process.child import start_child
 from tests.stages.test_calibrate import paper_machine
 from tests.stages.test_segments import residual
 
+_LAST = fm.ModelProfiled | fm.NotProfiled
+
 
 def said(compiled: Compiled, machine: Machine, *, engines: bool) -> Iterator[fm.FromProfiler]:
-    """All that it says until it has profiled the model."""
+    """All that it says until it has profiled the model, or has failed to."""
     channel, theirs = Channel.pair()
     with theirs:
         arguments = str(theirs.fileno()), str(os.getpid())
@@ -40,8 +52,8 @@ def said(compiled: Compiled, machine: Machine, *, engines: bool) -> Iterator[fm.
             engines=engines,
         )
         channel.send(fm.TO_PROFILER.encode(asked))
-        message: fm.FromProfiler = fm.NotProfiled("nothing was said yet")
-        while not isinstance(message, fm.ModelProfiled):
+        message: fm.FromProfiler | None = None
+        while not isinstance(message, _LAST):
             while (data := channel.take()) is None:
                 assert channel.open
                 select.select([channel], [], [])
@@ -65,3 +77,43 @@ def test_engines_are_tried_first_if_that_is_asked(tmp_path: Path, monkeypatch: p
     (again,) = said(compiled, machine, engines=False)
     assert isinstance(again, fm.ModelProfiled)
     assert again.costs == profiled.costs
+
+
+def test_the_cause_is_kept_if_a_file_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its process died, three times, and all that was said of it was its exit status."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    compiled = replace(compile_model(residual(tmp_path)), model_folder=tmp_path / "emptied")
+    (failed,) = said(compiled, paper_machine(1.0), engines=False)
+    assert isinstance(failed, fm.NotProfiled)
+    assert str(tmp_path / "emptied") in failed.reason
+
+
+def test_a_profiler_that_cannot_be_started_again_is_done_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Looking after the closed one would have ended the daemon."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    ready = ModelOnMachine(compile_model(residual(tmp_path)), paper_machine(1.0), {})
+    choice = Choice(ready.machine, ready.rules, [1.0] * ready.rules.layer_count, BestPlans({}))
+    poller = Poller()
+    children = Children(poller, ready, None, "exact", tuner=None)
+    try:
+        assert list(children.profile({}, (), choice)) == []
+        monkeypatch.setattr(child_link, "start_child", raising(BlockingIOError(errno.EAGAIN, "no more processes")))
+        (said,) = children.profile({}, (), choice)
+        assert isinstance(said, ev.ProfilerSaid)
+        assert isinstance(said.message, fm.NotProfiled)
+        assert "no more processes" in said.message.reason
+        assert list(children.look()) == []
+        assert not children.profiling
+        assert children.pids == []
+    finally:
+        children.close()
+        poller.close()
+
+
+def raising(error: Exception) -> Callable[..., Never]:
+    def fail(*_: object, **__: object) -> Never:
+        raise error
+
+    return fail

@@ -7,14 +7,16 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from shisha_rt.core.lifecycle.instructions import Collect, Deliver
+from shisha_rt.core.lifecycle.instructions import Collect, Deliver, Refuse
 from shisha_rt.daemon.front.regions import Regions
-from shisha_rt.daemon.front.requests import Requests, Ticket
+from shisha_rt.daemon.front.requests import AnswerTo, Requests, Ticket
+from shisha_rt.daemon.front.several import SeveralFrames
 from shisha_rt.errors import Error
+from shisha_rt.model.graph import Tensor
 from shisha_rt.model.index import ModelIndex
 from shisha_rt.process.arena import Arena
 from shisha_rt.process.layout import layout_of
-from shisha_rt.protocol.request import InferRequest
+from shisha_rt.protocol.request import InferRequest, Signature
 from shisha_rt.tensors import TensorSpec
 
 INDEX = ModelIndex(
@@ -50,6 +52,32 @@ def answer_of(arena: Arena, outputs: tuple[str, ...], rows: int) -> Ticket:
         arena.view(SLOT, found)[...] = rows
     requests.collect(ticket, Collect(ticket.frame, SLOT, epoch=3))
     return requests.end(Deliver(ticket.frame, None, "", ticket), now_s=2.0)
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_a_request_of_several_frames_that_is_refused_is_answered_at_once(arena: Arena, refused: bool) -> None:
+    request = InferRequest("7", None, None, None, {"x": memoryview(bytes(range(12)))}, (), 12, frames=3)
+    answers: list[Ticket] = []
+    several = SeveralFrames(request, Signature("net", (), (Tensor("y", (4,), "UINT8"),)), answers.append)
+    requests, submitted = Requests(arena, Regions(16, 1 << 20)), list[tuple[Ticket, int]]()
+
+    def submit(frame: InferRequest, answer_to: AnswerTo, frames: int) -> Ticket:
+        ticket: Ticket = requests.arrived("client", frame, answer_to, 1.0, frames).ticket
+        submitted.append((ticket, frames))
+        if refused:
+            instruction = Refuse(ticket.frame, Error.TOO_MANY_FRAMES, "full", ticket)
+            answer_to(requests.end(instruction, 2.0))
+        return ticket
+
+    numbers = several.submit(submit)
+    assert [frames for _, frames in submitted] == ([3] if refused else [3, 0, 0])
+    assert numbers == tuple(ticket.frame for ticket, _ in submitted)
+    for ticket, _ in submitted:
+        if not refused:  # one fails later, and the answer is that of all
+            ticket.answer_to(requests.end(Deliver(ticket.frame, Error.DEADLINE_PASSED, "late", ticket), 2.0))
+    (answer,) = answers
+    assert answer.error is (Error.TOO_MANY_FRAMES if refused else Error.DEADLINE_PASSED)
+    assert answer.message == "full" if refused else answer.message.startswith("frame 0 of 3: late")
 
 
 @pytest.mark.parametrize("rows", [0, 1, 128])

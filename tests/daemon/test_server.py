@@ -9,15 +9,19 @@ import pytest
 
 from shisha_rt.daemon.front.addresses import Addresses
 from shisha_rt.daemon.front.requests import AnswerTo, Ticket
+from shisha_rt.daemon.planning import first_cores
 from shisha_rt.daemon.prepare import planned
-from shisha_rt.daemon.prepared import Planning
+from shisha_rt.daemon.prepared import Planning, PreparedModel
 from shisha_rt.daemon.server import Daemon
 from shisha_rt.errors import Error
 from shisha_rt.machine.config.machine_file import parse_machine
+from shisha_rt.machine.host import memory
+from shisha_rt.machine.host.cgroups import ControlGroups
 from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.measure.make_ready import make_ready
 from shisha_rt.messages.worker import Done
 from shisha_rt.protocol.request import InferRequest
+from tests.machine.host.trees import write
 from tests.serving.identity_model import frame_of, write_identity_model
 
 
@@ -26,10 +30,15 @@ class Fault(RuntimeError):
 
 
 @pytest.fixture
-def daemon(tmp_path: Path) -> Daemon:
+def prepared(tmp_path: Path) -> PreparedModel:
     text = f'[[place]]\nname = "a"\ncores = [{usable_cores()[0]}]\n'
     ready = make_ready(write_identity_model(tmp_path), parse_machine(text, name="one", source="one"))
-    return Daemon(planned(ready, Planning()), Addresses("tcp://127.0.0.1:0"))
+    return planned(ready, Planning())
+
+
+@pytest.fixture
+def daemon(prepared: PreparedModel) -> Daemon:
+    return Daemon(prepared, Addresses("tcp://127.0.0.1:0"))
 
 
 def submit(daemon: Daemon, count: int, answer_to: AnswerTo) -> None:
@@ -76,3 +85,14 @@ def test_a_part_counts_once_however_often_its_worker_tells_of_it(daemon: Daemon)
         daemon.run(turn=tell_again_and_again)
     assert counted == [(1, 0.25)] * 3
     assert shell.cores.lifecycle.frames.stale_replies == 2
+
+
+def test_engines_own_weights_have_half_of_what_the_control_group_leaves(
+    prepared: PreparedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a small container on a large host they were granted half of the host's, and were killed."""
+    write(tmp_path / "own", "0::/\n")
+    write(tmp_path / "fs" / "memory.max", 900_000)
+    write(tmp_path / "fs" / "memory.current", 400_000)
+    monkeypatch.setattr(memory, "ControlGroups", lambda: ControlGroups(tmp_path / "own", tmp_path / "fs"))
+    assert first_cores(prepared).tuning.choice.spare_bytes == 250_000

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from shisha_rt.core.lifecycle.events import Descriptor
 from shisha_rt.daemon.counting import Counting
 from shisha_rt.daemon.fleet.telemetry import StageWindow, Telemetry, pooled
+from shisha_rt.daemon.front.requests import Ticket
 from shisha_rt.daemon.metrics import Metrics
-from shisha_rt.messages.worker import Prepared
+from shisha_rt.messages.worker import Done, Prepared
 from shisha_rt.plan.plan import Plan
+from shisha_rt.protocol.request import InferRequest
 
 
 def window_of(*frames: tuple[float, ...]) -> StageWindow:
@@ -70,6 +73,18 @@ def test_before_its_first_frame_a_stage_is_expected_to_take_what_it_took_to_warm
         telemetry.window(7, 0, place).note_built(Prepared(7, 0, 1, 0.1, warm_s, 0, 0))
     telemetry.window(7, 0, "b").add(7.5, 7.5, 0.0)
     assert telemetry.expected_s(7, plan) == {"a": 6.0, "b": 7.5}
+
+
+def test_a_run_of_several_frames_is_shared_out_among_them() -> None:
+    telemetry, part = (
+        Telemetry(Counting(Metrics())),
+        Descriptor(incarnation=1, frame=1, attempt=0, stage=0, epoch=7, slot=0),
+    )
+    tickets = [Ticket(InferRequest(str(frame), None, None, None, {}, (), 4), frame, print, 0.0) for frame in (1, 2)]
+    assert telemetry.took(Done(part, 6.0, 4.0, 0.5, 0.0, (2.0, 4.0)), "a", tickets) == (3.0, (1.0, 2.0))
+    window = telemetry.window(7, 0, "a")
+    assert (window.median_service_s, window.segments_s) == (3.0, [1.0, 2.0])
+    assert [ticket.compute_s for ticket in tickets] == [6.0, 6.0], "each waits for all of it"
 
 
 def test_of_several_shapes_a_large_frame_may_come_after_small_ones() -> None:

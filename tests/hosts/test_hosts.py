@@ -6,6 +6,8 @@ import msgspec
 import pytest
 
 from shisha_rt import __version__
+from shisha_rt.hosts import process
+from shisha_rt.hosts.bundles import PlaceAsked
 from shisha_rt.hosts.hosts import HostAbout, about_this_host, why_unfit
 from tests.wording import says
 
@@ -43,6 +45,19 @@ def test_the_first_thing_to_mend_is_said_first() -> None:
     assert "shisha-rt" in str(why_unfit(HERE, there))
     there = msgspec.structs.replace(there, version=HERE.version)
     assert "Python" in str(why_unfit(HERE, there))
+
+
+def test_one_whose_version_says_other_things_of_itself_is_refused_with_both_versions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """That ended the process of the cluster."""
+    refused: list[str] = []
+    monkeypatch.setattr(process.Cluster, "_refuse", lambda _, hosted, why: refused.append(f"{hosted.address}: {why}"))
+    cluster = process.Cluster.__new__(process.Cluster)
+    cluster._about = HERE
+    hosted = process._Hosted(PlaceAsked("far", cpus=1, threads=1), 0)
+    cluster._met(hosted, ("10.0.0.7", b'{"version": "0.9", "cores": "four"}'))
+    assert refused == ["10.0.0.7: it has shisha-rt 0.9, and this host 1.2.3: pip install shisha-rt==1.2.3 there"]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
 import threading
@@ -12,8 +13,16 @@ from typing import Any
 
 import pytest
 
+from shisha_rt.client import AsyncClient
+from shisha_rt.daemon.front.http_messages import Listener, ServeHttp
+from shisha_rt.errors import Error
+from shisha_rt.http.app_state import AppState
+from shisha_rt.http.application import HttpFront
 from shisha_rt.http.connection import Exchange, HttpConnections
+from shisha_rt.http.inference.served import Served
 from shisha_rt.http.server import serve_connections
+from shisha_rt.model.graph import Tensor
+from shisha_rt.protocol.request import Signature
 from tests.waiting import PATIENCE_S
 
 _ANSWER = bytes(16 << 20)
@@ -85,6 +94,25 @@ def test_who_reads_nothing_of_an_answer_is_cut_off_and_who_reads_slowly_has_all(
     talk(_large, caller, unread_s=0.2)
 
 
+def test_no_connection_is_idle_while_a_request_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request that comes in one piece with the rest of one that was answered before its end."""
+
+    async def answer(exchange: Exchange) -> None:
+        if exchange.path == "/late":
+            for _ in range(20):  # an idle connection would be closed meanwhile
+                await asyncio.sleep(0)
+        await exchange.answer(200, [], [b"{}"])
+
+    async def caller(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _: HttpConnections) -> None:
+        writer.write(b"POST /early HTTP/1.1\r\nContent-Length: 4\r\n%b\r\nab" % HOST)
+        assert (await answer_of(reader))[0] == 200
+        writer.write(b"cdGET /late HTTP/1.1\r\n%b\r\n" % HOST)
+        assert (await answer_of(reader))[0] == 200
+
+    monkeypatch.setattr("shisha_rt.http.connection.KEEP_ALIVE_S", 0)
+    talk(answer, caller)
+
+
 def test_who_reads_slowly_has_all_of_the_last_answer_too() -> None:
     """The process ends when what it serves has ended, and what it has not sent by then is lost."""
     told: list[Callable[[], object]] = []
@@ -123,6 +151,58 @@ def test_requests_that_come_at_once_are_answered_in_order(size: int) -> None:
     talk(_echo, caller)
 
 
+@pytest.mark.parametrize("ahead", [0, 1, 3])
+def test_who_hangs_up_is_noticed_though_more_requests_have_come(ahead: int) -> None:
+    begun, lost = asyncio.Event(), asyncio.Event()
+
+    async def waits(exchange: Exchange) -> None:
+        exchange.watch(lost.set)
+        begun.set()
+        await asyncio.Event().wait()
+
+    async def caller(_: asyncio.StreamReader, writer: asyncio.StreamWriter, connections: HttpConnections) -> None:
+        request = b"GET / HTTP/1.1\r\n" + HOST + b"\r\n"
+        writer.write(request)
+        await begun.wait()
+        (connection,) = connections.open
+        writer.write(request * ahead)
+        while len(connection._next) < ahead:
+            await asyncio.sleep(0.01)
+        writer.close()
+        await lost.wait()
+
+    talk(waits, caller)
+
+
+@pytest.mark.parametrize("size", [0, 20_000])
+def test_of_requests_that_wait_only_a_few_are_read(size: int) -> None:
+    count = 200
+    answering = asyncio.Event()
+
+    async def waits(exchange: Exchange) -> None:
+        exchange.watch(None)  # as inference does: it reads on
+        await answering.wait()
+        await _echo(exchange)
+
+    async def caller(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connections: HttpConnections) -> None:
+        for number in range(count):
+            writer.write(b"POST /%d HTTP/1.1\r\n%bContent-Length: %d\r\n\r\n" % (number, HOST, size) + bytes(size))
+        while not any(connection._is_far_ahead for connection in connections.open):
+            await asyncio.sleep(0.01)
+        (connection,) = connections.open
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert connection._patience is None
+        assert len(connection._next) < count
+        assert sum(len(exchange.body) for exchange in connection._next) < 1 << 19
+        answering.set()
+        for number in range(count):
+            status, _, about = await answer_of(reader)
+            assert (status, about["path"], about["size"]) == (200, f"/{number}", size)
+
+    talk(waits, caller)
+
+
 @pytest.mark.parametrize("chunked", [True, False])
 def test_another_protocol_is_not_gone_over_to(*, chunked: bool) -> None:
     """As Java's client asks by itself: the request is served as it is, with its body, and so is the next."""
@@ -144,6 +224,44 @@ def test_another_protocol_is_not_gone_over_to(*, chunked: bool) -> None:
     talk(_echo, caller)
 
 
+def test_a_trailer_changes_no_header() -> None:
+    """Access is decided by headers, before the body: none may come after that."""
+
+    async def caller(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, __: HttpConnections) -> None:
+        for path in (b"/first", b"/second"):
+            writer.write(b"POST %b HTTP/1.1\r\n%bTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n" % (path, HOST))
+            writer.write(b"0\r\nHost: elsewhere\r\nAuthorization: Bearer t0ken\r\n\r\n")
+            status, _, about = await answer_of(reader)
+            assert (status, about["path"], about["size"]) == (200, path.decode(), 3)
+            assert about["headers"] == {"host": "localhost", "transfer-encoding": "chunked"}
+
+    talk(_echo, caller)
+
+
+@pytest.mark.parametrize("early", [True, False])
+@pytest.mark.parametrize("line", [b"a:b\r\n", b"a"], ids=["lines", "line"])
+def test_a_trailer_without_an_end_is_cut_off(line: bytes, *, early: bool) -> None:
+    """Also after the answer, which is often there before the body's end."""
+
+    async def refuses(exchange: Exchange) -> None:
+        await exchange.answer(401, [], [b"{}"])
+
+    async def caller(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connections: HttpConnections) -> None:
+        writer.write(b"POST / HTTP/1.1\r\n%bTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n" % HOST)
+        if early:
+            await answer_of(reader)
+        sent_bytes = 0
+        with contextlib.suppress(ConnectionError):
+            while connections.open and sent_bytes < 1 << 20:
+                writer.write(line * 100)
+                await writer.drain()
+                sent_bytes += len(line) * 100
+                await asyncio.sleep(0)
+        assert sent_bytes < 1 << 20
+
+    talk(refuses if early else _echo, caller)
+
+
 @pytest.mark.parametrize(
     "garbage", [b"\x00\x01\r\n\r\n", b"CONNECT a:1 HTTP/1.1\r\n" + HOST + b"\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"]
 )
@@ -152,7 +270,7 @@ def test_what_is_no_request_is_refused_behind_the_answers_before_it(garbage: byt
         writer.write(b"GET /first HTTP/1.1\r\n" + HOST + b"\r\n" + garbage)
         assert (await answer_of(reader))[2]["path"] == "/first"
         status, headers, about = await answer_of(reader)
-        assert (status, headers["connection"], list(about)) == (400, "close", ["error"])
+        assert (status, headers["connection"], list(about)) == (400, "close", ["error", "kind"])
         assert await reader.read() == b""
 
     talk(_echo, caller)
@@ -164,14 +282,58 @@ def test_a_fault_is_an_answer_and_a_full_house_is_said() -> None:
 
     async def caller(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connections: HttpConnections) -> None:
         writer.write(b"GET / HTTP/1.1\r\n" + HOST + b"\r\n")
-        assert (await answer_of(reader))[0] == 500
+        status, _, error = await answer_of(reader)
+        assert (status, error["kind"]) == (500, Error.FAILED)
         connections.most = 0
         other, sends = await asyncio.open_connection(*writer.get_extra_info("peername"))
         sends.write(b"GET / HTTP/1.1\r\n" + HOST + b"\r\n")
-        assert (await answer_of(other))[0] == 503
+        status, _, error = await answer_of(other)
+        assert (status, error["kind"]) == (503, Error.TOO_MANY_CALLERS)
         sends.close()
 
     talk(fails, caller)
+
+
+@pytest.mark.parametrize("asked", [b"GET /v2", b"POST /v2/models/m/infer"], ids=["framework", "inference"])
+@pytest.mark.parametrize("stays", [True, False])
+def test_a_fault_is_counted_and_who_goes_is_counted_as_gone(
+    monkeypatch: pytest.MonkeyPatch, asked: bytes, *, stays: bool
+) -> None:
+    """A fault of ours is an answer 500; a caller that hangs up before its request has come is none."""
+    state: list[AppState] = []
+
+    async def front(exchange: Exchange) -> None:
+        state.append(AppState(ServeHttp("tcp://127.0.0.1:1", (listener,))))
+        await HttpFront(state[0], Served(state[0]), listener)(exchange)
+
+    async def fails(*_: object, **__: object) -> None:
+        raise RuntimeError("a fault on purpose")
+
+    async def signature(*_: object, **__: object) -> Signature:
+        return Signature("m", (Tensor("x", (1, 2), "FP32"),), (Tensor("y", (1, 2), "FP32"),))
+
+    async def caller(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connections: HttpConnections) -> None:
+        if stays:
+            writer.write(asked + b" HTTP/1.1\r\n" + HOST + b"\r\n")
+            status, _, error = await answer_of(reader)
+            assert (status, error["kind"]) == (500, Error.FAILED)
+        else:
+            path = b"POST /v2/repository/index" if asked.startswith(b"GET") else asked
+            writer.write(path + b" HTTP/1.1\r\nContent-Length: 9\r\n" + HOST + b"\r\n")
+            while not connections.tasks:
+                await asyncio.sleep(0.01)
+            writer.close()
+        while connections.tasks:
+            await asyncio.sleep(0.01)
+        counted = state[0].counted()
+        assert counted is not None
+        assert counted.by_status == {500 if stays else 499: 1}
+        await state[0].close()
+
+    listener = Listener(0, unix=False, beyond=False)
+    monkeypatch.setattr(AsyncClient, "call", fails)
+    monkeypatch.setattr(AsyncClient, "signature", fails if stays else signature)
+    talk(front, caller)
 
 
 def test_who_goes_amid_a_request_is_no_fault_of_ours(caplog: pytest.LogCaptureFixture) -> None:

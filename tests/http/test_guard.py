@@ -104,7 +104,25 @@ def test_what_has_no_end_is_ended_in_the_form_of_all_others() -> None:
     assert "may have been" in msgspec.json.decode(sent[1]["body"])["error"]
 
 
-async def _nothing() -> Any:
+def test_a_fault_of_ours_is_counted() -> None:
+    async def app(_scope: object, _receive: object, _send: object) -> None:
+        raise RuntimeError("a fault on purpose")
+
+    async def run() -> None:
+        app_state = AppState(ServeHttp("tcp://127.0.0.1:1", (LOOPBACK,)))
+        headers = [(b"host", b"localhost")]
+        scope = {"type": "http", "method": "GET", "scheme": "http", "path": "/metrics", "headers": headers}
+        with pytest.raises(RuntimeError):
+            await Guard(app, app_state, LOOPBACK)(scope, _nothing, _nothing)
+        counted = app_state.counted()
+        assert counted is not None
+        assert counted.by_status == {500: 1}
+        await app_state.close()
+
+    asyncio.run(run())
+
+
+async def _nothing(*_: object) -> Any:
     return {"type": "http.disconnect"}
 
 

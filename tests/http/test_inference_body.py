@@ -147,6 +147,21 @@ def test_a_slow_body_is_given_up() -> None:
     assert caught.value.status == 408
 
 
+def test_a_body_of_unknown_size_takes_room_as_it_comes() -> None:
+    room = Room(100)
+
+    def read_beside(others_bytes: int) -> int:
+        with TakenRoom(room) as other, TakenRoom(room) as own:
+            other.more(others_bytes)
+            read([b"x" * 10] * 5, None, lambda body: body.whole(1000, own.more))
+            return room.taken_bytes - others_bytes
+
+    assert read_beside(50) == 50
+    with pytest.raises(ResourceExhausted):
+        read_beside(51)
+    assert room.taken_bytes == 0
+
+
 def test_room_is_shared_and_given_back() -> None:
     room = Room(100)
     with TakenRoom(room) as large:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from typing import Any
+import math
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shisha_rt.http.app_state import Caller
 from shisha_rt.http.inference.answer import answer_parts
+from shisha_rt.http.inference.inferences import Inferences
 from shisha_rt.http.inference.request import (
     FilePiece,
     InferenceAsked,
@@ -22,8 +26,10 @@ from shisha_rt.http.inference.request import (
     read_header,
 )
 from shisha_rt.model.graph import Tensor
+from shisha_rt.protocol.access import Permission
 from shisha_rt.protocol.exceptions import InvalidArgument
 from shisha_rt.protocol.frame_tensors import Answer
+from shisha_rt.protocol.limits import MAX_DEADLINE_MS, MAX_NAME_LENGTH
 from shisha_rt.protocol.request import Signature
 from shisha_rt.tensors import NAME_OF, NUMPY_OF
 
@@ -187,6 +193,67 @@ def test_a_body_that_is_one_tensor() -> None:
     with pytest.raises(InvalidArgument):
         raw_request(30, SIGNATURE)
     assert longest_body(SIGNATURE) > longest_body(ONE) > 8
+
+
+def test_a_request_of_as_many_frames_as_are_allowed_fits_in_json() -> None:
+    several = Signature("m", (Tensor("x", (1, 50_000), "FP32"),), (Tensor("y", (1, 2), "FP32"),), most_frames=8)
+    tensor = {"name": "x", "shape": [8, 50_000], "datatype": "FP32", "data": [0.12345678] * 400_000}
+    body = json.dumps({"inputs": [tensor]}).encode()
+    assert read_header(body, several).inputs[0].shape == (8, 50_000)
+    assert len(body) <= longest_body(several)
+
+
+# --- what is sent on to the daemon ------------------------------------------------------------------------------------
+
+
+class SentOn:
+    """A client of the daemon, whose frames it keeps."""
+
+    def __init__(self) -> None:
+        self.frames: list[dict[str, Any]] = []
+
+    async def signature(self) -> Signature:
+        return ONE
+
+    async def infer(self, _: object, **frame: Any) -> Answer:
+        self.frames.append(frame)
+        return Answer("1", {}, 1, 1, None, 0.0, 0.0)
+
+
+def sent_on(user: str = "", **parameters: Any) -> dict[str, Any]:
+    """What the daemon is told of a frame with these parameters."""
+    client, nothing = SentOn(), cast("Any", None)
+    asked = read_header(asking(parameters=parameters), ONE)
+    caller = Caller(user, Permission.CLIENT)
+    asyncio.run(Inferences(nothing, nothing).infer(cast("Any", client), asked, {}, caller, "http 1", None))
+    (frame,) = client.frames
+    return frame
+
+
+@pytest.mark.parametrize("deadline_ms", [0, 60_000, MAX_DEADLINE_MS, None])
+def test_the_daemon_is_waited_for_longer_than_a_frame_may_take(deadline_ms: float | None) -> None:
+    frame = sent_on() if deadline_ms is None else sent_on(deadline_ms=deadline_ms)
+    assert frame["deadline_s"] == (None if deadline_ms is None else deadline_ms / 1e3)
+    assert frame["timeout_s"] > (MAX_DEADLINE_MS if deadline_ms is None else deadline_ms) / 1e3
+    assert frame["timeout_s"] < math.inf
+
+
+def test_a_stream_may_have_the_longest_name_whoevers_it_is() -> None:
+    streams = [
+        ("", "cam0"),
+        *[("", length * "s") for length in (255, 256)],
+        ("", 255 * "s" + "t"),
+        *[(64 * "u", length * "s") for length in (191, 192, 256)],
+        (63 * "u" + "v", 256 * "s"),
+        ("\u00fc" * 64, 256 * "\u00fc"),
+        *[("a", "b/c"), ("a/b", "c"), ("a%2Fb", "c"), ("", "a/b/c")],
+    ]
+    sent = [sent_on(user, stream=stream) for user, stream in streams]
+    assert all(0 < len(frame["stream"]) <= MAX_NAME_LENGTH for frame in sent)
+    assert len({frame["stream"] for frame in sent}) == len(streams)
+    assert all(frame["caller"] == frame["stream"] for frame in sent)
+    hashed = sent[2]["stream"]
+    assert all(sent_on(user, stream=hashed)["stream"] != hashed for user in ("", hashed))
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------

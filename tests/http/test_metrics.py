@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import http.client
@@ -18,6 +19,8 @@ from typing import Final
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from shisha_rt.http.connection import Exchange, HttpConnections
+from shisha_rt.http.server import serve_connections
 from tests.daemon.test_http_address import certificate_in
 from tests.serving.daemon_process import DaemonProcess
 from tests.serving.identity_model import frame_of, write_identity_model
@@ -168,6 +171,98 @@ def test_it_comes_back_at_the_same_address_when_its_process_dies(exposed: Expose
     (page,) = exposed.daemon.running("shisha_rt.http.process")
     page.kill()
     assert exposed.ask(TOKEN)[0] == 200  # the address is the daemon's: the next process answers
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_over_tls_too_who_reads_nothing_is_cut_off(tmp_path: Path, *, reads: bool) -> None:
+    """Of one answer, larger than what the kernel takes."""
+    certificate, key = certificate_in(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+
+    async def answer(exchange: Exchange) -> None:
+        await exchange.answer(200, [], [bytes(16 << 20)])
+
+    async def run() -> None:
+        connections = HttpConnections(answer, 8, secure=True, unread_s=0.4)
+        server = await asyncio.get_running_loop().create_server(connections, "127.0.0.1", 0, ssl=context)
+        trusts = ssl.create_default_context(cafile=certificate)
+        address = server.sockets[0].getsockname()
+        reader, writer = await asyncio.open_connection(*address, ssl=trusts, server_hostname="localhost")
+        writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await reader.readuntil(b"\r\n\r\n")
+        if reads:
+            for _ in range(16):
+                assert len(await reader.readexactly(1 << 20)) == 1 << 20
+                await asyncio.sleep(0.04)
+            (connection,) = connections.open
+            assert connection.unsent_bytes == 0
+        else:
+            assert sum(connection.unsent_bytes for connection in connections.open) > 0
+            while connections.open:
+                await asyncio.sleep(0.02)
+        writer.close()
+        server.close()
+        for connection in list(connections.open):
+            connection.transport.abort()
+        await asyncio.sleep(0)
+
+    asyncio.run(asyncio.wait_for(run(), PATIENCE_S))
+
+
+def test_over_tls_who_reads_slowly_has_all_of_the_last_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By itself asyncio ends a connection half a minute after it is closed, however much of the answer is not read."""
+    certificate, key = certificate_in(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+
+    async def answer(exchange: Exchange) -> None:
+        await exchange.answer(200, [], [bytes(16 << 20)])
+
+    async def run(listening: socket.socket) -> None:
+        ending = asyncio.Event()
+        serving = asyncio.create_task(serve_connections(listening, answer, ending, context))
+        trusts = ssl.create_default_context(cafile=certificate)
+        address = listening.getsockname()
+        reader, writer = await asyncio.open_connection(*address, ssl=trusts, server_hostname="localhost")
+        writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        await reader.readuntil(b"\r\n\r\n")
+        await asyncio.sleep(0.3)
+        assert len(await reader.read(-1)) == 16 << 20
+        writer.close()
+        ending.set()
+        await serving
+
+    monkeypatch.setattr("asyncio.constants.SSL_SHUTDOWN_TIMEOUT", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        asyncio.run(asyncio.wait_for(run(listening), PATIENCE_S))
+
+
+def test_over_tls_who_does_not_end_a_closed_connection_is_cut_off(tmp_path: Path) -> None:
+    certificate, key = certificate_in(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+
+    async def answer(exchange: Exchange) -> None:
+        await exchange.answer(200, [], [b"{}"])
+
+    def connect(address: tuple[str, int]) -> ssl.SSLSocket:
+        trusts = ssl.create_default_context(cafile=certificate)
+        caller = trusts.wrap_socket(socket.create_connection(address), server_hostname="localhost")
+        caller.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        return caller
+
+    async def run() -> None:
+        connections = HttpConnections(answer, 8, secure=True, unread_s=0.1)
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(connections, "127.0.0.1", 0, ssl=context, ssl_shutdown_timeout=PATIENCE_S)
+        caller = await asyncio.to_thread(connect, server.sockets[0].getsockname())
+        (connection,) = connections.open
+        await connection.lost
+        caller.close()
+        server.close()
+
+    asyncio.run(asyncio.wait_for(run(), PATIENCE_S / 2))
 
 
 def _inode(line: str) -> str:

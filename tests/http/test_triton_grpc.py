@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import getpass
 import hashlib
@@ -17,10 +18,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shisha_rt.client import AsyncClient
+from shisha_rt.daemon.front.http_messages import ServeHttp
+from shisha_rt.errors import Error
+from shisha_rt.http.app_state import AppState
 from shisha_rt.http.grpc.infer import read_request
 from shisha_rt.http.grpc.messages import MESSAGES, METHODS, SERVICE
+from shisha_rt.http.grpc.service import _handlers
+from shisha_rt.http.inference.served import Served
 from shisha_rt.model.graph import Tensor
 from shisha_rt.protocol.exceptions import InvalidArgument
+from shisha_rt.protocol.frame_tensors import Answer
 from shisha_rt.protocol.request import Signature
 from shisha_rt.tensors import NUMPY_OF
 from tests.daemon.test_http_address import certificate_in
@@ -261,6 +269,46 @@ def test_errors_have_their_codes(client: Any, daemon: DaemonProcess) -> None:
 
     until(lambda: all(counted().get(code, 0) > 0 for code, _ in expected), "the counts of requests over gRPC")
     assert values(scrape(daemon.metrics), "shisha_access_refused_total", "reason")["grpc_no_token"] > 0
+
+
+def test_a_fault_of_ours_is_told_and_counted_and_ends_no_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    signature = Signature("m", (Tensor("x", (1, 2), "FP32"),), (Tensor("y", (1, 2), "FP32"),))
+    frames: list[object] = []
+
+    async def infer(*_: object, **__: object) -> Answer:
+        frames.append(None)
+        if len(frames) in (1, 3):
+            raise RuntimeError("a fault on purpose")
+        return Answer("1", {"y": np.zeros((1, 2), np.float32)}, 1, 1, None, 0.0, 0.0)
+
+    async def known(*_: object, **__: object) -> Signature:
+        return signature
+
+    async def run() -> None:
+        app_state = AppState(ServeHttp("tcp://127.0.0.1:1", ()))
+        server = grpc.aio.server()
+        server.add_generic_rpc_handlers((_handlers(app_state, Served(app_state), 1 << 20),))
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        request = stubs.ModelInferRequest(model_name="m", raw_input_contents=[bytes(8)])
+        request.inputs.add(name="x", datatype="FP32", shape=[1, 2])
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            stub = stub_methods.GRPCInferenceServiceStub(channel)
+            with pytest.raises(grpc.RpcError) as caught:
+                await stub.ModelInfer(request)
+            assert caught.value.code().name == "INTERNAL"
+            assert dict(caught.value.trailing_metadata())["shisha-kind"] == Error.FAILED
+            answers = [answer async for answer in stub.ModelStreamInfer(iter([request] * 3))]
+        assert [bool(answer.error_message) for answer in answers] == [False, True, False]
+        counted = app_state.counted()
+        assert counted is not None
+        assert counted.by_code == {"INTERNAL": 2, "OK": 1}
+        await server.stop(None)
+        await app_state.close()
+
+    monkeypatch.setattr(AsyncClient, "signature", known)
+    monkeypatch.setattr(AsyncClient, "infer", infer)
+    asyncio.run(run())
 
 
 def test_statistics_are_those_of_the_frames(client: Any) -> None:

@@ -234,7 +234,8 @@ def test_a_message_without_a_readable_id_is_refused(parts: list[bytes], complain
     error = refusal(lambda: parse(parts, SIGNATURE, LIMITS))
     assert error.code is Code.INVALID_ARGUMENT
     assert complaint in error.message
-    assert error.request_id == (None if complaint != "op" else "7")
+    out_of_range = parts and (b"1e999" in parts[0] or b"999" in parts[0])  # which is no fault of the id
+    assert error.request_id == ("7" if out_of_range else None)
 
 
 def test_a_header_that_is_nested_too_deeply_is_refused() -> None:

@@ -28,6 +28,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from shisha_rt.client import Client, FailedPrecondition, NotFound, ShishaError, Unavailable, Unimplemented
 from shisha_rt.errors import Error
+from tests.serving.daemon_process import machine_file
 from tests.serving.host_process import HostProcess
 from tests.serving.identity_model import frame_of, write_identity_model
 from tests.serving.load import Load, assert_kept
@@ -316,6 +317,38 @@ def test_another_model_is_no_version(host: HostProcess, models: Path) -> None:
     assert host.told("times")["state"] == "READY"
 
 
+def test_a_load_that_names_no_file_is_refused_and_ends_nothing(host: HostProcess, models: Path) -> None:
+    loop = models / "loop"
+    loop.symlink_to(loop)
+    for model in ("\0", str(models / ("x" * 300)), str(loop / "net.onnx")):
+        with raised(FailedPrecondition, Error.LOAD_FAILED):
+            host.control.call("model_load", model_name="times", model=model)
+    assert host.told("times")["state"] == "READY"
+
+
+def test_a_load_whose_model_is_unloaded_meanwhile_is_answered(host: HostProcess, models: Path) -> None:
+    file = write_times(models, 4.0, "brief")
+
+    def load() -> None:
+        with Client(host.endpoint, timeout_s=PATIENCE_S) as client, raised(FailedPrecondition, Error.LOAD_FAILED):
+            client.call("model_load", model_name="brief", model=str(file))
+
+    with ThreadPoolExecutor(1) as pool:
+        loading = pool.submit(load)
+        until(lambda: any(each["name"] == "brief" for each in host.control.status()["models"]), "a model that comes")
+        host.control.call("model_unload", model_name="brief")
+        loading.result()
+
+
+@pytest.mark.long
+def test_a_daemon_that_hangs_is_replaced(host: HostProcess) -> None:
+    pid = host.told("times")["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    host.wait_for("times", lambda told: told["pid"] not in (pid, None) and told["state"] == "READY", "another")
+    with host.model("times") as client:
+        assert (client.infer(X).output == 2 * X).all()
+
+
 def test_a_daemon_that_is_killed_is_back_and_others_notice_nothing(host: HostProcess) -> None:
     pid = host.told("times")["pid"]
     with Asking(host.model("times")) as asking, Load(host.endpoint, model_name="identity") as other:
@@ -376,6 +409,34 @@ def test_a_host_process_that_is_killed_leaves_its_daemons_to_the_next(tmp_path: 
                 assert (led.infer(X).output == 2 * X).all()
                 with second.model("identity") as client:
                     assert (client.infer(frame_of(3)).output == frame_of(3)).all()
+
+
+def test_a_daemon_that_ends_as_it_is_taken_over_is_started_again(tmp_path: Path) -> None:
+    model = write_times(tmp_path, 2.0)
+    with HostProcess(tmp_path, model, write_identity_model(tmp_path)) as first:
+        pid = first.told("times")["pid"]
+        first.popen.kill()
+        first.popen.wait()
+        os.kill(pid, signal.SIGSTOP)  # it does not answer what it is asked
+        with HostProcess(tmp_path, model, write_identity_model(tmp_path), endpoint=first.endpoint) as second:
+            os.kill(pid, signal.SIGKILL)
+            second.wait_for("times", lambda told: told["pid"] not in (pid, None) and told["state"] == "READY", "back")
+            with second.model("times") as client:
+                assert (client.infer(X).output == 2 * X).all()
+
+
+def test_daemons_on_other_places_are_not_taken_over(tmp_path: Path) -> None:
+    models = write_identity_model(tmp_path), write_times(tmp_path, 2.0)
+    with HostProcess(tmp_path, *models, "--machine", machine_file(tmp_path, ["one", "two"])) as first:
+        pids = {first.told(name)["pid"] for name in ("identity", "times")}
+        first.popen.kill()
+        first.popen.wait()
+        machine = machine_file(tmp_path, ["one", "two", "three"])
+        with HostProcess(tmp_path, *models, "--machine", machine, endpoint=first.endpoint) as second:
+            for name in ("identity", "times"):
+                second.wait_for(name, lambda told: told["pid"] not in (*pids, None) and told["state"] == "READY", "new")
+            with second.model("times") as client:
+                assert (client.infer(X).output == 2 * X).all()
 
 
 def test_a_host_process_that_is_killed_amid_a_load_leaves_nothing_that_no_other_wants(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 from onnx import helper
 
@@ -34,8 +35,10 @@ from shisha_rt.placement.segments import segment
 from stages.built.clean_model import CleanModel
 from stages.built.split_model import SplitStageModel
 from stages.engines.device_session import build_session
+from stages.engines.int8 import in_integers
+from stages.engines.onnxruntime.magnitudes import largest_magnitudes
 from stages.jobs.find_scales import find_scales
-from tests.model.networks import graph_of, network, odd_network, weight, write
+from tests.model.networks import Array, graph_of, network, odd_network, weight, write
 from tests.stages.clean_models import Arrays, empty_outputs, evaluated, random_feeds, saved, whole
 from tests.stages.int8_reference import computed_by_hand
 from tests.stages.test_placed import arena_for, inputs_of, model_of, outputs_in, put
@@ -445,3 +448,40 @@ class TestFramesOfAUsers:
         frames = tmp_path / "frames.npz"
         with raised(BadInput, Error.DEVICE_UNFIT, match="no device of int8 runs:"):
             make_ready(write(forked(), tmp_path), load_machine("this-machine"), calibration=frames)
+
+
+def test_a_magnitude_that_is_nan_on_any_frame_is_nan(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Sqrt", ["x"], ["y"])]
+    model = saved(network(nodes, {"x": [1, 4]}, {"y": [1, 4]}), tmp_path)
+    frames = [{"x": np.full((1, 4), value, np.float32)} for value in (4.0, -1.0, 9.0)]
+    (name,) = (tensor for tensor in model.graph.tensors if tensor != "x")
+    assert largest_magnitudes(model, [name], frames[::2]) == {name: 3.0}
+    assert math.isnan(largest_magnitudes(model, [name], frames)[name])
+
+
+def in_int8(model: onnx.ModelProto, exponents: dict[str, int], feeds: Arrays) -> Array:
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = ort.InferenceSession(in_integers(model, exponents).SerializeToString(), options)
+    (output,) = session.run(None, feeds)
+    return np.asarray(output)
+
+
+def test_a_filter_whose_weights_are_all_0_keeps_its_bias() -> None:
+    x = np.linspace(-100, 100, 32, dtype=np.float32).reshape(1, 2, 4, 4)
+    weights = {"w": np.zeros((1, 2, 1, 1), np.float32), "b": np.array([0.3], np.float32)}
+    model = network([helper.make_node("Conv", ["x", "w", "b"], ["y"])], {"x": [*x.shape]}, {"y": [1, 1, 4, 4]}, weights)
+    exponents = {"x": exponent(100.0), "y": exponent(0.3)}
+    assert in_int8(model, exponents, {"x": x}) == pytest.approx(0.3, abs=2.0 ** exponents["y"])
+
+
+def test_a_relu_behind_a_relu_has_the_scale_of_both(tmp_path: Path) -> None:
+    """The first one's input is read elsewhere, too, so that its output takes over a scale that the second one keeps."""
+    nodes = [
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("Relu", ["b"], ["c"]),
+        helper.make_node("Neg", ["a"], ["d"]),
+    ]
+    graph = graph_of(network(nodes, {"a": [1, 4]}, {"c": [1, 4], "d": [1, 4]}, {}), tmp_path)
+    exponents = tensor_exponents(graph, {"a": 100.0, "b": 2.0, "c": 2.0})
+    assert exponents["a"] == exponents["b"] == exponents["c"]

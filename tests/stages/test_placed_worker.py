@@ -147,14 +147,18 @@ def worker(
     devices: Sequence[Device] = (),
     time_scale: float = 1.0,
     model_folder: Path | None = None,
+    cores: Sequence[int] = (),
 ) -> Iterator[tuple[Channel, int]]:
-    """A real worker process on this host's first core; yields the daemon's end of its channel, and its process id."""
+    """A real worker process; yields the daemon's end of its channel, and its process id.
+
+    `cores`: its place's; by default this host's first.
+    """
     ours, theirs = Channel.pair()
     config = WorkerConfig(
         place="p",
         place_index=0,
         place_count=1,
-        cores=(min(os.sched_getaffinity(0)),),
+        cores=tuple(cores) or (min(os.sched_getaffinity(0)),),
         threads=1,
         incarnation=1,
         channel_fd=theirs.fileno(),
@@ -204,6 +208,17 @@ def test_a_worker_runs_described_devices_in_their_own_time(tmp_path: Path) -> No
     assert parts[1].segments_s == pytest.approx((12.5e-3, 2e-3, 12.5e-3))
     for part in parts:
         assert part.service_s >= 2 * sum(part.segments_s) * (1 - 1e-6)
+
+
+def test_a_worker_whose_cores_may_not_be_used_any_more_runs_on_those_that_may(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It ended at its start, as did each that followed it."""
+    compiled = compile_model(small(tmp_path))
+    with arena_for(compiled) as arena, worker(compiled, arena, cores=[99_999]) as (channel, pid):
+        assert said(channel) == messages.Ready(1)
+        assert os.sched_getaffinity(pid) == os.sched_getaffinity(0)
+    assert "p: cores 99999 " in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("other", [PARALLEL, OPENVINO], ids=["one_engine", "two_engines"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from pathlib import Path
@@ -25,6 +26,9 @@ from shisha_rt.messages.calibration import Progress
 from shisha_rt.messages.try_engines import EnginesJob
 from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.model.zoo import zoo_path
+from shisha_rt.process.channel import Channel
+from shisha_rt.process.job import how_ended
+from stages.jobs import one_engine
 from stages.jobs.try_engines import _Process, try_engines
 from tests.model.int8 import qdq_network
 from tests.model.networks import network, odd_network, weight, write
@@ -58,6 +62,31 @@ def tried(job: EnginesJob) -> EnginesTried:
     answer = try_engines(job, lambda progress: ratios.append(progress.done_ratio))
     assert ratios == sorted(ratios)
     return answer
+
+
+@pytest.mark.parametrize(("before", "after"), [("0\n", "1000"), (None, None)])
+def test_an_engine_is_killed_first_unless_a_sandbox_has_no_scores(
+    before: str | None, after: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There every trial died at its start, and nothing was tuned."""
+    score = tmp_path / "proc" / "oom_score_adj"
+    if before is not None:
+        score.parent.mkdir()
+        score.write_text(before)
+
+    def here(path: Path) -> Path:
+        return score if path.name == score.name else path
+
+    read, write = Path.read_text, Path.write_text
+    monkeypatch.setattr(Path, "read_text", lambda path: read(here(path)))
+    monkeypatch.setattr(Path, "write_text", lambda path, text: write(here(path), text))
+    channel, theirs = Channel.pair()
+    channel.close()
+    with contextlib.closing(Channel.inherited(theirs.detach())) as line:
+        monkeypatch.setattr(one_engine, "line_to_parent", lambda _: line)
+        with pytest.raises(EOFError):  # it gets as far as to wait for its network
+            one_engine.main([])
+    assert (score.read_text() if score.exists() else None) == after
 
 
 def compiled_tiny(model: onnx.ModelProto, folder: Path) -> Compiled:
@@ -172,7 +201,7 @@ def test_a_process_that_hangs_in_batches_costs_its_engine_all(tmp_path: Path, mo
     monkeypatch.setattr(_Process, "ask", stopped)
     right, other = tried(job_of(compile_model(residual(tmp_path)), batch=4)).engines
     assert len(right.batch_times) == 1
-    assert "came to no end" in why_not(other)
+    assert why_not(other) == how_ended(None)
 
 
 @WITHOUT_OPENVINO

@@ -291,6 +291,29 @@ def scan() -> onnx.ModelProto:
     return net.model({"x": (FLOAT, [5, 6]), "start": (FLOAT, [4])}, {"y": (FLOAT, [5, 3]), "end": (FLOAT, [4])})
 
 
+def spectrograms() -> onnx.ModelProto:
+    """Of sound, one of them in a branch. STFT's `onesided` is left out, so that it is 1: 9 of 16 frequencies."""
+    net = Sketch()
+    window = np.hanning(16).astype(np.float32)
+    net.weights["window"] = window
+    net.add("STFT", ["x", net.number("step", 8), "window"], "parts")
+    net.add("ReduceSumSquare", ["parts"], "power", axes=[-1], keepdims=0)
+    net.product("power", "mel", 9, 5)
+    then = inner(
+        [make_node("STFT", ["x", "t_step", "t_window"], ["t_parts"]),
+         make_node("ReduceSumSquare", ["t_parts"], ["t_power"], axes=[-1], keepdims=0),
+         make_node("MatMul", ["t_power", "mel_w"], ["t"])],
+        {"t": (FLOAT, None)},
+        weights={"t_step": np.array(8), "t_window": window},
+    )  # fmt: skip
+    net.add("ReduceSum", ["x"], "sum", keepdims=0)
+    net.add("Greater", ["sum", net.number("zero", 0, np.float32)], "is_positive")
+    other = inner([make_node("Neg", ["mel"], ["t"])], {"t": (FLOAT, None)})
+    net.add("If", ["is_positive"], "either", then_branch=then, else_branch=other)
+    net.product("either", "y", 5, 3)
+    return net.model({"x": (FLOAT, [1, 64])}, {"y": (FLOAT, [1, 7, 3])})
+
+
 # Recurrence
 
 
@@ -744,9 +767,9 @@ SERVED: Final[Mapping[str, Build]] = MappingProxyType(
         for build in (
             nonzero_in_the_middle, nonzero_at_the_end, suppressed_boxes, topk_of_a_computed_number, if_of_a_constant,
             if_in_if, weights_in_branches, branches_of_two_shapes, loop_of_a_constant, loop_of_a_computed_number, scan,
-            lstm_with_state, gru_both_ways, inputs_of_all_types, halves_and_doubles, nothing_inside, nothing_out,
-            scalar_input, quantized, strange_names, own_functions, wrong_shapes, output_read_on, straight_through,
-            one_result_twice, five_outputs, weights_as_inputs, all_activations,
+            spectrograms, lstm_with_state, gru_both_ways, inputs_of_all_types, halves_and_doubles, nothing_inside,
+            nothing_out, scalar_input, quantized, strange_names, own_functions, wrong_shapes, output_read_on,
+            straight_through, one_result_twice, five_outputs, weights_as_inputs, all_activations,
             numbers_and_truths_cross, one_and_three_dimensions,
         )
     }

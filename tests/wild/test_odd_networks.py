@@ -16,9 +16,11 @@ import onnxruntime as ort
 import pytest
 
 from shisha_rt.errors import BadInput, Error
+from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.measure.compiled import Compiled
 from shisha_rt.model.batches import why_not_together
 from shisha_rt.model.index import Form
+from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.model.layers import group_layers
 from shisha_rt.model.reader.index_file import read_index
 from shisha_rt.model.reader.onnx_reader import read_model
@@ -30,8 +32,9 @@ from stages.engines.onnxruntime.compile import compile_into
 from stages.engines.onnxruntime.segment import OptimisedModel
 from stages.engines.onnxruntime.versions import newest_taken
 from stages.jobs.compile import try_out
+from stages.jobs.neighbour import neighbours
 from tests.stages.test_segments import random_stages
-from tests.wild.odd_networks import RATE, REFUSED, SERVED, Array, in_opset, loop_without_end, two_rates
+from tests.wild.odd_networks import RATE, REFUSED, SERVED, Array, in_opset, loop_without_end, spectrograms, two_rates
 from tests.wording import raised
 
 Arrays = dict[str, Array]
@@ -179,6 +182,19 @@ def test_an_input_that_has_to_be_a_number_of_the_networks(form: Form, tmp_path: 
             OptimisedModel(compiled.engine_folder, compiled.index).segment(work).warm()
         (found,) = in_stages(compiled, [frame], stages)
         np.testing.assert_allclose(found["y"], plain(path, [frame])[0]["y"], rtol=1e-4, atol=1e-4)
+    with neighbours(str(compiled.engine_folder), usable_cores()[:1]):  # raises if one cannot run the network
+        pass
+
+
+def test_a_length_that_is_said_to_run_does(tmp_path: Path) -> None:
+    """The engine ran it, and ONNX's inference of STFT's shape then refused it."""
+    model = spectrograms()
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "N"
+    path = saved(model, tmp_path, "any_length")
+    with raised(BadInput, Error.UNKNOWN_SIZES, match="--shape x=1x16 "):
+        read_model(path)
+    (output,) = read_model(path, InputSizes({}, {"x": (1, 16)})).graph.outputs
+    assert output.shape == (1, 1, 3)
 
 
 @pytest.mark.parametrize(

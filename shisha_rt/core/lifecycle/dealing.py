@@ -125,6 +125,7 @@ class Dealing:
                     break
         if len(alike) < most:
             if worker.out and now < worker.refill_s:
+                self.wake_s = min(self.wake_s, worker.refill_s)
                 return None
             until_s = ready_s + self._policy.batch_delay_s
             if not worker.out and now < until_s:

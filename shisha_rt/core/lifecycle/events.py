@@ -60,6 +60,8 @@ class FrameArrived(Struct, frozen=True, gc=False):
 
     `lent_in`: some inputs lie in memory that its client lends; `lent_out`: some outputs are to be written there.
     `shape`: number of its shape among the model's; a batch has frames of one shape. `priority`: 1 is the most urgent.
+    `frames`: how many frames its request has, which are admitted or refused together; 0 for all but the first of them,
+    whose events come at once if the first was admitted.
     """
 
     frame: int
@@ -73,6 +75,7 @@ class FrameArrived(Struct, frozen=True, gc=False):
     shape: int = 0
     ticket: Ticket = None
     priority: int = DEFAULT_PRIORITY
+    frames: int = 1
 
 
 class FrameCancelled(Struct, frozen=True):

@@ -89,7 +89,7 @@ class Frames:
         predicted_s = 0.0
         if refusal is None and self._forecast.target_s < math.inf:
             predicted_s, refusal = self._foresee(event, now)
-            self.kept_out += refusal is not None
+            self.kept_out += event.frames if refusal is not None else 0
         if refusal is not None:
             self._emit(do.Refuse(event.frame, *refusal, event.ticket))
             return
@@ -125,7 +125,7 @@ class Frames:
             return self._forecast.predicted_s(0, self._epochs.newest, now), None
         ahead = self.slot_count - len(self.free_slots) + self.streams.turns.ahead(event.client, event.priority)
         predicted_s = self._forecast.predicted_s(ahead, self._epochs.newest, now)
-        if not self._forecast.is_late(predicted_s):
+        if not event.frames or not self._forecast.is_late(predicted_s):
             return predicted_s, None
         likely_ms, target_ms = 1e3 * self._forecast.at_most_s(predicted_s), 1e3 * self._forecast.target_s
         had = f"{ahead} frames are before it, so it would take up to {likely_ms:.3g} ms"
@@ -289,7 +289,9 @@ class Frames:
             self._charge(frame, place, reason)
 
     def _suspect(self, frame: Frame, stage: int, place: str) -> None:
-        frame.suspected, frame.died_on, frame.excused = stage, place, frozenset(frame.out.values())
+        frame.suspected, frame.excused = stage, frozenset(frame.out.values())
+        if not frame.deaths:  # else it stays bound to the place whose worker it killed
+            frame.died_on = place
         self._dealing.charged.add(frame.number)
 
     def _charge(self, frame: Frame, place: str, reason: str) -> None:

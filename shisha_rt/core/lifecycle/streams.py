@@ -37,18 +37,22 @@ class Streams:
         return StreamState(key, client, last_sequence=self.last_sequences.get(key)) if stream is None else stream
 
     def refusal(self, event: FrameArrived, stream: StreamState) -> tuple[Error, str] | None:
+        """Why the frame is refused, with the others of its request; None if they are admitted."""
+        if not event.frames:
+            return None
         if stream.ordered and event.sequence is not None and stream.last_sequence is not None:
             expected = stream.last_sequence + 1
             if event.sequence != expected:
                 return Error.OUT_OF_SEQUENCE, f"sequence is {event.sequence}, expected {expected} in this stream"
         client, policy = stream.client, self._policy
         frames_room, bytes_room = 2 * policy.max_in_flight, 2 * policy.waiting_bytes
-        if not is_granted(1, held=client.undelivered, held_by_all=self.undelivered, room=frames_room):
+        if not is_granted(event.frames, held=client.undelivered, held_by_all=self.undelivered, room=frames_room):
             had = f"{client.undelivered} frames of this client are in flight, {self.undelivered} of all clients"
             return Error.TOO_MANY_FRAMES, f"{had}: as many as are admitted"
         is_first = not client.waiting_bytes and self.waiting_bytes < bytes_room  # accepted however large it is
-        held_bytes, of_all_bytes = client.waiting_bytes, self.waiting_bytes
-        if not (is_first or is_granted(event.size_bytes, held=held_bytes, held_by_all=of_all_bytes, room=bytes_room)):
+        wanted_bytes, held_bytes = event.frames * event.size_bytes, client.waiting_bytes
+        held_by_all = self.waiting_bytes
+        if not (is_first or is_granted(wanted_bytes, held=held_bytes, held_by_all=held_by_all, room=bytes_room)):
             had = f"{client.waiting_bytes} bytes of this client's requests wait, {self.waiting_bytes} of all"
             return Error.TOO_MANY_BYTES, f"{had}: as many as are held"
         return None

@@ -3,12 +3,7 @@
 Each challenger is made live beside the plan that serves, and both take turns with frames (`duel`). The better one keeps
 serving, and the next challenger is compared with it. A comparison needs its objective's load: queued frames for
 throughput, frames one at a time for latency. Without that load nothing is compared; if it does not come, the search
-goes by service times instead. Plans with batches that were compared while few frames were in flight are compared once
-more when many are.
-
-Results hold for the places available at the time. A daemon that starts with an earlier run's best plan compares
-nothing but such plans. Plans that were compared while other programs used the cores, in an earlier run too, are
-compared again once these are gone.
+goes by service times instead. What is to be compared, and what has been found out, is `findings`.
 """
 
 from __future__ import annotations
@@ -23,41 +18,21 @@ from shisha_rt.core import event_log
 from shisha_rt.core.lifecycle.events import Lead, LetGo, Owner
 from shisha_rt.core.lifecycle.instructions import Ending, Settled
 from shisha_rt.core.tuning import events as ev
-from shisha_rt.core.tuning.awaited_load import AwaitedLoad, Rests
+from shisha_rt.core.tuning.awaited_load import AwaitedLoad
 from shisha_rt.core.tuning.candidates import Candidate, candidates
 from shisha_rt.core.tuning.choice import Choice
 from shisha_rt.core.tuning.duel import Duel, DuelResult, Verdict
+from shisha_rt.core.tuning.findings import ContestResult, Findings, frames_to_fill, has_batches
 from shisha_rt.core.tuning.instructions import TuningOutbox
-from shisha_rt.core.tuning.recalibration import Recalibration
 from shisha_rt.core.tuning.state import Intent, Purpose, Serving
-from shisha_rt.costs.engine_trials import usable
-from shisha_rt.plan.engine import DEFAULT_ENGINE, StageEngine
 from shisha_rt.plan.form import written
 from shisha_rt.plan.plan import Plan
-from shisha_rt.plan.rate import OBJECTIVES, Objective
+from shisha_rt.plan.rate import Objective
 
 _FLOWS_S: Final = 1.0
 """Frames count as coming if the last one came within this time."""
-FILLS: Final = 2
-"""What batches gain shows only with so many full batches in flight for each team: one being computed, one waiting."""
-WORTH_SEARCHING: Final = 1.15
-"""If the best candidate that can be cut is slower than the best of all by more than this, no cuts are searched."""
-
 
 _SERVED: Final = "the plan that served"
-
-
-@dataclass(frozen=True, slots=True)
-class Winner:
-    """`plan`: the best candidate on some places; `cuttable`: the best that can be cut, `behind` times as slow.
-
-    `others_ratio`: the largest share of the cores that other programs used while plans were compared.
-    """
-
-    plan: Plan
-    cuttable: Plan | None
-    behind: float
-    others_ratio: float = 0.0
 
 
 @dataclass(slots=True)
@@ -94,75 +69,24 @@ class Contest:
 
 
 class Contests:
-    """`awaited`: the results of engine trials are to come. `of_batches`: the last comparison was of plans with batches
-    alone. `warm_up`: first answers of a live plan, not counted.
+    """`of_batches`: the last comparison was of plans with batches alone. `warm_up`: first answers of a live plan, not
+    counted.
     """
 
     def __init__(
-        self,
-        serving: Serving,
-        choice: Choice,
-        outbox: TuningOutbox,
-        warm_up: int,
+        self, serving: Serving, choice: Choice, outbox: TuningOutbox, findings: Findings, warm_up: int
     ) -> None:
-        self.awaited = choice.tries_engines and choice.tried is None
         self.running: Contest | None = None
         self.of_batches = False
-        self.winners: dict[tuple[Objective, tuple[str, ...]], Winner] = {}
         self._serving = serving
         self._choice = choice
         self._outbox = outbox
+        self._findings = findings
         self._warm_up = warm_up
         self._load = AwaitedLoad()
-        self._rests = Rests()
-        self._recalibrations = {objective: Recalibration() for objective in OBJECTIVES}
-        self._reasons: dict[Objective, str] = {}  # why plans are to be compared again
-        self._kept: dict[tuple[Objective, tuple[str, ...]], bool] = {}  # whether an earlier run has left a best plan
-        self._filled: set[tuple[tuple[str, ...], Plan]] = set()  # plans with batches, compared while these were full
         self._unfinished: dict[tuple[Objective, tuple[str, ...]], Contest] = {}  # comparisons whose load went away
 
-    @property
-    def is_wanted(self) -> bool:
-        """Whether candidates are to be tried, as soon as they are known and their load comes."""
-        return self._choice.compares and (self.awaited or bool(self.due))
-
-    # --- what is due ------------------------------------------------------------------------------------------
-
-    @property
-    def engines(self) -> tuple[StageEngine, ...]:
-        """Engines that plans may use, by their trials."""
-        tried = self._choice.tried
-        known = (DEFAULT_ENGINE,) if tried is None else usable(tried)
-        return tuple(engine for engine in self._choice.engines if engine != "openvino" or engine in known)
-
-    @property
-    def due(self) -> tuple[Objective, ...]:
-        """Objectives for which candidates are to be tried now; the current objective comes first."""
-        choice, over = self._choice, self._serving.available
-        if not choice.compares or self.awaited or not over:
-            return ()
-        wanted = [choice.objective, *(OBJECTIVES if choice.auto else ())]
-        return tuple(
-            objective
-            for objective in dict.fromkeys(wanted)
-            if (objective, over) not in self.winners
-            and not self._is_kept(objective, over)
-            and not self._rests.rests(objective, self._outbox.now_s)
-        )
-
-    def _is_kept(self, objective: Objective, over: tuple[str, ...]) -> bool:
-        """Whether an earlier run has left its best plan over these places."""
-        key = objective, over
-        if key not in self._kept:
-            best = self._choice.best(over, objective)
-            self._kept[key] = best is not None
-            if best is not None:
-                self._recalibrations[objective].measured(best.others_ratio)
-        return self._kept[key]
-
-    def winner(self, objective: Objective) -> Winner | None:
-        """The best candidate over the places that are available; None if it is not known."""
-        return self.winners.get((objective, self._serving.available))
+    # --- waiting for load -------------------------------------------------------------------------------------
 
     def quiet_s(self, now_s: float) -> float:
         """Seconds since the last frame that the comparison counts; inf if no frame with the due load has come yet."""
@@ -171,61 +95,9 @@ class Contests:
             return 0.0 if self._load.is_seen else math.inf
         return 0.0 if contest.duel is None else now_s - contest.duel.last_s
 
-    def batches_due(self, in_flight: int) -> list[Candidate]:
-        """Plans with batches that were never compared while enough frames were in flight to fill these, as there are
-        now: with fewer, batches gain less or nothing. Also after a start with an earlier run's plan, as that run may
-        have had few frames in flight.
-        """
-        choice, live, over = self._choice, self._serving.live, self._serving.available
-        rests = self._rests.rests("throughput", self._outbox.now_s)
-        if self.awaited or rests or live is None or choice.most_batch == 1:
-            return []
-        return [
-            candidate
-            for candidate in candidates(choice, over, "throughput", self.engines)
-            if _has_batches(candidate.plan) and _frames_to_fill(candidate.plan) <= in_flight
-            if candidate.plan != live[1] and (over, candidate.plan) not in self._filled
-            if choice.fits(candidate.plan, over)
-        ]
-
-    def others_seen(self, others_ratio: float, *, at_rest: bool) -> list[Objective]:
-        """Note the share of the cores that other programs use. `at_rest`: the best plan known is being watched.
-
-        Drops the results for objectives whose plans were compared beside other programs that are gone now, and returns
-        these objectives.
-        """
-        if self.running is not None:
-            self.running.others_ratio = max(self.running.others_ratio, others_ratio)
-        if not at_rest:
-            return []
-        again = [each for each, when in self._recalibrations.items() if when.look(self._outbox.now_s, others_ratio)]
-        for objective in again:
-            share = f"{self.others_ratio(objective):.0%} of the cores"
-            self._reasons[objective] = f"other programs used {share} the last time"
-            self.winners = {key: winner for key, winner in self.winners.items() if key[0] != objective}
-            self._kept |= {key: False for key in self._kept if key[0] == objective}
-            if objective == "throughput":
-                self._filled.clear()
-        return again
-
-    def others_ratio(self, objective: Objective) -> float:
-        """The largest share of the cores that other programs used while the best plan was compared with others."""
-        known = self.winner(objective) or self._choice.best(self._serving.available, objective)
-        return 0.0 if known is None else known.others_ratio
-
-    def forget(self) -> None:
-        """Drop all results, as the machine has changed."""
-        self.winners.clear()
-        self._filled.clear()
-        self._unfinished.clear()
-        self._kept = dict.fromkeys(self._kept, False)
-        self._rests.forget()
-        self._recalibrations = {objective: Recalibration() for objective in OBJECTIVES}
-        self._reasons.clear()
-
     def load_seen(self, event: ev.FrameAnswered | ev.FrameAlone, now_s: float) -> Objective | None:
         """Count an answer; return a due objective once its load has come. `missed` tells if the load stays away."""
-        due = self.due
+        due = self._findings.due
         if not due or self.running is not None:
             return None
         self._load.count(event, self._teams_now, now_s)
@@ -241,6 +113,15 @@ class Contests:
             self._load.restart()
         return missed
 
+    def forget(self) -> None:
+        """Drop comparisons whose load went away, as the machine has changed."""
+        self._unfinished.clear()
+
+    def others_seen(self, others_ratio: float) -> None:
+        """Note the share of the cores that other programs use."""
+        if self.running is not None:
+            self.running.others_ratio = max(self.running.others_ratio, others_ratio)
+
     # --- trying -----------------------------------------------------------------------------------------------
 
     def begin(self, objective: Objective) -> bool:
@@ -251,7 +132,7 @@ class Contests:
         assert live is not None
         contenders = [
             candidate
-            for candidate in candidates(choice, over, objective, self.engines)
+            for candidate in candidates(choice, over, objective, self._findings.engines)
             if candidate.plan == live[1] or choice.fits(candidate.plan, over)
         ]
         unfinished = self._unfinished.pop((objective, over), None)
@@ -308,7 +189,7 @@ class Contests:
                 objective=contest.objective,
                 plan=str(live[1]),
                 candidates=tuple(other.name for other in contest.left),
-                reason=self._reasons.get(contest.objective),
+                reason=self._findings.reason(contest.objective),
             )
         )
         if contest.left:
@@ -382,7 +263,7 @@ class Contests:
         self._write(contest, outcome.verdict.value, outcome)
         if outcome.ratio and not math.isnan(outcome.ratio):
             contest.value[challenger.plan] = contest.value[contest.serving] * outcome.ratio
-        enough = self.of_batches or contest.in_flight >= _frames_to_fill(challenger.plan) - 1
+        enough = self.of_batches or contest.in_flight >= frames_to_fill(challenger.plan) - 1
         if enough and outcome.verdict is not Verdict.NO_LOAD:
             contest.filled.add(challenger.plan)
         better = outcome.verdict is Verdict.BETTER
@@ -398,16 +279,16 @@ class Contests:
 
     def _can_go_on(self, contest: Contest, challenger: Candidate, duel: Duel) -> bool:
         """Whether frames do come, only too few to fill batches: plans without batches can still be compared."""
-        needs_many = _has_batches(contest.serving) or _has_batches(challenger.plan)
+        needs_many = has_batches(contest.serving) or has_batches(challenger.plan)
         return not self.of_batches and needs_many and self._outbox.now_s - duel.last_s < _FLOWS_S
 
     def _break_off(self, contest: Contest) -> None:
         """The load has gone away: the comparison is resumed after a pause, unless the best plan is known anyway."""
         self.running = None
         key = contest.objective, contest.over
-        if key not in self.winners and not self._kept.get(key) and not self.of_batches:
+        if not self.of_batches and not self._findings.is_known(*key):
             self._unfinished[key] = contest
-        self._rests.begin(contest.objective, self._outbox.now_s, went_on=contest.tried > contest.tried_before)
+        self._findings.rests.begin(contest.objective, self._outbox.now_s, went_on=contest.tried > contest.tried_before)
 
     def _lead(self, epoch: int) -> None:
         live = self._serving.live
@@ -428,23 +309,8 @@ class Contests:
         contest, self.running = self.running, None
         if contest is None:
             return None
-        self._filled |= {(contest.over, plan) for plan in contest.filled}
-        key, gain = (contest.objective, contest.over), contest.value[contest.serving]
-        cuttable = {plan: value for plan, value in contest.value.items() if _is_cuttable(plan)}
-        best = max(cuttable, key=lambda plan: cuttable[plan], default=None)
-        others_ratio = contest.others_ratio
-        if contest.is_whole:
-            self._reasons.pop(contest.objective, None)
-        else:
-            others_ratio = max(others_ratio, self.others_ratio(contest.objective))
-        self._recalibrations[contest.objective].measured(others_ratio)
-        if self._kept.get(key):  # cuts have been searched already
-            self.winners[key] = Winner(contest.serving, None, math.inf, others_ratio)
-        elif best is not None:
-            self.winners[key] = Winner(contest.serving, best, gain / cuttable[best], others_ratio)
-        else:
-            before = self.winners.get(key, Winner(contest.serving, None, math.inf))
-            self.winners[key] = Winner(contest.serving, before.cuttable, before.behind * gain, others_ratio)
+        results = contest.value, contest.filled, contest.others_ratio, contest.is_whole
+        self._findings.note(ContestResult(contest.objective, contest.over, contest.serving, *results))
         self._outbox.write(
             event_log.ComparisonEnded(
                 objective=contest.objective, plan=str(contest.serving), name=contest.name, candidates=contest.of
@@ -485,19 +351,6 @@ class Contests:
 
     def _teams(self, plan: Plan | None) -> int:
         return 0 if plan is None else max(len(stage.teams) for stage in plan.stages)
-
-
-def _frames_to_fill(plan: Plan) -> int:
-    """Frames in flight from which on the gain of the plan's batches can be judged."""
-    return max(FILLS * stage.batch * len(stage.teams) for stage in plan.stages)
-
-
-def _has_batches(plan: Plan) -> bool:
-    return any(stage.batch > 1 for stage in plan.stages)
-
-
-def _is_cuttable(plan: Plan) -> bool:
-    return not _has_batches(plan) and all(stage.engine == DEFAULT_ENGINE for stage in plan.stages)
 
 
 def _finite(value: float) -> float | None:

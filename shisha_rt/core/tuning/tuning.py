@@ -28,7 +28,8 @@ from shisha_rt.core.tuning import tuner_messages as tm
 from shisha_rt.core.tuning.best import BestPlan
 from shisha_rt.core.tuning.candidates import Candidate
 from shisha_rt.core.tuning.choice import Choice
-from shisha_rt.core.tuning.contest import WORTH_SEARCHING, Contests
+from shisha_rt.core.tuning.contest import Contests
+from shisha_rt.core.tuning.findings import WORTH_SEARCHING, Findings
 from shisha_rt.core.tuning.instructions import CountTrial, Decision, Keep, TellProfiler, TellTuner, TuningOutbox
 from shisha_rt.core.tuning.measuring import Baseline, Measuring
 from shisha_rt.core.tuning.objective_switching import ObjectiveSwitching
@@ -87,7 +88,8 @@ class Tuning:
         self._serving = serving
         self._outbox = TuningOutbox()
         self.measuring = Measuring(serving, choice, warm_up)
-        self.contests = Contests(serving, choice, self._outbox, warm_up)
+        self.findings = Findings(serving, choice, self._outbox)
+        self.contests = Contests(serving, choice, self._outbox, self.findings, warm_up)
         self._then: _Then | None = None
         self._rival: BestPlan | None = None
         self._searched: set[tuple[Objective, tuple[str, ...]]] = set()
@@ -209,7 +211,7 @@ class Tuning:
         if self._serving.live is None or self.options is None:
             return
         self.contests.abort()
-        winner = self.contests.winner(self.choice.objective)
+        winner = self.findings.winner(self.choice.objective)
         if self._compares:
             self._await_load()
         elif start is not None or winner is None:
@@ -303,6 +305,7 @@ class Tuning:
 
     def _look_anew(self) -> None:
         """Drop the results of comparisons and searches, as they no longer hold."""
+        self.findings.forget()
         self.contests.forget()
         self._searched.clear()
         self._decided.clear()
@@ -415,7 +418,7 @@ class Tuning:
     def _cuts_to_search(self) -> Plan | None:
         """The candidate whose cuts are to be searched; None if they have been, cannot help, or have to wait."""
         objective, over = self.choice.objective, self._serving.available
-        winner = self.contests.winner(objective)
+        winner = self.findings.winner(objective)
         if self._is_crowded:
             return None
         if winner is None or (objective, over) in self._searched or self.choice.profiles is not Profiles.KNOWN:
@@ -429,7 +432,7 @@ class Tuning:
         if isinstance(said.message, EnginesCompared):
             self._engines_tried(said.message.tried)
             return
-        self.contests.awaited = False  # if it is still True, engines could not be tried
+        self.findings.awaited = False  # if it is still True, engines could not be tried
         self._profiler_waits = self._measuring_layers = False
         again, profiled = self.choice.profiles is Profiles.KNOWN, isinstance(said.message, ModelProfiled)
         if not (profiled if again else self.choice.profiles is Profiles.COMING):
@@ -445,7 +448,7 @@ class Tuning:
             self._begin("what layers take, or links to other hosts, has been measured again")
 
     def _engines_tried(self, tried: EnginesTried) -> None:
-        self.choice.tried, self.contests.awaited = tried, False
+        self.choice.tried, self.findings.awaited = tried, False
         self._outbox.write(engines_record(tried))
         self._profiler_waits, self._busy_s = True, self._outbox.now_s
 
@@ -531,7 +534,7 @@ class Tuning:
         plan = search.leaves(plan_found, live[1])
         self._outbox.write(search.ended_record(plan, reason, self._outbox.now_s))
         self.state = State.SETTLING
-        winner, best = self.contests.winner(search.objective), self.choice.best(search.over, search.objective)
+        winner, best = self.findings.winner(search.objective), self.choice.best(search.over, search.objective)
         if winner is not None and plan == winner.cuttable and best is not None and best.plan != plan:
             self._return_to_best()  # a better plan is known already
         elif plan == live[1]:
@@ -549,7 +552,7 @@ class Tuning:
         """Compare the search's best plan, which is live, with the best candidate, if that is another plan."""
         search, live = self.search, self._serving.live
         rival = self.choice.best(search.over, search.objective)
-        known = self.contests.winner(search.objective) is not None and search.found is not None
+        known = self.findings.winner(search.objective) is not None and search.found is not None
         if known and rival is not None and live is not None and rival.plan != live[1]:
             self.state, self._rival, self._then = State.COMPARING, rival, None
             self.contests.begin_with(
@@ -569,7 +572,7 @@ class Tuning:
     def _keep(self, kept: BestPlan) -> None:
         search = self.search
         self._decided.add((search.objective, search.over))
-        kept = replace(kept, others_ratio=self.contests.others_ratio(search.objective))
+        kept = replace(kept, others_ratio=self.findings.others_ratio(search.objective))
         self._outbox.decide(Keep(self.choice.keep(kept, search.over, search.objective, search.scheme), kept))
 
     # --- watching ---------------------------------------------------------------------------------------------
@@ -633,8 +636,10 @@ class Tuning:
     def _others_seen(self, seen: ev.OthersSeen) -> None:
         disturbed = seen.others_ratio > DISTURBED
         self._disturbed_since_s = min(self._disturbed_since_s, self._outbox.now_s) if disturbed else math.inf
-        again = self.contests.others_seen(seen.others_ratio, at_rest=self.state is State.WATCHING)
-        self._searched = {key for key in self._searched if key[0] not in again}
+        self.contests.others_seen(seen.others_ratio)
+        if self.state is State.WATCHING:
+            again = self.findings.drop_disturbed(seen.others_ratio)
+            self._searched = {key for key in self._searched if key[0] not in again}
 
     @property
     def is_disturbed(self) -> bool:
@@ -670,7 +675,7 @@ class Tuning:
         """Plans with batches to be compared, as at each of the last looks enough frames were in flight to fill them."""
         compares = self._is_guided and self.choice.compares and self.choice.objective == "throughput"
         few = not compares or len(self._in_flight) < FLOWING_LOOKS
-        return [] if few else self.contests.batches_due(min(self._in_flight))
+        return [] if few else self.findings.batches_due(min(self._in_flight))
 
     def _switched(self, end: Settled) -> bool:
         """Handle the end of a switch; False if more is to be done, as something else was asked for or places went."""
@@ -696,7 +701,7 @@ class Tuning:
     @property
     def _compares(self) -> bool:
         """Whether candidates are to be compared: guided tuning does that, Shisha's Algorithm 2 does not."""
-        return self._is_guided and self.contests.is_wanted
+        return self._is_guided and self.findings.is_wanted
 
     @property
     def _is_guided(self) -> bool:
@@ -716,7 +721,7 @@ class Tuning:
     @property
     def wants_load(self) -> Objective | None:
         """The objective whose load tuning waits for; None if it waits for none."""
-        if self.state is not State.COMPARING or self.contests.awaited:
+        if self.state is not State.COMPARING or self.findings.awaited:
             return None
         contest = self.contests.running
         if contest is not None and contest.duel is None:
@@ -725,7 +730,7 @@ class Tuning:
             return self.search.objective
         if self._then is not None:
             return None
-        return next(iter(self.contests.due), None)
+        return next(iter(self.findings.due), None)
 
     @property
     def watched(self) -> Plan | None:

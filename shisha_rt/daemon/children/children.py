@@ -97,6 +97,7 @@ class Children:
         self._profiled, self._profilers_died = False, 0
         if self._profiler is not None:
             self._profiler.close()
+            self._profiler = None  # there may be no process for the next one
         compiled, machine = self._ready.compiled, self._ready.machine
         asked = fm.ProfileModel(
             compiled.model.name,

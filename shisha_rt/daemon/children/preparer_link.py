@@ -102,6 +102,8 @@ class PreparerLink:
         assert self._poller is not None
         with contextlib.suppress(ChannelBroken):
             data = self._channel.take()
+            if data is None and self._channel.open:  # it was a sign of life
+                return
             if data is not None:
                 yield PlannedAhead(pickle.loads(data))
         self._poller.unwatch(self._channel.fileno())

@@ -57,7 +57,7 @@ def main(arguments: list[str]) -> int:
             if trial is not None and trial.gain_of_batches >= WORTH_A_BATCH:
                 batches = tuple(frames for frames in MEASURED_BATCHES if frames <= asked.most_batch)
         answer: fm.FromProfiler = _profiled(asked, compiled, batches)
-    except (BadInput, Failure) as error:
+    except (BadInput, Failure, OSError) as error:  # OSError: for instance, there is no room for temporary files
         answer = fm.NotProfiled(" ".join(str(error).split()))
     channel.send(fm.FROM_PROFILER.encode(answer))
     channel.wait()  # the daemon ends this process when it has the answer

@@ -124,8 +124,10 @@ class Telemetry:
         self._mix = ShapeMix(shapes) if shapes > 1 else None
         self._windows: dict[tuple[int, int, str], StageWindow] = {}
 
-    def took(self, done: Done, place: str, tickets: Sequence[Ticket]) -> float:
-        """Note a run of these frames. Returns the seconds of one of them, scaled to the average frame."""
+    def took(self, done: Done, place: str, tickets: Sequence[Ticket]) -> tuple[float, tuple[float, ...]]:
+        """Note a run of these frames. Returns the seconds of one of them, scaled to the average frame, and of its
+        segments.
+        """
         part, frames = done.part, len(tickets)
         window = self._windows.get((part.epoch, part.stage, place)) or self.window(part.epoch, part.stage, place)
         service_s = done.service_s / self._scale / frames
@@ -134,15 +136,16 @@ class Telemetry:
         if done.dropped_s:
             self._counting.dropped(place, done.dropped_s)
         cpu_s, waited_s = done.cpu_s / frames, done.waited_s / self._scale
+        segments_s = done.segments_s if frames == 1 else tuple(seconds / frames for seconds in done.segments_s)
         ratio = 1.0 if self._mix is None else self._mix.ratio(tickets[0].request.layout)
         for ticket in tickets:
             window.all_s.observe(service_s)
-            window.add(service_s * ratio, cpu_s * ratio, waited_s, done.segments_s)
+            window.add(service_s * ratio, cpu_s * ratio, waited_s, segments_s)
             ticket.compute_s += done.service_s  # the whole run's: each of its frames waits for all of them
         if window.most > 1:
             self._counting.run(part.stage, place, frames)
             window.run_frames.append(frames)
-        return service_s * ratio
+        return service_s * ratio, segments_s
 
     def alone_s(self, ticket: Ticket, seconds: float) -> float:
         """Scale the `seconds` of a frame by itself to the average frame."""

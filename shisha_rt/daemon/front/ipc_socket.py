@@ -47,9 +47,10 @@ class IpcSocket:
         self._path = check_ipc_path(endpoint)
         self._lock_path = self._path.with_name(f"{self._path.name}.lock")
         self._lock: int | None = _locked(self._lock_path, endpoint)
-        self._socket = socket.socket(socket.AF_UNIX, kind)
+        self._socket: socket.socket | None = None
         self._inode: int | None = None
         try:
+            self._socket = socket.socket(socket.AF_UNIX, kind)  # it may be that no descriptor is left
             _remove_leftover(self._path)
             self._socket.bind(str(self._path))
             self._inode = self._path.lstat().st_ino
@@ -62,11 +63,13 @@ class IpcSocket:
 
     def hand_over(self) -> int:
         """Return the listening descriptor, which the caller has to close."""
+        assert self._socket is not None
         return self._socket.detach()
 
     def close(self) -> None:
         """Remove the socket and its lock, unless something else has been put there since."""
-        self._socket.close()
+        if self._socket is not None:
+            self._socket.close()
         if self._lock is None:
             return
         for path, inode in ((self._path, self._inode), (self._lock_path, os.fstat(self._lock).st_ino)):

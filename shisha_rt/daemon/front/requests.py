@@ -39,9 +39,9 @@ class Ticket(Struct, eq=False):
     """A request in flight and, in the end, its answer: `outputs`, each with its own shape, or `error` and `message`.
 
     `answer_to`: called with the ticket exactly once. `reads` and `writes`: pieces of memory that the client lends, held
-    until then. `compute_s`: seconds of its parts so far; `latency_s`: from `arrived_s` to the answer. `epochs`: for a
-    request of several frames, if these differ in epoch. `own`: the frame is the daemon's own, not a client's. `trace`:
-    set if the frame is traced.
+    until then. `refused`: it was not admitted. `compute_s`: seconds of its parts so far; `latency_s`: from `arrived_s`
+    to the answer. `epochs`: for a request of several frames, if these differ in epoch. `own`: the frame is the daemon's
+    own, not a client's. `trace`: set if the frame is traced.
     """
 
     request: InferRequest
@@ -58,6 +58,7 @@ class Ticket(Struct, eq=False):
     latency_s: float = 0.0
     epochs: tuple[int, ...] | None = None
     own: bool = False
+    refused: bool = False
     trace: FrameTrace | None = None
 
     @property
@@ -82,8 +83,13 @@ class Requests:
         self._arena = arena
         self._numbers = itertools.count()
 
-    def arrived(self, client: Hashable, request: InferRequest, answer_to: AnswerTo, now_s: float) -> FrameArrived:
-        """The event of a validated request, for the lifecycle. `answer_to` will be called with the answer, once."""
+    def arrived(
+        self, client: Hashable, request: InferRequest, answer_to: AnswerTo, now_s: float, frames: int = 1
+    ) -> FrameArrived:
+        """The event of a validated request, for the lifecycle. `answer_to` will be called with the answer, once.
+
+        `frames`: as in `FrameArrived`.
+        """
         ticket = Ticket(request, next(self._numbers), answer_to, now_s)
         if request.lent_in:
             ticket.reads = self.regions.hold(request.lent_in)
@@ -103,6 +109,7 @@ class Requests:
             request.layout,
             ticket,
             request.priority or DEFAULT_PRIORITY,
+            frames,
         )
 
     def fill(self, ticket: Ticket, slot: int) -> None:
@@ -144,6 +151,7 @@ class Requests:
         ticket: Ticket = instruction.ticket
         if instruction.kind is not None:
             ticket.error, ticket.message, ticket.outputs = instruction.kind, instruction.message, ()
+        ticket.refused = isinstance(instruction, Refuse)
         if ticket.reads or ticket.writes:
             self.regions.release((*ticket.reads, *ticket.writes))
         ticket.latency_s = now_s - ticket.arrived_s

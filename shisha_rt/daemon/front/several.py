@@ -19,9 +19,18 @@ class SeveralFrames:
         self._answers: list[Ticket | None] = [None] * request.frames
         self._missing = request.frames
 
-    def answer_to(self, number: int) -> Callable[[Ticket], None]:
-        """Return the function that takes the answer of frame `number`."""
-        return partial(self._take, number)
+    def submit(self, submit: Callable[[InferRequest, AnswerTo, int], Ticket]) -> tuple[int, ...]:
+        """Submit the frames; return their numbers. If the first is refused the others are not submitted.
+
+        `submit`: takes a frame, what to do with its answer, and how many frames are admitted with it.
+        """
+        first, *others = self.each
+        ticket = submit(first, partial(self._take, 0), len(self.each))
+        if ticket.refused:
+            self._answer_to(self._together([ticket]))
+            return (ticket.frame,)
+        tickets = [submit(frame, partial(self._take, number), 0) for number, frame in enumerate(others, 1)]
+        return ticket.frame, *(ticket.frame for ticket in tickets)
 
     def _take(self, number: int, answer: Ticket) -> None:
         self._answers[number] = answer
@@ -46,7 +55,8 @@ class SeveralFrames:
         if failed:
             number, answer = failed[0]
             others = f", and {len(failed) - 1} more failed" if len(failed) > 1 else ""
-            whole.error, whole.message = answer.error, f"frame {number} of {len(answers)}: {answer.message}{others}"
+            where = "" if answer.refused else f"frame {number} of {len(answers)}: "
+            whole.error, whole.message = answer.error, f"{where}{answer.message}{others}"
         else:
             whole.outputs = tuple(map(_joined, zip(*(answer.outputs for answer in answers), strict=True)))
         return whole

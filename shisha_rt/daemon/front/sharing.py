@@ -36,6 +36,7 @@ _LONGEST_BYTES: Final = 4096
 _CREDENTIALS: Final = struct.Struct("iII")  # struct ucred: process, user, group
 _SPARE_CONNECTIONS: Final = 16  # connections that have no region yet
 _PRIVATE: Final = 0o700
+_USUAL_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "0.0.0.0", "*"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +182,8 @@ def folder_of(endpoint: str, suffix: str) -> Path:
         return Path(f"{endpoint.removeprefix('ipc://')}{suffix}")
     runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
     host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
-    return runtime / _name_for_all() / f"{port}{'-v6' * ('[' in host)}{suffix}"
+    beside = "" if host in _USUAL_HOSTS else f"-{host.strip('[]')}"
+    return runtime / _name_for_all() / f"{port}{beside}{suffix}"
 
 
 def _ours(folder: Path) -> Sequence[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -14,6 +15,7 @@ from google.protobuf.json_format import ParseDict
 from shisha_rt.daemon.front.http_messages import ServeHttp
 from shisha_rt.errors import Error
 from shisha_rt.http.app_state import AppState, Caller
+from shisha_rt.http.faults import OUR_FAULT
 from shisha_rt.http.grpc.about import AboutAnswer, GrpcAbout, path_of
 from shisha_rt.http.grpc.infer import answer_message, read_request
 from shisha_rt.http.grpc.messages import MESSAGES, METHODS, SERVICE, Method
@@ -24,6 +26,8 @@ from shisha_rt.http.inference.room import TakenRoom
 from shisha_rt.http.inference.served import Served
 from shisha_rt.protocol.access import Permission
 from shisha_rt.protocol.exceptions import ShishaError, error_for
+
+log = logging.getLogger(__name__)
 
 _LAST_ANSWERS_S: Final = 3.0
 _RECEIVED_WITHIN_S: Final = 20.0
@@ -107,13 +111,17 @@ class _Guard:
             code = "OK"
             try:
                 return await behave(request, self._caller(context), context)
-            except ShishaError as error:
-                status = grpc_status(error)
-                code = status.name
-                await context.abort(status, error.message, ((_KIND, error.kind),))
             except asyncio.CancelledError:
                 code = "CANCELLED"
                 raise
+            except Exception as failed:
+                if context.cancelled() and not isinstance(failed, ShishaError):  # the answer could not be written
+                    code = "CANCELLED"
+                    raise
+                error = _told(failed)
+                status = grpc_status(error)
+                code = status.name
+                await context.abort(status, error.message, ((_KIND, error.kind),))
             finally:
                 self._app_state.count_rpc(code)
 
@@ -142,6 +150,14 @@ def _metadata(context: _Context, name: str) -> str | None:
 def grpc_status(error: ShishaError) -> grpc.StatusCode:
     """The status of an error: its own gRPC code, except UNAUTHENTICATED for a missing or unknown token."""
     return grpc.StatusCode.UNAUTHENTICATED if error.kind in _UNAUTHENTICATED else grpc.StatusCode[error.code.value]
+
+
+def _told(failed: Exception) -> ShishaError:
+    """The error that the caller is told; an unexpected one is logged."""
+    if isinstance(failed, ShishaError):
+        return failed
+    log.error("a request over gRPC has failed", exc_info=failed)
+    return error_for(Error.FAILED, OUR_FAULT)
 
 
 class _Inference:
@@ -191,7 +207,8 @@ class _Inference:
             message = await self._infer(request, caller, context)
             message.parameters["triton_final_response"].bool_param = True  # as Triton: each request has one response
             answer.infer_response.CopyFrom(message)
-        except ShishaError as error:
+        except Exception as failed:
+            error = _told(failed)
             answer.error_message = error.message
             answer.infer_response.id = request_id
             self._app_state.count_rpc(grpc_status(error).name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from shisha_rt.http.faults import HttpFault
@@ -71,10 +72,15 @@ class Body:
     def is_packed(self) -> bool:
         return self._packed is not None
 
-    async def whole(self, most_bytes: int) -> bytearray:
-        """The rest of the body. Raises HttpFault if it has more than `most_bytes`."""
+    async def whole(self, most_bytes: int, reserve: Callable[[int], None] | None = None) -> bytearray:
+        """The rest of the body. Raises HttpFault if it has more than `most_bytes`.
+
+        `reserve` is called with the size of each piece before it is kept, and may raise.
+        """
         plain = bytearray()
         while piece := await self._next(most_bytes + 1 - len(plain)):
+            if reserve is not None:
+                reserve(len(piece))
             plain += piece
             if len(plain) > most_bytes:
                 raise HttpFault(413, f"the body has more than {most_bytes} bytes; expected at most so many")

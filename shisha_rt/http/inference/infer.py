@@ -15,7 +15,7 @@ from typing import Final
 
 from shisha_rt.http.app_state import AppState
 from shisha_rt.http.connection import Exchange
-from shisha_rt.http.faults import HttpFault, fault_answer, fault_of
+from shisha_rt.http.faults import CLIENT_CLOSED, HttpFault, fault_answer, fault_of
 from shisha_rt.http.guard import LEFT, Guard
 from shisha_rt.http.inference.answer import answer_parts
 from shisha_rt.http.inference.body import Body, HungUp
@@ -30,7 +30,6 @@ _HEADER_LENGTH: Final = b"inference-header-content-length"
 _ONE_PIECE_BYTES: Final = 64 << 10
 _PACKED_LEVEL: Final = 1  # floats hardly compress
 _NONE_OF_IT: Final = re.compile(rb"q\s*=\s*0(\.0*)?")
-_CLIENT_CLOSED: Final = 499
 
 
 class Infer:
@@ -46,7 +45,7 @@ class Infer:
         try:
             await self._answer(exchange, path)
         except HungUp:
-            status = _CLIENT_CLOSED
+            status = CLIENT_CLOSED
         except (HttpFault, ShishaError) as error:
             fault = error if isinstance(error, HttpFault) else fault_of(error)
             status = fault.status
@@ -56,6 +55,9 @@ class Infer:
                 raise
             status = LEFT.status
             await _refuse(exchange, LEFT)
+        except Exception:  # answered by `HttpConnections`
+            self._app_state.count(CLIENT_CLOSED if exchange.gone else 500)
+            raise
         self._app_state.count(status)
 
     async def _answer(self, exchange: Exchange, path: Mapping[str, str]) -> None:
@@ -75,9 +77,10 @@ class Infer:
             size_bytes = None
         with TakenRoom(inferences.room) as room:
             if header_bytes is None:
-                # If the size is unknown, reserve as much as is allowed.
-                room.more(longest_bytes if size_bytes is None else size_bytes)
-                asked = read_header(await body.whole(longest_bytes), signature)
+                if size_bytes is not None:
+                    room.more(size_bytes)
+                whole = await body.whole(longest_bytes, room.more if size_bytes is None else None)
+                asked = read_header(whole, signature)
             elif header_bytes:
                 room.more(header_bytes)
                 asked = read_header(await body.exactly(header_bytes), signature)

@@ -5,8 +5,10 @@ HTTP and gRPC differ only in how bytes are received and sent; they share everyth
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
+from urllib.parse import quote
 
 import numpy.typing as npt
 
@@ -17,11 +19,15 @@ from shisha_rt.http.inference.request import InferenceAsked, array_of, longest_b
 from shisha_rt.http.inference.room import Room
 from shisha_rt.http.inference.shared_memory import SharedFiles
 from shisha_rt.protocol.frame_tensors import Answer, raw_bytes
-from shisha_rt.protocol.limits import MAX_NAME_LENGTH
+from shisha_rt.protocol.limits import MAX_DEADLINE_MS, MAX_NAME_LENGTH
 from shisha_rt.protocol.request import Signature
 
 ROOM_BYTES: Final = 256 << 20
 """The most memory for the bodies of all requests under way in this process."""
+
+_LONGEST_S: Final = MAX_DEADLINE_MS / 1e3
+_SLACK_S: Final = 30.0
+"""How long after its deadline a frame may be answered: at its turn in the stream."""
 
 Frame = dict[str, npt.NDArray[Any]]
 
@@ -82,13 +88,18 @@ class Inferences:
 
         To the daemon each connection is a caller of its own. A stream is one, too: its frames may come by several
         connections, and stay in order.
+
+        The daemon alone decides when a frame is late. Waiting also ends when the caller hangs up, or the connection
+        to the daemon is lost; a daemon that cannot be reached is given up before the frame is sent.
         """
-        stream = None if asked.stream is None else f"{caller.name}/{asked.stream}"
+        await client.signature()
+        stream = None if asked.stream is None else _stream_of(caller.name, asked.stream)
         return await client.infer(
             frame,
             deadline_s=asked.deadline_s,
+            timeout_s=_SLACK_S + (_LONGEST_S if asked.deadline_s is None else asked.deadline_s),
             stream=stream,
-            caller=(stream or connection)[:MAX_NAME_LENGTH],
+            caller=stream or connection[:MAX_NAME_LENGTH],
             sequence=asked.sequence,
             priority=asked.priority,
             outputs=[output.name for output in asked.outputs],
@@ -100,3 +111,13 @@ class Inferences:
         for output in wanted(asked, answer):
             if output.region is not None:
                 self._files.write(caller, output.region, raw_bytes(answer.outputs[output.name]))
+
+
+def _stream_of(user: str, stream: str) -> str:
+    """The name at the daemon of a user's stream: unique, and no longer than the wire allows.
+
+    The user's part is quoted, so that it ends at the first slash. A long name is sent as its hash, which has no slash
+    and so is no other stream's name.
+    """
+    name = f"{quote(user, safe='')}/{stream}"
+    return name if len(name) <= MAX_NAME_LENGTH else hashlib.sha256(name.encode()).hexdigest()

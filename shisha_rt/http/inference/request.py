@@ -202,10 +202,10 @@ def raw_request(size_bytes: int | None, signature: Signature) -> InferenceAsked:
 
 
 def longest_body(signature: Signature) -> int:
-    """Return the most bytes that a request may have: as many frames as are allowed, or one with tensors in JSON."""
+    """Return the most bytes that a request may have: as many frames as are allowed, as bytes or in JSON."""
     values = max(sum(math.prod(tensor.shape) for tensor in inputs) for inputs in signature.each)
-    frames_bytes = signature.most_frames * max(map(sum, signature.sizes))
-    return MAX_HEADER_BYTES + max(frames_bytes, MAX_JSON_BYTES_A_VALUE * values)
+    frame_bytes = max(*map(sum, signature.sizes), MAX_JSON_BYTES_A_VALUE * values)
+    return MAX_HEADER_BYTES + signature.most_frames * frame_bytes
 
 
 def array_of(input_tensor: InputTensor) -> npt.NDArray[Any]:

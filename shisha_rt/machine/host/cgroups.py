@@ -59,10 +59,30 @@ class ControlGroups:
 
     def memory_limit_bytes(self) -> int | None:
         """The lowest memory limit of the group and its ancestors; None if there is none."""
-        files = [folder / "memory.max" for folder in self._v2]
-        files += [folder / "memory.limit_in_bytes" for folder in self._memory_v1]
-        limits = [int(text) for text in (_text(file).strip() for file in files) if text.isdigit()]
-        return min((limit for limit in limits if limit < _NO_MEMORY_LIMIT), default=None)
+        return min((limit for _, limit in self._memory_limits()), default=None)
+
+    def memory_left_bytes(self) -> int | None:
+        """The least that the group or an ancestor may still take below its limit; None if there is no limit.
+
+        File pages that were not used lately do not count as taken: the kernel drops them first.
+        """
+        left = []
+        for folder, limit in self._memory_limits():
+            taken = _number(folder / "memory.current") or _number(folder / "memory.usage_in_bytes") or 0
+            rows = dict(row for row in map(str.split, _text(folder / "memory.stat").splitlines()) if len(row) == 2)
+            # In version 1 only `total_` fields count the groups below, as both versions' sizes do.
+            old = rows.get("total_inactive_file", rows.get("inactive_file", "0"))
+            left.append(max(0, limit - max(0, taken - int(old))))
+        return min(left, default=None)
+
+    def _memory_limits(self) -> Iterator[tuple[Path, int]]:
+        """The group and its ancestors as far as they limit memory, each with its limit in bytes."""
+        files = [(folder, folder / "memory.max") for folder in self._v2]
+        files += [(folder, folder / "memory.limit_in_bytes") for folder in self._memory_v1]
+        for folder, file in files:
+            limit = _number(file)
+            if limit is not None and limit < _NO_MEMORY_LIMIT:
+                yield folder, limit
 
     def throttling(self) -> Throttling:
         """Sum the throttling counters of this group and all groups above it, as each may stop this process."""
@@ -103,6 +123,11 @@ def _ratio(quota: str, period: str) -> Iterator[float]:
     """The quota in cores; nothing if there is no limit, written as "max" (version 2) or -1 (version 1)."""
     if quota.strip().isdigit() and period.strip().isdigit() and int(period) > 0:
         yield int(quota) / int(period)
+
+
+def _number(path: Path) -> int | None:
+    text = _text(path).strip()
+    return int(text) if text.isdigit() else None
 
 
 def _text(path: Path) -> str:

@@ -18,6 +18,15 @@ def own_memory_bytes() -> int:
     return min(host_bytes, ControlGroups().memory_limit_bytes() or host_bytes)
 
 
+def available_memory_bytes() -> int:
+    """What may be taken without anything being killed: of the host's memory, or, if less, of the control groups'."""
+    import psutil  # every worker imports this module, and none calls this function
+
+    available = int(psutil.virtual_memory().available)
+    left = ControlGroups().memory_left_bytes()
+    return available if left is None else min(available, left)
+
+
 def frames_memory_bytes(said: int | None) -> int:
     """Memory that frames may use in one worker beyond its stages: `said`, by default half of `own_memory_bytes`."""
     return own_memory_bytes() // _PART_FOR_FRAMES if said is None else said

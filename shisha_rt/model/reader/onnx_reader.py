@@ -32,7 +32,7 @@ from shisha_rt.model.reader.open_dims import SettledDim, forget_other_shapes, ru
 from shisha_rt.model.reader.size_guesses import sizes_that_run
 from shisha_rt.model.subgraphs import all_graphs, all_nodes, reads, subgraphs
 
-CLEANER_VERSION: Final = 5  # raise it when `clean` would give another model for the same file
+CLEANER_VERSION: Final = 6  # raise it when `clean` would give another model for the same file
 CLEAN_FILE: Final = "clean.onnx"
 _EMBEDDED_BELOW_BYTES: Final = 1024
 _PROTOBUF_LIMIT_BYTES: Final = 1 << 31
@@ -98,6 +98,7 @@ def read_model(
     _drop_unused_domains(model)
     check_versions(model, path)
     _check_operators(model, path)
+    _state_onesided(model)
     _check_ends(model, path)
     external_digest = load_weights(model, path)
     dims = settle_sizes(model, sizes, path, partial(sizes_that_run, model))
@@ -323,6 +324,13 @@ def _drop_unused_domains(model: onnx.ModelProto) -> None:
     kept = [opset for opset in model.opset_import if opset.domain in used]
     del model.opset_import[:]
     model.opset_import.extend(kept)
+
+
+def _state_onesided(model: onnx.ModelProto) -> None:
+    """State STFT's attribute `onesided` where it is left out: 1 by the standard, but ONNX's shape inference takes 0."""
+    for node in all_nodes(model.graph.node):
+        if node.op_type == "STFT" and not node.domain and all(given.name != "onesided" for given in node.attribute):
+            node.attribute.append(onnx.helper.make_attribute("onesided", 1))
 
 
 def _is_known(op_type: str, version: int) -> bool:

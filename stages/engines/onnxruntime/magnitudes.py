@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
 import onnxruntime as ort
 from onnx import helper
 
@@ -33,4 +34,5 @@ def largest_magnitudes(
     options = optimising_options(str(model.folder))
     session = ort.InferenceSession(cut.SerializeToString(), options, PROVIDERS)
     largest = [session.run(None, {name: frame[name] for name in whole.inputs}) for frame in frames]
-    return {name: max(map(float, sizes)) for name, sizes in zip(tensors, zip(*largest, strict=True), strict=True)}
+    # `max` would pass over a NaN that is not the first.
+    return {name: float(np.max(sizes)) for name, sizes in zip(tensors, zip(*largest, strict=True), strict=True)}

@@ -67,6 +67,9 @@ class _SessionStage:
         zeros = {name: np.zeros(tensor.shape, NUMPY_OF[tensor.datatype]) for name, tensor in self._ends.items()}
         return self.run_bound(self.bind_to(zeros), cpu_clock)
 
+    def end_warm_up(self) -> None:
+        """Do nothing: `warm` keeps nothing."""
+
     def bind_to(self, stage_ends: Mapping[str, Array]) -> tuple[Bound, ...]:
         """Bind the session to arrays of the stage's inputs and outputs, for `run_bound`."""
         names = self._session.input_names, self._session.output_names

@@ -48,8 +48,10 @@ class _Threads:
             return
         with self._moving:
             self._cores = cores
+            # Some existed only during a build, and their ids may be those of other processes by now.
+            self._ids &= _thread_ids()
             for thread in self._ids:
-                with contextlib.suppress(ProcessLookupError):  # a thread that existed only during a build
+                with contextlib.suppress(ProcessLookupError):
                     os.sched_setaffinity(thread, cores)
 
 

@@ -30,9 +30,11 @@ class Daemon:
         slots: int = 2,
         needs: tuple[frozenset[int], ...] = (),
         down: Collection[str] = (),
+        rules: PlanRules | None = None,
         **limits: Any,
     ) -> None:
-        self.lifecycle = Lifecycle(PlanRules(4, tuple(places), needs=needs), slots, Policy(**limits), down)
+        rules = rules or PlanRules(4, tuple(places), needs=needs)
+        self.lifecycle = Lifecycle(rules, slots, Policy(**limits), down)
         self.now = 0.0
         self.made: list[do.Instruction] = []
         self.frame_count = 0

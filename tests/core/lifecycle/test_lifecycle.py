@@ -13,6 +13,7 @@ from shisha_rt.core.lifecycle.invariants import check
 from shisha_rt.core.lifecycle.tables import FRAME, FramePhase, PlacePhase, Transition, UnknownTransition, step
 from shisha_rt.errors import Error
 from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.verify import PlanRules
 from tests.core.lifecycle.driven_lifecycle import ON_B, ONE_STAGE, TWO_STAGES, Daemon, live
 
 # --- frames -------------------------------------------------------------------------------------------------------
@@ -129,6 +130,38 @@ def test_frames_in_flight_and_waiting_bytes_are_bounded() -> None:
         Error.TOO_MANY_BYTES,
         Error.TOO_MANY_FRAMES,
     ]
+
+
+def test_a_batch_that_is_not_full_is_dealt_when_the_one_before_is_nearly_done() -> None:
+    daemon = Daemon(("a",), slots=4, rules=PlanRules(4, ("a",), most_batch=4), batch=4)
+    daemon.connect("a")
+    daemon.propose(ONE_STAGE, ev.Owner.DAEMON)
+    daemon.prepare("a")
+    first = daemon.send()
+    daemon.now += 0.01
+    daemon.feed(ev.PartDone(daemon.part(first), 0.01))
+    daemon.send()
+    daemon.clear()
+    daemon.send()
+    daemon.send()
+    assert not daemon.all(do.RunPart), "they wait for more"
+    wake_s = daemon.lifecycle.next_wake_s()
+    assert wake_s is not None
+    daemon.feed(ev.Tick(), wake_s - daemon.now)
+    (run,) = daemon.all(do.RunPart)
+    assert len(run.descriptor.frames) == 2
+
+
+def test_frames_of_one_request_are_admitted_together_or_not_at_all() -> None:
+    daemon = live(slots=2, max_in_flight=4)
+    daemon.send("s", sequence=0)
+    refused = daemon.send("s", sequence=1, frames=4)
+    assert [(one.frame, one.kind) for one in daemon.all(do.Refuse)] == [(refused, Error.TOO_MANY_FRAMES)]
+    daemon.send("s", sequence=1, frames=3)
+    for _ in range(2):
+        daemon.send("s", frames=0)
+    daemon.send("s", sequence=2)
+    assert [one.frame for one in daemon.all(do.Refuse)] == [refused, daemon.frame_count]
 
 
 def test_admission_goes_round_the_clients_and_round_the_streams_of_each() -> None:

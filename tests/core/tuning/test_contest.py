@@ -267,7 +267,8 @@ def test_plans_compared_beside_a_neighbour_are_compared_again_once_it_is_gone() 
     world.others_ratio = 0.0
     world.serve(30, in_flight=1)
     first, again = world.told("comparison_began")
-    assert (first["reason"], again["reason"]) == (None, "other programs used 40% of the cores the last time")
+    assert first["reason"] is None
+    assert "40%" in again["reason"]
     assert (world.plan, world.state, world.failed) == (team(), State.WATCHING, 0)
     assert world.kept[-1].best.others_ratio == 0.0
     world.serve(30, in_flight=1)
@@ -610,7 +611,7 @@ def test_whatever_comes_in_between_no_frame_is_lost_and_the_best_serves_in_the_e
     assert world.failed <= seen["kill"] + seen["down"]
 
 
-@pytest.mark.parametrize("in_flight", [16, 17, 40])
+@pytest.mark.parametrize("in_flight", [16, 40])
 @pytest.mark.parametrize("runs", [True, False])
 def test_plans_with_batches_that_lose_or_cannot_run_are_tried_once(in_flight: int, runs: bool) -> None:
     world = unprofiled(
@@ -622,7 +623,7 @@ def test_plans_with_batches_that_lose_or_cannot_run_are_tried_once(in_flight: in
         )
     )
     world.serve(60, in_flight=4, until=lambda: world.state is State.WATCHING)
-    world.serve(120, in_flight=in_flight)
+    world.serve(50, in_flight=in_flight)
     assert (world.plan, world.state, world.failed) == (copies(), State.WATCHING, 0)
     assert len(world.told("comparison_began")) <= 3
 
@@ -638,7 +639,7 @@ def test_what_was_better_before_the_load_went_away_is_found_again() -> None:
     world.serve(60, in_flight=40, until=lambda: won() > before)
     world.serve(60, in_flight=0)
     assert world.lifecycle.beside is None
-    world.serve(120, in_flight=40)
+    world.serve(60, in_flight=40)
     assert str(world.plan) == "core0, core1: 0-3 x4"
     assert (world.state, world.failed) == (State.WATCHING, 0)
 
@@ -647,6 +648,6 @@ def test_a_comparison_of_batches_begins_no_search_where_the_other_load_never_com
     few = unprofiled(World(in_fours, tried=in_runs(1.6), most_batch=8))
     few.serve(60, in_flight=4, until=lambda: few.state is State.WATCHING)
     world = World(in_fours, objective="auto", tried=in_runs(1.6), most_batch=8, kept={k.key: k.best for k in few.kept})
-    world.serve(120, in_flight=40)
+    world.serve(50, in_flight=40)
     assert str(world.plan) == "core0, core1: 0-3 x4"
     assert world.state is State.WATCHING

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from shisha_rt.machine.host import memory
 from shisha_rt.machine.host.cgroups import ControlGroups, Throttling
 from tests.machine.host.control_group import quota_group
 from tests.machine.host.trees import write
@@ -29,6 +30,23 @@ class TestVersion2:
         write(job.parent / "memory.max", "1073741824\n")
         assert groups(tmp_path).quota_cores() == 1.5
         assert groups(tmp_path).memory_limit_bytes() == 1 << 30
+
+    def test_the_least_that_is_left_on_the_way_up_counts(self, tmp_path: Path) -> None:
+        """What lies in pages of files that the kernel would drop is left, too."""
+        write(tmp_path / "own", "0::/pod/job\n")
+        job = tmp_path / "fs" / "pod" / "job"
+        write(job / "memory.max", "max\n")
+        write(job / "memory.current", "300\n")
+        assert groups(tmp_path).memory_left_bytes() is None
+        write(job.parent / "memory.max", "1000\n")
+        write(job.parent / "memory.current", "900\n")
+        assert groups(tmp_path).memory_left_bytes() == 100
+        write(job.parent / "memory.stat", "anon 500\nfile 400\ninactive_file 250\nactive_file 150\n")
+        assert groups(tmp_path).memory_left_bytes() == 350
+        write(job / "memory.max", "310\n")
+        assert groups(tmp_path).memory_left_bytes() == 10
+        write(job / "memory.current", "320\n")
+        assert groups(tmp_path).memory_left_bytes() == 0
 
     def test_it_is_read_anew_each_time(self, tmp_path: Path) -> None:
         write(tmp_path / "own", "0::/\n")
@@ -70,6 +88,9 @@ class TestVersion1:
         write(tmp_path / "fs" / "memory" / "memory.limit_in_bytes", "9223372036854771712\n")
         assert groups(tmp_path).quota_cores() == 0.5
         assert groups(tmp_path).memory_limit_bytes() == 512 << 20
+        write(tmp_path / "fs" / "memory" / "job" / "memory.usage_in_bytes", 500 << 20)
+        write(tmp_path / "fs" / "memory" / "job" / "memory.stat", f"inactive_file 7\ntotal_inactive_file {80 << 20}\n")
+        assert groups(tmp_path).memory_left_bytes() == 92 << 20
         assert groups(tmp_path).throttling() == Throttling(7, 2, 2.5)
 
     def test_a_limit_of_all_pages_is_none(self, tmp_path: Path) -> None:
@@ -93,8 +114,18 @@ def test_nothing_is_limited_where_nothing_can_be_read(own: str, tmp_path: Path) 
     assert seen.throttling() == Throttling()
 
 
+def test_what_is_available_is_no_more_than_the_group_may_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "own", "0::/\n")
+    monkeypatch.setattr(memory, "ControlGroups", lambda: groups(tmp_path))
+    assert 1 << 20 < memory.available_memory_bytes() <= memory.own_memory_bytes()
+    write(tmp_path / "fs" / "memory.max", 900_000)
+    write(tmp_path / "fs" / "memory.current", 400_000)
+    assert memory.available_memory_bytes() == 500_000
+
+
 SPINNING = """
 import json, time
+from shisha_rt.machine.host import memory
 from shisha_rt.machine.host.cgroups import ControlGroups
 groups = ControlGroups()
 before, until_s = groups.throttling(), time.monotonic() + 0.5

@@ -1,0 +1,299 @@
+"""The daemons of several models: started, taken over, watched and started again, on the places that the dealer deals.
+
+If the host process dies its daemons go on. The next host process at the same address takes them over.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import zmq
+
+from shisha_rt.core import dealer as de
+from shisha_rt.core import event_log
+from shisha_rt.daemon.event_log import EventLog
+from shisha_rt.daemon.host_share import HostShare
+from shisha_rt.daemon.loop.poller import Poller
+from shisha_rt.errors import Code
+from shisha_rt.machine.machine import Machine
+from shisha_rt.repository.asking import Fields, refusal
+from shisha_rt.repository.entries import ModelEntry, told
+from shisha_rt.repository.model_daemon import DaemonEnded, ModelDaemon, end_left, left_daemons
+from shisha_rt.repository.served import SeenLoad, ServedModel
+
+log = logging.getLogger(__name__)
+
+ENDS_WITHIN_S: Final = 40.0
+_MOST_FAILURES: Final = 5
+"""A model is given up after so many deaths of its daemon in a row without serving for `_SERVED_S` in between."""
+_SERVED_S: Final = 10.0
+_FIRST_DELAY_S: Final = 0.5
+
+
+class Fleet:
+    """`models`: by name, those that are unloaded, too. `changed`: called when a model comes, or another version serves.
+
+    `log_as`, `fresh`: as the daemons are to be started. `stopping`: no daemon is started any more.
+    """
+
+    def __init__(
+        self,
+        share: HostShare,
+        folder: Path,
+        poller: Poller,
+        context: zmq.Context[zmq.Socket[bytes]],
+        log_as: tuple[int, str],
+        *,
+        fresh: bool,
+        changed: Callable[[], None],
+    ) -> None:
+        self.machine = replace(share.machine, places=share.machine.usual, spare=frozenset())
+        self.journal = EventLog()
+        self.models: dict[str, ServedModel] = {}
+        self.stopping = False
+        self._share = share
+        self._folder = folder
+        self._poller = poller
+        self._context = context
+        self._log_as = log_as
+        self._fresh = fresh
+        self._changed = changed
+        self._dealer = de.Dealer([place.name for place in sorted(self.machine.places, key=lambda place: place.rank)])
+        self._not_moved: list[de.NotMoved] = []
+        self._numbers = itertools.count(1)
+
+    @property
+    def shared(self) -> Mapping[str, list[str]]:
+        """The places that several models have, with the names of these."""
+        return self._dealer.shared
+
+    # --- daemons ----------------------------------------------------------------------------------------------
+
+    def begin(self, entries: Sequence[ModelEntry]) -> None:
+        """Take over the daemons that a host process that died has left, as far as they fit, and start the others."""
+        left = list(left_daemons(self._folder))
+        self._numbers = itertools.count(1 + max((record.number for record in left), default=0))
+        for entry in entries:
+            served = self.models[entry.name] = ServedModel(entry)
+            fit = next((record for record in left if record.told == told(entry)), None)
+            if fit is not None and self._adopt(served, fit):
+                left.remove(fit)
+        end_left(self._folder, left, ENDS_WITHIN_S)
+        for served in self.models.values():
+            if served.daemon is None:
+                self.deal(de.ModelCame(served.entry.name, served.entry.terms))
+
+    def _adopt(self, served: ServedModel, record: Any) -> bool:
+        """Adopt the daemon of this record, which a host process that died has left; False if it has ended."""
+        daemon = ModelDaemon(served.entry, record.number, self._folder, self._poller, self._context)
+        try:
+            daemon.adopt(record)
+        except OSError:
+            return False
+        served.daemon = daemon
+        assert daemon.line is not None
+        daemon.line.ask("status", lambda said: self._found(served, daemon, said))
+        return True
+
+    def _found(self, served: ServedModel, daemon: ModelDaemon, said: Fields) -> None:
+        if "status" not in said:
+            return  # it has just ended
+        known = {place.name: list(place.cores) for place in self.machine.places}
+        if {place["name"]: place["cores"] for place in said["status"]["places"]} != known:
+            log.warning("%s: its daemon has other places than this process; it is started again", served.entry.name)
+            daemon.terminate()
+            return
+        places = [place["name"] for place in said["status"]["places"] if place["available"]]
+        self.deal(de.ModelFound(served.entry.name, served.entry.terms, tuple(places)))
+        self._note_ready(served, taken_over=True)
+
+    def look(self, now_s: float) -> None:
+        """Called periodically: ask daemons for their load, start those whose delay is over, kill those that hang."""
+        for name, served in list(self.models.items()):
+            if served.serves and served.daemon is not None and served.daemon.line is not None:
+                served.daemon.line.ask("status", lambda said, served=served: self._heard(served, said))  # type: ignore[misc]
+            if now_s >= served.again_at_s and not self.stopping:
+                served.again_at_s = math.inf
+                if name in self._dealer.models:
+                    self._start(served, tuple(self.places_of(name)))
+                else:  # a daemon that was taken over, and ended before it had told its places
+                    self.deal(de.ModelCame(name, served.entry.terms))
+            if served.serves and now_s > served.ready_s + _SERVED_S:
+                served.failures = 0
+            for daemon in served.daemons:
+                daemon.look()
+        not_moved, self._not_moved = self._not_moved, []
+        for late in not_moved:
+            self.deal(late)
+
+    def _begin(self, model: str, places: tuple[str, ...]) -> None:
+        self._start(self.models[model], places)
+
+    def _start(self, served: ServedModel, places: tuple[str, ...]) -> None:
+        served.daemon = self.started(served.entry, places)
+        if served.daemon is None:
+            self._put_off(served, "no process could be started for it", time.monotonic())
+
+    def started(self, entry: ModelEntry, places: tuple[str, ...]) -> ModelDaemon | None:
+        """A new daemon on these places, which is being started; None if no process could be started."""
+        spare = frozenset(place.name for place in self.machine.places) - {*places}
+        daemon = ModelDaemon(entry, next(self._numbers), self._folder, self._poller, self._context)
+        machine: Machine = replace(self.machine, spare=spare)
+        leases = None if self._share.leases.fault else self._share.leases.folder
+        try:
+            daemon.start(machine, leases, self._log_as, fresh=self._fresh)
+        except OSError as error:
+            log.warning("%s: %s", entry.name, error)
+            return None
+        starting = event_log.ModelStarting(model=entry.name, version=entry.version, places=places)
+        self.journal.write(starting, "the dealer")
+        return daemon
+
+    def serves(self, served: ServedModel, now_s: float) -> None:
+        """Note that the model's daemon serves from now on."""
+        served.ready_s = now_s
+        self._note_ready(served)
+        served.tell(None)
+
+    def _note_ready(self, served: ServedModel, *, taken_over: bool = False) -> None:
+        served.reason = ""
+        entry = served.entry
+        serves = event_log.ModelServes(model=entry.name, version=entry.version, taken_over=taken_over)
+        self.journal.write(serves, "its daemon")
+        self._changed()
+
+    def ended(self, served: ServedModel, ended: DaemonEnded, now_s: float) -> None:
+        """Note that the model's daemon has ended; it is started again after a delay, unless that is of no use."""
+        served.daemon = None
+        if not served.is_unloaded and not self.stopping:
+            served.failures = _MOST_FAILURES if ended.refused else served.failures
+            self._put_off(served, ended.reason, now_s)
+
+    def _put_off(self, served: ServedModel, reason: str, now_s: float) -> None:
+        """Start the daemon again after a delay, which doubles each time; give the model up after `_MOST_FAILURES`."""
+        name, served.reason, served.daemon = served.entry.name, reason, None
+        served.failures += 1
+        served.ready_s, served.seen = math.inf, None
+        self.end_moves(name)
+        if served.failures < _MOST_FAILURES:
+            served.again_at_s = now_s + _FIRST_DELAY_S * 2 ** (served.failures - 1)
+            return
+        entry, served.is_unloaded = served.entry, True
+        self.journal.write(event_log.ModelGivenUp(model=name, version=entry.version, reason=reason), "its deaths")
+        log.warning("%s is given up: %s", name, reason)
+        self.deal(de.ModelLeft(name))
+        served.tell(reason)
+
+    @property
+    def daemons(self) -> list[ModelDaemon]:
+        return [daemon for served in self.models.values() for daemon in served.daemons]
+
+    # --- dealing ----------------------------------------------------------------------------------------------
+
+    def places_of(self, model: str) -> list[str]:
+        """Names of the places that are dealt to a model."""
+        dealt = self._dealer.models.get(model)
+        return [] if dealt is None else sorted(dealt.has)
+
+    def staying_places(self, model: str) -> tuple[str, ...]:
+        """Those that are not being released."""
+        dealt = self._dealer.models[model]
+        return tuple(sorted(dealt.has - dealt.releasing))
+
+    def models_on(self, place: str) -> list[str]:
+        """Names of the models that have a place."""
+        return [name for name, dealt in self._dealer.models.items() if place in dealt.has]
+
+    def places_dealt(self) -> Mapping[str, int]:
+        """How many places each model has."""
+        return {name: len(dealt.has) for name, dealt in list(self._dealer.models.items())}
+
+    def _heard(self, served: ServedModel, said: Fields) -> None:
+        """Derive a daemon's load from its status, and report it to the dealer."""
+        if "status" not in said or served.entry.name not in self._dealer.models:
+            return  # it has just ended, or is not to be taken over
+        served.said = status = said["status"]
+        frames = status["frames"]
+        seen = SeenLoad(time.monotonic(), frames["busy_s"], frames["answered"].get(Code.RESOURCE_EXHAUSTED.value, 0))
+        if served.seen is not None and served.serves:
+            seconds, refused = seen.at_s - served.seen.at_s, seen.refused - served.seen.refused
+            busy_places = (seen.busy_s - served.seen.busy_s) / seconds * _places_a_team(status)
+            self.deal(de.LoadSeen(served.entry.name, busy_places, frames["in_flight"], refused))
+        served.seen = seen
+        daemon = served.daemon
+        if daemon is not None and daemon.line is not None:
+            daemon.line.ask("model_statistics", lambda said: self._note_statistics(served, said))
+            self._release_further(daemon, status)
+            self._tell_crowded(daemon)
+
+    def _tell_crowded(self, daemon: ModelDaemon) -> None:
+        """Report where other models compute too, so that the tuner does not mistake that for a slow machine."""
+        crowded = self._dealer.crowded(daemon.entry.name)
+        if daemon.line is not None and crowded != daemon.crowded:
+            daemon.crowded = crowded
+            daemon.line.ask("crowded", lambda _: None, places=crowded)
+
+    def _note_statistics(self, served: ServedModel, said: Fields) -> None:
+        served.statistics = said.get("model_stats", served.statistics)
+
+    def deal(self, event: de.DealerEvent) -> None:
+        """Hand an event to the dealer, and carry out its instructions."""
+        for instruction in self._dealer.handle(event, time.monotonic()):
+            match instruction:
+                case de.BeginModel(model, places):
+                    self._begin(model, places)
+                case de.Take(model, place):
+                    if (daemon := self.models[model].daemon) is not None:
+                        self._tell_crowded(daemon)
+                    self._move(model, place, de.PlaceTaken(model, place), up=True)
+                case de.Release(model, place):
+                    self._move(model, place, de.PlaceGivenBack(model, place), down=True)
+
+    def _move(self, model: str, place: str, done: de.PlaceTaken | de.PlaceGivenBack, **how: bool) -> None:
+        served = self.models[model]
+        line = None if served.daemon is None or served.coming is not None else served.daemon.line
+        if line is None:  # its daemon is not there, or is about to be another
+            self._not_moved.append(de.NotMoved(model, place))
+            return
+
+        def then(said: Fields) -> None:
+            dealt = self._dealer.models.get(model)
+            if dealt is None or place not in (dealt.taking if "up" in how else dealt.releasing):
+                return  # the move has been ended meanwhile
+            if refusal(said) is not None or said.get("state") != ("up" if "up" in how else "down"):
+                self._not_moved.append(de.NotMoved(model, place))  # it may be tried again, but not at once
+                return
+            kind = event_log.PlaceDealt if "up" in how else event_log.PlaceTakenBack
+            self.journal.write(kind(model=model, place=place), "the dealer")
+            self.deal(done)
+
+        line.ask("place_set", then, place=place, **how)
+
+    def end_moves(self, model: str) -> None:
+        """The daemon that was to move places is gone, or is about to be replaced by one on the places that stay."""
+        dealt = self._dealer.models.get(model)
+        if dealt is not None:
+            for place in sorted(dealt.taking):
+                self.deal(de.NotMoved(model, place))
+            for place in sorted(dealt.releasing):
+                self.deal(de.PlaceGivenBack(model, place))
+
+    def _release_further(self, daemon: ModelDaemon, status: Fields) -> None:
+        """Have the daemon give up places that the dealer has not dealt to it, as after a move that has been ended."""
+        dealt = self._dealer.models[daemon.entry.name]
+        for place in status["places"]:
+            if place["available"] and place["name"] not in dealt.all and daemon.line is not None:
+                daemon.line.ask("place_set", lambda _: None, place=place["name"], down=True)
+
+
+def _places_a_team(status: Fields) -> float:
+    """Mean number of places in a team of the live plan."""
+    teams = [len(team["places"]) for stage in status["plan"]["stages"] for team in stage["teams"]]
+    return sum(teams) / len(teams) if teams else 1.0

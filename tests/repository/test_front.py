@@ -1,0 +1,92 @@
+"""Requests on their way through the host process, while one daemon takes over from another."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import zmq
+
+from shisha_rt.daemon.front.public_socket import Message
+from shisha_rt.daemon.loop.poller import Poller
+from shisha_rt.errors import Error
+from shisha_rt.protocol.request import RequestRoute
+from shisha_rt.repository import front
+from shisha_rt.repository.front import Front
+from tests.waiting import until
+
+NAME: Final = "net"
+
+
+class Between:
+    """A front between one client and two daemons, of which `leads` names the one that serves."""
+
+    def __init__(self, folder: Path) -> None:
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._poller = Poller()
+        public = f"ipc://{folder / 'public'}"
+        self.leads = "old"
+        self.daemons = {name: self._context.socket(zmq.ROUTER) for name in ("old", "new")}
+        for name, daemon in self.daemons.items():
+            daemon.bind(f"ipc://{folder / name}")
+        self._front = Front(
+            self._context, public, lambda _: None, None, self._poller, lambda _: f"ipc://{folder / self.leads}"
+        )
+        self._front.listen(self._poller, self._front.receive)
+        self.client = self._context.socket(zmq.DEALER)
+        self.client.connect(public)
+
+    def send(self, op: str, request_id: str, size_bytes: int = 0, **fields: Any) -> None:
+        header = {"op": op, "id": request_id, "model_name": NAME, **fields}
+        self.client.send_multipart([json.dumps(header).encode(), *([bytes(size_bytes)] if size_bytes else [])])
+
+    def turn(self) -> None:
+        for event in self._poller.poll(0.01):
+            match event:
+                case (Message() as message, RequestRoute() as route):
+                    self._front.forward(message, route, NAME, time.monotonic())
+        self._front.tend(time.monotonic())
+
+    def received(self, socket: zmq.Socket[bytes]) -> list[bytes]:
+        def has_come() -> bool:
+            self.turn()
+            return bool(socket.poll(0))
+
+        until(has_come, "a message", every_s=0.0)
+        return socket.recv_multipart()
+
+    def close(self) -> None:
+        self._front.close()
+        self._poller.close()
+        self._context.destroy(linger=0)
+
+
+@pytest.fixture
+def between(tmp_path: Path) -> Iterator[Between]:
+    between = Between(tmp_path)
+    yield between
+    between.close()
+
+
+def test_what_waits_for_the_new_daemon_is_bounded_and_a_cancel_reaches_the_old_one(
+    between: Between, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(front, "_HELD_BYTES", 1 << 16)
+    between.send("infer", "first")
+    client, first = between.received(between.daemons["old"])
+    assert json.loads(first)["id"] == "first"
+    between.leads = "new"
+    for number in range(3):
+        between.send("infer", f"after {number}", 30_000)
+    error = json.loads(between.received(between.client)[0])
+    assert (error["id"], error["error"]["kind"]) == ("after 2", Error.TOO_MANY_BYTES)
+    between.send("cancel", "stop", target="first")
+    assert json.loads(between.received(between.daemons["old"])[1])["target"] == "first"
+    for request_id in ("first", "stop"):
+        between.daemons["old"].send_multipart([client, json.dumps({"id": request_id}).encode()])
+    went_on = [json.loads(between.received(between.daemons["new"])[1])["id"] for _ in range(2)]
+    assert went_on == ["after 0", "after 1"]

@@ -1,0 +1,57 @@
+"""What the host process makes of one model's daemon: whom it takes for one, and what its log may do."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import zmq
+
+from shisha_rt.core.dealer import Terms
+from shisha_rt.daemon.loop.poller import Poller
+from shisha_rt.daemon.settings import Settings
+from shisha_rt.repository.entries import ModelEntry
+from shisha_rt.repository.hosted import DaemonRecord
+from shisha_rt.repository.model_daemon import ModelDaemon
+
+RECORD = DaemonRecord(None, 1, os.getpid(), "http://127.0.0.1:1/metrics")
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[ModelDaemon]:
+    poller, context = Poller(), zmq.Context[zmq.Socket[bytes]]()
+    daemon = ModelDaemon(ModelEntry("net", "1", Settings("net.onnx"), Terms()), 1, tmp_path, poller, context)
+    yield daemon
+    daemon.close()
+    poller.close()
+    context.term()
+
+
+def test_a_process_that_has_the_id_of_a_daemon_that_ended_is_none(daemon: ModelDaemon) -> None:
+    with pytest.raises(ProcessLookupError):
+        daemon.adopt(RECORD)
+    assert not daemon.ready
+    daemon.terminate()  # nobody: else this process would end
+
+
+class FullDisk(io.StringIO):
+    def write(self, _: str) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_line_of_the_log_that_nobody_takes_ends_nothing(daemon: ModelDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", FullDisk())
+    assert list(daemon._read_log(io.BytesIO(b"one\ntwo\n"))) == []
+    assert [*daemon._last_lines] == ["one", "two"]
+
+
+def test_a_record_that_cannot_be_written_ends_nothing(daemon: ModelDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shisha_rt.repository.model_daemon._is_daemon", lambda pid: pid == os.getpid())
+    daemon.adopt(RECORD)
+    daemon._folder = daemon._folder / "missing"
+    daemon.send_away()

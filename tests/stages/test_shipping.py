@@ -1,0 +1,52 @@
+"""Tensors that come from a far place are what was expected, or break the line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from shisha_rt.model.index import ModelIndex
+from shisha_rt.process.arena import Arena
+from shisha_rt.process.layout import layout_of
+from shisha_rt.tensors import TensorSpec
+from stages.far.carrier import CarrierBroken
+from stages.far.messages import Sent
+from stages.far.shipping import receive
+
+INDEX = ModelIndex(
+    engine="test",
+    form="as_is",
+    layer_count=1,
+    legal_cuts=(),
+    node_layers=(0,),
+    inputs=(TensorSpec("x", (4,), "FP32"),),
+    outputs=(TensorSpec("any", (1, 3), "FP32", (0, 1)), TensorSpec("some", (1, 3), "FP32", (0,))),
+    crossing=(),
+)
+
+
+@pytest.fixture
+def arena() -> Iterator[Arena]:
+    arena = Arena.create(layout_of(INDEX, output_bytes=1024), slot_count=1, place_count=1)
+    yield arena
+    arena.close()
+
+
+def came(arena: Arena, name: str, shape: tuple[int, ...]) -> None:
+    data = memoryview(np.ones(shape, np.float32).tobytes())
+    receive([Sent(name, shape)], [data], [name], arena.layout.regions, arena, 0)
+
+
+@pytest.mark.parametrize("shape", [(), (1, 3), (2, 2, 2), (0,)])
+def test_a_tensor_whose_axes_are_all_open_may_have_any_number_of_them(arena: Arena, shape: tuple[int, ...]) -> None:
+    came(arena, "any", shape)
+    assert arena.shape(0, arena.layout.regions["any"]) == shape
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (1, 3, 1)])
+def test_another_one_has_as_many_as_it_should(arena: Arena, shape: tuple[int, ...]) -> None:
+    came(arena, "some", (5, 3))
+    with pytest.raises(CarrierBroken):
+        came(arena, "some", shape)

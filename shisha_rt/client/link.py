@@ -59,9 +59,9 @@ _KEEPALIVE: Final = {
 _RECONNECT_S: Final = 0.1
 _NEVER_MS: Final = 24 * 3600 * 1000
 _LOOKED_S: Final = 1e-3
+"""Within this time `look` does not check the connection again."""
 _LONGEST_WAIT_S: Final = 3600.0
 """Of one wait for a message, which is in whole milliseconds: a call with a longer timeout waits again."""
-"""Within this time `look` does not check the connection again."""
 # Plain numbers, as combining enum members takes longer than the call.
 _EVENTS: Final = int(zmq.EVENTS)
 _POLLIN: Final = int(zmq.POLLIN)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import errno
 import importlib
+import io
 import json
 import os
 import signal
@@ -25,6 +27,9 @@ from shisha_rt.cli.grouped_help import GroupedCommand, GroupedCommands
 from shisha_rt.errors import BadInput, Error, Failure
 
 _NAME = "shisha-rt"
+_OF_PATHS: Final = frozenset(
+    {errno.EACCES, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.EPERM, errno.EROFS}
+)
 _EXIT_FAILURE, _EXIT_BAD_INPUT, _EXIT_INTERRUPTED, _EXIT_TERMINATED = 1, 2, 130, 143
 
 _STATUSES: Final = "Exit status: 0 done; 1 {}; 2 bad input: one line says what, and what was expected."
@@ -120,6 +125,9 @@ def command_line(only: str | None = None) -> typer.Typer:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command (default: this process's arguments); returns the exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() != "utf-8":
+            stream.reconfigure(errors="replace")  # it may have no character for a box or a bar
     try:
         with _put_away_at_sigterm():
             status = _run(argv)
@@ -132,7 +140,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _EXIT_INTERRUPTED
     except BrokenPipeError:
         return _abandon_output()
+    except OSError as error:  # which no command has expected: of a path, or as the output was written
+        return _say_os_error(error, argv)
     return status
+
+
+def _say_os_error(error: OSError, argv: Sequence[str] | None) -> int:
+    if error.filename is None:
+        _abandon_output()  # it is what could not be written
+        return _say(f"{_NAME}: {error.strerror or error}", _EXIT_FAILURE)
+    said = f"{os.fsdecode(error.filename)}: {error.strerror}"
+    if error.errno in _OF_PATHS:
+        return _say_error(BadInput(f"{said}; expected another path"), _EXIT_BAD_INPUT, argv)
+    return _say_error(Failure(said), _EXIT_FAILURE, argv)
 
 
 @contextlib.contextmanager
@@ -160,7 +180,9 @@ def _run(argv: Sequence[str] | None) -> int:
     except typer.TyperException as error:
         context = getattr(error, "ctx", None)
         where = context.command_path if context is not None else _NAME
-        return _say(f"{where}: {_in_our_words(error)} (try {where} --help)", _EXIT_BAD_INPUT)
+        message = f"{where}: {_in_our_words(error)} (try {where} --help)"
+        _print_error(Error.BAD_INPUT, message, words)
+        return _say(message, _EXIT_BAD_INPUT)
     except SystemExit as end:  # typer's own answer to a broken pipe
         return end.code if isinstance(end.code, int) else _EXIT_FAILURE
     return result if isinstance(result, int) else 0
@@ -181,10 +203,16 @@ def _in_our_words(error: typer.TyperException) -> str:
 def _say_error(error: BadInput | Failure, status: int, argv: Sequence[str] | None) -> int:
     """As `_say`; with `--json` also print the error as an object on standard output. Returns `status`."""
     printed = isinstance(error, Failure) and error.printed
-    if not printed and "--json" in (sys.argv[1:] if argv is None else argv):
-        print(json.dumps({"error": {"kind": str(error.kind), "message": _one_line(str(error))}}), flush=True)
+    if not printed:
+        _print_error(error.kind, str(error), sys.argv[1:] if argv is None else argv)
     named = "" if error.kind in (Error.BAD_INPUT, Error.FAILED) else f" [{error.kind}]"
     return _say(f"{_NAME}: {error}{named}", status)
+
+
+def _print_error(kind: str, message: str, argv: Sequence[str]) -> None:
+    """With `--json`, print an error as an object on standard output."""
+    if "--json" in argv:
+        print(json.dumps({"error": {"kind": str(kind), "message": _one_line(message)}}), flush=True)
 
 
 def _say(message: str, status: int) -> int:

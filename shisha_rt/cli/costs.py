@@ -114,7 +114,7 @@ def _print_table(ready: ModelOnMachine, costs_known: Costs) -> None:
             short(size_bytes, "B"),
             f"{_OPERATIONS_PER_MAC * layer.macs / size_bytes:.3g}" if size_bytes else "",
         )
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     console.print(table)
     for line in _notes(ready):
         console.print(line)

@@ -43,6 +43,7 @@ def events(asked: EventsOptions) -> None:
 
     kept, since = [], asked.since
     with plainly(), asked.client() as client:
+        instance = client.call("server_metadata")["instance"]
         while True:
             page = client.events(since, _AT_ONCE)
             since = page["next"]
@@ -58,5 +59,8 @@ def events(asked: EventsOptions) -> None:
                 break
             print(end="", flush=True)
             time.sleep(_LOOK_EVERY_S)
+            before, instance = instance, client.call("server_metadata")["instance"]
+            if instance != before:  # another daemon, which numbers its events anew
+                since = 0
     if asked.as_json:
         print(json.dumps({"events": kept, "next": since}))

@@ -99,7 +99,7 @@ def _print_table(model: str, layers_read: Sequence[Layer]) -> None:
     macs, weight_bytes = sum(layer.macs for layer in layers_read), sum(layer.weight_bytes for layer in layers_read)
     feet = ("", short(weight), "", short(macs), short(weight_bytes, "B"), "", "")
     widths = [max(map(len, column)) for column in zip(heads, feet, *numbers, strict=True)]
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     name_width, op_width = _text_widths(layers_read, console.width - sum(widths))
     table = layer_table(f"{model}: {len(layers_read)} layers")
     for head, foot, width in zip(heads, feet, widths, strict=True):

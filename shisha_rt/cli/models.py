@@ -68,7 +68,7 @@ def show_models(listed: Sequence[Mapping[str, Any]]) -> None:
             str(frames.get("in_flight", "")),
             str(frames.get("answered", {}).get("OK", "")),
         )
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     console.print(table)
     if any(model.get("shared") for model in listed):
         console.print("* shared with another model", style="dim")
@@ -141,6 +141,7 @@ def _change(asked: DaemonOptions, op: str, name: str, arguments: Mapping[str, ob
     from shisha_rt.cli.drive.reach import plainly
 
     with plainly(), asked.client() as client:
+        client.live()  # else a daemon that is not there would be waited for as long as a model may take to start
         answer = client.call(op, timeout_s=_WITHIN_S, model_name=name, **arguments)
         index = client.call("repository_index")["models"]
     shadow = {key: value for key, value in answer.items() if key == "shadow"}

@@ -238,6 +238,7 @@ def _problem(asked: PlaceOptions) -> _Asked:
             "--precision": asked.precision,
             "--group": asked.group,
             "--dim": asked.dim,
+            "--shape": asked.shape,
         }
         return _of_file(Path(asked.problem), of_models)
     if asked.measured:

@@ -350,7 +350,8 @@ def _problem_of_costs(asked: PlanOptions) -> PlanProblem:
 
     path = asked.costs
     assert path is not None  # or there is a model
-    for option, value in (("--machine", asked.machine), ("--dim", asked.dim), ("--layers", asked.kind is not None)):
+    of_models = {"--machine": asked.machine, "--dim": asked.dim, "--shape": asked.shape, "--layers": asked.kind}
+    for option, value in of_models.items():
         if value:
             raise BadInput(f"{option}: not with --costs, which states its own layers and places", Error.OPTIONS_CLASH)
     costs = parse_costs(read_bytes(path, "costs as JSON"), str(path))

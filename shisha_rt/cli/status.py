@@ -60,7 +60,7 @@ def status(asked: StatusOptions) -> None:
 def _show(told_status: Mapping[str, Any]) -> None:
     from rich.console import Console
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     # Pictures are drawn to fit, and long text is left to the terminal to wrap: only the table has a layout of its own.
     console.print(_headline(told_status), soft_wrap=True, markup=False, style="bold")
     console.print(_origin(told_status), soft_wrap=True, markup=False, style="dim")

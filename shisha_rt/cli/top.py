@@ -47,7 +47,7 @@ def top(asked: TopOptions) -> None:
 
     from shisha_rt.cli.drive.reach import plainly
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     view = _View()
     with plainly(), asked.client() as client:
         if asked.once or not console.is_terminal:

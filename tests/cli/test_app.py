@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import subprocess
 import sys
@@ -108,6 +110,38 @@ def test_failure(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     ended_by(monkeypatch, Failure("the engine said\nno"))
     ran = run("plan", "--costs", "c.json")
     assert (ran.status, ran.out, ran.err) == (1, "", "shisha-rt: the engine said no\n")
+
+
+@pytest.mark.parametrize("command", ["layers", "costs", "check", "serve", "service"])
+def test_a_path_that_the_system_refuses_is_one_line(run: Run, command: str) -> None:
+    assert "a" * 300 in run(command, "a" * 300).complaint
+
+
+def test_an_error_of_usage_is_an_object_too_with_json(run: Run) -> None:
+    ran = run("plan", "M", "--strategy", "nope", "--json")
+    assert (ran.status, ran.object["error"]["kind"]) == (2, "bad_input")
+
+
+def in_a_process(*argv: str, stdout: int | None = None, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-c", MAIN, *argv],
+        stdout=subprocess.PIPE if stdout is None else stdout,
+        stderr=subprocess.PIPE,
+        env={**os.environ, **environment},
+        check=False,
+    )
+
+
+def test_output_that_cannot_be_written_is_a_failure_in_one_line(costs_file: Path) -> None:
+    with Path("/dev/full").open("wb") as full:
+        ran = in_a_process("plan", "--costs", str(costs_file), "--json", stdout=full.fileno())
+    assert (ran.returncode, ran.stderr) == (1, f"shisha-rt: {os.strerror(errno.ENOSPC)}\n".encode())
+
+
+def test_a_terminal_without_the_characters_of_a_picture_has_others(costs_file: Path) -> None:
+    ran = in_a_process("plan", "--costs", str(costs_file), PYTHONIOENCODING="ascii")
+    assert (ran.returncode, ran.stderr) == (0, b"")
+    assert ran.stdout.isascii()
 
 
 def test_interrupted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import selectors
 import subprocess
 import sys
-from typing import Final, get_args
+import time
+from typing import Any, Final, get_args
 
 import pytest
 
+from shisha_rt.cli.events import EventsOptions, events
 from shisha_rt.core.event_log import AnyRecord, Record
 from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.show import event_words
@@ -135,6 +138,39 @@ def test_json(run: Run, daemon: DaemonProcess) -> None:
     last = whole["next"] - 1
     assert run("events", "--endpoint", daemon.endpoint, "--since", last, "--json").object["events"] == [
         whole["events"][-1]
+    ]
+
+
+def test_what_is_followed_goes_on_with_another_daemon(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which numbers its events anew."""
+    logs = {"first": ["one", "two", "three"], "second": ["four", "five"]}
+    looks = iter(["first", "second", "second"])
+    serving = [next(looks)]
+
+    class Asked(EventsOptions):
+        def client(self) -> Any:
+            return contextlib.nullcontext(self)
+
+        def call(self, _: str) -> Any:
+            return {"instance": serving[0]}
+
+        def events(self, since: int, _: int) -> Any:
+            log = logs[serving[0]][since:]
+            told = [{"event": since + at, "time_s": 0.0, "kind": "said", "words": said} for at, said in enumerate(log)]
+            return {"events": told, "next": since + len(log)}
+
+    def sleep(_: float) -> None:
+        serving[0] = next(looks, "")
+        if not serving[0]:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    with pytest.raises(KeyboardInterrupt):
+        events.__wrapped__(Asked(follow=True, as_json=True))  # type: ignore[attr-defined]
+    assert [json.loads(line)["words"] for line in capsys.readouterr().out.splitlines()] == logs["first"] + logs[
+        "second"
     ]
 
 

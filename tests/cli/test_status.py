@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from shisha_rt.cli.models import show_models
 from shisha_rt.cli.status import _duration, _show
 from shisha_rt.show.picture import milliseconds
 from tests.cli.conftest import Run
@@ -189,3 +190,12 @@ def test_duration(seconds: float, expected: str) -> None:
 )
 def test_milliseconds(seconds: float, expected: str) -> None:
     assert milliseconds(seconds) == expected
+
+
+def test_names_in_brackets_are_names(capsys: pytest.CaptureFixture[str]) -> None:
+    """They are no markup."""
+    listed = [{"name": "det[v2]", "version": "1[beta]", "state": "LOADING", "reason": "input 'x' [/models/*]"}]
+    show_models(listed)
+    shown = capsys.readouterr().out
+    for words in ("det[v2]", "1[beta]", "[/models/*]"):
+        assert words in shown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import statistics
 from collections.abc import Sequence
@@ -70,7 +71,7 @@ def compare(asked: CompareOptions) -> None:
     from shisha_rt.model.zoo import resolve_model
 
     for option, value in (("--seconds", asked.seconds), ("--tune", asked.tune)):
-        if not value > 0:
+        if not (value > 0 and math.isfinite(value)):
             raise BadInput(f"{option} {value:g}: expected a number of seconds above 0")
     check_writable("--png", asked.png)
     if asked.png is not None and find_spec("matplotlib") is None:

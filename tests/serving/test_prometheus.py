@@ -127,6 +127,8 @@ def test_every_query_of_the_dashboard_finds_something(scraped: Scraped) -> None:
 def test_every_query_of_the_page_finds_something(scraped: Scraped) -> None:
     asked = [query.replace("\\|", "|") for query in QUESTION.findall(PAGE.read_text(encoding="utf-8"))]
     assert len(asked) > 5
+    if scraped.daemon.control.status()["host"]["quota_cores"] is None:  # then a part of no periods is no number
+        asked = [query for query in asked if "shisha_host_periods" not in query]
     await_found(scraped.asked, [query for query in asked if not is_empty_here(query)])
 
 

@@ -233,14 +233,17 @@ def _fold_batch_normalization(net: Net) -> None:
     """Fold BatchNormalization into a Conv or ConvTranspose whose output no other operator reads."""
     uses = net.use_counts()
     producers = {name: node for node in net.nodes for name in node.output if name}
-    for norm in list(net.nodes):
-        if norm.op_type != "BatchNormalization" or norm.domain:
-            continue
-        conv = producers.get(norm.input[0])
-        if conv is not None and uses[norm.input[0]] == 1 and _can_take(conv, norm, net):
-            _fold_into(conv, norm, net)
-            net.remove(norm)
-            producers[norm.output[0]] = conv
+    taken = net.names()
+    left = []
+    for node in net.nodes:
+        is_norm = node.op_type == "BatchNormalization" and not node.domain
+        conv = producers.get(node.input[0]) if is_norm else None
+        if conv is not None and uses[node.input[0]] == 1 and _can_take(conv, node, net):
+            _fold_into(conv, node, net, taken)
+            producers[node.output[0]] = conv
+        else:
+            left.append(node)
+    net.nodes = left
 
 
 def _can_take(conv: onnx.NodeProto, norm: onnx.NodeProto, net: Net) -> bool:
@@ -257,10 +260,10 @@ def _can_take(conv: onnx.NodeProto, norm: onnx.NodeProto, net: Net) -> bool:
     return all(list(net.constants[name].dims) == [filters] for name in (*conv.input[2:], *norm.input[1:5]) if name)
 
 
-def _fold_into(conv: onnx.NodeProto, norm: onnx.NodeProto, net: Net) -> None:
+def _fold_into(conv: onnx.NodeProto, norm: onnx.NodeProto, net: Net, taken: set[str]) -> None:
     """Make `conv` compute scale * (W x + b - mean) / sqrt(var + epsilon) + shift, with a new weight and bias.
 
-    The old weight and bias may have other readers, so the new ones have new names.
+    The old weight and bias may have other readers, so the new ones have new names, which are added to `taken`.
     """
     weight = numpy_helper.to_array(net.constants[conv.input[1]])
     scale, shift, mean, var = (
@@ -275,7 +278,8 @@ def _fold_into(conv: onnx.NodeProto, norm: onnx.NodeProto, net: Net) -> None:
     }
     names = [conv.input[0]]
     for role, value in new.items():
-        names.append(net.fresh_name(f"{norm.output[0]}/{role}"))
+        names.append(unused_name(f"{norm.output[0]}/{role}", taken))
+        taken.add(names[-1])
         net.constants[names[-1]] = numpy_helper.from_array(value, names[-1])
     del conv.input[:]
     conv.input.extend(names)

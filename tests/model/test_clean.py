@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import numpy as np
 import onnx
 import pytest
@@ -11,6 +13,7 @@ from onnx import helper, numpy_helper
 from onnx.helper import make_node
 
 from shisha_rt.model.clean import clean
+from shisha_rt.model.subgraphs import all_nodes
 from shisha_rt.model.zoo import zoo_path
 from tests.model.networks import Array, network, run, weight
 
@@ -98,6 +101,22 @@ def test_convolutions_that_share_weights_are_folded_apart() -> None:
     ]
     model = cleaned(network(nodes, {"x": [1, 4, 2, 2]}, {"y": [1, 4, 2, 2]}, weights))
     assert op_types(model) == ["Conv"] * 3
+
+
+def test_names_are_gathered_as_often_for_many_normalisations_as_for_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gathering them for each made reading quadratic."""
+    gather = Mock(wraps=all_nodes)
+    monkeypatch.setattr("shisha_rt.model.net.all_nodes", gather)
+    shape, counts = [1, 4, 2, 2], []
+    for count in (2, 20):
+        nodes = []
+        for i in range(count):
+            nodes += [make_node("Conv", [f"t{i}", "w"], [f"c{i}"]), normalization(f"c{i}", f"t{i + 1}")]
+        weights = {"w": weight(4, 4, 1, 1)} | norm(4)
+        assert op_types(clean(network(nodes, {"t0": shape}, {f"t{count}": shape}, weights))) == ["Conv"] * count
+        counts.append(gather.call_count)
+        gather.reset_mock()
+    assert counts[0] == counts[1]
 
 
 def test_pass_through_goes_and_output_names_stay() -> None:

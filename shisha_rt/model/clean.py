@@ -157,7 +157,7 @@ def _shape_or_size(node: onnx.NodeProto, shape: Shape) -> Array:
 
 
 def _evaluate(node: onnx.NodeProto, net: Net) -> list[Array] | None:
-    """The node's outputs from its constant inputs, or None if onnx has no working reference for it."""
+    """The node's outputs from its constant inputs, or None if onnx has no working reference or they are no tensors."""
     names = [name for name in dict.fromkeys(node.input) if name]
     graph = helper.make_graph(
         [node],
@@ -170,13 +170,14 @@ def _evaluate(node: onnx.NodeProto, net: Net) -> list[Array] | None:
 
     try:
         with np.errstate(all="ignore"):
-            replaced = iter(
-                ReferenceEvaluator(model).run(
-                    None, {name: numpy_helper.to_array(net.constants[name]) for name in names}
-                )
+            values = ReferenceEvaluator(model).run(
+                None, {name: numpy_helper.to_array(net.constants[name]) for name in names}
             )
     except Exception:  # the evaluator raises whatever its operators do; left alone, the node runs in the engine
         return None
+    if not all(isinstance(value, np.ndarray | np.generic) for value in values):  # a sequence is a list
+        return None
+    replaced = iter(values)
     return [np.asarray(next(replaced)) if name else np.empty(0) for name in node.output]
 
 

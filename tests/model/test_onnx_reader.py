@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from onnx.helper import make_node
 
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.model.graph import Tensor
 from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.model.reader.onnx_reader import read_clean, read_model
 from tests.model.networks import Dims, network, run, weight, write
+from tests.wording import raised
 
 
 def relu(x: Dims = (1, 3), y: Dims = (1, 3)) -> onnx.ModelProto:
@@ -261,6 +262,22 @@ def test_the_newest_versions_that_are_named_are_taken(tmp_path: Path) -> None:
         read = read_model(write(make(version), tmp_path))
         np.testing.assert_array_equal(run(read.proto, {"x": np.array([[-1, 0, 2]], np.float32)}), [[[0, 0, 2]]])
         assert newest(make(version + 1)) == version
+
+
+@pytest.mark.parametrize("parts", [(2, 3), (3, 3), ()])
+def test_a_constant_sequence_is_refused_as_any_other(parts: tuple[int, ...], tmp_path: Path) -> None:
+    """Of unlike tensors, of tensors that would make an array together, and of none."""
+    made = make_node("SplitToSequence", ["k", "parts"], ["all"]) if parts else make_node("SequenceEmpty", [], ["all"])
+    nodes = [
+        made,
+        make_node("SequenceInsert", ["all", "x"], ["more"]),
+        make_node("ConcatFromSequence", ["more"], ["y"], axis=0),
+    ]
+    weights = {"k": weight(sum(parts)), "parts": np.array(parts, np.int64)}
+    model = network(nodes, {"x": [2]}, {"y": [sum(parts) + 2]}, weights)
+    assert len(run(model, {"x": weight(2)})[0]) == sum(parts) + 2
+    with raised(BadInput, Error.MODEL_UNSUPPORTED, match="'all'"):
+        read_model(write(model, tmp_path))
 
 
 @pytest.mark.parametrize("domain", ["ai.onnx.ml", "ai.onnx.training", "acme.ops"])

@@ -5,7 +5,8 @@ that do nothing at inference are removed. Each operator that remains must run fo
 Graph inputs and outputs keep their names. Operators are in the order of their layers (`model.layers`), and within a
 layer in the file's order. So a layer is a run of operators, and the order is still topological.
 
-The trade-off: int8 models keep QuantizeLinear and DequantizeLinear on constants, although these could be folded,
+The trade-offs: a constant resized image, and a few others that ONNX's reference computes otherwise than ONNX Runtime,
+stay operators; int8 models keep QuantizeLinear and DequantizeLinear on constants, although these could be folded,
 because engines recognise integer kernels by them; and each reader has a DequantizeLinear of its own.
 """
 
@@ -37,7 +38,9 @@ _RANDOM: Final = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 )
 # Dropout is random in training mode, and is removed otherwise.
-_NEVER_FOLDED: Final = _RANDOM | {"Dropout", "QuantizeLinear", "DequantizeLinear"}
+# ONNX's reference, which folds, computes some cases of these otherwise than ONNX Runtime, which would run the file.
+_COMPUTED_OTHERWISE: Final = frozenset({"Attention", "MaxUnpool", "Resize", "Upsample"})
+_NEVER_FOLDED: Final = _RANDOM | _COMPUTED_OTHERWISE | {"Dropout", "QuantizeLinear", "DequantizeLinear"}
 
 
 def clean(

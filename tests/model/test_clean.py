@@ -148,6 +148,53 @@ def test_constants_and_shapes_are_folded() -> None:
     assert {tensor.name for tensor in model.graph.initializer} == {"target", "ones"}
 
 
+ROWS = np.arange(8, dtype=np.float32).reshape(1, 1, 2, 4)
+
+
+@pytest.mark.parametrize(
+    ("node", "shape", "weights"),
+    [
+        pytest.param(
+            make_node(
+                "Resize", ["k", "", "more"], ["c"], mode="linear", coordinate_transformation_mode="align_corners"
+            ),
+            [1, 1, 1, 2],
+            {"k": ROWS, "more": np.array([1, 1, 0.6, 0.6], np.float32)},
+            id="resize",
+        ),
+        pytest.param(
+            make_node("MaxUnpool", ["k", "at", "size"], ["c"], kernel_shape=[2, 2], strides=[2, 2]),
+            [1, 1, 5, 5],
+            {
+                "k": np.array([[[[5, 6], [7, 8]]]], np.float32),
+                "at": np.array([[[[5, 7], [13, 15]]]]),
+                "size": np.array([1, 1, 5, 5]),
+            },
+            id="unpool",
+        ),
+    ],
+)
+def test_what_the_reference_computes_otherwise_is_left_to_the_engine(
+    node: onnx.NodeProto, shape: list[int], weights: dict[str, Array]
+) -> None:
+    nodes = [node, make_node("Add", ["x", "c"], ["y"])]
+    assert op_types(cleaned(network(nodes, {"x": shape}, {"y": shape}, weights))) == [node.op_type, "Add"]
+
+
+def test_constant_attention_is_left_to_the_engine() -> None:
+    """Its products before the mask differ."""
+    shape = [2, 3, 4, 18]
+    node = make_node(
+        "Attention", ["q", "k", "v", "mask"], ["a", "", "", "products"], is_causal=1, qk_matmul_output_mode=1
+    )
+    nodes = [node, make_node("Add", ["x", "products"], ["y"])]
+    weights = {"q": weight(2, 3, 4, 8), "mask": weight(4, 18, seed=3)}
+    weights |= {name: weight(2, 3, 18, 8, seed=seed) for seed, name in enumerate("kv", 1)}
+    model = network(nodes, {"x": shape}, {"y": shape}, weights, opset=23)
+    assert op_types(clean(model)) == ["Attention", "Add"]
+    cleaned(model)
+
+
 def test_random_numbers_and_terabytes_are_not_folded() -> None:
     nodes = [
         make_node("RandomNormal", [], ["noise"], shape=[1, 3], seed=1.0),

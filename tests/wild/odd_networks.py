@@ -761,6 +761,17 @@ def constant_output() -> onnx.ModelProto:
     return image_to({"y": (FLOAT, FEATURES), "y_w": (FLOAT, [4, 4, 3, 3])}, net)
 
 
+def resized_positions() -> onnx.ModelProto:
+    """A constant that is resized, as in transformers of images, and read in two layers."""
+    net = Sketch()
+    net.stem()
+    given = [net.weight("positions", 1, 4, 5, 5), "", net.number("scales", [1, 1, 1.7, 1.7], np.float32)]
+    net.add("Resize", given, "resized", mode="cubic", coordinate_transformation_mode="align_corners")
+    net.conv(net.add("Add", ["features", "resized"], "placed"), "second")
+    net.conv(net.add("Mul", ["second", "resized"], "scaled"), "y")
+    return image_to({"y": (FLOAT, FEATURES)}, net)
+
+
 SERVED: Final[Mapping[str, Build]] = MappingProxyType(
     {
         build.__name__: build
@@ -770,7 +781,7 @@ SERVED: Final[Mapping[str, Build]] = MappingProxyType(
             spectrograms, lstm_with_state, gru_both_ways, inputs_of_all_types, halves_and_doubles, nothing_inside,
             nothing_out, scalar_input, quantized, strange_names, own_functions, wrong_shapes, output_read_on,
             straight_through, one_result_twice, five_outputs, weights_as_inputs, all_activations,
-            numbers_and_truths_cross, one_and_three_dimensions,
+            numbers_and_truths_cross, one_and_three_dimensions, resized_positions,
         )
     }
 )  # fmt: skip

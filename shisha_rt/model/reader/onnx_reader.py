@@ -32,7 +32,7 @@ from shisha_rt.model.reader.open_dims import SettledDim, forget_other_shapes, ru
 from shisha_rt.model.reader.size_guesses import sizes_that_run
 from shisha_rt.model.subgraphs import all_graphs, all_nodes, reads, subgraphs
 
-CLEANER_VERSION: Final = 6  # raise it when `clean` would give another model for the same file
+CLEANER_VERSION: Final = 7  # raise it when `clean` would give another model for the same file
 CLEAN_FILE: Final = "clean.onnx"
 _EMBEDDED_BELOW_BYTES: Final = 1024
 _PROTOBUF_LIMIT_BYTES: Final = 1 << 31

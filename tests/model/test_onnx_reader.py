@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.metadata
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import onnx
@@ -20,6 +23,7 @@ from shisha_rt.errors import BadInput, Error
 from shisha_rt.model.graph import Tensor
 from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.model.reader.onnx_reader import read_clean, read_model
+from shisha_rt.model.zoo import resolve_model
 from tests.model.networks import Dims, network, run, weight, write
 from tests.wording import raised
 
@@ -61,6 +65,32 @@ def test_what_is_not_a_model_is_refused(make: Callable[[Path], object], words: s
     message = refusal(tmp_path / "tiny.onnx")
     assert words in message
     assert "expected" in message
+
+
+def deny(monkeypatch: pytest.MonkeyPatch, method: str, denied: Path) -> None:
+    """Let a method of `Path` fail for this file as for a user who lacks a permission (root lacks none)."""
+    permitted = getattr(Path, method)
+
+    def checked(path: Path, *args: Any, **options: Any) -> Any:
+        if path == denied:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return permitted(path, *args, **options)
+
+    monkeypatch.setattr(Path, method, checked)
+
+
+@pytest.mark.parametrize("denied", ["exists", "stat", "read_bytes"])
+def test_a_model_that_may_not_be_read_is_refused(denied: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(relu(), tmp_path)
+    deny(monkeypatch, denied, path)
+    assert os.strerror(errno.EACCES) in refusal(path)
+
+
+def test_a_model_of_too_long_a_name_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / f"{'m' * 300}.onnx"
+    for take in (read_model, lambda path: resolve_model(str(path))):
+        with raised(BadInput, Error.MODEL_UNREADABLE):
+            take(path)
 
 
 @settings(max_examples=200, deadline=None)
@@ -414,7 +444,27 @@ def test_bad_external_data_is_refused(changes: dict[str, str], words: str, tmp_p
     (folder / "folder_link").symlink_to(tmp_path)
     message = refusal(external(folder, **changes))
     assert words in message
+    assert "tiny.onnx" not in message  # once, at its start
     assert "'w'" in message
+
+
+@pytest.mark.parametrize("location", ["w\0.bin", "w" * 300, "w/" * 3000, "loop.bin"])
+def test_external_data_of_no_possible_name_is_refused(location: str, tmp_path: Path) -> None:
+    (tmp_path / "loop.bin").symlink_to("loop.bin")
+    with raised(BadInput, Error.EXTERNAL_DATA, match="'w'") as error:
+        read_model(external(tmp_path, location=location))
+    assert len(str(error.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("denied", ["is_file", "open"])
+def test_external_data_that_may_not_be_read_is_refused(
+    denied: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = external(tmp_path)
+    deny(monkeypatch, denied, path.parent / "w.bin")
+    with raised(BadInput, Error.EXTERNAL_DATA, match="'w'") as error:
+        read_model(path)
+    assert os.strerror(errno.EACCES) in str(error.value)
 
 
 def test_external_data_is_read_and_part_of_the_key(tmp_path: Path) -> None:

@@ -186,17 +186,18 @@ def read_clean(folder: Path) -> Graph:
 
 def _read_file(path: Path) -> bytes:
     expected = "expected an ONNX file"
-    if not path.exists():
-        raise BadInput(f"{path}: no such file; {expected}", Error.MODEL_UNREADABLE)
-    if not path.is_file():
-        raise BadInput(
-            f"{path}: is {'a folder' if path.is_dir() else 'not a regular file'}; {expected}", Error.MODEL_UNREADABLE
-        )
-    if path.stat().st_size >= _PROTOBUF_LIMIT_BYTES:
-        raise BadInput(
-            f"{path}: over 2 GiB, more than ONNX allows; expected large weights as external data", Error.NOT_ONNX
-        )
     try:
+        if not path.exists():
+            raise BadInput(f"{path}: no such file; {expected}", Error.MODEL_UNREADABLE)
+        if not path.is_file():
+            raise BadInput(
+                f"{path}: is {'a folder' if path.is_dir() else 'not a regular file'}; {expected}",
+                Error.MODEL_UNREADABLE,
+            )
+        if path.stat().st_size >= _PROTOBUF_LIMIT_BYTES:
+            raise BadInput(
+                f"{path}: over 2 GiB, more than ONNX allows; expected large weights as external data", Error.NOT_ONNX
+            )
         content = path.read_bytes()
     except OSError as error:
         raise BadInput(f"{path}: cannot be read: {error.strerror}; {expected}", Error.MODEL_UNREADABLE) from error

@@ -544,6 +544,31 @@ def test_functions_that_stand_for_more_than_memory_holds_are_refused(tmp_path: P
     assert len(read_model(write(model, tmp_path)).graph.operators) == 8
 
 
+def with_function(op: str, version: int) -> onnx.ModelProto:
+    """Of opset 17, with a function of another one."""
+    body, imports = [make_node(op, ["i"], ["o"])], [helper.make_opsetid("", version)]
+    model = network([make_node("f", ["x"], ["y"], domain="own")], {"x": [2, 3, 4]}, {"y": [2, 3, 4]})
+    model.opset_import.append(helper.make_opsetid("own", 1))
+    model.functions.append(helper.make_function("own", "f", ["i"], ["o"], body, imports))
+    return model
+
+
+@pytest.mark.parametrize(("op", "version"), [("Softmax", 12), ("Gelu", 20), ("Reluu", 13)])
+def test_a_function_that_means_something_else_in_the_models_opset_is_refused(
+    op: str, version: int, tmp_path: Path
+) -> None:
+    with raised(BadInput, Error.MODEL_UNSUPPORTED, match=rf"\bf .*'own'.*\b{version}\b.*\b17\b.*\b{op}\b"):
+        read_model(write(with_function(op, version), tmp_path))
+
+
+def test_a_function_of_a_future_opset_hinders_only_who_calls_it(tmp_path: Path) -> None:
+    model = with_function("Relu", 999)
+    with raised(BadInput, Error.MODEL_UNSUPPORTED, match=r"'own'.*\b999\b.*\b17\b"):
+        read_model(write(model, tmp_path))
+    model.graph.node[0].CopyFrom(make_node("Relu", ["x"], ["y"]))
+    assert len(read_model(write(model, tmp_path)).graph.operators) == 1
+
+
 def test_a_choice_whose_branches_do_not_make_its_outputs_is_refused(tmp_path: Path) -> None:
     value = helper.make_tensor_value_info("own", TensorProto.FLOAT, [1])
     branch = helper.make_graph([make_node("Relu", ["x"], ["own"])], "branch", [], [value])

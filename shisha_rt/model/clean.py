@@ -5,7 +5,8 @@ that do nothing at inference are removed. Each operator that remains must run fo
 Graph inputs and outputs keep their names. Operators are in the order of their layers (`model.layers`), and within a
 layer in the file's order. So a layer is a run of operators, and the order is still topological.
 
-The trade-off: int8 models keep QuantizeLinear and DequantizeLinear on constants, although these could be folded,
+The trade-offs: a constant resized image, and a few others that ONNX's reference computes otherwise than ONNX Runtime,
+stay operators; int8 models keep QuantizeLinear and DequantizeLinear on constants, although these could be folded,
 because engines recognise integer kernels by them; and each reader has a DequantizeLinear of its own.
 """
 
@@ -37,7 +38,9 @@ _RANDOM: Final = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 )
 # Dropout is random in training mode, and is removed otherwise.
-_NEVER_FOLDED: Final = _RANDOM | {"Dropout", "QuantizeLinear", "DequantizeLinear"}
+# ONNX's reference, which folds, computes some cases of these otherwise than ONNX Runtime, which would run the file.
+_COMPUTED_OTHERWISE: Final = frozenset({"Attention", "MaxUnpool", "Resize", "Upsample"})
+_NEVER_FOLDED: Final = _RANDOM | _COMPUTED_OTHERWISE | {"Dropout", "QuantizeLinear", "DequantizeLinear"}
 
 
 def clean(
@@ -157,7 +160,7 @@ def _shape_or_size(node: onnx.NodeProto, shape: Shape) -> Array:
 
 
 def _evaluate(node: onnx.NodeProto, net: Net) -> list[Array] | None:
-    """The node's outputs from its constant inputs, or None if onnx has no working reference for it."""
+    """The node's outputs from its constant inputs, or None if onnx has no working reference or they are no tensors."""
     names = [name for name in dict.fromkeys(node.input) if name]
     graph = helper.make_graph(
         [node],
@@ -170,13 +173,14 @@ def _evaluate(node: onnx.NodeProto, net: Net) -> list[Array] | None:
 
     try:
         with np.errstate(all="ignore"):
-            replaced = iter(
-                ReferenceEvaluator(model).run(
-                    None, {name: numpy_helper.to_array(net.constants[name]) for name in names}
-                )
+            values = ReferenceEvaluator(model).run(
+                None, {name: numpy_helper.to_array(net.constants[name]) for name in names}
             )
     except Exception:  # the evaluator raises whatever its operators do; left alone, the node runs in the engine
         return None
+    if not all(isinstance(value, np.ndarray | np.generic) for value in values):  # a sequence is a list
+        return None
+    replaced = iter(values)
     return [np.asarray(next(replaced)) if name else np.empty(0) for name in node.output]
 
 
@@ -233,14 +237,17 @@ def _fold_batch_normalization(net: Net) -> None:
     """Fold BatchNormalization into a Conv or ConvTranspose whose output no other operator reads."""
     uses = net.use_counts()
     producers = {name: node for node in net.nodes for name in node.output if name}
-    for norm in list(net.nodes):
-        if norm.op_type != "BatchNormalization" or norm.domain:
-            continue
-        conv = producers.get(norm.input[0])
-        if conv is not None and uses[norm.input[0]] == 1 and _can_take(conv, norm, net):
-            _fold_into(conv, norm, net)
-            net.remove(norm)
-            producers[norm.output[0]] = conv
+    taken = net.names()
+    left = []
+    for node in net.nodes:
+        is_norm = node.op_type == "BatchNormalization" and not node.domain
+        conv = producers.get(node.input[0]) if is_norm else None
+        if conv is not None and uses[node.input[0]] == 1 and _can_take(conv, node, net):
+            _fold_into(conv, node, net, taken)
+            producers[node.output[0]] = conv
+        else:
+            left.append(node)
+    net.nodes = left
 
 
 def _can_take(conv: onnx.NodeProto, norm: onnx.NodeProto, net: Net) -> bool:
@@ -257,10 +264,10 @@ def _can_take(conv: onnx.NodeProto, norm: onnx.NodeProto, net: Net) -> bool:
     return all(list(net.constants[name].dims) == [filters] for name in (*conv.input[2:], *norm.input[1:5]) if name)
 
 
-def _fold_into(conv: onnx.NodeProto, norm: onnx.NodeProto, net: Net) -> None:
+def _fold_into(conv: onnx.NodeProto, norm: onnx.NodeProto, net: Net, taken: set[str]) -> None:
     """Make `conv` compute scale * (W x + b - mean) / sqrt(var + epsilon) + shift, with a new weight and bias.
 
-    The old weight and bias may have other readers, so the new ones have new names.
+    The old weight and bias may have other readers, so the new ones have new names, which are added to `taken`.
     """
     weight = numpy_helper.to_array(net.constants[conv.input[1]])
     scale, shift, mean, var = (
@@ -275,7 +282,8 @@ def _fold_into(conv: onnx.NodeProto, norm: onnx.NodeProto, net: Net) -> None:
     }
     names = [conv.input[0]]
     for role, value in new.items():
-        names.append(net.fresh_name(f"{norm.output[0]}/{role}"))
+        names.append(unused_name(f"{norm.output[0]}/{role}", taken))
+        taken.add(names[-1])
         net.constants[names[-1]] = numpy_helper.from_array(value, names[-1])
     del conv.input[:]
     conv.input.extend(names)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from shisha_rt.model.shards.blocked import blocked_tensors
 from shisha_rt.tensors import size_bytes
 
 
@@ -82,6 +83,11 @@ class Graph:
         """Tensor name -> index of the last operator that reads it; for the graph's outputs, the number of operators."""
         handed_out = {tensor.name: len(self.operators) for tensor in self.outputs}
         return {name: readers[-1] for name, readers in self.consumers.items()} | handed_out
+
+    @cached_property
+    def blocked(self) -> frozenset[str]:
+        """Names of the tensors in one of ONNX Runtime's blocked formats."""
+        return blocked_tensors(self.operators)
 
 
 @dataclass(frozen=True)

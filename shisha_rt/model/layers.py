@@ -21,7 +21,7 @@ from shisha_rt.model.graph import Graph, Operator, Tensor
 from shisha_rt.model.heavy import CONVOLUTIONS, HEAVY, operand_shapes
 from shisha_rt.model.layer_kinds import LayerKind
 from shisha_rt.model.rounding import DEQUANTIZE
-from shisha_rt.model.spans import Span, live_after, weight_bytes
+from shisha_rt.model.spans import Span, live_bytes, weight_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,8 @@ def group_layers(graph: Graph, kind: LayerKind = "heavy") -> tuple[Layer, ...]:
     """
     starts = list(range(len(graph.operators))) if kind == "operators" else _starts(graph)
     ends = [*(start - 1 for start in starts[1:]), len(graph.operators) - 1]
-    bytes_before = [_total_bytes(graph.inputs), *(_total_bytes(live_after(graph, end)) for end in ends[:-1])]
+    crossing = live_bytes(graph)
+    bytes_before = [_total_bytes(graph.inputs), *(crossing[end] for end in ends[:-1])]
     bytes_after = [*bytes_before[1:], _total_bytes(graph.outputs)]
     layers = []
     for index, (first, last) in enumerate(zip(starts, ends, strict=True)):

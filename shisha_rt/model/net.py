@@ -11,7 +11,6 @@ from typing import Final
 import onnx
 from onnx import helper
 
-from shisha_rt.model.names import unused_name
 from shisha_rt.model.open_shapes import SeenTensor, described_shapes
 from shisha_rt.model.subgraphs import all_nodes, reads
 
@@ -56,13 +55,10 @@ class Net:
         counts.update(self.output_names)
         return counts
 
-    def remove(self, node: onnx.NodeProto) -> None:
-        self.nodes = [other for other in self.nodes if other is not node]
-
-    def fresh_name(self, wish: str) -> str:
-        """`wish`, with a number appended if the graph has a tensor of that name."""
+    def names(self) -> set[str]:
+        """Names of all tensors that anything reads or makes, subgraphs included."""
         inner = {name for node in all_nodes(self.nodes) for name in (*node.input, *node.output)}
-        return unused_name(wish, inner | self.taken_names())
+        return inner | self.taken_names()
 
     def taken_names(self) -> set[str]:
         """Names of all tensors except those of subgraphs."""

@@ -6,11 +6,11 @@ A span is the first and the last layer or operator of a run, both inclusive.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from shisha_rt.model.graph import Graph, Tensor
+    from shisha_rt.model.graph import Graph
 
 Span = tuple[int, int]
 """First and last, inclusive."""
@@ -49,11 +49,16 @@ def ends_of(graph: Graph, runs: Sequence[Span]) -> tuple[tuple[str, ...], tuple[
     return tuple(read), tuple(name for name in made if _is_needed_outside(graph, name, runs))
 
 
-def live_after(graph: Graph, operator: int) -> tuple[Tensor, ...]:
-    """Tensors that cross a cut behind an operator: graph inputs first, then in the order in which they are made."""
-    early = (tensor.name for tensor in graph.inputs if _is_needed_after(graph, tensor.name, operator))
-    _, made = ends(graph, 0, operator)
-    return tuple(graph.tensors[name] for name in (*early, *made))
+def live_bytes(graph: Graph) -> tuple[int, ...]:
+    """(operators,): bytes of the tensors that cross a cut behind each operator, graph inputs included."""
+    changes = [0] * (len(graph.operators) + 1)
+    for name, made in {**{tensor.name: 0 for tensor in graph.inputs}, **graph.producer}.items():
+        until = graph.needed_until.get(name, made)
+        if until > made:
+            size = graph.tensors[name].size_bytes
+            changes[made] += size
+            changes[until] -= size
+    return tuple(accumulate(changes[:-1]))
 
 
 def moved_bytes(graph: Graph, first: int, last: int) -> int:

@@ -56,12 +56,13 @@ def resolve_model(text: str, on_progress: Callable[[str], None] | None = None) -
     """The file that a MODEL argument means: `zoo:NAME`, or a path. Raises BadInput if there is none."""
     if text.startswith(_PREFIX):
         return zoo_path(text.removeprefix(_PREFIX), on_progress)
-    path = Path(text)
-    if not path.exists():
-        raise BadInput(
-            f"{text}: no such file; expected an ONNX file, or zoo:NAME{_meant(text)}", Error.MODEL_UNREADABLE
-        )
-    return path
+    path, expected = Path(text), "expected an ONNX file, or zoo:NAME"
+    try:
+        if path.exists():
+            return path
+    except OSError as error:  # a folder on the way may not be entered, or a name is too long
+        raise BadInput(f"{text}: cannot be read: {error.strerror}; {expected}", Error.MODEL_UNREADABLE) from error
+    raise BadInput(f"{text}: no such file; {expected}{_meant(text)}", Error.MODEL_UNREADABLE)
 
 
 def _meant(text: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import numpy as np
 import onnx
 import pytest
@@ -11,6 +13,7 @@ from onnx import helper, numpy_helper
 from onnx.helper import make_node
 
 from shisha_rt.model.clean import clean
+from shisha_rt.model.subgraphs import all_nodes
 from shisha_rt.model.zoo import zoo_path
 from tests.model.networks import Array, network, run, weight
 
@@ -100,6 +103,22 @@ def test_convolutions_that_share_weights_are_folded_apart() -> None:
     assert op_types(model) == ["Conv"] * 3
 
 
+def test_names_are_gathered_as_often_for_many_normalisations_as_for_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gathering them for each made reading quadratic."""
+    gather = Mock(wraps=all_nodes)
+    monkeypatch.setattr("shisha_rt.model.net.all_nodes", gather)
+    shape, counts = [1, 4, 2, 2], []
+    for count in (2, 20):
+        nodes = []
+        for i in range(count):
+            nodes += [make_node("Conv", [f"t{i}", "w"], [f"c{i}"]), normalization(f"c{i}", f"t{i + 1}")]
+        weights = {"w": weight(4, 4, 1, 1)} | norm(4)
+        assert op_types(clean(network(nodes, {"t0": shape}, {f"t{count}": shape}, weights))) == ["Conv"] * count
+        counts.append(gather.call_count)
+        gather.reset_mock()
+    assert counts[0] == counts[1]
+
+
 def test_pass_through_goes_and_output_names_stay() -> None:
     nodes = [
         make_node("Identity", ["x"], ["i"]),
@@ -127,6 +146,53 @@ def test_constants_and_shapes_are_folded() -> None:
     model = cleaned(network(nodes, {"x": [2, 3, 4]}, {"y": [2, 12]}))
     assert op_types(model) == ["Reshape", "Add"]
     assert {tensor.name for tensor in model.graph.initializer} == {"target", "ones"}
+
+
+ROWS = np.arange(8, dtype=np.float32).reshape(1, 1, 2, 4)
+
+
+@pytest.mark.parametrize(
+    ("node", "shape", "weights"),
+    [
+        pytest.param(
+            make_node(
+                "Resize", ["k", "", "more"], ["c"], mode="linear", coordinate_transformation_mode="align_corners"
+            ),
+            [1, 1, 1, 2],
+            {"k": ROWS, "more": np.array([1, 1, 0.6, 0.6], np.float32)},
+            id="resize",
+        ),
+        pytest.param(
+            make_node("MaxUnpool", ["k", "at", "size"], ["c"], kernel_shape=[2, 2], strides=[2, 2]),
+            [1, 1, 5, 5],
+            {
+                "k": np.array([[[[5, 6], [7, 8]]]], np.float32),
+                "at": np.array([[[[5, 7], [13, 15]]]]),
+                "size": np.array([1, 1, 5, 5]),
+            },
+            id="unpool",
+        ),
+    ],
+)
+def test_what_the_reference_computes_otherwise_is_left_to_the_engine(
+    node: onnx.NodeProto, shape: list[int], weights: dict[str, Array]
+) -> None:
+    nodes = [node, make_node("Add", ["x", "c"], ["y"])]
+    assert op_types(cleaned(network(nodes, {"x": shape}, {"y": shape}, weights))) == [node.op_type, "Add"]
+
+
+def test_constant_attention_is_left_to_the_engine() -> None:
+    """Its products before the mask differ."""
+    shape = [2, 3, 4, 18]
+    node = make_node(
+        "Attention", ["q", "k", "v", "mask"], ["a", "", "", "products"], is_causal=1, qk_matmul_output_mode=1
+    )
+    nodes = [node, make_node("Add", ["x", "products"], ["y"])]
+    weights = {"q": weight(2, 3, 4, 8), "mask": weight(4, 18, seed=3)}
+    weights |= {name: weight(2, 3, 18, 8, seed=seed) for seed, name in enumerate("kv", 1)}
+    model = network(nodes, {"x": shape}, {"y": shape}, weights, opset=23)
+    assert op_types(clean(model)) == ["Attention", "Add"]
+    cleaned(model)
 
 
 def test_random_numbers_and_terabytes_are_not_folded() -> None:

@@ -17,7 +17,7 @@ from onnx.helper import make_node
 from shisha_rt.model.graph import Graph, Operator, Tensor
 from shisha_rt.model.layers import LayeredNode, group_layers, largest_layers, layer_of_operator
 from shisha_rt.model.reader.onnx_reader import read_model
-from shisha_rt.model.spans import live_after
+from tests.model.crossing import live_after
 from tests.model.int8 import dynamic_network, qdq_network, qoperator_network
 from tests.model.networks import Array, graph_of, network, run, weight, write
 

@@ -15,8 +15,8 @@ from onnx.helper import make_node
 from shisha_rt.model.graph import Graph, Operator, Tensor
 from shisha_rt.model.layers import Layer, LayeredNode, group_layers, largest_layers, layer_of_operator
 from shisha_rt.model.reader.onnx_reader import read_model
-from shisha_rt.model.spans import live_after
 from shisha_rt.model.zoo import zoo_path
+from tests.model.crossing import live_after
 from tests.model.networks import Dims, graph_of, network, run, weight, write
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.metadata
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import onnx
@@ -16,11 +19,13 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from onnx.helper import make_node
 
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.model.graph import Tensor
 from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.model.reader.onnx_reader import read_clean, read_model
+from shisha_rt.model.zoo import resolve_model
 from tests.model.networks import Dims, network, run, weight, write
+from tests.wording import raised
 
 
 def relu(x: Dims = (1, 3), y: Dims = (1, 3)) -> onnx.ModelProto:
@@ -60,6 +65,32 @@ def test_what_is_not_a_model_is_refused(make: Callable[[Path], object], words: s
     message = refusal(tmp_path / "tiny.onnx")
     assert words in message
     assert "expected" in message
+
+
+def deny(monkeypatch: pytest.MonkeyPatch, method: str, denied: Path) -> None:
+    """Let a method of `Path` fail for this file as for a user who lacks a permission (root lacks none)."""
+    permitted = getattr(Path, method)
+
+    def checked(path: Path, *args: Any, **options: Any) -> Any:
+        if path == denied:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return permitted(path, *args, **options)
+
+    monkeypatch.setattr(Path, method, checked)
+
+
+@pytest.mark.parametrize("denied", ["exists", "stat", "read_bytes"])
+def test_a_model_that_may_not_be_read_is_refused(denied: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(relu(), tmp_path)
+    deny(monkeypatch, denied, path)
+    assert os.strerror(errno.EACCES) in refusal(path)
+
+
+def test_a_model_of_too_long_a_name_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / f"{'m' * 300}.onnx"
+    for take in (read_model, lambda path: resolve_model(str(path))):
+        with raised(BadInput, Error.MODEL_UNREADABLE):
+            take(path)
 
 
 @settings(max_examples=200, deadline=None)
@@ -263,6 +294,22 @@ def test_the_newest_versions_that_are_named_are_taken(tmp_path: Path) -> None:
         assert newest(make(version + 1)) == version
 
 
+@pytest.mark.parametrize("parts", [(2, 3), (3, 3), ()])
+def test_a_constant_sequence_is_refused_as_any_other(parts: tuple[int, ...], tmp_path: Path) -> None:
+    """Of unlike tensors, of tensors that would make an array together, and of none."""
+    made = make_node("SplitToSequence", ["k", "parts"], ["all"]) if parts else make_node("SequenceEmpty", [], ["all"])
+    nodes = [
+        made,
+        make_node("SequenceInsert", ["all", "x"], ["more"]),
+        make_node("ConcatFromSequence", ["more"], ["y"], axis=0),
+    ]
+    weights = {"k": weight(sum(parts)), "parts": np.array(parts, np.int64)}
+    model = network(nodes, {"x": [2]}, {"y": [sum(parts) + 2]}, weights)
+    assert len(run(model, {"x": weight(2)})[0]) == sum(parts) + 2
+    with raised(BadInput, Error.MODEL_UNSUPPORTED, match="'all'"):
+        read_model(write(model, tmp_path))
+
+
 @pytest.mark.parametrize("domain", ["ai.onnx.ml", "ai.onnx.training", "acme.ops"])
 def test_an_import_that_no_operator_needs_hinders_nobody(domain: str, tmp_path: Path) -> None:
     read = read_model(write(with_domain(domain, 99), tmp_path))
@@ -397,7 +444,27 @@ def test_bad_external_data_is_refused(changes: dict[str, str], words: str, tmp_p
     (folder / "folder_link").symlink_to(tmp_path)
     message = refusal(external(folder, **changes))
     assert words in message
+    assert "tiny.onnx" not in message  # once, at its start
     assert "'w'" in message
+
+
+@pytest.mark.parametrize("location", ["w\0.bin", "w" * 300, "w/" * 3000, "loop.bin"])
+def test_external_data_of_no_possible_name_is_refused(location: str, tmp_path: Path) -> None:
+    (tmp_path / "loop.bin").symlink_to("loop.bin")
+    with raised(BadInput, Error.EXTERNAL_DATA, match="'w'") as error:
+        read_model(external(tmp_path, location=location))
+    assert len(str(error.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("denied", ["is_file", "open"])
+def test_external_data_that_may_not_be_read_is_refused(
+    denied: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = external(tmp_path)
+    deny(monkeypatch, denied, path.parent / "w.bin")
+    with raised(BadInput, Error.EXTERNAL_DATA, match="'w'") as error:
+        read_model(path)
+    assert os.strerror(errno.EACCES) in str(error.value)
 
 
 def test_external_data_is_read_and_part_of_the_key(tmp_path: Path) -> None:
@@ -475,6 +542,31 @@ def test_functions_that_stand_for_more_than_memory_holds_are_refused(tmp_path: P
     model.functions.extend(last)
     model.graph.node[0].op_type = "f57"
     assert len(read_model(write(model, tmp_path)).graph.operators) == 8
+
+
+def with_function(op: str, version: int) -> onnx.ModelProto:
+    """Of opset 17, with a function of another one."""
+    body, imports = [make_node(op, ["i"], ["o"])], [helper.make_opsetid("", version)]
+    model = network([make_node("f", ["x"], ["y"], domain="own")], {"x": [2, 3, 4]}, {"y": [2, 3, 4]})
+    model.opset_import.append(helper.make_opsetid("own", 1))
+    model.functions.append(helper.make_function("own", "f", ["i"], ["o"], body, imports))
+    return model
+
+
+@pytest.mark.parametrize(("op", "version"), [("Softmax", 12), ("Gelu", 20), ("Reluu", 13)])
+def test_a_function_that_means_something_else_in_the_models_opset_is_refused(
+    op: str, version: int, tmp_path: Path
+) -> None:
+    with raised(BadInput, Error.MODEL_UNSUPPORTED, match=rf"\bf .*'own'.*\b{version}\b.*\b17\b.*\b{op}\b"):
+        read_model(write(with_function(op, version), tmp_path))
+
+
+def test_a_function_of_a_future_opset_hinders_only_who_calls_it(tmp_path: Path) -> None:
+    model = with_function("Relu", 999)
+    with raised(BadInput, Error.MODEL_UNSUPPORTED, match=r"'own'.*\b999\b.*\b17\b"):
+        read_model(write(model, tmp_path))
+    model.graph.node[0].CopyFrom(make_node("Relu", ["x"], ["y"]))
+    assert len(read_model(write(model, tmp_path)).graph.operators) == 1
 
 
 def test_a_choice_whose_branches_do_not_make_its_outputs_is_refused(tmp_path: Path) -> None:

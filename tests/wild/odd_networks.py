@@ -501,6 +501,24 @@ def own_functions() -> onnx.ModelProto:
     return image_to({"y": (FLOAT, FEATURES)}, net, domains=["mine"], functions=[twice, fourfold])
 
 
+def own_functions_of_another_opset() -> onnx.ModelProto:
+    """Of older and of newer ones, in which their operators differ in no more than types."""
+    net = Sketch()
+    net.stem()
+    net.add("Leaky", ["features"], "leaky", domain="mine", alpha=0.3)
+    net.add("Twice", [net.conv("leaky", "second")], "y", domain="mine")
+    slope = onnx.AttributeProto(name="alpha", ref_attr_name="alpha", type=onnx.AttributeProto.FLOAT)
+    leaky = make_node("LeakyRelu", ["i"], ["o"])
+    leaky.attribute.append(slope)
+    older = [helper.make_opsetid("", 13)]
+    newer = [helper.make_opsetid("", 18)]
+    functions = [
+        helper.make_function("mine", "Leaky", ["i"], ["o"], [leaky], older, ["alpha"]),
+        helper.make_function("mine", "Twice", ["i"], ["o"], [make_node("Add", ["i", "i"], ["o"])], newer),
+    ]
+    return image_to({"y": (FLOAT, FEATURES)}, net, domains=["mine"], functions=functions)
+
+
 def wrong_shapes() -> onnx.ModelProto:
     """What the file says of inner tensors and of the output is of another size than what comes out."""
     net = Sketch()
@@ -761,6 +779,17 @@ def constant_output() -> onnx.ModelProto:
     return image_to({"y": (FLOAT, FEATURES), "y_w": (FLOAT, [4, 4, 3, 3])}, net)
 
 
+def resized_positions() -> onnx.ModelProto:
+    """A constant that is resized, as in transformers of images, and read in two layers."""
+    net = Sketch()
+    net.stem()
+    given = [net.weight("positions", 1, 4, 5, 5), "", net.number("scales", [1, 1, 1.7, 1.7], np.float32)]
+    net.add("Resize", given, "resized", mode="cubic", coordinate_transformation_mode="align_corners")
+    net.conv(net.add("Add", ["features", "resized"], "placed"), "second")
+    net.conv(net.add("Mul", ["second", "resized"], "scaled"), "y")
+    return image_to({"y": (FLOAT, FEATURES)}, net)
+
+
 SERVED: Final[Mapping[str, Build]] = MappingProxyType(
     {
         build.__name__: build
@@ -770,7 +799,8 @@ SERVED: Final[Mapping[str, Build]] = MappingProxyType(
             spectrograms, lstm_with_state, gru_both_ways, inputs_of_all_types, halves_and_doubles, nothing_inside,
             nothing_out, scalar_input, quantized, strange_names, own_functions, wrong_shapes, output_read_on,
             straight_through, one_result_twice, five_outputs, weights_as_inputs, all_activations,
-            numbers_and_truths_cross, one_and_three_dimensions,
+            numbers_and_truths_cross, one_and_three_dimensions, resized_positions,
+            own_functions_of_another_opset,
         )
     }
 )  # fmt: skip

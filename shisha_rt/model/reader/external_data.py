@@ -8,7 +8,7 @@ of exactly the length that its shape and datatype ask for.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePath, PureWindowsPath
 from typing import Final
 
@@ -22,6 +22,7 @@ from shisha_rt.tensors import NUMPY_OF, size_bytes
 _PAGE_BYTES: Final = 4096
 _MOST_BYTES: Final = (1 << 31) - (1 << 20)
 """Largest size of a weight: protobuf's limit of 2 GiB includes its name and shape."""
+_SHOWN: Final = 100  # characters of a file name that may be far too long
 _DATATYPE_OF: Final = {int(helper.np_dtype_to_tensor_dtype(dtype)): name for name, dtype in NUMPY_OF.items()}
 
 
@@ -63,23 +64,39 @@ def _tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
 
 def _load(tensor: TensorProto, path: Path, expected_bytes: int) -> None:
     where = {entry.key: entry.value for entry in tensor.external_data}
-    file = _inside(path, tensor.name, where.get("location", ""))
+    location = where.get("location", "")
+    try:
+        tensor.raw_data = _read(tensor, path, where, _inside(path, tensor.name, location), expected_bytes)
+    except BadInput:
+        raise
+    except (OSError, RuntimeError, ValueError) as error:  # not permitted, too long a name; a loop of links; a NUL
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise BadInput(
+            f"{path}: external data {location[:_SHOWN]!r} of weight {tensor.name!r} cannot be read: {reason};"
+            " expected a file in the model's folder",
+            Error.EXTERNAL_DATA,
+        ) from error
+    tensor.data_location = TensorProto.DEFAULT
+    del tensor.external_data[:]
+
+
+def _read(tensor: TensorProto, path: Path, where: Mapping[str, str], file: Path, expected_bytes: int) -> bytes:
+    """The tensor's bytes, of which `where` has the offset and the length in `file`."""
     try:
         offset_bytes = int(where.get("offset", "0"))
         length_bytes = int(where.get("length", expected_bytes))
     except ValueError:
         offset_bytes = length_bytes = -1
-    if offset_bytes < 0 or length_bytes != expected_bytes or offset_bytes + length_bytes > file.stat().st_size:
+    file_bytes = file.stat().st_size
+    if offset_bytes < 0 or length_bytes != expected_bytes or offset_bytes + length_bytes > file_bytes:
         raise BadInput(
             f"{path}: weight {tensor.name!r} is not in external data {file.name!r} as described; expected"
-            f" {expected_bytes} bytes at offset {where.get('offset', '0')} of a file of {file.stat().st_size}",
+            f" {expected_bytes} bytes at offset {where.get('offset', '0')} of a file of {file_bytes}",
             Error.EXTERNAL_DATA,
         )
     with file.open("rb") as stream:
         stream.seek(offset_bytes)
-        tensor.raw_data = stream.read(length_bytes)
-    tensor.data_location = TensorProto.DEFAULT
-    del tensor.external_data[:]
+        return stream.read(length_bytes)
 
 
 def _inside(path: Path, tensor: str, location: str) -> Path:

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import onnx
-import onnx.inliner
 from google.protobuf.message import DecodeError  # its type stubs are a separate package
 
 from shisha_rt.errors import BadInput, Error
@@ -26,21 +25,20 @@ from shisha_rt.model.graph import Graph, ModelGraph, Operator, Tensor
 from shisha_rt.model.input_sizes import ANY_SIZES, InputSizes
 from shisha_rt.model.open_shapes import SeenTensor, shape_with_open_axes, unknown_tensors
 from shisha_rt.model.reader.external_data import datatype_of, load_weights, save_with_external_weights
+from shisha_rt.model.reader.functions import said_by_onnx, without_functions
 from shisha_rt.model.reader.one_run import RUN_LIMIT_S, shapes_seen
 from shisha_rt.model.reader.onnx_versions import MICROSOFT, check_versions
 from shisha_rt.model.reader.open_dims import SettledDim, forget_other_shapes, runtime_inputs, settle_sizes
 from shisha_rt.model.reader.size_guesses import sizes_that_run
 from shisha_rt.model.subgraphs import all_graphs, all_nodes, reads, subgraphs
 
-CLEANER_VERSION: Final = 6  # raise it when `clean` would give another model for the same file
+CLEANER_VERSION: Final = 7  # raise it when `clean` would give another model for the same file
 CLEAN_FILE: Final = "clean.onnx"
 _EMBEDDED_BELOW_BYTES: Final = 1024
 _PROTOBUF_LIMIT_BYTES: Final = 1 << 31
 _OLDEST_OPSET: Final = 7  # the oldest that engines promise to run
 _DOMAINS: Final = ("", MICROSOFT)
 _PROSE: Final = ("doc_string", "value")  # protobuf fields of free text; `value` is that of a metadata entry
-_MOST_OPERATORS: Final = 100_000  # after functions are inlined; the largest networks have some thousands
-_MESSAGE_LIMIT: Final = 200  # characters of the ONNX checker's message
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +91,7 @@ def read_model(
     saved_model = saved(key_of(hashlib.sha256().digest()))
     if saved_model is not None:
         return saved_model
-    model = _without_functions(_parse(content, path), path)
+    model = without_functions(_parse(content, path), path)
     _check_header(model, path)
     _drop_unused_domains(model)
     check_versions(model, path)
@@ -105,7 +103,7 @@ def read_model(
     try:
         onnx.checker.check_model(_as_checked(model))
     except onnx.checker.ValidationError as error:
-        raise BadInput(f"{path}: not a valid ONNX model: {_shortened(error)}", Error.NOT_ONNX) from error
+        raise BadInput(f"{path}: not a valid ONNX model: {said_by_onnx(error)}", Error.NOT_ONNX) from error
     forget_other_shapes(model.graph)
     cleaned, seen = _cleaned(model, dims, path, run_limit_s)
     cleaned.graph.name = path.stem
@@ -153,7 +151,7 @@ def _cleaned(
             cleaned = clean(model, seen, strict=fault is None)
         except onnx.shape_inference.InferenceError as error:
             if fault is not None:
-                raise BadInput(f"{invalid}: {_shortened(fault)}", Error.NOT_ONNX) from error
+                raise BadInput(f"{invalid}: {said_by_onnx(fault)}", Error.NOT_ONNX) from error
             fault = error
             continue
         unknown = unknown_tensors(cleaned.graph, seen)
@@ -164,7 +162,7 @@ def _cleaned(
         except BadInput as error:
             if fault is None:
                 raise
-            raise BadInput(f"{invalid}: {_shortened(fault)}", Error.NOT_ONNX) from error
+            raise BadInput(f"{invalid}: {said_by_onnx(fault)}", Error.NOT_ONNX) from error
 
 
 def read_saved(name: str, folder: Path) -> Model:
@@ -186,17 +184,18 @@ def read_clean(folder: Path) -> Graph:
 
 def _read_file(path: Path) -> bytes:
     expected = "expected an ONNX file"
-    if not path.exists():
-        raise BadInput(f"{path}: no such file; {expected}", Error.MODEL_UNREADABLE)
-    if not path.is_file():
-        raise BadInput(
-            f"{path}: is {'a folder' if path.is_dir() else 'not a regular file'}; {expected}", Error.MODEL_UNREADABLE
-        )
-    if path.stat().st_size >= _PROTOBUF_LIMIT_BYTES:
-        raise BadInput(
-            f"{path}: over 2 GiB, more than ONNX allows; expected large weights as external data", Error.NOT_ONNX
-        )
     try:
+        if not path.exists():
+            raise BadInput(f"{path}: no such file; {expected}", Error.MODEL_UNREADABLE)
+        if not path.is_file():
+            raise BadInput(
+                f"{path}: is {'a folder' if path.is_dir() else 'not a regular file'}; {expected}",
+                Error.MODEL_UNREADABLE,
+            )
+        if path.stat().st_size >= _PROTOBUF_LIMIT_BYTES:
+            raise BadInput(
+                f"{path}: over 2 GiB, more than ONNX allows; expected large weights as external data", Error.NOT_ONNX
+            )
         content = path.read_bytes()
     except OSError as error:
         raise BadInput(f"{path}: cannot be read: {error.strerror}; {expected}", Error.MODEL_UNREADABLE) from error
@@ -216,43 +215,6 @@ def _parse(content: bytes, path: Path) -> onnx.ModelProto:
     if not _is_text(model):
         raise BadInput(f"{path}: damaged: a name in it is not text; expected printable UTF-8", Error.NOT_ONNX)
     return model
-
-
-def _without_functions(model: onnx.ModelProto, path: Path) -> onnx.ModelProto:
-    """Inline the functions that the file defines."""
-    if not model.functions:
-        return model
-    if _count_without_functions(model) > _MOST_OPERATORS:
-        raise BadInput(
-            f"{path}: its functions, written out, are over {_MOST_OPERATORS} operators; expected fewer",
-            Error.MODEL_UNSUPPORTED,
-        )
-    try:
-        return onnx.inliner.inline_local_functions(model)
-    except Exception as error:  # it raises whatever its C++ does
-        raise BadInput(
-            f"{path}: its functions cannot be written out: {_shortened(error)}", Error.MODEL_UNSUPPORTED
-        ) from error
-
-
-def _count_without_functions(model: onnx.ModelProto) -> int:
-    """The number of operators after functions are inlined; beyond `_MOST_OPERATORS` some larger number.
-
-    A few functions that each call the next one twice can stand for more operators than any memory holds.
-    """
-    bodies = {
-        (function.domain, function.name): [(n.domain, n.op_type) for n in all_nodes(function.node)]
-        for function in model.functions
-    }
-    sizes = dict.fromkeys(bodies, 1)
-    for _ in bodies:  # calls nest at most this deep; the inliner refuses recursion
-        last = sizes
-        sizes = {
-            name: min(sum(last.get(called, 1) for called in body), _MOST_OPERATORS + 1) for name, body in bodies.items()
-        }
-        if sizes == last:
-            break
-    return sum(sizes.get((node.domain, node.op_type), 1) for node in all_nodes(model.graph.node))
 
 
 def _is_text(message: Any) -> bool:
@@ -343,11 +305,6 @@ def _is_known(op_type: str, version: int) -> bool:
 
 def _label(node: onnx.NodeProto) -> str:
     return node.name or next((name for name in node.output if name), "")
-
-
-def _shortened(error: Exception) -> str:
-    first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    return first if len(first) <= _MESSAGE_LIMIT else first[: _MESSAGE_LIMIT - 3] + "..."
 
 
 # Inputs and outputs

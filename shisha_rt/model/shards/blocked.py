@@ -6,19 +6,24 @@ tensor's shape reads (N, C, H, W) all the same. The block size does not matter f
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
 
-from shisha_rt.model.graph import Graph, Operator
+if TYPE_CHECKING:
+    from shisha_rt.model.graph import Graph, Operator
 
 NCHWC: Final = "com.microsoft.nchwc"
 BLOCK: Final = 16
 """A multiple of all block sizes."""
 
 
-def blocked_tensors(graph: Graph) -> frozenset[str]:
-    """The run-time tensors that are blocked. Operators outside the blocked domain hand on the format that they read."""
+def blocked_tensors(operators: Iterable[Operator]) -> frozenset[str]:
+    """The run-time tensors that are blocked; `operators` are a graph's, in its order.
+
+    Operators outside the blocked domain hand on the format that they read.
+    """
     blocked_names: set[str] = set()
-    for operator in graph.operators:
+    for operator in operators:
         if operator.domain == NCHWC:
             makes_blocked = operator.op_type != "ReorderOutput"
         else:
@@ -30,4 +35,4 @@ def blocked_tensors(graph: Graph) -> frozenset[str]:
 
 def reads_plain(graph: Graph, operator: Operator) -> bool:
     """Whether a blocked convolution reads a plain image, as it does if that has fewer channels than a block."""
-    return operator.domain == NCHWC and operator.op_type == "Conv" and operator.inputs[0] not in blocked_tensors(graph)
+    return operator.domain == NCHWC and operator.op_type == "Conv" and operator.inputs[0] not in graph.blocked

@@ -16,7 +16,7 @@ from shisha_rt.model.dimensions import tensor_of
 from shisha_rt.model.graph import Graph, Operator
 from shisha_rt.model.heavy import HEAVY
 from shisha_rt.model.rounding import DEQUANTIZE
-from shisha_rt.model.shards.blocked import BLOCK, NCHWC, blocked_tensors, reads_plain
+from shisha_rt.model.shards.blocked import BLOCK, NCHWC, reads_plain
 from shisha_rt.model.shards.local import CONVOLVE, PRODUCTS, Needs, carried, contraction, groups_of_conv, needs_of
 from shisha_rt.model.shards.shards import Slice
 from shisha_rt.model.split import Axis
@@ -93,7 +93,7 @@ class _Walk:
         self._needs_all: set[str] = set()
         self._partial: int | None = None
         self._why_late = ""
-        self._blocked = blocked_tensors(graph)
+        self._blocked = graph.blocked
 
     def step(self, index: int) -> str:
         """Process an operator. Return why the run cannot be split; '' if nothing is in the way."""

@@ -1,0 +1,149 @@
+"""Functions that a file defines, written out: each call is replaced by the function's operators.
+
+ONNX's inliner leaves calls of functions standing whose opset is not the model's, though engines run them, too. Often no
+operator in such a function differs between the two opsets except in its types: then it is given the model's opset.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+import onnx
+import onnx.inliner
+import onnx.version_converter
+from onnx import helper
+
+from shisha_rt.errors import BadInput, Error
+from shisha_rt.model.subgraphs import all_nodes
+
+_MOST_OPERATORS: Final = 100_000  # after functions are inlined; the largest networks have some thousands
+_MESSAGE_LIMIT: Final = 200  # characters of a message of ONNX's
+_ONNX: Final = ("", "ai.onnx")  # both names of its own domain
+_GRAPHS: Final = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
+
+
+def without_functions(model: onnx.ModelProto, path: Path) -> onnx.ModelProto:
+    """Inline the functions that the file defines; `model` may be changed. Raises BadInput if one cannot be."""
+    if not model.functions:
+        return model
+    if _count_without_functions(model) > _MOST_OPERATORS:
+        raise BadInput(
+            f"{path}: its functions, written out, are over {_MOST_OPERATORS} operators; expected fewer",
+            Error.MODEL_UNSUPPORTED,
+        )
+    versions = {_plain(opset.domain): opset.version for opset in model.opset_import}
+    reasons = {(function.domain, function.name): _take_opset(function, versions) for function in model.functions}
+    try:
+        inlined = onnx.inliner.inline_local_functions(model)
+    except Exception as error:  # it raises whatever its C++ does
+        raise BadInput(
+            f"{path}: its functions cannot be written out: {said_by_onnx(error)}", Error.MODEL_UNSUPPORTED
+        ) from error
+    for node in all_nodes(inlined.graph.node):
+        if (node.domain, node.op_type) in reasons:
+            reason = reasons[node.domain, node.op_type] or "cannot be written out"
+            raise BadInput(
+                f"{path}: function {node.op_type} of domain {node.domain!r} {reason}; expected the model's opsets",
+                Error.MODEL_UNSUPPORTED,
+            )
+    return inlined
+
+
+def _take_opset(function: onnx.FunctionProto, versions: dict[str, int]) -> str:
+    """Give a function the opset of the model, whose `versions` are by domain, if it means the same in it.
+
+    Return what is in the way of its being written out; '' if nothing is.
+    """
+    for opset in function.opset_import:
+        domain = _plain(opset.domain)
+        version = versions.get(domain, opset.version)
+        if opset.version == version:
+            continue
+        other = f"is of opset version {opset.version} of {domain or 'ai.onnx'}, and the model of {version}"
+        if domain or max(opset.version, version) > onnx.defs.onnx_opset_version():
+            return other
+        changed = _changed(function, opset.version, version)
+        if changed:
+            return f"{other}, in which {changed} is another operator"
+        opset.version = version
+    return ""
+
+
+def _changed(function: onnx.FunctionProto, before: int, after: int) -> str:
+    """The type of an operator of a function that differs between two opsets in more than its types; '' if none does."""
+    return next(
+        (
+            node.op_type
+            for node in all_nodes(function.node)
+            if node.domain in _ONNX and not _is_same(node, before, after)
+        ),
+        "",
+    )
+
+
+def _is_same(node: onnx.NodeProto, before: int, after: int) -> bool:
+    try:
+        schemas = [onnx.defs.get_schema(node.op_type, version, "") for version in (before, after)]
+    except onnx.defs.SchemaError:
+        return False
+    if schemas[0].since_version == schemas[1].since_version:
+        return True
+    if any(attribute.name not in schemas[1].attributes for attribute in node.attribute):
+        return False
+    bare = onnx.NodeProto(
+        op_type=node.op_type,
+        input=[name and f"in {position}" for position, name in enumerate(node.input)],
+        output=[name and f"out {position}" for position, name in enumerate(node.output)],
+    )
+    # The converter knows no attributes that a call gives; subgraphs are looked at by themselves.
+    bare.attribute.extend(its for its in node.attribute if not its.ref_attr_name and its.type not in _GRAPHS)
+    return _is_kept(bare.SerializeToString(deterministic=True), before, after)
+
+
+@lru_cache(maxsize=1000)
+def _is_kept(serialised: bytes, before: int, after: int) -> bool:
+    """Whether ONNX's own converter leaves this operator as it is."""
+    node = onnx.NodeProto.FromString(serialised)
+    read, made = (
+        [helper.make_value_info(name, onnx.TypeProto()) for name in names if name]
+        for names in (node.input, node.output)
+    )
+    graph = helper.make_graph([node], "one_operator", read, made)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", before)])
+    try:
+        converted = onnx.version_converter.convert_version(model, after)
+    except Exception:  # it raises whatever its C++ does
+        return False
+    return list(converted.graph.node) == [node]
+
+
+def _plain(domain: str) -> str:
+    return "" if domain in _ONNX else domain
+
+
+def _count_without_functions(model: onnx.ModelProto) -> int:
+    """The number of operators after functions are inlined; beyond `_MOST_OPERATORS` some larger number.
+
+    A few functions that each call the next one twice can stand for more operators than any memory holds.
+    """
+    bodies = {
+        (function.domain, function.name): [(n.domain, n.op_type) for n in all_nodes(function.node)]
+        for function in model.functions
+    }
+    sizes = dict.fromkeys(bodies, 1)
+    for _ in bodies:  # calls nest at most this deep; the inliner refuses recursion
+        last = sizes
+        sizes = {
+            name: min(sum(last.get(called, 1) for called in body), _MOST_OPERATORS + 1) for name, body in bodies.items()
+        }
+        if sizes == last:
+            break
+    return sum(sizes.get((node.domain, node.op_type), 1) for node in all_nodes(model.graph.node))
+
+
+def said_by_onnx(error: Exception) -> str:
+    """The first line of what ONNX says, cut if it is long."""
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return first if len(first) <= _MESSAGE_LIMIT else first[: _MESSAGE_LIMIT - 3] + "..."

@@ -189,7 +189,16 @@ def test_words_for_systemd(word: str, written: str) -> None:
 def test_systemd_understands_it(tmp_path: Path, scope: str) -> None:
     command = [sys.executable, "-P", "-m", "shisha_rt", "serve", "a $HOME %h; 'b' \"c\" \\", "x"]
     sockets = [Path("/srv/a b%$c/socket")]
-    unit = Unit("cam", "50% of it", command, "shisha-rt service", "root", sockets, for_user=scope == "--user")
+    unit = Unit(
+        "cam",
+        "50% of it",
+        command,
+        "shisha-rt service",
+        "root",
+        sockets,
+        for_user=scope == "--user",
+        leases=Path("/run/lock/a b"),
+    )
     path = tmp_path / "cam.service"
     path.write_text(unit.text)
     checked = subprocess.run(
@@ -203,5 +212,22 @@ def test_systemd_understands_it(tmp_path: Path, scope: str) -> None:
 
 def test_leases_of_cores_are_kept_where_others_keep_theirs(run: Run, here: Path) -> None:
     ran = run("service", "m.onnx", "--leases", "leases")
-    assert has(ran, f'ReadWritePaths="{here / "leases"}"', "PrivateTmp=yes")
+    assert has(ran, f'ReadWritePaths="{here / "leases"}"')
     assert f'--leases "{here}/leases"' in value(ran, "ExecStart")
+
+
+def test_a_folder_of_leases_that_a_reboot_empties_is_made_anew(run: Run, here: Path) -> None:
+    """Not by RuntimeDirectory=, which would take it from the other daemons."""
+    argv = ("service", "m.onnx", "--leases", "/run/lock/shisha-rt")
+    ran = run(*argv)
+    assert has(ran, "ReadWritePaths=/run/lock/shisha-rt", "PrivateTmp=yes")
+    assert value(ran, "ExecStartPre") == "+/bin/mkdir -p -m 1777 /run/lock/shisha-rt"
+    assert value(ran, "RuntimeDirectory") == "shisha-rt"
+    assert "ExecStartPre" not in run(*argv, "--user").out
+    assert "ExecStartPre" not in run("service", "m.onnx").out
+
+
+def test_leases_in_a_temporary_folder_are_seen_by_others(run: Run, here: Path) -> None:
+    ran = run("service", "m.onnx", "--leases", "/tmp/leases")
+    assert has(ran, "ReadWritePaths=/tmp/leases")
+    assert "PrivateTmp=yes" not in ran.out

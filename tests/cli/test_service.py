@@ -44,7 +44,22 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_paths_become_absolute_and_words_are_quoted(run: Run, here: Path) -> None:
     ran = run(
         *("service", "m.onnx", "--machine", "board.toml", "--http", "unix:h.sock", "--http", "127.0.0.1:8000"),
-        *("--name", "camera", "--plan", "p.json", "--calibration", "f.npz", "--dim", "N=1", "--no-replicate", "-v"),
+        *(
+            "--unit",
+            "camera",
+            "--name",
+            "door",
+            "--version",
+            "3",
+            "--plan",
+            "p.json",
+            "--calibration",
+            "f.npz",
+            "--dim",
+            "N=1",
+            "--no-replicate",
+            "-v",
+        ),
         *("--engine", "onnxruntime"),
     )
     words = [
@@ -59,7 +74,7 @@ def test_paths_become_absolute_and_words_are_quoted(run: Run, here: Path) -> Non
             f'"{here}/f.npz"',
         ),
         *("--no-replicate", "--plan", f'"{here}/p.json"', "--http", f'"unix:{here}/h.sock"', "--http"),
-        *("127.0.0.1:8000", "--dim", "N=1", "--verbose"),
+        *("127.0.0.1:8000", "--name", "door", "--version", "3", "--dim", "N=1", "--verbose"),
     ]
     assert value(ran, "ExecStart") == " ".join(words)
     assert value(ran, "Description") == "shisha-rt: m"
@@ -108,7 +123,7 @@ def test_a_daemon_file_says_where_its_sockets_are(run: Run, here: Path) -> None:
 
 
 def test_a_socket_in_its_own_runtime_folder_needs_no_leave(run: Run, here: Path) -> None:
-    ran = run("service", "zoo:squeezenet", "--endpoint", "ipc:///run/camera/socket", "--name", "camera")
+    ran = run("service", "zoo:squeezenet", "--endpoint", "ipc:///run/camera/socket", "--unit", "camera")
     assert has(ran, "PrivateTmp=yes")
     assert "ReadWritePaths" not in ran.out
 
@@ -156,7 +171,7 @@ def test_an_engine_that_generates_code_may(run: Run, here: Path) -> None:
         (("m.onnx", "--machine", "no-such"), "no-such"),
         (("m.onnx", "--engine", "openvino", "--machine", "demo"), "its places are"),
         (("m.onnx", "--http", "0.0.0.0:8000"), "other hosts can"),
-        (("m.onnx", "--name", "a/b"), "--name a/b: expected letters"),
+        (("m.onnx", "--unit", "a/b"), "--unit a/b: expected letters"),
         (("m.onnx", "--dim", "x"), "--dim x: expected NAME=SIZE"),
     ],
 )

@@ -38,6 +38,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "board.toml").write_text('[[place]]\nname = "a"\ncores = [0]\n')
     monkeypatch.chdir(folder)
     monkeypatch.setenv("SUDO_USER", "ann")
+    monkeypatch.delenv("SHISHA_ENDPOINT", raising=False)
+    monkeypatch.delenv("SHISHA_LEASES", raising=False)
     return folder
 
 
@@ -246,3 +248,22 @@ def test_leases_in_a_temporary_folder_are_seen_by_others(run: Run, here: Path) -
     ran = run("service", "m.onnx", "--leases", "/tmp/leases")
     assert has(ran, "ReadWritePaths=/tmp/leases")
     assert "PrivateTmp=yes" not in ran.out
+
+
+def test_what_serve_reads_from_the_environment_is_written(
+    run: Run, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A unit has another environment. What the command line or the daemon file says wins, as with `serve`."""
+    monkeypatch.setenv("SHISHA_ENDPOINT", "ipc://socket")
+    monkeypatch.setenv("SHISHA_LEASES", "leases")
+    ran = run("service", "zoo:squeezenet")
+    words = ["zoo:squeezenet", "--endpoint", f'"ipc://{here}/socket"', "--leases", f'"{here}/leases"']
+    assert value(ran, "ExecStart") == " ".join([*START, *words])
+    assert has(ran, f'ReadWritePaths="{here}"', f'ReadWritePaths="{here}/leases"')
+    Path("d.toml").write_text('model = "m.onnx"\nendpoint = "tcp://127.0.0.1:5556"\nleases = "/srv/leases"\n')
+    assert value(run("service", "d.toml"), "ExecStart") == " ".join([*START, f'"{here}/d.toml"'])
+    given = ("--endpoint", "tcp://127.0.0.1:5557", "--leases", "/srv/leases")
+    assert value(run("service", "zoo:squeezenet", *given), "ExecStart") == " ".join([*START, "zoo:squeezenet", *given])
+    for name in ("SHISHA_ENDPOINT", "SHISHA_LEASES"):
+        monkeypatch.setenv(name, "")
+    assert value(run("service", "zoo:squeezenet"), "ExecStart") == " ".join([*START, "zoo:squeezenet"])

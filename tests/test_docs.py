@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
+import typer
 
 from benchmarks.report.readme import TABLES, with_results
 from benchmarks.report.results import RESULTS
-from shisha_rt.daemon.metrics import COUNTERS, GAUGES, HISTOGRAMS
+from shisha_rt.cli.app import command_line
+from shisha_rt.core.event_log import ModelShadowed
+from shisha_rt.daemon.metrics import _BUCKETS_FRAMES, _BUCKETS_S, COUNTERS, GAUGES, HISTOGRAMS
+from shisha_rt.plan.rate import ANY_OBJECTIVES
+from shisha_rt.planner.strategies import LIVE, SCHEMES
+from shisha_rt.protocol.operations import OPERATIONS
 
 ROOT: Final = Path(__file__).parent.parent
 PACKAGES: Final = (ROOT / "shisha_rt", ROOT / "stages")
@@ -24,6 +31,19 @@ LINK: Final = re.compile(r"\]\(([^)#\s]+)")
 ANCHOR: Final = re.compile(r"\]\(([^)#\s]*)#([^)\s]+)\)")
 HEADING: Final = re.compile(r"^#+ (.+)$", re.MULTILINE)
 METRIC: Final = re.compile(r"^\| `(shisha_\w+)` \| (counter|histogram|gauge)((?:, `\w+`)*) \|", re.MULTILINE)
+OPTION: Final = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+COMMANDS: Final[dict[str, Any]] = typer.main.get_command(command_line()).commands  # type: ignore[attr-defined]
+
+
+def page_of(name: str) -> str:
+    return (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+
+
+def commands_with(option: str, commands: Mapping[str, Any], before: str = "") -> Iterator[str]:
+    for name, command in commands.items():
+        if any(option in param.opts for param in command.params):
+            yield before + name
+        yield from commands_with(option, getattr(command, "commands", {}), f"{before}{name} ")
 
 
 def paths(page: str) -> list[str]:
@@ -97,6 +117,43 @@ def test_the_page_of_metrics_has_those_that_there_are() -> None:
     }
     assert told == exported
     assert "Not there yet" not in page
+
+
+def test_the_page_of_metrics_has_the_buckets_of_each_histogram() -> None:
+    (told,) = re.findall(r"^Buckets of .*?\n\n", page_of("metrics"), re.MULTILINE | re.DOTALL)
+    seconds, frames = told.split("`shisha_run_frames`")
+    in_ms = [float(number) for number in re.findall(r"[\d.]+\d|\d+", seconds)]
+    longest = in_ms.index(500) + 1
+    assert (*(ms / 1000 for ms in in_ms[:longest]), *in_ms[longest:]) == _BUCKETS_S
+    assert tuple(map(int, re.findall(r"\d+", frames))) == _BUCKETS_FRAMES
+    assert {name for name, *_ in HISTOGRAMS if not name.endswith("_seconds")} == {"shisha_run_frames"}
+
+
+def test_the_page_of_commands_has_every_option_of_serve() -> None:
+    """In the synopsis, and in the table below it."""
+    section = page_of("cli").partition("\n## serve\n")[2].partition("\n### ")[0]
+    synopsis, _, table = section.partition("\nStarts the daemon")
+    options = {param.opts[0] for param in COMMANDS["serve"].params if param.opts[0].startswith("--")}
+    options |= {"--no-replicate"}
+    options -= {"--replicate"}
+    elsewhere = {"--dim"}  # of all commands
+    assert options - set(OPTION.findall(synopsis)) == set()
+    assert options - set(OPTION.findall(table)) == elsewhere
+
+
+def test_the_page_of_commands_says_which_take_a_key() -> None:
+    (told,) = re.findall(r"^(`submit`.*?) take `--key", page_of("cli"), re.MULTILINE | re.DOTALL)
+    assert set(QUOTED.findall(told.replace("\n", " "))) == {*commands_with("--key", COMMANDS)}
+
+
+def test_the_page_of_the_wire_has_every_operation_and_what_the_tuner_takes() -> None:
+    wire = page_of("wire")
+    assert [op for op in OPERATIONS if f'{{"op":"{op}"' not in wire] == []
+    (steers,) = re.findall(r'^\| `{"op":"tuner_set".*$', wire, re.MULTILINE)
+    assert [word for word in (*LIVE, *SCHEMES, *ANY_OBJECTIVES) if f'`"{word}"`' not in steers] == []
+    (shadowed,) = re.findall(r"^\| `model_shadowed` .*$", wire, re.MULTILINE)
+    fields = [name for name in ModelShadowed.__struct_fields__ if name in ModelShadowed.__annotations__]
+    assert [name for name in fields if f"`{name}`" not in shadowed] == []
 
 
 @pytest.mark.parametrize("name", TABLES)

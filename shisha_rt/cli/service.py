@@ -16,7 +16,9 @@ import typer
 from shisha_rt.cli.completion import offer_models
 from shisha_rt.cli.serve import keys_given, serve, settings_of
 from shisha_rt.daemon.settings import engine_of
+from shisha_rt.endpoint import ENDPOINT, default_endpoint
 from shisha_rt.errors import BadInput, Error
+from shisha_rt.machine.host.leases import FOLDER_VARIABLE
 from shisha_rt.show.systemd_unit import Unit
 
 if TYPE_CHECKING:
@@ -40,9 +42,9 @@ def service(
             autocompletion=offer_models,
         ),
     ],
-    name: Annotated[str, typer.Option(metavar="NAME", help="Of the unit, its cache and its runtime folder.")] = (
-        "shisha-rt"
-    ),
+    unit: Annotated[
+        str, typer.Option(metavar="NAME", help="The name of the unit, its cache and its runtime folder.")
+    ] = "shisha-rt",
     user: Annotated[bool, typer.Option("--user", help="For your own systemd, instead of the host's.")] = False,
 ) -> None:
     """Print a systemd unit that serves a model, or several.
@@ -50,21 +52,26 @@ def service(
     It is started at boot, watched, and closed to all that it does not need. Nothing is started or installed now. What
     is named is checked as serve does it, and relative paths become absolute, so that the unit holds wherever it is
     kept. The host's systemd runs it as whoever prints it (as a user of its own if that is root), with the cache in
-    /var/cache/NAME; with --user it shares the cache of the other commands.
+    /var/cache/NAME, by the name of the unit; with --user it shares the cache of the other commands.
 
     \b
     Examples:
       shisha-rt service zoo:squeezenet --http 127.0.0.1:8000
-      shisha-rt service daemon.toml --name camera > camera.service
+      shisha-rt service daemon.toml --unit camera > camera.service
       shisha-rt service --user model.onnx --machine board.toml > ~/.config/systemd/user/shisha-rt.service
     """  # noqa: D301 (\b keeps the examples on lines of their own)
+    from msgspec.structs import replace
+
     from shisha_rt.daemon.front.addresses import addresses_of
     from shisha_rt.machine.config.machine_file import load_machine
 
-    if not _NAME.fullmatch(name):
-        raise BadInput(f"--name {name}: expected letters, digits, and between them _ . -", Error.WRONG_OPTION)
+    if not _NAME.fullmatch(unit):
+        raise BadInput(f"--unit {unit}: expected letters, digits, and between them _ . -", Error.WRONG_OPTION)
     words, options = _as_serve_reads(arguments)
     settings, served = _settings_of(options)
+    of_environment = _of_environment(settings, options)
+    settings = replace(settings, **of_environment)
+    further = [word for name, value in of_environment.items() for word in (f"--{name}", value)]
     addresses_of(settings)
     machine = load_machine(settings.machine)
     for each in served:
@@ -72,11 +79,11 @@ def service(
             raise BadInput(
                 f"{each.model}: there is no such file; expected an ONNX file, or zoo:NAME", Error.MODEL_UNREADABLE
             )
-    unit = Unit(
-        name,
+    printed = Unit(
+        unit,
         ", ".join(Path(each.model).stem if "/" in each.model else each.model for each in served),
-        [sys.executable, "-P", "-m", "shisha_rt", "serve", *words],
-        shlex.join(["shisha-rt", "service", *(["--user"] if user else []), "--name", name, *arguments]),
+        [sys.executable, "-P", "-m", "shisha_rt", "serve", *words, *further],
+        shlex.join(["shisha-rt", "service", *(["--user"] if user else []), "--unit", unit, *arguments, *further]),
         user=_runs_as(),
         sockets=list(_sockets(settings)),
         reads_again=settings.access is not None,
@@ -84,7 +91,7 @@ def service(
         for_user=user,
         leases=None if settings.leases is None else Path(settings.leases),
     )
-    print(unit.text, end="")
+    print(printed.text, end="")
 
 
 def _as_serve_reads(arguments: Sequence[str]) -> tuple[list[str], Mapping[str, Any]]:
@@ -111,6 +118,17 @@ def _settings_of(options: Mapping[str, Any]) -> tuple[Settings, list[Settings]]:
         return settings, [settings]
     host, entries = entries_of(options["source"], keys_given(options))
     return host, [entry.settings for entry in entries]
+
+
+def _of_environment(settings: Settings, options: Mapping[str, Any]) -> dict[str, str]:
+    """Options that `serve` would read from the environment of this shell, which a unit does not have."""
+    found = {}
+    if options["endpoint"] is None and settings.endpoint == default_endpoint() != ENDPOINT:
+        found["endpoint"] = str(_absolute("endpoint", settings.endpoint))
+    leases = os.environ.get(FOLDER_VARIABLE)
+    if settings.leases is None and leases:
+        found["leases"] = str(Path(leases).absolute())
+    return found
 
 
 def _words(names: Sequence[str], opposites: Sequence[str], value: object) -> Iterator[str]:

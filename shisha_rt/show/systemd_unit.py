@@ -78,7 +78,8 @@ class Unit:
                 "",
                 "[Service]",
                 "Type=notify",
-                f"ExecStart={' '.join(quoted(word).replace('$', '$$') for word in self.command)}",
+                *self._before(),
+                f"ExecStart={_command(self.command)}",
                 *["ExecReload=/bin/kill -HUP $MAINPID"] * self.reads_again,
                 *self._identity(),
                 "",
@@ -118,6 +119,19 @@ class Unit:
             "",
         ]
 
+    def _before(self) -> list[str]:
+        """Have the folder of leases made anew, without which no system service with it in ReadWritePaths= starts.
+
+        Not by RuntimeDirectory=: that takes the folder from other users, and away when one of its daemons ends.
+        """
+        if self.for_user or self.leases is None:
+            return []
+        made = _command(["/bin/mkdir", "-p", "-m", "1777", str(self.leases)])
+        return [
+            "# Folders below /run are gone after a reboot; this one is for daemons of all users",
+            f"ExecStartPre=+{made}",
+        ]
+
     def _identity(self) -> list[str]:
         if self.for_user:
             return []
@@ -136,16 +150,18 @@ class Unit:
     def _files(self) -> list[str]:
         if self.for_user:
             return []
-        folders = sorted({socket.parent for socket in self.sockets})
+        folders = sorted({*(socket.parent for socket in self.sockets), *([self.leases] if self.leases else [])})
         temporary = [folder for folder in folders if any(folder.is_relative_to(parent) for parent in _TEMPORARY)]
         own = Path("/run") / self.name
         written = [folder for folder in folders if folder not in temporary and not folder.is_relative_to(own)]
         private = ["PrivateTmp=yes"]
         if temporary:
-            private = [f"# No PrivateTmp: clients look for a socket in {temporary[0]}", *map(_written, temporary)]
-        if self.leases is not None:
-            written.append(self.leases)
+            private = [f"# No PrivateTmp: others look into {temporary[0]}", *map(_written, temporary)]
         return [*_CLOSED_TO_A_SYSTEM_SERVICE, *private, *map(_written, written)]
+
+
+def _command(words: Sequence[str]) -> str:
+    return " ".join(quoted(word).replace("$", "$$") for word in words)
 
 
 def _written(folder: Path) -> str:

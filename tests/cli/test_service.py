@@ -38,13 +38,30 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "board.toml").write_text('[[place]]\nname = "a"\ncores = [0]\n')
     monkeypatch.chdir(folder)
     monkeypatch.setenv("SUDO_USER", "ann")
+    monkeypatch.delenv("SHISHA_ENDPOINT", raising=False)
+    monkeypatch.delenv("SHISHA_LEASES", raising=False)
     return folder
 
 
 def test_paths_become_absolute_and_words_are_quoted(run: Run, here: Path) -> None:
     ran = run(
         *("service", "m.onnx", "--machine", "board.toml", "--http", "unix:h.sock", "--http", "127.0.0.1:8000"),
-        *("--name", "camera", "--plan", "p.json", "--calibration", "f.npz", "--dim", "N=1", "--no-replicate", "-v"),
+        *(
+            "--unit",
+            "camera",
+            "--name",
+            "door",
+            "--version",
+            "3",
+            "--plan",
+            "p.json",
+            "--calibration",
+            "f.npz",
+            "--dim",
+            "N=1",
+            "--no-replicate",
+            "-v",
+        ),
         *("--engine", "onnxruntime"),
     )
     words = [
@@ -59,7 +76,7 @@ def test_paths_become_absolute_and_words_are_quoted(run: Run, here: Path) -> Non
             f'"{here}/f.npz"',
         ),
         *("--no-replicate", "--plan", f'"{here}/p.json"', "--http", f'"unix:{here}/h.sock"', "--http"),
-        *("127.0.0.1:8000", "--dim", "N=1", "--verbose"),
+        *("127.0.0.1:8000", "--name", "door", "--version", "3", "--dim", "N=1", "--verbose"),
     ]
     assert value(ran, "ExecStart") == " ".join(words)
     assert value(ran, "Description") == "shisha-rt: m"
@@ -108,7 +125,7 @@ def test_a_daemon_file_says_where_its_sockets_are(run: Run, here: Path) -> None:
 
 
 def test_a_socket_in_its_own_runtime_folder_needs_no_leave(run: Run, here: Path) -> None:
-    ran = run("service", "zoo:squeezenet", "--endpoint", "ipc:///run/camera/socket", "--name", "camera")
+    ran = run("service", "zoo:squeezenet", "--endpoint", "ipc:///run/camera/socket", "--unit", "camera")
     assert has(ran, "PrivateTmp=yes")
     assert "ReadWritePaths" not in ran.out
 
@@ -156,7 +173,7 @@ def test_an_engine_that_generates_code_may(run: Run, here: Path) -> None:
         (("m.onnx", "--machine", "no-such"), "no-such"),
         (("m.onnx", "--engine", "openvino", "--machine", "demo"), "its places are"),
         (("m.onnx", "--http", "0.0.0.0:8000"), "other hosts can"),
-        (("m.onnx", "--name", "a/b"), "--name a/b: expected letters"),
+        (("m.onnx", "--unit", "a/b"), "--unit a/b: expected letters"),
         (("m.onnx", "--dim", "x"), "--dim x: expected NAME=SIZE"),
     ],
 )
@@ -189,7 +206,16 @@ def test_words_for_systemd(word: str, written: str) -> None:
 def test_systemd_understands_it(tmp_path: Path, scope: str) -> None:
     command = [sys.executable, "-P", "-m", "shisha_rt", "serve", "a $HOME %h; 'b' \"c\" \\", "x"]
     sockets = [Path("/srv/a b%$c/socket")]
-    unit = Unit("cam", "50% of it", command, "shisha-rt service", "root", sockets, for_user=scope == "--user")
+    unit = Unit(
+        "cam",
+        "50% of it",
+        command,
+        "shisha-rt service",
+        "root",
+        sockets,
+        for_user=scope == "--user",
+        leases=Path("/run/lock/a b"),
+    )
     path = tmp_path / "cam.service"
     path.write_text(unit.text)
     checked = subprocess.run(
@@ -203,5 +229,41 @@ def test_systemd_understands_it(tmp_path: Path, scope: str) -> None:
 
 def test_leases_of_cores_are_kept_where_others_keep_theirs(run: Run, here: Path) -> None:
     ran = run("service", "m.onnx", "--leases", "leases")
-    assert has(ran, f'ReadWritePaths="{here / "leases"}"', "PrivateTmp=yes")
+    assert has(ran, f'ReadWritePaths="{here / "leases"}"')
     assert f'--leases "{here}/leases"' in value(ran, "ExecStart")
+
+
+def test_a_folder_of_leases_that_a_reboot_empties_is_made_anew(run: Run, here: Path) -> None:
+    """Not by RuntimeDirectory=, which would take it from the other daemons."""
+    argv = ("service", "m.onnx", "--leases", "/run/lock/shisha-rt")
+    ran = run(*argv)
+    assert has(ran, "ReadWritePaths=/run/lock/shisha-rt", "PrivateTmp=yes")
+    assert value(ran, "ExecStartPre") == "+/bin/mkdir -p -m 1777 /run/lock/shisha-rt"
+    assert value(ran, "RuntimeDirectory") == "shisha-rt"
+    assert "ExecStartPre" not in run(*argv, "--user").out
+    assert "ExecStartPre" not in run("service", "m.onnx").out
+
+
+def test_leases_in_a_temporary_folder_are_seen_by_others(run: Run, here: Path) -> None:
+    ran = run("service", "m.onnx", "--leases", "/tmp/leases")
+    assert has(ran, "ReadWritePaths=/tmp/leases")
+    assert "PrivateTmp=yes" not in ran.out
+
+
+def test_what_serve_reads_from_the_environment_is_written(
+    run: Run, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A unit has another environment. What the command line or the daemon file says wins, as with `serve`."""
+    monkeypatch.setenv("SHISHA_ENDPOINT", "ipc://socket")
+    monkeypatch.setenv("SHISHA_LEASES", "leases")
+    ran = run("service", "zoo:squeezenet")
+    words = ["zoo:squeezenet", "--endpoint", f'"ipc://{here}/socket"', "--leases", f'"{here}/leases"']
+    assert value(ran, "ExecStart") == " ".join([*START, *words])
+    assert has(ran, f'ReadWritePaths="{here}"', f'ReadWritePaths="{here}/leases"')
+    Path("d.toml").write_text('model = "m.onnx"\nendpoint = "tcp://127.0.0.1:5556"\nleases = "/srv/leases"\n')
+    assert value(run("service", "d.toml"), "ExecStart") == " ".join([*START, f'"{here}/d.toml"'])
+    given = ("--endpoint", "tcp://127.0.0.1:5557", "--leases", "/srv/leases")
+    assert value(run("service", "zoo:squeezenet", *given), "ExecStart") == " ".join([*START, "zoo:squeezenet", *given])
+    for name in ("SHISHA_ENDPOINT", "SHISHA_LEASES"):
+        monkeypatch.setenv(name, "")
+    assert value(run("service", "zoo:squeezenet"), "ExecStart") == " ".join([*START, "zoo:squeezenet"])

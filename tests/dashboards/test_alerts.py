@@ -130,9 +130,15 @@ CASES: Final[Mapping[str, Case]] = {
 }
 
 
-def of_daemon(series: str, instance: str) -> str:
+def of_daemon(series: str, instance: str, model: str = "") -> str:
+    """`model`: empty in a daemon of one model, whose series have no such label."""
     name, _, labels = series.partition("{")
-    return f'{name}{{job="shisha",instance="{instance}",{labels or "}"}'
+    of_model = f'model="{model}",' if model else ""
+    return f'{name}{{job="shisha",instance="{instance}",{of_model}{labels or "}"}'
+
+
+def is_told_by_model(case: Case) -> bool:
+    return all(name.startswith("shisha_") for name in case.fires)
 
 
 def world(series: Mapping[str, str], looks: list[dict[str, Any]]) -> dict[str, Any]:
@@ -140,24 +146,34 @@ def world(series: Mapping[str, str], looks: list[dict[str, Any]]) -> dict[str, A
     return {"interval": f"{STEP_S}s", "input_series": told, "promql_expr_test": looks}
 
 
-def look(alert: str, case: Case, **labels: str) -> dict[str, Any]:
-    """The alert fires at one daemon, by these labels, and at no other."""
-    labels = {"job": "shisha", **labels, **dict(case.labels)}
-    written = ",".join(f'{name}="{value}"' for name, value in labels.items())
+def look(alert: str, case: Case, *where: Mapping[str, str]) -> dict[str, Any]:
+    """The alert fires for whatever has these labels, and for nothing else."""
+    names = ("job", "instance", "model", *dict(case.labels))
+    samples = []
+    for of_whom in where:
+        labels = {"job": "shisha", **of_whom, **dict(case.labels)}
+        written = ",".join(f'{name}="{value}"' for name, value in labels.items())
+        samples.append({"labels": f"{{{written}}}", "value": 1})
     return {
-        "expr": f'count by ({",".join(labels)}) (ALERTS{{alertname="{alert}",alertstate="firing"}})',
+        "expr": f'count by ({",".join(names)}) (ALERTS{{alertname="{alert}",alertstate="firing"}})',
         "eval_time": f"{case.minutes}m",
-        "exp_samples": [{"labels": f"{{{written}}}", "value": 1}],
+        "exp_samples": samples,
     }
 
 
 def crowd(cases: Mapping[str, Case], looks: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
-    """Two daemons for each alert."""
+    """Two daemons for each alert, and one of two models, of which one has what makes the alert fire."""
     series: dict[str, str] = {}
+    own_looks: list[dict[str, Any]] = []
     for alert, case in cases.items():
-        for instance, own in ((alert, case.fires), (f"not {alert}", case.quiet)):
-            series |= {of_daemon(name, instance): values for name, values in own.items()}
-    own_looks = [look(alert, case, instance=alert) for alert, case in cases.items() if alert != NONE]
+        models = f"models of {alert}" if is_told_by_model(case) else ""
+        told = [(case.fires, alert, ""), (case.quiet, f"not {alert}", "")]
+        told += [(case.fires, models, "a"), (case.quiet, models, "b")] * bool(models)
+        for its_series, instance, model in told:
+            series |= {of_daemon(name, instance, model): values for name, values in its_series.items()}
+        fires_at = [{"instance": alert}, *[{"instance": models, "model": "a"}] * bool(models)]
+        if alert != NONE:
+            own_looks.append(look(alert, case, *fires_at))
     return world(series, [*own_looks, *looks])
 
 
@@ -178,6 +194,13 @@ def test_every_alert_has_a_case_and_says_what_to_do() -> None:
         assert set(re.findall(r"\$labels\.(\w+)", block)) <= known, alert
 
 
+def test_rules_tell_models_apart() -> None:
+    rules = (FOLDER / "recording_rules.yml").read_text(encoding="utf-8") + ALERTS
+    groups = [group.split(", ") for group in re.findall(r"\b(?:by|on) \(([^)]+)\)", rules)]
+    assert len(groups) > 10
+    assert [group for group in groups if group[:3] != ["job", "instance", "model"]] == []
+
+
 @needs_promtool
 def test_alerts_fire_when_they_should_and_else_not(tmp_path: Path) -> None:
     """Many daemons in one world: what makes one alert fire leaves the others quiet, too."""
@@ -189,7 +212,7 @@ def test_alerts_fire_when_they_should_and_else_not(tmp_path: Path) -> None:
     about = {
         "rule_files": [str(FOLDER / name) for name in ("recording_rules.yml", "alerts.yml")],
         "evaluation_interval": f"{STEP_S}s",
-        "tests": [crowd(soon, [none]), crowd(late), world({}, [look(NONE, CASES[NONE])])],
+        "tests": [crowd(soon, [none]), crowd(late), world({}, [look(NONE, CASES[NONE], {})])],
     }
     path = tmp_path / "alerts_test.yml"
     path.write_text(json.dumps(about), encoding="utf-8")  # which YAML can be

@@ -7,6 +7,7 @@ a table. It shows the queries' results, not Grafana's appearance.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -24,6 +25,7 @@ from benchmarks.rigs.prometheus import Series
 
 _COLUMN_IN, _ROW_IN = 0.54, 0.27
 _COLUMNS: Final = 24
+_LABEL: Final = re.compile(r"\{\{(\w+)\}\}")
 _HEAD_ROWS: Final = 2
 _PALETTE: Final = (
     "#73bf69", "#f2cc0c", "#5794f2", "#ff780a", "#e02f44", "#1f60c4", "#b877d9", "#705da0", "#37872d", "#fade2a",
@@ -114,9 +116,8 @@ def stretches(times_s: Sequence[float], step_s: float) -> list[float]:
 
 
 def _name(legend: str, labels: Mapping[str, str]) -> str:
-    for label, value in labels.items():
-        legend = legend.replace(f"{{{{{label}}}}}", value)
-    return legend
+    """The legend with its labels filled in; one that the series lacks is left out, as Grafana does."""
+    return _LABEL.sub(lambda found: labels.get(found[1], ""), legend).strip()
 
 
 def _across(axes: Axes) -> Any:
@@ -268,9 +269,16 @@ def _colour(panel: Mapping[str, Any], number: int, name: str) -> str:
     return _PALETTE[number % len(_PALETTE)] if chosen is None else _COLOURS[chosen["fixedColor"]]
 
 
+def _matches(matcher: Mapping[str, str], name: str) -> bool:
+    """Whether an override is for the series of this name: by its name, or by a `/regular expression/`."""
+    if matcher["id"] == "byRegexp":
+        return re.search(matcher["options"].strip("/"), name) is not None
+    return matcher == {"id": "byName", "options": name}
+
+
 def _override(panel: Mapping[str, Any], name: str, what: str) -> Any:
     for override in panel["fieldConfig"]["overrides"]:
-        if override["matcher"] == {"id": "byName", "options": name}:
+        if _matches(override["matcher"], name):
             for one in override["properties"]:
                 if one["id"] == what:
                     return one["value"]

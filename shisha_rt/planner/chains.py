@@ -304,14 +304,20 @@ def computing_s(model: StageCosts, teams: Sequence[TeamKind]) -> Floats:
 
 
 def _in_runs_s(model: StageCosts, teams: Sequence[TeamKind], batch: CostBatch, goal: Goal) -> Floats:
-    """(teams, positions, positions): seconds of each frame of a batch; inf for teams of several places, and if the
-    batch takes longer than the goal's `run_s`.
+    """(teams, positions, positions): seconds of each frame of a batch, and of a single one for teams of several places,
+    whose batches have no times; inf if a batch takes longer than the goal's `run_s`.
     """
+    predicted = team_costs(model.costs)
     leads = [model.kinds[kind].places[0] for kind, _ in teams]
     fits = fitting(model.costs, np.array(model.starts), leads, batch.frames)
-    frame_s = _spans_s(model, [batch.time_s[:, lead] for lead in leads], fits)
-    frame_s[[size > 1 for _, size in teams]] = np.inf
-    frame_s[batch.frames * frame_s > goal.run_s] = np.inf
+    kind_of = [predicted.kind_of[_name(model, model.kinds[kind])] for kind, _ in teams]
+    layers_s = [
+        batch.time_s[:, lead] if size == 1 else predicted.time_s[kind, size]
+        for lead, kind, (_, size) in zip(leads, kind_of, teams, strict=True)
+    ]
+    frame_s = _spans_s(model, layers_s, fits)
+    alone = np.array([size == 1 for _, size in teams])
+    frame_s[alone[:, None, None] & (batch.frames * frame_s > goal.run_s)] = np.inf
     return frame_s
 
 

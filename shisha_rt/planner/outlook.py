@@ -20,7 +20,6 @@ from shisha_rt.plan.rate import latency_s, rate_of
 from shisha_rt.planner.belief import Belief
 from shisha_rt.planner.chains import (
     TOLERANCE,
-    Chains,
     StageSeconds,
     TeamKind,
     chains,
@@ -82,9 +81,11 @@ class Outlook:
     def plan_within(self, bound_s: float, seconds: StageSeconds) -> Plan | None:
         """Find a plan of at most `bound_s` >= 0, if stages take `seconds`.
 
-        None: there is none, or the one found is slower, as its places share a link.
+        None: there is none, or the one found is slower, as its places share a link, or the space is too large to list.
         """
-        space = self._space(seconds)
+        space = chains(self.model, self.goal, seconds=seconds)
+        if space is None:
+            return None
         if self.goal.objective == "latency":
             quick = quickest(space, math.inf, bound_s, lambda: False)
             return space.plan(quick.stages) if quick is not None and quick.stages else None
@@ -94,11 +95,6 @@ class Outlook:
         plan = over_hosts(self.model.costs, space.plan(table.trace()))
         is_shared = bool(self.model.costs.link_of)
         return plan if not is_shared or self.value(seconds, plan) <= bound_s * (1 + TOLERANCE) else None
-
-    def _space(self, seconds: StageSeconds) -> Chains:
-        space = chains(self.model, self.goal, seconds=seconds)
-        assert space is not None  # `exact` has searched a space of that size
-        return space
 
 
 def outlook(learnt: Learnt, goal: Goal) -> Outlook:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from shisha_rt.costs.costs import CostBatch, CostLayer, CostPlace, Costs
+from shisha_rt.costs.costs import CostBatch, CostLayer, CostPlace, Costs, CostTeam
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.outcome import Outcome
@@ -78,6 +78,15 @@ def test_each_stage_has_runs_of_its_own() -> None:
     solution = exact_plan(costs, Goal())
     assert (str(solution.plan), solution.lower_bound_s) == ("p0: 0-0 | p1: 1-1 x8", 4)
     assert str(exact_plan(costs, Goal(run_s=20)).plan) == "p0: 0-0 | p1: 1-1 x2"  # eight of them take 32 s
+
+
+def test_a_team_beside_a_place_that_shares_runs_has_its_frames_alone() -> None:
+    costs = with_batches(costs_of([[13, 13, 6]], ranks=(1, 1, 2)), x2=[[13, 13, 3]])
+    costs = replace(costs, teams=(CostTeam(("p0", "p1"), np.array([6.0])),))
+    solution = exact_plan(costs, Goal(replicate=True))
+    assert (str(solution.plan), solution.lower_bound_s) == ("p0+p1, p2: 0-0 x2", 2)
+    assert solution.plan is not None
+    assert CostsEvaluator(costs).measurement_of(solution.plan).bottleneck_s == 2
 
 
 def test_frames_are_alone_where_that_is_as_good_and_for_low_latency() -> None:

@@ -57,6 +57,14 @@ def at_best_s(costs: Costs, beliefs: list[Belief], stage: Stage, doubt: float) -
     return longest_s
 
 
+def test_a_space_that_is_too_large_to_list_promises_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`exact` lists no plans without copies, and so searches larger ones."""
+    costs, beliefs = drawn(random.Random(1))
+    view = outlook(Learnt(costs, beliefs, (), False), Goal())
+    monkeypatch.setattr("shisha_rt.planner.chains._MOST_PERIODS", 0)
+    assert view.plan_within(1e9, view.at_best_s(0.0)) is None
+
+
 @pytest.mark.parametrize("seed", range(150))
 def test_the_least_bound_that_some_plan_keeps(seed: int) -> None:
     rng = random.Random(seed)

@@ -84,7 +84,7 @@ def test_a_team_beside_a_place_that_shares_runs_has_its_frames_alone() -> None:
     costs = with_batches(costs_of([[13, 13, 6]], ranks=(1, 1, 2)), x2=[[13, 13, 3]])
     costs = replace(costs, teams=(CostTeam(("p0", "p1"), np.array([6.0])),))
     solution = exact_plan(costs, Goal(replicate=True))
-    assert (str(solution.plan), solution.lower_bound_s) == ("p0+p1, p2: 0-0 x2", 2)
+    assert (str(solution.plan), solution.lower_bound_s) == ("p2, p0+p1: 0-0 x2", 2)
     assert solution.plan is not None
     assert CostsEvaluator(costs).measurement_of(solution.plan).bottleneck_s == 2
 

@@ -128,7 +128,8 @@ def _search(space: _Space, goal: Goal) -> tuple[_Label | None, int, bool]:
     set_labels = 1
     for position in range(end):
         for label in _undominated(waiting[position]):
-            if goal.should_stop() or set_labels > _MOST_LABELS:
+            # The plans of one stage are known in any case: some answer is better than none.
+            if position and (goal.should_stop() or set_labels > _MOST_LABELS):
                 return best, set_labels, False
             for longer in _longer(space, label, most_s, math.inf if best is None else best.joules):
                 set_labels += 1

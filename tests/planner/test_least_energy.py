@@ -35,6 +35,12 @@ def powered(costs: Costs, *power_w: float) -> Costs:
     return replace(costs, places=tuple(places))
 
 
+def test_without_any_time_a_plan_of_one_stage_is_found() -> None:
+    costs = powered(costs_of([[4, 2], [4, 2]], ranks=(1, 1)), 1.0, 3.0)
+    solution = exact_plan(costs, Goal(objective="energy", should_stop=lambda: True))
+    assert (solution.outcome, str(solution.plan)) == (Outcome.FEASIBLE, "p0: 0-1")
+
+
 def every_energy(costs: Costs, most_stages: int, *, teams: bool) -> Iterator[tuple[float, float]]:
     """Joules and latency of each chain whose stages have a team each; `teams`: of several places, too."""
     kinds = kinds_of(costs)

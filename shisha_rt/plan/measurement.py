@@ -123,6 +123,8 @@ class Measurement:
         less overlap than the other's does not count as better. Nor does a measurement that was throttled more or less
         often than the other. If the objective is energy and both miss the latency target, the lower latency is better.
         """
+        if self.can_run != other.can_run:
+            return self.can_run
         if objective == "energy" and self.energy_j == other.energy_j == math.inf:
             objective = "latency"
         if not self.is_throttled_like(other):

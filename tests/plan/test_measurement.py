@@ -171,3 +171,10 @@ def test_the_band_is_not_idle(noise: str) -> None:
     (few, _), (many, apart) = typical(32), typical(128)
     assert many < 6 * apart
     assert few / many == pytest.approx(2, rel=0.25)
+
+
+def test_what_runs_is_better_than_what_cannot_however_it_was_measured() -> None:
+    cannot = Measurement((math.inf,), 0.0, 0, 1.0, failed_stage=0)
+    for runs in (Measurement((1.0,), 0.05, 32, 1.0, overlap=0.6), Measurement((1.0,), 0.05, 32, 1.0, throttled=0.6)):
+        assert runs.is_better_than(cannot)
+        assert not cannot.is_better_than(runs)

@@ -5,6 +5,7 @@ The checker evaluates all of them with communication in full, whatever costs the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -86,8 +87,9 @@ def _evaluated(chain: Chain, steps: Sequence[Step]) -> NetworkSplit:
 
 
 def _speeds(problem: SplitProblem, layer: SplitLayer) -> list[float]:
-    """(devices,): 1 / seconds for the whole layer; 0 if a device cannot run its groups."""
-    return [1 / device.compute_s(layer.share(layer.units)) for device in problem.devices]
+    """(devices,): 1 / seconds for the whole layer; 0 if a device cannot run its groups, inf if it takes no time."""
+    seconds = [device.compute_s(layer.share(layer.units)) for device in problem.devices]
+    return [1 / device_s if device_s else math.inf for device_s in seconds]
 
 
 def _to_the_fastest(problem: SplitProblem, layer: SplitLayer, taken: _Taken) -> list[int] | None:
@@ -132,7 +134,12 @@ def _by_weight(problem: SplitProblem, layer: SplitLayer, taken: _Taken, weights:
 
 
 def _apportioned(total: int, weights: Sequence[float]) -> list[int]:
-    """`total` in whole numbers in proportion to `weights`, by largest remainder; ties go to the larger weight."""
+    """`total` in whole numbers in proportion to `weights`, by largest remainder; ties go to the larger weight.
+
+    If some weights are infinite these share all.
+    """
+    if math.inf in weights:
+        weights = [float(weight == math.inf) for weight in weights]
     exact = np.array(weights) * total / sum(weights)
     whole = np.floor(exact).astype(int)
     for d in np.lexsort((-np.array(weights), whole - exact))[: total - int(whole.sum())]:

@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 
 from shisha_rt.arrays import Bools, Floats, Ints
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.papers.gp.problem import SplitProblem
 from shisha_rt.papers.gp.shortest_path import undominated
 from shisha_rt.papers.gp.tables import CostTables
@@ -117,7 +118,8 @@ def _of_the_limited(run: SharedRun, budgets: Sequence[NetworkLimit], execution: 
     )
     for d in limited:
         if len(shared_partly.costs) * size * len(values) > _MOST_OPTIONS:
-            raise ValueError(f"{len(limited)} devices with limits for all layers and {size - 1} blocks, expected fewer")
+            many = f"{len(limited)} devices with limits for all layers and a layer of {size - 1} blocks"
+            raise BadInput(f"--one-for-all: {many}: too many combinations; expected fewer", Error.SPACE_TOO_LARGE)
         of_device = np.array([budget.device == d for budget in budgets])
         lanes = [
             _with_one_more(

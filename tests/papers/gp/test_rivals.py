@@ -8,15 +8,17 @@ from typing import get_args
 
 import pytest
 
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.outcome import Outcome
 from shisha_rt.papers.gp.chain import Chain, Legs, chain_faults, step_costs, unfused
 from shisha_rt.papers.gp.fused import fused_split, split_network
+from shisha_rt.papers.gp.methods import split_by
 from shisha_rt.papers.gp.posynomial import Monomial, Posynomial
 from shisha_rt.papers.gp.problem import SplitDevice, SplitLayer, SplitProblem
 from shisha_rt.papers.gp.rivals import RivalName, rival_split
 from tests.papers.gp.random_splits import random_split_problem
 from tests.papers.gp.test_fused import random_chain
-from tests.wording import says
+from tests.wording import raised, says
 
 MACS = {"H": 1.0, "W": 1.0, "C": 1.0, "k": 2.0, "N": 1.0}
 ROOM = Posynomial((Monomial(1.0, {"C": 1.0, "N": 1.0}),))
@@ -119,3 +121,21 @@ def test_none_beats_the_exact_answer(seed: int) -> None:
     communication = rival_split("communication", chain)
     assert communication.steps is not None or communication.reason
     assert communication.value >= fused_split(chain).value * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("name", ["greedy", "proportional"])
+def test_a_device_that_takes_no_time_has_all(name: RivalName) -> None:
+    layer = SplitLayer("conv", {"H": 8.0, "W": 8.0, "C": 64.0, "k": 3.0, "N": 64.0, "s": 1.0, "G": 1.0}, "N", 16)
+    devices = SplitDevice("free", Posynomial(())), SplitDevice("cpu", Posynomial((Monomial(1e-6, {"N": 1.0}),)))
+    found = rival_split(name, unfused(SplitProblem((layer,), devices)))
+    assert found.steps is not None
+    assert [step.shares for step in found.steps] == [(64, 0)]
+
+
+def test_too_many_combinations_of_shared_limits_are_refused() -> None:
+    cost = Posynomial((Monomial(1e-6, {"N": 1.0, "C": 1.0}),))
+    layer = SplitLayer("fc", {"H": 1.0, "W": 1.0, "C": 25088.0, "k": 1.0, "N": 4096.0, "s": 1.0, "G": 1.0}, "C", 16)
+    resources, limits = {"ALM": cost}, {"ALM": 1e9}
+    limited = [SplitDevice(name, cost, cost, resources=resources, limits=limits, one_for_all=True) for name in "ab"]
+    with raised(BadInput, Error.SPACE_TOO_LARGE):
+        split_by("integer", unfused(SplitProblem((layer,), (SplitDevice("cpu", cost), *limited))))

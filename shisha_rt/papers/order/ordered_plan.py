@@ -81,8 +81,11 @@ def ordered_plan(
     """Find a chain of a smaller bottleneck than `file_s`, that of the best over the file's order (inf: there is none).
 
     `needs` (layers,): the earlier layers from which each reads a tensor. `costs` must be known for other orders (see
-    `why_unknown`). `goal`: of the chains over any order; its objective is throughput.
+    `why_unknown`). `goal`: of the chains over any order; its objective is throughput. Batches are known for the file's
+    order alone: other orders are tried without them, and nothing is proven.
     """
+    if costs.batches:
+        return replace(ordered_plan(replace(costs, batches=()), needs, file_s, goal, limits), lower_s=0.0)
     search = _search(costs, needs, goal, limits)
     groups, spans = search.groups, search.network.spans
     place_s = groups.least_s(costs.teams, spans) if goal.replicate else groups.time_s

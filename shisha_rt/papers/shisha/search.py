@@ -9,7 +9,7 @@ Rivals use the random generator that they were given, so repeating a search need
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
@@ -33,19 +33,28 @@ class Rival(Protocol[S]):
         ...
 
 
+MOST_TIMELESS: Final = 5000
+
+
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The most trials, and the (virtual) seconds of trials after which no further plan is measured; None: no limit."""
+    """The most trials, and the (virtual) seconds of trials after which no further plan is measured; None: no limit.
+
+    Trials of plans that cannot run take no time: a search with a limit of time also ends after `MOST_TIMELESS` of them
+    in a row.
+    """
 
     trials: int | None = None
     trial_time_s: float | None = None
 
-    def reached(self, trials: int, trial_time_s: float) -> str | None:
-        """Which limit was reached, in words; None: neither was."""
+    def reached(self, trials: int, trial_time_s: float, timeless: int) -> str | None:
+        """Which limit was reached, in words; None: none was. `timeless`: the newest that took no time."""
         if self.trials is not None and trials >= self.trials:
             return f"the limit of {self.trials} trials is reached"
         if self.trial_time_s is not None and trial_time_s >= self.trial_time_s:
             return f"the limit of {self.trial_time_s:g} s of trials is reached"
+        if self.trial_time_s is not None and timeless >= MOST_TIMELESS:
+            return f"the last {timeless} trials took no time, as those of plans that cannot run do"
         return None
 
 
@@ -53,7 +62,8 @@ class Limit:
 class Searched(Generic[S]):
     """`at` is being measured; `best` has the measurement `best_measured`, None before the first measurement.
 
-    `trials`: number of measurements so far; `trial_time_s`: their time, with the set-up.
+    `trials`: number of measurements so far; `trial_time_s`: their time, with the set-up; `timeless`: how many of the
+    newest in a row took no time.
     """
 
     state: S
@@ -62,6 +72,7 @@ class Searched(Generic[S]):
     trial_time_s: float
     best: Plan
     best_measured: Measurement | None
+    timeless: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +92,7 @@ class Search(Generic[S]):
     def step(self, progress: Searched[S], observation: Measurement) -> tuple[Searched[S], Proposal]:
         """The rival's next plan; at a limit, or when the rival ends, the best plan as final proposal."""
         progress = _judged(progress, observation)
-        why = self.limit.reached(progress.trials, progress.trial_time_s)
+        why = self.limit.reached(progress.trials, progress.trial_time_s, progress.timeless)
         if why is not None:
             return progress, _final(progress, why)
         state, proposed = self.rival.step(progress.state, observation)
@@ -93,7 +104,12 @@ class Search(Generic[S]):
 
 
 def _judged(progress: Searched[S], observation: Measurement) -> Searched[S]:
-    counted = replace(progress, trials=progress.trials + 1, trial_time_s=progress.trial_time_s + observation.took_s)
+    counted = replace(
+        progress,
+        trials=progress.trials + 1,
+        trial_time_s=progress.trial_time_s + observation.took_s,
+        timeless=0 if observation.took_s else progress.timeless + 1,
+    )
     if progress.best_measured is None or observation.is_better_than(progress.best_measured):
         return replace(counted, best=progress.at, best_measured=observation)
     return counted

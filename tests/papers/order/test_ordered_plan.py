@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from shisha_rt.costs.any_order import layer_needs, why_unknown
-from shisha_rt.costs.costs import Costs
+from shisha_rt.costs.costs import CostBatch, Costs
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.costs.links import CostTensor
 from shisha_rt.costs.team_costs import team_costs
@@ -188,3 +188,15 @@ def test_with_a_link_for_each_place_the_best_order_is_found(seed: int) -> None:
     costs = with_links(rng, costs, needs, hosts=len(costs.places))
     found = checked(costs, needs, ordered_plan(costs, needs, file_s(costs)))
     assert found.bottleneck_s == pytest.approx(least_of_every_order_s(costs, needs, len(costs.places)), rel=CLOSE)
+
+
+def test_where_batches_are_known_nothing_is_proven_of_other_orders() -> None:
+    """Their times are those of the layers in the file's order."""
+    costs = costs_of([[1, 1], [5, 5], [1, 1], [1, 1]], ranks=(1, 1))
+    costs = replace(costs, batches=(CostBatch(4, costs.time_s / 2),))
+    needs: Needs = tuple(map(frozenset, ((), (0,), (0,), (1, 2))))
+    file_plan = exact_plan(costs, Goal()).plan
+    file_s = team_costs(costs).rate(file_plan).bottleneck_s if file_plan is not None else math.inf
+    found = ordered_plan(costs, needs, file_s)
+    assert not found.is_proven
+    assert found.lower_s == 0.0

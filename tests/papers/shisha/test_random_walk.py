@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
-from shisha_rt.papers.shisha.arrangement import space_of
-from shisha_rt.papers.shisha.random_walk import MOST_TIMELESS, RandomWalk
-from shisha_rt.papers.shisha.search import Limit, Search
+from shisha_rt.papers.shisha.arrangement import Space, space_of
+from shisha_rt.papers.shisha.exhaustive import Exhaustive
+from shisha_rt.papers.shisha.random_walk import RandomWalk
+from shisha_rt.papers.shisha.search import MOST_TIMELESS, Limit, Rival, Search
 from shisha_rt.planner.loop import run
 from tests.papers.shisha.enumeration import all_plans
 from tests.planner.evaluators import costs_of
@@ -37,9 +40,10 @@ def test_a_space_of_one_plan(number: int) -> None:
     assert found.reason == says("best of 1 trials; there is no …")
 
 
-def test_it_ends_where_no_plan_can_run_whatever_its_limit_of_time() -> None:
-    costs = costs_of([[None, None]] * 3, ranks=(1, 2))
-    walk = RandomWalk(space_of(3, ["p0", "p1"], stage_count=2), random.Random(0))
-    ended = run(Search(walk, Limit(trial_time_s=1.0)), CostsEvaluator(costs))
+@pytest.mark.parametrize("rival", [lambda space: RandomWalk(space, random.Random(0)), Exhaustive])
+def test_it_ends_where_no_plan_can_run_whatever_its_limit_of_time(rival: Callable[[Space], Rival[Any]]) -> None:
+    costs = costs_of([[None] * 4] * 24, ranks=(1, 2, 3, 4))
+    space = space_of(24, ["p0", "p1", "p2", "p3"], stage_count=4)
+    ended = run(Search(rival(space), Limit(trial_time_s=1.0)), CostsEvaluator(costs))
     assert len(ended.trials) == MOST_TIMELESS
     assert ended.reason == says("best of 5000 trials; … took no time, …")

@@ -6,7 +6,8 @@ all orders. For latency see `quickest_split`.
 
 The lower bound holds for chains with the named layers split in any shares. Pieces are coarser than shares, but moving a
 boundary to the next piece makes a stage longer by at most a piece: so the bound of chains over pieces, less the longest
-piece, is a bound for any shares. Splits without gain are not made.
+piece, is a bound for any shares. A join's part of the time is on one place, not shared as the pieces are, so the bound
+is lowered by the largest such part. Splits without gain are not made.
 
 Places of other hosts have no shards: layers are split over this host's places, if that is better than all hosts' places
 without splits. A bound would then hold for this host alone, so none is returned.
@@ -148,6 +149,8 @@ def _fastest(costs: Costs, whole: PlanSolution, goal: Goal) -> PlanSolution:
     if math.isinf(whole_s) and plain:
         too_heavy = (way for way in counts if not _has_room(costs, way))
         besides = [plan for way in too_heavy if (plan := spread(costs, way, goal)) is not None]
+    unused = costs.places if goal.most_stages is None else ()
+    plans = [_with_best_joiners(costs, plan, [place.name for place in unused]) for plan in plans]
     able = filter(_can_be_summed(costs), (*plans, *besides))
     plan = min(able, key=lambda plan: _period_s(costs, plan), default=None)
     plan_s = _period_s(costs, plan)
@@ -158,8 +161,9 @@ def _fastest(costs: Costs, whole: PlanSolution, goal: Goal) -> PlanSolution:
     if plan in besides:  # of such plans nothing is proven
         return _answered(chain, plan, plan_s, None, f"plans with layers {_listed(counts)} split")
     bound_s = None
-    if chain.lower_bound_s is not None:
-        bound_s = max(0.0, min(1.0, costs.splits.factor) * chain.lower_bound_s - _longest_s(fine, pieces, counts))
+    if chain.lower_bound_s is not None and not costs.splits.shard_times:  # pieces do not have these times
+        least_part = min(1.0, costs.splits.factor) * (1 - max(way.join_part for way in counts))
+        bound_s = max(0.0, least_part * chain.lower_bound_s - _longest_s(fine, pieces, counts))
     return _answered(chain, plan, plan_s, bound_s, f"{chain.space}, layers {_listed(counts)} split in any shares")
 
 
@@ -171,6 +175,7 @@ def _answered(chain: PlanSolution, plan: Plan, plan_s: float, bound_s: float | N
         answer=plan,
         outcome=Outcome.OPTIMAL if proven else Outcome.FEASIBLE,
         lower_bound_s=plan_s if proven else bound_s,
+        latency_proven=False,
         space=space,
     )
 
@@ -186,6 +191,24 @@ def _balanced_plans(
         plan = unrefined(pieces, best[0].chain)
         yield plan
         yield from _finely(costs, plan, best[1])
+
+
+def _with_best_joiners(costs: Costs, plan: Plan, places: Iterable[str]) -> Plan:
+    """The plan with each join that is a stage of its own where that is fastest: on the teams of some stage, or on one of
+    `places` that the plan leaves unused.
+    """
+    for at, stage in enumerate(plan.stages):
+        if stage.split is None or not stage.split.joins or stage.work != (stage.split.span,):
+            continue
+        used = set(plan.places)
+        kind_of = team_costs(costs).kind_of
+        unused = {kind_of[place]: place for place in places if place not in used}
+        teams_tried = dict.fromkeys([other.teams for other in plan.stages] + [((place,),) for place in unused.values()])
+        joined = (
+            Plan((*plan.stages[:at], replace(stage, teams=teams), *plan.stages[at + 1 :])) for teams in teams_tried
+        )
+        plan = min((plan, *joined), key=lambda plan: _period_s(costs, plan))
+    return plan
 
 
 def _has_room(costs: Costs, way: Splittable) -> bool:

@@ -187,6 +187,13 @@ def test_hand_overs_that_make_a_plan_late_are_allowed_for() -> None:
     assert tuned.solution == Plan.of([(0, 1, "p0")])
 
 
+def test_trials_that_took_no_time_at_all_set_no_target() -> None:
+    told = powered(costs_of([[2, 4]], ranks=(1, 1)), 1.0, 3.0)
+    instant = told.with_times(told.time_s * 0.0)
+    tuned = run(guided(told, goal=Goal(objective="energy", latency_s=9.0)), CostsEvaluator(instant))
+    assert tuned.measurement.latency_s == 0
+
+
 @pytest.mark.parametrize("seeds", chunks(200, 50, short=50))
 def test_trials_end_with_a_plan_as_frugal_as_any_measured(seeds: range) -> None:
     near = []

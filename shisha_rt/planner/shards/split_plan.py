@@ -194,7 +194,7 @@ def _balanced_plans(
 
 
 def _with_best_joiners(costs: Costs, plan: Plan, places: Iterable[str]) -> Plan:
-    """The plan with each join that is a stage of its own where that is fastest: on the teams of some stage, or on one of
+    """The plan with each join that is a stage of its own where that is fastest: on a stage's teams, or on a place of
     `places` that the plan leaves unused.
     """
     for at, stage in enumerate(plan.stages):

@@ -125,7 +125,7 @@ def test_what_is_left_is_joined(axis: Axis, layers: int) -> None:
 
 
 def test_one_place_does_the_join_and_the_bound_knows() -> None:
-    """Of 3 s, 0.9 s are the join's: one place has a third of the rest and the join, the other two thirds of the rest."""
+    """Of 3 s, the join takes 0.9 s: one place has it and a third of the rest, the other has two thirds."""
     way = Splittable(0, 0, "groups", 3, 1, (), joined=True, join_part=0.3)
     costs = with_splits(costs_of([[3.0, 3.0]], [1, 1]), way)
     found = planned(costs)

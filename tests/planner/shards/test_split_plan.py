@@ -133,6 +133,8 @@ def test_one_place_does_the_join_and_the_bound_knows() -> None:
     assert found.lower_bound_s is not None
     assert found.lower_bound_s <= 1.6
     assert not found.latency_proven
+    heavy = with_splits(costs_of([[10.0, 10.0]], [1, 1]), msgspec.structs.replace(way, units=7))
+    assert bottleneck_s(heavy, planned(heavy).plan) == pytest.approx(5)  # two units and the join, against five
     spare = with_splits(costs_of([[3.0, 3.0, 3.0]], [1, 1, 1]), msgspec.structs.replace(way, units=2))
     assert bottleneck_s(spare, planned(spare).plan) == pytest.approx(1.05)
 

@@ -54,7 +54,7 @@ def plans_by_costs(
     latency_s: float = math.inf,
 ) -> dict[Objective, Plan]:
     """The best plan for each objective; on machines of very many places, the best found within `_PLANNING_S`. For
-    energy: none if the places' power is unknown; if no plan meets `latency_s`, the one of least latency.
+    energy: none if the places' power is unknown; if no plan is found that meets `latency_s`, the one of least latency.
 
     `run_s`: no run of several frames takes longer. `latency_s`: the same limit for a single frame, in the plan for
     energy.

@@ -30,7 +30,7 @@ from shisha_rt.planner.kinds import Kind, StageCosts, fitting
 from shisha_rt.planner.solution import PLAIN_CHAINS
 
 TOLERANCE: Final = 1e-12
-_MOST_PERIODS: Final = 1 << 24
+MOST_PERIODS: Final = 1 << 24
 """Eight bytes each."""
 
 
@@ -216,7 +216,7 @@ def chains(
     counts = tuple(len(kind.places) for kind in model.kinds) if counts is None else tuple(counts)
     positions = model.groups + 1
     teams = team_kinds(model, goal)
-    most_places = max(_MOST_PERIODS // positions**2, 0)
+    most_places = max(MOST_PERIODS // positions**2, 0)
     if sum(counts) > most_places:
         return None
     batches = model.costs.batches if seconds is None and goal.objective == "throughput" else ()

@@ -138,7 +138,9 @@ class GuidedTuner:
         beyond = [
             measurement.latency_s / told_s
             for plan, measurement in trials.done
-            if measurement.can_run and 0 < (told_s := by_believed.rate(plan).latency_s) < math.inf
+            if measurement.can_run
+            and measurement.latency_s > 0
+            and 0 < (told_s := by_believed.rate(plan).latency_s) < math.inf
         ]
         return min(self.goal.latency_s, self.goal.latency_s / PART_OF_TARGET / max(beyond, default=1.0))
 

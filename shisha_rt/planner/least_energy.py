@@ -7,6 +7,8 @@ This is a shortest path over positions, constrained by latency and by the places
 network's begin: joules and seconds of the stages up to a position, and the places that they use. A label is dropped if
 another one at its position is as good in everything, or if the shortest path to the end with unlimited places shows
 that it cannot keep the latency or cannot beat the best plan.
+
+If the times of all stages are too many to list, only some of the cuts are searched.
 """
 
 from __future__ import annotations
@@ -14,16 +16,17 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from shisha_rt.arrays import Bools, Floats
 from shisha_rt.costs.costs import Costs
+from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.outcome import STOPPED, Outcome
 from shisha_rt.plan.plan import Plan
-from shisha_rt.planner.chains import TOLERANCE, TeamKind, seconds_of, team_kinds
+from shisha_rt.planner.chains import MOST_PERIODS, TOLERANCE, TeamKind, seconds_of, team_kinds
 from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.kinds import StageCosts, stage_costs
 from shisha_rt.planner.solution import PlanSolution
@@ -69,22 +72,55 @@ def least_energy(costs: Costs, goal: Goal) -> PlanSolution:
     """
     if not costs.power_w:
         raise ValueError("energy is power times time: expected power_w of every place")
-    model = stage_costs(costs)
+    whole = stage_costs(costs)
+    model = _with_fewer_cuts(whole, math.isqrt(MOST_PERIODS // len(team_kinds(whole, goal))) - 1)
+    is_partial = model.groups < whole.groups
     space = _space(model, goal)
-    best, labels, is_whole = _search(space, goal)
+    best, labels, is_searched = _search(space, goal)
+    is_whole = is_searched and not is_partial
     statistics = {"kinds": len(model.kinds), "labels": labels}
     if best is None and not is_whole:
-        return PlanSolution(None, Outcome.LIMIT, reason=STOPPED, statistics=statistics, space=SPACE)
+        reason = f"{whole.groups - 1} cuts are too many to search them all" if is_searched else STOPPED
+        return PlanSolution(
+            None, Outcome.LIMIT, reason=reason, statistics=statistics, space=SPACE, is_partial=is_partial
+        )
     if best is None:
         return PlanSolution(None, Outcome.INFEASIBLE, reason=_why_none(model, space, goal), statistics=statistics)
     plan = _with_copies(model, space, best, goal)
+    if is_partial:
+        bound_j = _least_joules(whole, space.teams)
+    else:
+        bound_j = best.joules if is_whole else float(space.joules_left[0])
     return PlanSolution(
         plan,
         Outcome.OPTIMAL if is_whole else Outcome.FEASIBLE,
         statistics=statistics,
         space=SPACE,
-        lower_bound_j=(best.joules if is_whole else float(space.joules_left[0])) * (1 - TOLERANCE),
+        is_partial=is_partial,
+        lower_bound_j=bound_j * (1 - TOLERANCE),
     )
+
+
+def _with_fewer_cuts(model: StageCosts, most_groups: int) -> StageCosts:
+    """The model with only some of its legal cuts, evenly spaced: at most `most_groups` groups, but at least one."""
+    if model.groups <= most_groups:
+        return model
+    kept = model.starts[:: -(-model.groups // max(most_groups, 1))]
+    cuts = [start - 1 for start in kept if 0 < start < len(model.costs.layers)]
+    transfer_s = np.full_like(model.costs.transfer_s, np.nan)
+    transfer_s[cuts] = model.costs.transfer_s[cuts]
+    return stage_costs(replace(model.costs, transfer_s=transfer_s))
+
+
+def _least_joules(model: StageCosts, teams: Sequence[TeamKind]) -> float:
+    """A lower bound of a plan's joules: each layer on the team that needs the least for it, without entry costs."""
+    predicted = team_costs(model.costs)
+    least_j = np.full(len(model.costs.layers), np.inf)
+    for kind, size in teams:
+        name = model.costs.places[model.kinds[kind].places[0]].name
+        layers_j = size * model.costs.power_w[name] * predicted.time_s[predicted.kind_of[name], size]
+        least_j = np.fmin(least_j, layers_j)
+    return float(least_j.sum())
 
 
 def _space(model: StageCosts, goal: Goal) -> _Space:

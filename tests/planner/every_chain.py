@@ -67,9 +67,9 @@ def every_chain(costs: Costs, most_stages: int) -> Iterator[Served]:
         if capacity is not None and sum(costs.layers[i].weight_bytes for i in rows) + frames * live > capacity:
             return math.nan
         layers_s = teams[team]
-        if frames > 1:
+        if frames > 1 and team[1] == 1:  # a team of several places computes them one by one
             (batch,) = (batch for batch in costs.batches if batch.frames == frames)
-            layers_s = batch.time_s[:, kinds[team[0]][0]].tolist() if team[1] == 1 else [math.nan] * layers
+            layers_s = batch.time_s[:, kinds[team[0]][0]].tolist()
         return float(sum(layers_s[i] for i in rows) + (costs.transfer_s[first - 1] if first else 0.0))
 
     @cache

@@ -41,6 +41,18 @@ def test_without_any_time_a_plan_of_one_stage_is_found() -> None:
     assert (solution.outcome, str(solution.plan)) == (Outcome.FEASIBLE, "p0: 0-1")
 
 
+def test_a_space_too_large_to_list_is_searched_with_fewer_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two kinds and 5² positions need 50 entries; with every other cut, 18 are enough."""
+    costs = powered(costs_of([[1, 9], [1, 9], [9, 1], [9, 1]], ranks=(1, 1)), 1.0, 1.0)
+    monkeypatch.setattr("shisha_rt.planner.least_energy.MOST_PERIODS", 20)
+    solution = exact_plan(costs, Goal(objective="energy"))
+    assert (solution.outcome, str(solution.plan)) == (Outcome.FEASIBLE, "p0: 0-1 | p1: 2-3")
+    assert solution.is_partial
+    assert solution.lower_bound_j == pytest.approx(4)
+    few = exact_plan(costs, Goal(objective="energy", latency_s=3.0))
+    assert few.outcome is Outcome.LIMIT  # other cuts might do
+
+
 def every_energy(costs: Costs, most_stages: int, *, teams: bool) -> Iterator[tuple[float, float]]:
     """Joules and latency of each chain whose stages have a team each; `teams`: of several places, too."""
     kinds = kinds_of(costs)
@@ -185,6 +197,13 @@ def test_hand_overs_that_make_a_plan_late_are_allowed_for() -> None:
     assert tuned.trials[0].plan == Plan.of([(0, 0, "p0"), (1, 1, "p1")])
     assert tuned.trials[0].measurement.energy_j == math.inf
     assert tuned.solution == Plan.of([(0, 1, "p0")])
+
+
+def test_trials_that_took_no_time_at_all_set_no_target() -> None:
+    told = powered(costs_of([[2, 4]], ranks=(1, 1)), 1.0, 3.0)
+    instant = told.with_times(told.time_s * 0.0)
+    tuned = run(guided(told, goal=Goal(objective="energy", latency_s=9.0)), CostsEvaluator(instant))
+    assert tuned.measurement.latency_s == 0
 
 
 @pytest.mark.parametrize("seeds", chunks(200, 50, short=50))

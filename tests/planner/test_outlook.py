@@ -61,7 +61,7 @@ def test_a_space_that_is_too_large_to_list_promises_nothing(monkeypatch: pytest.
     """`exact` lists no plans without copies, and so searches larger ones."""
     costs, beliefs = drawn(random.Random(1))
     view = outlook(Learnt(costs, beliefs, (), False), Goal())
-    monkeypatch.setattr("shisha_rt.planner.chains._MOST_PERIODS", 0)
+    monkeypatch.setattr("shisha_rt.planner.chains.MOST_PERIODS", 0)
     assert view.plan_within(1e9, view.at_best_s(0.0)) is None
 
 

@@ -4,7 +4,7 @@ A place that has layers and then some pieces of the next one has two stages: the
 the layer's last pieces and the layers behind it has two as well: its shard, and the rest. Stages on one place are a
 pool, whose times add up as the pieces' do. The overhead of each further shard is charged at its entry; that of the
 first one as a part of its own is left out. So by its costs a chain over pieces never takes longer than the plan that
-it stands for.
+it stands for, but for a join's part of the time: pieces share it, and in the plan one place has it.
 """
 
 from __future__ import annotations

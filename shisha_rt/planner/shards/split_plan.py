@@ -6,7 +6,8 @@ all orders. For latency see `quickest_split`.
 
 The lower bound holds for chains with the named layers split in any shares. Pieces are coarser than shares, but moving a
 boundary to the next piece makes a stage longer by at most a piece: so the bound of chains over pieces, less the longest
-piece, is a bound for any shares. Splits without gain are not made.
+piece, is a bound for any shares. A join's part of the time is on one place, not shared as the pieces are, so the bound
+is lowered by the largest such part. Splits without gain are not made.
 
 Places of other hosts have no shards: layers are split over this host's places, if that is better than all hosts' places
 without splits. A bound would then hold for this host alone, so none is returned.
@@ -17,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import permutations
 from typing import Final
 
 import numpy as np
@@ -26,7 +28,7 @@ from shisha_rt.costs.costs import HANDOVER_S, Costs, stage_bytes
 from shisha_rt.costs.team_costs import TeamCosts, team_costs
 from shisha_rt.model.split import MOST_SUMMED, Splittable
 from shisha_rt.outcome import Outcome
-from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.planner.exact import exact_plan
 from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.shards.balance import Balanced, Teams, balanced
@@ -44,6 +46,8 @@ _MOST_SHARES: Final = 256
 _LEAST_SHARE: Final = 1 / 64
 """A layer is worth splitting only if it takes at least this share of the slowest stage's time."""
 _MOST_ORDERS: Final = 24
+_MOST_SHIFTED: Final = 8
+"""Shards of a way whose shares are changed to allow for its join: all pairs are tried."""
 _GAIN: Final = 1e-9
 """Relative: less is rounding."""
 
@@ -148,6 +152,8 @@ def _fastest(costs: Costs, whole: PlanSolution, goal: Goal) -> PlanSolution:
     if math.isinf(whole_s) and plain:
         too_heavy = (way for way in counts if not _has_room(costs, way))
         besides = [plan for way in too_heavy if (plan := spread(costs, way, goal)) is not None]
+    unused = costs.places if goal.most_stages is None else ()
+    plans = [_with_best_joins(costs, plan, [place.name for place in unused]) for plan in plans]
     able = filter(_can_be_summed(costs), (*plans, *besides))
     plan = min(able, key=lambda plan: _period_s(costs, plan), default=None)
     plan_s = _period_s(costs, plan)
@@ -158,8 +164,9 @@ def _fastest(costs: Costs, whole: PlanSolution, goal: Goal) -> PlanSolution:
     if plan in besides:  # of such plans nothing is proven
         return _answered(chain, plan, plan_s, None, f"plans with layers {_listed(counts)} split")
     bound_s = None
-    if chain.lower_bound_s is not None:
-        bound_s = max(0.0, min(1.0, costs.splits.factor) * chain.lower_bound_s - _longest_s(fine, pieces, counts))
+    if chain.lower_bound_s is not None and not costs.splits.shard_times:  # pieces do not have these times
+        least_part = min(1.0, costs.splits.factor) * (1 - max(way.join_part for way in counts))
+        bound_s = max(0.0, least_part * chain.lower_bound_s - _longest_s(fine, pieces, counts))
     return _answered(chain, plan, plan_s, bound_s, f"{chain.space}, layers {_listed(counts)} split in any shares")
 
 
@@ -171,6 +178,7 @@ def _answered(chain: PlanSolution, plan: Plan, plan_s: float, bound_s: float | N
         answer=plan,
         outcome=Outcome.OPTIMAL if proven else Outcome.FEASIBLE,
         lower_bound_s=plan_s if proven else bound_s,
+        latency_proven=False,
         space=space,
     )
 
@@ -186,6 +194,61 @@ def _balanced_plans(
         plan = unrefined(pieces, best[0].chain)
         yield plan
         yield from _finely(costs, plan, best[1])
+
+
+def _with_best_joins(costs: Costs, plan: Plan, places: Iterable[str]) -> Plan:
+    """The plan with shares that allow for joins, and with each join that is a stage of its own where that is fastest:
+    on a stage's teams, or on a place of `places` that the plan leaves unused.
+    """
+    for way in costs.splits.ways:
+        joins = [at for at, stage in enumerate(plan.stages) if _is_of(stage, way) and stage.split and stage.split.joins]
+        if not joins or not way.join_part:
+            continue
+        (at,) = joins
+        tried = [plan]
+        stage = plan.stages[at]
+        if stage.work == ((way.first, way.last),):
+            kind_of = team_costs(costs).kind_of
+            unused = {kind_of[place]: ((place,),) for place in places if place not in plan.places}
+            for teams in dict.fromkeys([*(other.teams for other in plan.stages), *unused.values()]):
+                joined = replace(stage, teams=teams)
+                tried.append(Plan((*plan.stages[:at], joined, *plan.stages[at + 1 :])))
+        plan = min((_shifted(costs, joined, way) for joined in tried), key=lambda plan: _period_s(costs, plan))
+    return plan
+
+
+def _is_of(stage: Stage, way: Splittable) -> bool:
+    return stage.split is not None and stage.split.whole[:2] == ((way.first, way.last), way.axis)
+
+
+def _shifted(costs: Costs, plan: Plan, way: Splittable) -> Plan:
+    """Move blocks of a way between two shards as long as that is faster: many at once, then fewer."""
+    best_s = _period_s(costs, plan)
+    (shares,) = {stage.split.shares for stage in plan.stages if stage.split is not None and _is_of(stage, way)}
+    step = 1 << (max(shares) // way.block).bit_length()
+    while step and len(shares) <= _MOST_SHIFTED:
+        moved: list[tuple[float, Plan, tuple[int, ...]]] = []
+        for giver, taker in permutations(range(len(shares)), 2):
+            units = step * way.block
+            if shares[giver] > units:
+                others = tuple(share - units * (at == giver) + units * (at == taker) for at, share in enumerate(shares))
+                with_others = _with_shares(plan, way, others)
+                moved.append((_period_s(costs, with_others), with_others, others))
+        least_s, fastest, others = min(moved, key=lambda move: move[0], default=(math.inf, plan, shares))
+        if least_s < (1 - _GAIN) * best_s:
+            best_s, plan, shares = least_s, fastest, others
+        else:
+            step //= 2
+    return plan
+
+
+def _with_shares(plan: Plan, way: Splittable, shares: tuple[int, ...]) -> Plan:
+    return Plan(
+        tuple(
+            replace(stage, split=replace(stage.split, shares=shares)) if stage.split and _is_of(stage, way) else stage
+            for stage in plan.stages
+        )
+    )
 
 
 def _has_room(costs: Costs, way: Splittable) -> bool:

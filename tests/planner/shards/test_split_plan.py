@@ -6,6 +6,7 @@ import math
 import random
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -121,6 +122,21 @@ def test_what_is_left_is_joined(axis: Axis, layers: int) -> None:
     assert found is not None
     assert bottleneck_s(costs, found) == pytest.approx(8 * layers / 3, rel=0.05)
     assert sum(found.joins(index) for index in range(len(found.stages))) == len(found.splits)
+
+
+def test_one_place_does_the_join_and_the_bound_knows() -> None:
+    """Of 3 s, the join takes 0.9 s: one place has it and a third of the rest, the other has two thirds."""
+    way = Splittable(0, 0, "groups", 3, 1, (), joined=True, join_part=0.3)
+    costs = with_splits(costs_of([[3.0, 3.0]], [1, 1]), way)
+    found = planned(costs)
+    assert bottleneck_s(costs, found.plan) == pytest.approx(1.6)
+    assert found.lower_bound_s is not None
+    assert found.lower_bound_s <= 1.6
+    assert not found.latency_proven
+    heavy = with_splits(costs_of([[10.0, 10.0]], [1, 1]), msgspec.structs.replace(way, units=7))
+    assert bottleneck_s(heavy, planned(heavy).plan) == pytest.approx(5)  # two units and the join, against five
+    spare = with_splits(costs_of([[3.0, 3.0, 3.0]], [1, 1, 1]), msgspec.structs.replace(way, units=2))
+    assert bottleneck_s(spare, planned(spare).plan) == pytest.approx(1.05)
 
 
 def test_layers_that_no_place_has_room_for() -> None:

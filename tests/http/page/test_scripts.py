@@ -1,0 +1,43 @@
+"""The page's scripts by themselves, in Node with the little of a browser that they need."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from shisha_rt.http.page.files import FOLDER
+from tests.waiting import PATIENCE_S
+
+NODE: Final = shutil.which("node")
+STAND_IN: Final = Path(__file__).parent / "stand_in.mjs"
+pytestmark = pytest.mark.skipif(NODE is None, reason="needs Node")
+
+
+def result_of(folder: Path, script: str) -> Any:
+    """What `script` returns, in JSON. It may import the page's files, and has what `stand_in.mjs` exports as `page`."""
+    assert NODE is not None
+    for path in (*FOLDER.glob("*.js"), STAND_IN):
+        shutil.copy(path, folder)
+    (folder / "package.json").write_text('{"type": "module"}')
+    whole = f'import * as page from "./stand_in.mjs";\nconst result = await (async () => {{{script}}})();\n'
+    (folder / "script.mjs").write_text(f"{whole}process.stdout.write(JSON.stringify(result));\n")
+    done = subprocess.run([NODE, "script.mjs"], cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_the_journal_of_another_daemon_replaces_the_old_ones(tmp_path: Path) -> None:
+    script = """
+        const { Journal } = await import("./journal.js");
+        const journal = new Journal(() => {});
+        const event = (number, words) => ({ event: number, kind: "place_up", time_s: 1e9, words });
+        journal.add(true, [event(0, "old 0"), event(1, "old 1")]);
+        journal.add(true, [event(0, "new 0"), event(1, "new 1")]);
+        return page.byId.journal.children.map((item) => item.children[2].textContent);
+    """
+    assert result_of(tmp_path, script) == ["new 1", "new 0"]

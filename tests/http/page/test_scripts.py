@@ -41,3 +41,20 @@ def test_the_journal_of_another_daemon_replaces_the_old_ones(tmp_path: Path) -> 
         return page.byId.journal.children.map((item) => item.children[2].textContent);
     """
     assert result_of(tmp_path, script) == ["new 1", "new 0"]
+
+
+def test_only_what_the_daemon_has_answered_makes_the_page_live(tmp_path: Path) -> None:
+    script = """
+        const { Feed } = await import("./feed.js");
+        const states = [];
+        new Feed(() => {}, (state) => states.push(state)).open();
+        const gap = [1, null, null, null, null];
+        const told = [
+          ["trouble", { reason: "" }], ["history", { new: false, samples: [[0, 9, 1, 1, 1], gap] }],
+          ["history", { new: true, samples: [] }], ["journal", { new: true, events: [] }],
+          ["history", { new: false, samples: [gap, [2, 0, null, null, null]] }],
+          ["trouble", { reason: "" }], ["status", {}],
+        ];
+        return told.map(([name, data]) => { page.tell(name, data); return states.at(-1); });
+    """
+    assert result_of(tmp_path, script) == [*["silent"] * 4, "live", "silent", "live"]

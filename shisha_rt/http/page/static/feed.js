@@ -24,8 +24,10 @@ export class Feed {
         this.failures = 0;
         if (event.lastEventId) this.last = event.lastEventId;
         this.listen();
-        this.changed(name === "trouble" ? "silent" : "live");
-        this.heard(name, JSON.parse(event.data));
+        const data = JSON.parse(event.data);
+        if (name === "trouble") this.changed("silent");
+        else if (answers(name, data)) this.changed("live");
+        this.heard(name, data);
       });
     }
     source.onerror = () => this.lost();
@@ -53,6 +55,11 @@ export class Feed {
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.open(), wait);
   }
+}
+
+/** Whether it tells that the daemon answers: a status, or a history that does not end in a gap. */
+function answers(name, data) {
+  return name === "status" || (name === "history" && (data.samples.at(-1)?.[1] ?? null) !== null);
 }
 
 /** Who we are to the daemon; null: it does not answer. */

@@ -58,3 +58,19 @@ def test_only_what_the_daemon_has_answered_makes_the_page_live(tmp_path: Path) -
         return told.map(([name, data]) => { page.tell(name, data); return states.at(-1); });
     """
     assert result_of(tmp_path, script) == [*["silent"] * 4, "live", "silent", "live"]
+
+
+def test_a_network_that_says_nothing_is_told_of_at_once_and_waited_for_no_longer_than_agreed(tmp_path: Path) -> None:
+    script = """
+        const { Feed, order } = await import("./feed.js");
+        const states = [], asked = [];
+        globalThis.fetch = (path, { signal }) => { asked.push([path, signal instanceof AbortSignal]); return new Promise(() => {}); };
+        new Feed(() => {}, (state) => states.push(state)).open();
+        page.tell("status", {});
+        for (const call of page.timers.values()) call();
+        order("/page/control", {});
+        return [states, asked];
+    """
+    states, asked = result_of(tmp_path, script)
+    assert states == ["live", "gone"]
+    assert asked == [["/page/caller", True], ["/page/control", True]]

@@ -4,6 +4,8 @@
 export const MODEL = new URLSearchParams(location.search).get("model");
 const OF_MODEL = MODEL === null ? "" : `&model=${encodeURIComponent(MODEL)}`;
 const SILENT_MS = 15000; // something comes each 5 seconds
+const CALLER_MS = 5000;
+const ORDER_MS = 130000; // the daemon is given 120 s: a plan is answered when it is live
 const AGAIN_MS = [500, 1000, 2000, 4000];
 
 /** `heard(name, data)` for each event; `changed(state)`: "live", "silent", "gone", "login" or "full". */
@@ -42,7 +44,10 @@ export class Feed {
 
   listen() {
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.lost(), SILENT_MS);
+    this.timer = setTimeout(() => {
+      this.changed("gone");
+      this.lost();
+    }, SILENT_MS);
   }
 
   async lost() {
@@ -65,7 +70,7 @@ function answers(name, data) {
 /** Who we are to the daemon; null: it does not answer. */
 export async function askCaller() {
   try {
-    const answer = await fetch("/page/caller", { cache: "no-store" });
+    const answer = await fetch("/page/caller", { cache: "no-store", signal: AbortSignal.timeout(CALLER_MS) });
     return answer.ok ? await answer.json() : null;
   } catch {
     return null;
@@ -80,6 +85,7 @@ export async function order(path, fields) {
       method: "POST",
       headers: { "Content-Type": "application/json" },
       body: JSON.stringify(fields),
+      signal: AbortSignal.timeout(ORDER_MS),
     });
   } catch {
     throw new Error("the daemon does not answer");

@@ -74,3 +74,35 @@ def test_a_network_that_says_nothing_is_told_of_at_once_and_waited_for_no_longer
     states, asked = result_of(tmp_path, script)
     assert states == ["live", "gone"]
     assert asked == [["/page/caller", True], ["/page/control", True]]
+
+
+def test_what_the_daemon_refused_is_shown_no_longer(tmp_path: Path) -> None:
+    script = """
+        const { Control } = await import("./control.js");
+        const { Places } = await import("./places.js");
+        const refuse = async () => {};
+        const control = new Control(refuse), places = new Places(refuse);
+        const tuner = { state: "watching", strategy: "guided", objective: "auto", alpha: 10 };
+        const device = { name: "d", speed: 0.5, exact: true };
+        const place = { name: "p", available: true, state: "up", speed: 0.25, cores: [0], threads: 1, devices: [device] };
+        const status = { tuner, places: [place], machine: {}, plan: { stages: [] } };
+        const show = () => { control.show(status, true, null); places.show(status, true); };
+        show();
+        const card = places.cards.get("p");
+        const select = control.objective.select;
+        const forms = [card.speed, card.devices[0].speed];
+        document.activeElement = select;
+        select.value = "latency";
+        await select.calls.change();
+        const alphas = control.element.children[1].children[2];
+        control.alpha.value = "99";
+        alphas.calls.submit({ preventDefault() {} });
+        for (const form of forms) {
+          form.input.value = "7";
+          form.element.calls.submit({ preventDefault() {} });
+        }
+        await page.settle();
+        show();
+        return [select.value, control.alpha.value, ...forms.map((form) => form.input.value)];
+    """
+    assert result_of(tmp_path, script) == ["auto", "10", "0.25", "0.5"]

@@ -6,10 +6,12 @@ import json
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import pytest
 
+from shisha_rt.core.event_log import AnyRecord
+from shisha_rt.core.tuning.state import WAITING, State
 from shisha_rt.http.page.files import FOLDER
 from tests.waiting import PATIENCE_S
 
@@ -106,3 +108,37 @@ def test_what_the_daemon_refused_is_shown_no_longer(tmp_path: Path) -> None:
         return [select.value, control.alpha.value, ...forms.map((form) => form.input.value)];
     """
     assert result_of(tmp_path, script) == ["auto", "10", "0.25", "0.5"]
+
+
+def test_each_state_of_the_tuner_has_a_sentence_and_a_comparison_its_progress(tmp_path: Path) -> None:
+    states = [WAITING, *(state.value for state in State)]
+    script = """
+        const { Tuner } = await import("./tuner.js");
+        const tuner = new Tuner();
+        const said = (more) => {
+          tuner.show({ tuner: { strategy: "guided", objective: "auto", trials_total: 0, moves_total: 0, trying: null, ...more } });
+          return page.byId.tuner.children[0].textContent;
+        };
+        const comparing = { objective: "latency", tried: 2, candidates: 5, ahead: "shards" };
+        return [STATES.map((state) => said({ state, comparing: null })), said({ state: "comparing", comparing })];
+    """.replace("STATES", json.dumps(states))
+    sentences, progress = result_of(tmp_path, script)
+    assert [state for state, said in zip(states, sentences, strict=True) if not said] == []
+    assert all(word in progress for word in ("latency", "2 of 5", "shards"))
+
+
+def test_each_kind_of_event_passes_a_filter_and_deaths_are_marked_as_bad(tmp_path: Path) -> None:
+    kinds = sorted(str(record.__struct_config__.tag) for record in get_args(AnyRecord))
+    script = """
+        const { FILTERS, passes, tone } = await import("./events.js");
+        const filters = Object.keys(FILTERS).filter((name) => !["main", "all"].includes(name));
+        const events = KINDS.map((kind) => ({ kind }));
+        const named = (chosen) => chosen.map((event) => event.kind);
+        return [
+          named(events.filter((event) => !filters.some((filter) => passes(filter, event)))),
+          named(events.filter((event) => tone(event) === "bad")),
+        ];
+    """.replace("KINDS", json.dumps(kinds))
+    unknown, bad = result_of(tmp_path, script)
+    assert unknown == []
+    assert {kind for kind in kinds if kind.endswith(("_died", "_lost", "_failed", "_gone"))} <= set(bad)

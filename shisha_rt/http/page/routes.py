@@ -88,11 +88,11 @@ class _Page:
         until = (self._app_state.ending, self._app_state.users_changed)
         model = None if self._app_state.models is None else request.query_params.get("model", "")
         try:
-            feed = Feed(self._app_state.watching_of(model), last, *until)
+            watching = self._app_state.watching_of(model)
         except NotFound as error:
             await fault_answer(HttpFault(404, error.message))(scope, receive, send)
             return
-        await feed(scope, receive, send)
+        await Feed(watching, last, *until, watching.ended)(scope, receive, send)
 
     async def caller(self, request: Request) -> Response:
         """Who the caller is, and whether they may steer the daemon; the page asks this whenever it has reconnected."""

@@ -64,7 +64,7 @@ class _Page:
 
     async def index(self, request: Request) -> Response:
         models = self._app_state.models
-        if models and request.query_params.get("model") not in models:
+        if models and request.scope["caller"] is not None and request.query_params.get("model") not in models:
             return RedirectResponse(f"/?{urlencode({'model': models[0]})}", headers={"Cache-Control": "no-store"})
         answer = static_files()[_INDEX].answer(request.headers.get("if-none-match"))
         self._know_again(request, answer)
@@ -107,7 +107,7 @@ class _Page:
             "reason": None if steers else _NOT_ALLOWED[is_known],
             "has_login": has_login,
             "is_full": self._app_state.feeds >= MOST_FEEDS,
-            "models": self._app_state.models or [],
+            "models": [] if caller is None else self._app_state.models or [],
         }
         answer = _json(about)
         self._know_again(request, answer)

@@ -176,6 +176,19 @@ def test_with_an_allow_list_the_page_shows_nothing_before_a_login() -> None:
     run(steps, (ANN, BOB))
 
 
+def test_models_are_named_only_to_whom_the_allow_list_knows() -> None:
+    async def steps(browser: Browser) -> None:
+        assert (await browser.ask("GET", "/"))[0] == 200
+        assert (await browser.ask("GET", "/page/caller"))[2]["models"] == []
+        await browser.ask("POST", "/page/login", {"token": "bob's"}, FROM_PAGE)
+        status, headers, _ = await browser.ask("GET", "/")
+        assert (status, headers["location"]) == (307, "/?model=a")
+        assert (await browser.ask("GET", "/?model=b"))[0] == 200
+        assert (await browser.ask("GET", "/page/caller"))[2]["models"] == ["a", "b"]
+
+    run(steps, (ANN, BOB), ("a", "b"))
+
+
 def test_a_model_that_is_unloaded_is_watched_no_longer() -> None:
     async def steps(browser: Browser) -> None:
         app_state = browser.app_state

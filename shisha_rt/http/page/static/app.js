@@ -138,8 +138,7 @@ byId("login").addEventListener("submit", async (event) => {
   try {
     await order("/page/login", { token: byId("token").value });
     byId("token").value = "";
-    say(said, "");
-    feed.open();
+    location.reload(); // with several models, to the first one: their names are told only now
   } catch (error) {
     say(said, error.message);
   }

@@ -96,7 +96,9 @@ class AppState:
     @property
     def feeds(self) -> int:
         """Pages that are open."""
-        return sum(watching.feeds for watching in (self.watching, *(watching for watching, _ in self._watchings.values())))
+        return sum(
+            watching.feeds for watching in (self.watching, *(watching for watching, _ in self._watchings.values()))
+        )
 
     def change_users(self, users: AccessList) -> None:
         self.users = users

@@ -66,7 +66,10 @@ def test_a_network_that_says_nothing_is_told_of_at_once_and_waited_for_no_longer
     script = """
         const { Feed, order } = await import("./feed.js");
         const states = [], asked = [];
-        globalThis.fetch = (path, { signal }) => { asked.push([path, signal instanceof AbortSignal]); return new Promise(() => {}); };
+        globalThis.fetch = (path, { signal }) => {
+          asked.push([path, signal instanceof AbortSignal]);
+          return new Promise(() => {});
+        };
         new Feed(() => {}, (state) => states.push(state)).open();
         page.tell("status", {});
         for (const call of page.timers.values()) call();
@@ -86,7 +89,8 @@ def test_what_the_daemon_refused_is_shown_no_longer(tmp_path: Path) -> None:
         const control = new Control(refuse), places = new Places(refuse);
         const tuner = { state: "watching", strategy: "guided", objective: "auto", alpha: 10 };
         const device = { name: "d", speed: 0.5, exact: true };
-        const place = { name: "p", available: true, state: "up", speed: 0.25, cores: [0], threads: 1, devices: [device] };
+        const place = { name: "p", available: true, state: "up", speed: 0.25,
+          cores: [0], threads: 1, devices: [device] };
         const status = { tuner, places: [place], machine: {}, plan: { stages: [] } };
         const show = () => { control.show(status, true, null); places.show(status, true); };
         show();
@@ -116,7 +120,8 @@ def test_each_state_of_the_tuner_has_a_sentence_and_a_comparison_its_progress(tm
         const { Tuner } = await import("./tuner.js");
         const tuner = new Tuner();
         const said = (more) => {
-          tuner.show({ tuner: { strategy: "guided", objective: "auto", trials_total: 0, moves_total: 0, trying: null, ...more } });
+          const rest = { strategy: "guided", objective: "auto", trials_total: 0, moves_total: 0, trying: null };
+          tuner.show({ tuner: { ...rest, ...more } });
           return page.byId.tuner.children[0].textContent;
         };
         const comparing = { objective: "latency", tried: 2, candidates: 5, ahead: "shards" };

@@ -85,14 +85,18 @@ class _Page:
             await answer(scope, receive, send)
             return
         last = request.headers.get("last-event-id") or request.query_params.get("last", "")
-        until = (self._app_state.ending, self._app_state.users_changed)
+        until, lasts_s = [self._app_state.ending, self._app_state.users_changed], None
+        session_id = session_of(request.scope["headers_by_name"])
+        if session_id is not None and self._app_state.users is not None and self._of_session(request) is not None:
+            ended, lasts_s = self._app_state.sessions.rest_of(session_id)
+            until.append(ended)
         model = None if self._app_state.models is None else request.query_params.get("model", "")
         try:
             watching = self._app_state.watching_of(model)
         except NotFound as error:
             await fault_answer(HttpFault(404, error.message))(scope, receive, send)
             return
-        await Feed(watching, last, *until, watching.ended)(scope, receive, send)
+        await Feed(watching, last, *until, watching.ended, lasts_s=lasts_s)(scope, receive, send)
 
     async def caller(self, request: Request) -> Response:
         """Who the caller is, and whether they may steer the daemon; the page asks this whenever it has reconnected."""

@@ -20,6 +20,7 @@ from shisha_rt.http.inference.served import Served
 from shisha_rt.http.page.control import MOST_BYTES
 from shisha_rt.http.page.feed import MOST_FEEDS
 from shisha_rt.http.page.files import FOLDER, POLICY
+from shisha_rt.http.page.sessions import LASTS_S, Sessions
 from shisha_rt.protocol.access import AccessList, Permission, User
 from shisha_rt.protocol.exceptions import NotFound
 from tests.waiting import PATIENCE_S
@@ -217,6 +218,25 @@ async def _until(is_so: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while not is_so():
             await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("way", ["logout", "time"])
+def test_a_feed_ends_with_its_session(way: str) -> None:
+    async def steps(browser: Browser) -> None:
+        now_s = [0.0]
+        browser.app_state.sessions = Sessions(lambda: now_s[0])
+        await browser.ask("POST", "/page/login", {"token": "bob's"}, FROM_PAGE)
+        now_s[0] = LASTS_S - (0.001 if way == "time" else 60)
+        browser.stays = True
+        feed = asyncio.create_task(browser.ask("GET", "/page/feed"))
+        if way == "logout":
+            await _until(lambda: browser.app_state.feeds == 1)
+            await browser.ask("POST", "/page/logout", {}, FROM_PAGE)
+        await _until(feed.done)
+        assert (await feed)[0] == 200
+        assert browser.app_state.feeds == 0
+
+    run(steps, (ANN, BOB))
 
 
 def test_only_so_many_feeds() -> None:

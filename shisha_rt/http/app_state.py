@@ -37,18 +37,31 @@ class AppState:
         self.settings = settings
         self.client = _link(settings.endpoint, settings.client_keys)
         self.operator = _link(settings.endpoint, settings.operator_keys, share=False)
-        self.models = settings.models
+        self._models = settings.models
         self._of_models: dict[str, AsyncClient] = {}
         self.users = None if settings.users is None else AccessList(settings.users)
         self.ending = asyncio.Event()
         self.users_changed = asyncio.Event()
         self.sessions = Sessions()
         self.watching = Watching(self.client, submit_command(settings.endpoint))
-        self._watchings: dict[str, Watching] = {}
+        self._watchings: dict[str, tuple[Watching, asyncio.Task[None]]] = {}
         self._watchers: asyncio.TaskGroup | None = None
         self._by_status: Counter[int] = Counter()
         self._by_code: Counter[str] = Counter()
         self._refused: Counter[str] = Counter()
+
+    @property
+    def models(self) -> tuple[str, ...] | None:
+        """The models that are served; None: there is one. One that is unloaded is watched no longer."""
+        return self._models
+
+    @models.setter
+    def models(self, models: tuple[str, ...] | None) -> None:
+        self._models = models
+        for name in self._watchings.keys() - set(models or ()):
+            watching, task = self._watchings.pop(name)
+            watching.ended.set()
+            task.cancel()
 
     def client_of(self, path: Mapping[str, str]) -> AsyncClient:
         """The client of the model that a path names. Raises `NotFound` if none of several models has it."""
@@ -74,19 +87,18 @@ class AppState:
         """Raises `NotFound` for one of several models that is not there."""
         if model is None:
             return self.watching
-        watching = self._watchings.get(model)
-        if watching is None:
+        if model not in self._watchings:
             assert self._watchers is not None
-            watching = self._watchings[model] = Watching(
-                self.client_of({"model": model}), submit_command(self.settings.endpoint, model)
-            )
-            self._watchers.create_task(watching.run())
-        return watching
+            watching = Watching(self.client_of({"model": model}), submit_command(self.settings.endpoint, model))
+            self._watchings[model] = watching, self._watchers.create_task(watching.run())
+        return self._watchings[model][0]
 
     @property
     def feeds(self) -> int:
         """Pages that are open."""
-        return sum(watching.feeds for watching in (self.watching, *self._watchings.values()))
+        return sum(
+            watching.feeds for watching in (self.watching, *(watching for watching, _ in self._watchings.values()))
+        )
 
     def change_users(self, users: AccessList) -> None:
         self.users = users

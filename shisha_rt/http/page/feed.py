@@ -77,18 +77,25 @@ def _event(name: bytes, data: bytes, number: bytes = b"") -> bytes:
 
 
 class Feed:
-    """An endless answer: until its reader disconnects, or reads nothing for too long, or any of `until` is set.
+    """An endless answer: until its reader disconnects, or reads nothing for too long, or any of `until` is set,
+    or `lasts_s` have passed, if that is given.
 
     A page reconnects by itself, and then its reader's access is checked again. `send_within_s`: how long the reader has
     to take what is sent.
     """
 
     def __init__(
-        self, watching: Watching, last: str, *until: asyncio.Event, send_within_s: float = _SEND_WITHIN_S
+        self,
+        watching: Watching,
+        last: str,
+        *until: asyncio.Event,
+        lasts_s: float | None = None,
+        send_within_s: float = _SEND_WITHIN_S,
     ) -> None:
         self._watching = watching
         self._cursor = Cursor(watching, last)
         self._until = until
+        self._lasts_s = lasts_s
         self._send_within_s = send_within_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -101,7 +108,9 @@ class Feed:
         sending = asyncio.ensure_future(self._send(send, raw))
         self._watching.opened()
         try:
-            await asyncio.wait([sending, *leaving], return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(
+                [sending, *leaving], timeout=self._lasts_s, return_when=asyncio.FIRST_COMPLETED
+            )
             if sending.done() and sending.exception() is not None:
                 _cut_off(scope)
         finally:
@@ -109,7 +118,7 @@ class Feed:
             for task in (sending, *leaving):
                 task.cancel()
             await asyncio.wait([sending, *leaving])
-        if any(until.is_set() for until in self._until):
+        if not done or any(until.is_set() for until in self._until):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _send(self, send: Send, headers: list[tuple[bytes, bytes]]) -> None:

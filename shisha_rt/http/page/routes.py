@@ -64,7 +64,7 @@ class _Page:
 
     async def index(self, request: Request) -> Response:
         models = self._app_state.models
-        if models and request.query_params.get("model") not in models:
+        if models and request.scope["caller"] is not None and request.query_params.get("model") not in models:
             return RedirectResponse(f"/?{urlencode({'model': models[0]})}", headers={"Cache-Control": "no-store"})
         answer = static_files()[_INDEX].answer(request.headers.get("if-none-match"))
         self._know_again(request, answer)
@@ -85,14 +85,18 @@ class _Page:
             await answer(scope, receive, send)
             return
         last = request.headers.get("last-event-id") or request.query_params.get("last", "")
-        until = (self._app_state.ending, self._app_state.users_changed)
+        until, lasts_s = [self._app_state.ending, self._app_state.users_changed], None
+        session_id = session_of(request.scope["headers_by_name"])
+        if session_id is not None and self._app_state.users is not None and self._of_session(request) is not None:
+            ended, lasts_s = self._app_state.sessions.rest_of(session_id)
+            until.append(ended)
         model = None if self._app_state.models is None else request.query_params.get("model", "")
         try:
-            feed = Feed(self._app_state.watching_of(model), last, *until)
+            watching = self._app_state.watching_of(model)
         except NotFound as error:
             await fault_answer(HttpFault(404, error.message))(scope, receive, send)
             return
-        await feed(scope, receive, send)
+        await Feed(watching, last, *until, watching.ended, lasts_s=lasts_s)(scope, receive, send)
 
     async def caller(self, request: Request) -> Response:
         """Who the caller is, and whether they may steer the daemon; the page asks this whenever it has reconnected."""
@@ -107,7 +111,7 @@ class _Page:
             "reason": None if steers else _NOT_ALLOWED[is_known],
             "has_login": has_login,
             "is_full": self._app_state.feeds >= MOST_FEEDS,
-            "models": self._app_state.models or [],
+            "models": [] if caller is None else self._app_state.models or [],
         }
         answer = _json(about)
         self._know_again(request, answer)

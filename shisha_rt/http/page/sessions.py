@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from shisha_rt.protocol.access import AccessList
@@ -25,6 +26,7 @@ class _Session:
     caller: Caller
     token_sha256: str | None
     ends_s: float
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Sessions:
@@ -41,9 +43,9 @@ class Sessions:
         """Begin a session; return its id. `token_sha256`: of the user's token; the session ends if that changes."""
         now_s = self._clock()
         for key in [key for key, session in self._sessions.items() if session.ends_s <= now_s]:
-            del self._sessions[key]
+            self._drop(key)
         while len(self._sessions) >= MOST:
-            del self._sessions[next(iter(self._sessions))]
+            self._drop(next(iter(self._sessions)))
         session_id = secrets.token_urlsafe(_ID_BYTES)
         self._sessions[_digest(session_id)] = _Session(caller, token_sha256, now_s + LASTS_S)
         return session_id
@@ -62,7 +64,17 @@ class Sessions:
 
     def end(self, session_id: str | None) -> None:
         if session_id is not None:
-            self._sessions.pop(_digest(session_id), None)
+            self._drop(_digest(session_id))
+
+    def rest_of(self, session_id: str) -> tuple[asyncio.Event, float]:
+        """What is set when a session that is known is ended, and the seconds until it ends by itself."""
+        session = self._sessions[_digest(session_id)]
+        return session.ended, session.ends_s - self._clock()
+
+    def _drop(self, key: bytes) -> None:
+        session = self._sessions.pop(key, None)
+        if session is not None:
+            session.ended.set()
 
 
 def cookie_name(host: str) -> str:

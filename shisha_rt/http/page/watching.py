@@ -39,8 +39,8 @@ class Watching:
 
     `status`: the last status as JSON, with the values to draw. `statuses`: how many different ones there have been.
     `events`: number and JSON of each event, of the daemon `instance`. `trouble`: why the daemon does not answer, or
-    None. `send`: the command that sends frames, which the page shows. `share`: the share of the daemon's time that
-    statuses may take. `least_s`: the least time between two of them.
+    None. `ended`: set when the model has been unloaded. `send`: the command that sends frames, which the page shows.
+    `share`: the share of the daemon's time that statuses may take. `least_s`: the least time between two of them.
     """
 
     def __init__(self, client: Asked, send: str, share: float = _SHARE, least_s: float = _LEAST_S) -> None:
@@ -50,6 +50,7 @@ class Watching:
         self.events: deque[tuple[int, bytes]] = deque(maxlen=MOST_EVENTS)
         self.instance: str | None = None
         self.trouble: str | None = None
+        self.ended = asyncio.Event()
         self._client = client
         self._send = send
         self._share = share

@@ -20,7 +20,10 @@ from shisha_rt.http.inference.served import Served
 from shisha_rt.http.page.control import MOST_BYTES
 from shisha_rt.http.page.feed import MOST_FEEDS
 from shisha_rt.http.page.files import FOLDER, POLICY
+from shisha_rt.http.page.sessions import LASTS_S, Sessions
 from shisha_rt.protocol.access import AccessList, Permission, User
+from shisha_rt.protocol.exceptions import NotFound
+from tests.waiting import PATIENCE_S
 from tests.wording import says
 
 HOST = "127.0.0.1:8000"
@@ -31,13 +34,17 @@ BOB = User("bob", Permission.CLIENT, token_sha256=hashlib.sha256(b"bob's").hexdi
 
 
 class Browser:
-    """Asks the routes of one application as over a connection, with the cookies that it got."""
+    """Asks the routes of one application as over a connection, with the cookies that it got.
 
-    def __init__(self, users: tuple[User, ...] | None = None) -> None:
+    `stays`: whether it keeps its connections, so that an endless answer goes on.
+    """
+
+    def __init__(self, users: tuple[User, ...] | None = None, models: tuple[str, ...] | None = None) -> None:
         listener = Listener(0, unix=False, beyond=False)
-        self.app_state = AppState(ServeHttp("tcp://127.0.0.1:1", (listener,), users=users))
+        self.app_state = AppState(ServeHttp("tcp://127.0.0.1:1", (listener,), users=users, models=models))
         self._app = Guard(application(self.app_state, Served(self.app_state)), self.app_state, listener)
         self.cookie = ""
+        self.stays = False
 
     async def ask(
         self, method: str, path: str, body: object = None, headers: dict[str, str] | None = None
@@ -45,9 +52,12 @@ class Browser:
         sent: list[Any] = []
         data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
         given = {"Host": HOST, **(headers or {}), **({"Cookie": self.cookie} if self.cookie else {})}
+        path, _, query = path.partition("?")
         parts = [{"type": "http.request", "body": data, "more_body": False}]
 
         async def receive() -> Any:
+            if not parts and self.stays:
+                await asyncio.Event().wait()
             return parts.pop() if parts else {"type": "http.disconnect"}
 
         async def send(message: Any) -> None:
@@ -59,7 +69,7 @@ class Browser:
             "scheme": "http",
             "path": path,
             "raw_path": path.encode(),
-            "query_string": b"",
+            "query_string": query.encode(),
             "headers": [(name.lower().encode(), value.encode()) for name, value in given.items()],
             "extensions": {},
         }
@@ -72,9 +82,13 @@ class Browser:
         return sent[0]["status"], found, json.loads(content) if is_json and content else content
 
 
-def run(steps: Callable[[Browser], Coroutine[Any, Any, None]], users: tuple[User, ...] | None = None) -> None:
+def run(
+    steps: Callable[[Browser], Coroutine[Any, Any, None]],
+    users: tuple[User, ...] | None = None,
+    models: tuple[str, ...] | None = None,
+) -> None:
     async def whole() -> None:
-        browser = Browser(users)
+        browser = Browser(users, models)
         try:
             await steps(browser)
         finally:
@@ -159,6 +173,68 @@ def test_with_an_allow_list_the_page_shows_nothing_before_a_login() -> None:
         assert (await browser.ask("GET", "/page/caller"))[2]["may_watch"] is True
         assert (await browser.ask("POST", "/page/logout", {}, FROM_PAGE))[0] == 200
         assert (await browser.ask("GET", "/page/caller"))[2]["may_watch"] is False
+
+    run(steps, (ANN, BOB))
+
+
+def test_models_are_named_only_to_whom_the_allow_list_knows() -> None:
+    async def steps(browser: Browser) -> None:
+        assert (await browser.ask("GET", "/"))[0] == 200
+        assert (await browser.ask("GET", "/page/caller"))[2]["models"] == []
+        await browser.ask("POST", "/page/login", {"token": "bob's"}, FROM_PAGE)
+        status, headers, _ = await browser.ask("GET", "/")
+        assert (status, headers["location"]) == (307, "/?model=a")
+        assert (await browser.ask("GET", "/?model=b"))[0] == 200
+        assert (await browser.ask("GET", "/page/caller"))[2]["models"] == ["a", "b"]
+
+    run(steps, (ANN, BOB), ("a", "b"))
+
+
+def test_a_model_that_is_unloaded_is_watched_no_longer() -> None:
+    async def steps(browser: Browser) -> None:
+        app_state = browser.app_state
+        watching = asyncio.create_task(app_state.watch())
+        await asyncio.sleep(0)
+        idle = len(asyncio.all_tasks())
+        unloaded, kept = app_state.watching_of("a"), app_state.watching_of("b")
+        browser.stays = True
+        feed = asyncio.create_task(browser.ask("GET", "/page/feed?model=a"))
+        await _until(lambda: unloaded.feeds == 1)
+        app_state.models = ("b",)
+        await asyncio.wait_for(feed, PATIENCE_S)
+        assert app_state.feeds == 0
+        assert (await browser.ask("GET", "/page/feed?model=a"))[0] == 404
+        with pytest.raises(NotFound):
+            app_state.watching_of("a")
+        assert app_state.watching_of("b") is kept
+        app_state.models = ()
+        await _until(lambda: len(asyncio.all_tasks()) <= idle)
+        watching.cancel()
+
+    run(steps, models=("a", "b"))
+
+
+async def _until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not is_so():
+            await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("way", ["logout", "time"])
+def test_a_feed_ends_with_its_session(way: str) -> None:
+    async def steps(browser: Browser) -> None:
+        now_s = [0.0]
+        browser.app_state.sessions = Sessions(lambda: now_s[0])
+        await browser.ask("POST", "/page/login", {"token": "bob's"}, FROM_PAGE)
+        now_s[0] = LASTS_S - (0.001 if way == "time" else 60)
+        browser.stays = True
+        feed = asyncio.create_task(browser.ask("GET", "/page/feed"))
+        if way == "logout":
+            await _until(lambda: browser.app_state.feeds == 1)
+            await browser.ask("POST", "/page/logout", {}, FROM_PAGE)
+        await _until(feed.done)
+        assert (await feed)[0] == 200
+        assert browser.app_state.feeds == 0
 
     run(steps, (ANN, BOB))
 

@@ -91,7 +91,6 @@ let link = "waiting";
 
 function linked(state) {
   if (state === link) return;
-  const before = link;
   link = state;
   byId("link").dataset.state = state;
   say(byId("link"), LINKS[state]);
@@ -100,7 +99,7 @@ function linked(state) {
   document.body.classList.toggle("old", state !== "live" && state !== "login");
   if (state === "live") {
     alarm("");
-    if (before !== "silent") recognise();
+    recognise();
   } else if (state === "gone") {
     alarm("The daemon is gone, or starts again. What is shown is the last that it said; the page goes on by itself.");
   } else if (state === "full") {
@@ -139,8 +138,7 @@ byId("login").addEventListener("submit", async (event) => {
   try {
     await order("/page/login", { token: byId("token").value });
     byId("token").value = "";
-    say(said, "");
-    feed.open();
+    location.reload(); // with several models, to the first one: their names are told only now
   } catch (error) {
     say(said, error.message);
   }

@@ -6,7 +6,10 @@ const SCHEMES = ["forkjoin", "partitiontuner", "baseline", "opseq", "typeseq"];
 
 export class Control {
   constructor(send) {
-    const set = (fields) => send({ op: "tuner_set", ...fields }, this.said);
+    const set = async (fields) => {
+      await send({ op: "tuner_set", ...fields }, this.said);
+      this.reset();
+    };
     this.said = el("p", { className: "said", role: "status" });
     this.why = el("p", { className: "quiet" });
     this.buttons = [["pause", "Pause"], ["resume", "Resume"], ["restart", "Search again"]].map(([name, text]) =>
@@ -20,6 +23,11 @@ export class Control {
         el("form", { on: { submit: (event) => { event.preventDefault(); set({ alpha: Number(this.alpha.value) }); this.alpha.blur(); } } },
           el("label", { title: "Moves without gain after which a search ends" }, "alpha ", this.alpha), this.setAlpha)), this.said, this.why);
     byId("control").replaceChildren(this.element);
+  }
+
+  /** After an answer the daemon's values count again, also where it refused. */
+  reset() {
+    this.shown = this.strategy.shown = this.objective.shown = null;
   }
 
   show({ tuner, places }, may, reason) {
@@ -52,7 +60,8 @@ class Choice {
       this.select.replaceChildren(...options.map((option) => el("option", { value: option, textContent: option })));
       this.shown = null;
     }
-    if (this.shown !== value && document.activeElement !== this.select) this.select.value = this.shown = value;
+    const isOpen = this.shown !== null && document.activeElement === this.select; // null: also where it has the focus
+    if (this.shown !== value && !isOpen) this.select.value = this.shown = value;
     this.select.disabled = disabled;
   }
 }

@@ -4,6 +4,8 @@
 export const MODEL = new URLSearchParams(location.search).get("model");
 const OF_MODEL = MODEL === null ? "" : `&model=${encodeURIComponent(MODEL)}`;
 const SILENT_MS = 15000; // something comes each 5 seconds
+const CALLER_MS = 5000;
+const ORDER_MS = 130000; // the daemon is given 120 s: a plan is answered when it is live
 const AGAIN_MS = [500, 1000, 2000, 4000];
 
 /** `heard(name, data)` for each event; `changed(state)`: "live", "silent", "gone", "login" or "full". */
@@ -24,8 +26,10 @@ export class Feed {
         this.failures = 0;
         if (event.lastEventId) this.last = event.lastEventId;
         this.listen();
-        this.changed(name === "trouble" ? "silent" : "live");
-        this.heard(name, JSON.parse(event.data));
+        const data = JSON.parse(event.data);
+        if (name === "trouble") this.changed("silent");
+        else if (answers(name, data)) this.changed("live");
+        this.heard(name, data);
       });
     }
     source.onerror = () => this.lost();
@@ -40,7 +44,10 @@ export class Feed {
 
   listen() {
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.lost(), SILENT_MS);
+    this.timer = setTimeout(() => {
+      this.changed("gone");
+      this.lost();
+    }, SILENT_MS);
   }
 
   async lost() {
@@ -55,10 +62,15 @@ export class Feed {
   }
 }
 
+/** Whether it tells that the daemon answers: a status, or a history that does not end in a gap. */
+function answers(name, data) {
+  return name === "status" || (name === "history" && (data.samples.at(-1)?.[1] ?? null) !== null);
+}
+
 /** Who we are to the daemon; null: it does not answer. */
 export async function askCaller() {
   try {
-    const answer = await fetch("/page/caller", { cache: "no-store" });
+    const answer = await fetch("/page/caller", { cache: "no-store", signal: AbortSignal.timeout(CALLER_MS) });
     return answer.ok ? await answer.json() : null;
   } catch {
     return null;
@@ -73,6 +85,7 @@ export async function order(path, fields) {
       method: "POST",
       headers: { "Content-Type": "application/json" },
       body: JSON.stringify(fields),
+      signal: AbortSignal.timeout(ORDER_MS),
     });
   } catch {
     throw new Error("the daemon does not answer");

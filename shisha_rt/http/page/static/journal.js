@@ -21,7 +21,9 @@ export class Journal {
     this.draw();
   }
 
+  /** `isNew`: forget what came before; another daemon's events have the same numbers. */
   add(isNew, events) {
+    if (isNew) this.list.replaceChildren();
     this.events = [...(isNew ? [] : this.events), ...events].slice(-MOST);
     this.draw();
   }

@@ -29,7 +29,10 @@ export class Places {
 
 class Card {
   constructor(place, send) {
-    const act = (fields) => send({ op: "place_set", place: place.name, ...fields }, this.said);
+    const act = async (fields) => {
+      await send({ op: "place_set", place: place.name, ...fields }, this.said);
+      for (const speed of [this.speed, ...this.devices.map((device) => device.speed)]) speed.shown = null;
+    };
     this.mark = el("span", { className: "state" });
     this.state = el("span", { className: "quiet" });
     this.about = el("p", { className: "quiet" });

@@ -11,8 +11,16 @@ const STATES = {
   tuning: "Trying plans.",
   settling: "Making the best plan live.",
   watching: "Tuned; watching for slowdowns.",
+  comparing: "Comparing plans.",
   waiting: "Waiting for frames to measure.",
 };
+
+function sentence({ state, trying, comparing }) {
+  if (trying) return trying === START ? "Measuring the initial plan." : `Trying: ${trying}.`;
+  if (state === "comparing" && comparing)
+    return `Comparing plans for ${comparing.objective}: ${comparing.tried} of ${comparing.candidates}, ${comparing.ahead} ahead.`;
+  return STATES[state] ?? "";
+}
 
 export class Tuner {
   constructor() {
@@ -30,7 +38,7 @@ export class Tuner {
     say(byId("tuner-state"), tuner.state.replaceAll("_", " "));
     byId("tuner-state").hidden = false;
     byId("tuner-state").dataset.state = tuner.state;
-    say(this.says, tuner.trying ? tuner.trying === START ? "Measuring the initial plan." : `Trying: ${tuner.trying}.` : STATES[tuner.state] ?? "");
+    say(this.says, sentence(tuner));
     this.showGap(tuner);
     const facts = [["strategy", `${tuner.strategy}, alpha ${tuner.alpha}`], ["objective", tuner.objective === "auto" ? `auto: ${tuner.serves} now` : tuner.objective]];
     if (tuner.run) facts.push(["search", `number ${tuner.run}, ${plural(tuner.trials, "trial")}`]);

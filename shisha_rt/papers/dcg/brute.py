@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import reduce
+from itertools import islice
 from typing import Final
 
 import numpy as np
@@ -22,15 +22,23 @@ from shisha_rt.placement.solution import PlacementSolution
 LIMIT_ASSIGNMENTS: Final = 2**24
 """128 MiB of costs; 15 nodes on three devices are within the limit."""
 
+LIMIT_PACKINGS: Final = 2**16
+"""Of groups that share nodes, directly or through others: each costs a pass over the assignments of their nodes."""
+
 Term = NDArray[np.float64]
 
 
 def brute(
     problem: Problem, limit_assignments: int = LIMIT_ASSIGNMENTS, should_stop: ShouldStop = never
 ) -> PlacementSolution:
-    """The cheapest of all assignments; LIMIT without one if there are more than `limit_assignments`, or on a stop."""
+    """The cheapest of all assignments; LIMIT without one if there are more than `limit_assignments`, on a stop, or if
+    groups that share nodes have more than `LIMIT_PACKINGS` disjoint choices.
+    """
     if assignment_count(problem) > limit_assignments:
         return PlacementSolution(None, Outcome.LIMIT, reason=f"more than {limit_assignments} assignments to try")
+    for groups in _overlapping(problem.groups):
+        if next(islice(_packings(groups), LIMIT_PACKINGS, None), None) is not None:
+            return PlacementSolution(None, Outcome.LIMIT, reason=f"more than {LIMIT_PACKINGS} choices of groups to try")
     cost_s = _summed_s(problem, should_stop)
     if cost_s is None:
         return PlacementSolution(None, Outcome.LIMIT, reason=STOPPED)
@@ -64,7 +72,7 @@ def every_cost_s(problem: Problem) -> NDArray[np.float64]:
 def _summed_s(problem: Problem, should_stop: ShouldStop) -> NDArray[np.float64] | None:
     sizes = [len(devices) for devices in problem.devices_of if len(devices) > 1]
     total_s = np.zeros(sizes)
-    for term_s in _Terms(problem, len(sizes)).all():
+    for term_s in _Terms(problem, len(sizes), should_stop).all():
         if should_stop():
             return None
         total_s += term_s
@@ -74,8 +82,9 @@ def _summed_s(problem: Problem, should_stop: ShouldStop) -> NDArray[np.float64] 
 class _Terms:
     """The terms of the cost: arrays of `axes` axes, of length 1 except in axes of nodes that the term depends on."""
 
-    def __init__(self, problem: Problem, axes: int) -> None:
+    def __init__(self, problem: Problem, axes: int, should_stop: ShouldStop) -> None:
         self._problem = problem
+        self._should_stop = should_stop
         chosen = iter(range(axes))
         self._devices: list[NDArray[np.intp]] = []  # the devices of each node, along its own axis
         for devices in problem.devices_of:
@@ -111,13 +120,18 @@ class _Terms:
             yield np.where(needed, transfer_s[source, memory], 0.0)
 
     def _least_s(self, groups: Sequence[Group]) -> Term:
-        """Least cost of the nodes of these groups, over all sets of disjoint groups."""
-        packings: list[tuple[frozenset[int], Term]] = [(frozenset(), np.zeros(()))]  # (nodes, cost) of disjoint groups
-        for group in groups:
-            nodes, cost_s = frozenset(group.nodes), self._group_s(group)
-            packings += [(taken | nodes, sum_s + cost_s) for taken, sum_s in packings if not taken & nodes]
+        """Least cost of the nodes of these groups, over all sets of disjoint groups; on a stop, over some."""
         every = {node for group in groups for node in group.nodes}
-        return reduce(np.minimum, (sum((self._alone_s(n) for n in every - taken), s) for taken, s in packings))
+        least_s: Term = np.full((), math.inf)
+        for packing in _packings(groups):
+            sum_s: Term = np.zeros(())
+            for group in packing:
+                sum_s = sum_s + self._group_s(group)
+            taken = frozenset(node for group in packing for node in group.nodes)
+            least_s = np.minimum(least_s, sum((self._alone_s(node) for node in every - taken), sum_s))
+            if self._should_stop():
+                break
+        return least_s
 
     def _group_s(self, group: Group) -> Term:
         """Cost of the group if all of its nodes are on its device; else inf."""
@@ -125,6 +139,18 @@ class _Terms:
         for node in group.nodes:
             whole = whole & (self._devices[node] == group.device)
         return np.where(whole, group.cost_s, math.inf)
+
+
+def _packings(groups: Sequence[Group]) -> Iterator[tuple[Group, ...]]:
+    """All sets of disjoint groups, each in the given order."""
+    begun: list[tuple[tuple[Group, ...], frozenset[int], int]] = [((), frozenset(), 0)]
+    while begun:
+        packing, taken, start = begun.pop()
+        yield packing
+        for at in range(start, len(groups)):
+            nodes = frozenset(groups[at].nodes)
+            if not taken & nodes:
+                begun.append(((*packing, groups[at]), taken | nodes, at + 1))
 
 
 def _overlapping(groups: Sequence[Group]) -> list[list[Group]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from shisha_rt.outcome import Outcome
-from shisha_rt.papers.gp.chain import Chain, Step, StepCost, chain_faults, step_costs, unfused
+from shisha_rt.papers.gp.chain import Chain, Step, StepCost, chain_faults, resources_of, step_costs, unfused
 from shisha_rt.papers.gp.fused import NetworkSplit, fused_split, split_network
 from shisha_rt.papers.gp.geometric.geometric import geometric_split
 from shisha_rt.papers.gp.problem import SharedFeature, SplitDevice, SplitProblem, layer_cost
@@ -38,26 +38,41 @@ def split_by(method: SplitMethod, chain: Chain, program: ProgramOptions = Progra
         return _geometric(chain.problem, program)
     if method == "fused":
         return fused_split(chain)
-    return rival_split(method, chain)
+    return _within_limits(chain, rival_split(method, chain))
 
 
 def _geometric(problem: SplitProblem, program: ProgramOptions) -> NetworkSplit:
-    """Split all layers by one geometric program, rounded; layers with fewer units than devices are split exactly."""
+    """Split all layers by one geometric program, rounded; layers with fewer units than devices are split exactly, and
+    first, so that the others share what these leave of limits for all layers.
+    """
     wide = tuple(layer for layer in problem.layers if layer.units >= len(problem.devices))
-    solved = geometric_split(replace(problem, layers=wide), program.k, again=program.again) if wide else None
+    exact: list[tuple[int, ...] | None] = []
+    for layer in problem.layers:
+        blocks = None if layer in wide else split_layer(problem, layer)
+        if layer not in wide and blocks is None:
+            reason = too_little_room(problem, layer, [{}] * len(problem.devices))
+            return NetworkSplit(None, Outcome.INFEASIBLE, reason=reason)
+        exact.append(None if blocks is None else blocks[0])
+    left = replace(problem, layers=wide, devices=_with_what_is_left(problem, exact))
+    solved = geometric_split(left, program.k, again=program.again) if wide else None
     if solved is not None and (solved.rounded is None or solved.rounded.faults):
         return NetworkSplit(None, solved.outcome, reason=solved.reason)
     rounded = iter(solved.rounded.shares if solved is not None and solved.rounded is not None else ())
-    shares = []
-    for layer in problem.layers:
-        exact = None if layer in wide else split_layer(problem, layer)
-        if layer not in wide and exact is None:
-            reason = too_little_room(problem, layer, [{}] * len(problem.devices))
-            return NetworkSplit(None, Outcome.INFEASIBLE, reason=reason)
-        shares.append(next(rounded) if exact is None else exact[0])
+    shares = [next(rounded) if share is None else share for share in exact]
     costs = (layer_cost(problem, layer, share).value for layer, share in zip(problem.layers, shares, strict=True))
     steps = tuple(Step("split", index, index, share) for index, share in enumerate(shares))
-    return NetworkSplit(steps, Outcome.FEASIBLE, math.fsum(costs))
+    return _within_limits(unfused(problem), NetworkSplit(steps, Outcome.FEASIBLE, math.fsum(costs)))
+
+
+def _with_what_is_left(problem: SplitProblem, shares: Sequence[tuple[int, ...] | None]) -> tuple[SplitDevice, ...]:
+    """The devices, with limits for all layers less the use of the `shares` (layers,) that are known."""
+    devices = list(problem.devices)
+    for layer, share in zip(problem.layers, shares, strict=True):
+        for d, device in enumerate(devices):
+            if share is not None and device.one_for_all:
+                used = resources_of(device, layer, share[d])
+                devices[d] = replace(device, limits={name: device.limits[name] - used[name] for name in device.limits})
+    return tuple(devices)
 
 
 def split_in_parts(
@@ -79,7 +94,13 @@ def split_in_parts(
             return network_split
         steps += (Step(step.mode, start + step.first, start + step.last, step.shares) for step in network_split.steps)
         value += network_split.value
-    return NetworkSplit(tuple(steps), Outcome.FEASIBLE, value)
+    return _within_limits(chain, NetworkSplit(tuple(steps), Outcome.FEASIBLE, value))
+
+
+def _within_limits(chain: Chain, network_split: NetworkSplit) -> NetworkSplit:
+    """The same if it keeps all limits, of which some are for all layers together; else infeasible."""
+    fault = None if network_split.steps is None else next(iter(chain_faults(chain, network_split.steps)), None)
+    return network_split if fault is None else NetworkSplit(None, Outcome.INFEASIBLE, reason=fault)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from shisha_rt.model.elementwise import BROADCAST
 from shisha_rt.model.graph import Graph, Operator
 from shisha_rt.model.heavy import HEAVY, operand_shapes
 from shisha_rt.model.layers import Layer
@@ -21,6 +22,9 @@ from shisha_rt.planner.strategies import SplitVariable
 ENGINE_BLOCK = 16
 """Channels: shares in multiples of it need no copy, whatever layout an engine uses for tensors."""
 
+
+_LIGHT_LOCAL: Final = BROADCAST | {"AveragePool", "BatchNormalization", "LpPool", "MaxPool"}
+"""Operators that a device can run on its rows or channels alone, if they read nothing from elsewhere."""
 
 _CHANNELS: Final[tuple[SplitVariable, ...]] = ("C", "N")
 
@@ -60,13 +64,31 @@ def _groups(features: Mapping[str, float], variable: SplitVariable, blocks: Mapp
 
 
 def feeds_only(graph: Graph, layer: Layer, behind: Layer) -> bool:
-    """Whether a layer's only output is read by the heavy operator of the layer `behind`, and by nothing else."""
+    """Whether a layer's only output is read by the heavy operator of the layer `behind`, and by nothing else; and each
+    device can make its share of that output from its share of what the layer's own heavy operator makes.
+    """
     _, made = ends(graph, layer.first_operator, layer.last_operator)
     heavy = _heavy(graph, behind)
     if heavy is None or len(made) != 1 or any(tensor.name == made[0] for tensor in graph.outputs):
         return False
     readers = graph.consumers.get(made[0], ())
-    return len(readers) == 1 and graph.operators[readers[0]] is heavy and heavy.inputs[0] == made[0]
+    alone = len(readers) == 1 and graph.operators[readers[0]] is heavy and heavy.inputs[0] == made[0]
+    return alone and _is_local(graph, layer)
+
+
+def _is_local(graph: Graph, layer: Layer) -> bool:
+    """Whether the light operators behind a layer's heavy one are local, and read nothing but what it made."""
+    operators = graph.operators[layer.first_operator : layer.last_operator + 1]
+    own: set[str] = set()
+    for operator in operators:
+        if operator is _heavy(graph, layer):
+            own.update(operator.outputs)
+        elif own.intersection(operator.inputs):
+            others = {name for name in operator.inputs if name in graph.tensors} - own
+            if operator.op_type not in _LIGHT_LOCAL or others:
+                return False
+            own.update(operator.outputs)
+    return True
 
 
 def _heavy(graph: Graph, layer: Layer) -> Operator | None:

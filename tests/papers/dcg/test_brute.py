@@ -12,7 +12,7 @@ import pytest
 from shisha_rt.outcome import Outcome
 from shisha_rt.papers.dcg.brute import assignment_at, assignment_count, brute, every_cost_s
 from shisha_rt.placement.check import cost
-from shisha_rt.placement.problem import Problem
+from shisha_rt.placement.problem import Group, Problem
 from tests.placement.random_problems import SHAPES, random_problem, random_small_problem
 
 
@@ -52,6 +52,25 @@ def test_nodes_without_a_choice_are_no_axes() -> None:
     solution = brute(problem)
     assert solution.assignment is not None
     assert cost(problem, solution.assignment).total_s == solution.lower_bound_s
+
+
+def linked_groups(count: int) -> Problem:
+    """Groups of two nodes each, all apart, and one of all nodes."""
+    problem = random_problem(random.Random(0), "chain", 2 * count, 1, incapable=0)
+    pairs = tuple(Group((2 * at, 2 * at + 1), 0, 1.0) for at in range(count))
+    return replace(problem, groups=(*pairs, Group(tuple(range(2 * count)), 0, 1.0)))
+
+
+def test_groups_that_overlap_in_too_many_ways_are_refused() -> None:
+    assert assignment_count(linked_groups(40)) == 1
+    assert brute(linked_groups(40)).outcome is Outcome.LIMIT
+
+
+def test_it_stops_among_the_ways_that_groups_overlap() -> None:
+    asked = iter(range(2000))
+    assert brute(linked_groups(10)).outcome is Outcome.OPTIMAL
+    assert brute(linked_groups(10), should_stop=lambda: next(asked) >= 100).outcome is Outcome.LIMIT
+    assert next(asked) < 110
 
 
 class TestRandomProblems:

@@ -12,11 +12,13 @@ import pytest
 
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.outcome import Outcome
+from shisha_rt.papers.gp.chain import chain_faults, unfused
 from shisha_rt.papers.gp.geometric.condensation import condensed, share_costs
 from shisha_rt.papers.gp.geometric.geometric import FULL_NETWORK_K, GeometricSplit, geometric_split
 from shisha_rt.papers.gp.geometric.program import PenalisedProgram
 from shisha_rt.papers.gp.geometric.rounding import best_rounding, roundings
 from shisha_rt.papers.gp.geometric.tightening import TighteningRule
+from shisha_rt.papers.gp.methods import split_by
 from shisha_rt.papers.gp.posynomial import Monomial, Posynomial
 from shisha_rt.papers.gp.problem import SplitDevice, SplitLayer, SplitProblem, faults, layer_cost
 from shisha_rt.planner.strategies import Execution
@@ -309,3 +311,14 @@ def test_side_by_side_the_answer_is_near_the_best_of_all(seeds: range) -> None:
 def test_the_roundings_looked_at_are_counted() -> None:
     many = tuple(1.0 for _ in range(20))
     assert len(list(islice(roundings(layer(20), many), 100))) == 100
+
+
+@pytest.mark.parametrize("limit", [11.0, 1.0])
+def test_layers_that_are_split_exactly_count_in_limits_for_all_layers(limit: float) -> None:
+    """The narrow layer is all on the fast device; what that leaves is for the wide one, if it is enough for a unit."""
+    devices = (device("slow", 7.0), with_limit(device("fast", 1.0), limit, one_for_all=True))
+    chain = unfused(SplitProblem((layer(1, "narrow"), layer(16, "wide")), devices))
+    found = split_by("geometric", chain)
+    assert found.outcome == Outcome.FEASIBLE, found.reason
+    assert found.steps is not None
+    assert not chain_faults(chain, found.steps)

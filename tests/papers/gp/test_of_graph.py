@@ -168,3 +168,29 @@ def _residual(folder: Path) -> Graph:
     ]
     weights = {name: np.full((4, 4, 1, 1), index + 1, np.float32) for index, name in enumerate(("wa", "wb", "wc"))}
     return read_model(write(network(nodes, {"x": (1, 4, 6, 6)}, {"y": (1, 4, 6, 6)}, weights), folder)).graph
+
+
+@pytest.mark.parametrize(
+    ("light", "expected"),
+    [
+        (helper.make_node("Sigmoid", ["a"], ["l"]), True),
+        (helper.make_node("Mul", ["a", "k"], ["l"]), True),
+        (helper.make_node("MaxPool", ["a"], ["l"], kernel_shape=[2, 2], strides=[2, 2]), True),
+        (helper.make_node("Softmax", ["a"], ["l"], axis=1), False),
+        (helper.make_node("LRN", ["a"], ["l"], size=3), False),
+        (helper.make_node("Add", ["a", "x"], ["l"]), False),
+    ],
+    ids=lambda value: value.op_type if isinstance(value, onnx.NodeProto) else None,
+)
+def test_what_is_between_two_layers_must_be_local(light: onnx.NodeProto, expected: bool, tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Conv", ["x", "wa"], ["a"]),
+        light,
+        helper.make_node("Conv", ["l", "wb"], ["y"]),
+    ]
+    weights = {name: np.full((4, 4, 1, 1), index + 1, np.float32) for index, name in enumerate(("wa", "wb"))}
+    weights["k"] = np.full((4, 1, 1), 2, np.float32)
+    rows = 3 if light.op_type == "MaxPool" else 6
+    graph = read_model(write(network(nodes, {"x": (1, 4, 6, 6)}, {"y": (1, 4, rows, rows)}, weights), tmp_path)).graph
+    first, behind = group_layers(graph)
+    assert feeds_only(graph, first, behind) is expected

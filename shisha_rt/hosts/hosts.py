@@ -49,12 +49,12 @@ class _Version(msgspec.Struct, frozen=True):
     version: str
 
 
-def why_unfit_as_told(here: HostAbout, told: bytes) -> str | None:
+def why_unfit_in_json(here: HostAbout, about: bytes) -> str | None:
     """As `why_unfit`, of a host's `HostAbout` as JSON, which may have other fields if its version is another."""
-    other = msgspec.json.decode(told, type=_Version).version
+    other = msgspec.json.decode(about, type=_Version).version
     if other != here.version:
         return _other_version(here, other)
-    return why_unfit(here, msgspec.json.decode(told, type=HostAbout))
+    return why_unfit(here, msgspec.json.decode(about, type=HostAbout))
 
 
 def why_unfit(here: HostAbout, there: HostAbout) -> str | None:

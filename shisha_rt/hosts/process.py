@@ -28,7 +28,7 @@ from shisha_rt.extras import pip_install
 from shisha_rt.hosts import messages as cm
 from shisha_rt.hosts.actor import FarHost
 from shisha_rt.hosts.bundles import PlaceAsked, bundle_of, infeasible, selector_of, why_lacking
-from shisha_rt.hosts.hosts import HostAbout, about_this_host, why_unfit_as_told
+from shisha_rt.hosts.hosts import HostAbout, about_this_host, why_unfit_in_json
 from shisha_rt.hosts.model_files import ModelManifest
 from shisha_rt.hosts.probe import probe
 from shisha_rt.hosts.ray_cluster import LOCAL, Unable, guard_local, in_a_line, join_cluster, living_nodes
@@ -218,7 +218,7 @@ class Cluster:
 
     def _met(self, hosted: _Hosted, answer: tuple[str, bytes]) -> None:
         hosted.address, hosted.about = answer
-        unfit = why_unfit_as_told(self._about, hosted.about)
+        unfit = why_unfit_in_json(self._about, hosted.about)
         if unfit is not None:
             self._refuse(hosted, unfit)
             return

@@ -57,14 +57,14 @@ class AwaitedLoad:
         return self._answers >= _PATIENCE_ANSWERS and now_s - self._since_s >= _PATIENCE_S
 
 
-class Rests:
+class Pauses:
     """Pauses between comparisons whose load went away, for each objective."""
 
     def __init__(self) -> None:
         self._last_s: dict[Objective, float] = {}
         self._until_s: dict[Objective, float] = {}
 
-    def rests(self, objective: Objective, now_s: float) -> bool:
+    def is_on(self, objective: Objective, now_s: float) -> bool:
         """Whether no comparison for `objective` is to be begun now."""
         return now_s < self._until_s.get(objective, -math.inf)
 

@@ -288,7 +288,7 @@ class Contests:
         key = contest.objective, contest.over
         if not self.of_batches and not self._findings.is_known(*key):
             self._unfinished[key] = contest
-        self._findings.rests.begin(contest.objective, self._outbox.now_s, went_on=contest.tried > contest.tried_before)
+        self._findings.pauses.begin(contest.objective, self._outbox.now_s, went_on=contest.tried > contest.tried_before)
 
     def _lead(self, epoch: int) -> None:
         live = self._serving.live

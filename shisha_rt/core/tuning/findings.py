@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from shisha_rt.core.tuning.awaited_load import Rests
+from shisha_rt.core.tuning.awaited_load import Pauses
 from shisha_rt.core.tuning.candidates import Candidate, candidates
 from shisha_rt.core.tuning.choice import Choice
 from shisha_rt.core.tuning.instructions import TuningOutbox
@@ -63,7 +63,7 @@ class Findings:
 
     def __init__(self, serving: Serving, choice: Choice, outbox: TuningOutbox) -> None:
         self.awaited = choice.tries_engines and choice.tried is None
-        self.rests = Rests()
+        self.pauses = Pauses()
         self._serving = serving
         self._choice = choice
         self._outbox = outbox
@@ -95,7 +95,7 @@ class Findings:
         return tuple(
             objective
             for objective in dict.fromkeys(wanted)
-            if not self.is_known(objective, over) and not self.rests.rests(objective, self._outbox.now_s)
+            if not self.is_known(objective, over) and not self.pauses.is_on(objective, self._outbox.now_s)
         )
 
     def _is_kept(self, objective: Objective, over: tuple[str, ...]) -> bool:
@@ -126,8 +126,8 @@ class Findings:
         have had few frames in flight.
         """
         choice, live, over = self._choice, self._serving.live, self._serving.available
-        rests = self.rests.rests("throughput", self._outbox.now_s)
-        if self.awaited or rests or live is None or choice.most_batch == 1:
+        pauses = self.pauses.is_on("throughput", self._outbox.now_s)
+        if self.awaited or pauses or live is None or choice.most_batch == 1:
             return []
         return [
             candidate
@@ -184,7 +184,7 @@ class Findings:
         self._kept = dict.fromkeys(self._kept, False)
         self._recalibrations = {objective: Recalibration() for objective in OBJECTIVES}
         self._reasons.clear()
-        self.rests.forget()
+        self.pauses.forget()
 
 
 def frames_to_fill(plan: Plan) -> int:

@@ -10,7 +10,7 @@ import pytest
 
 from shisha_rt.core.lifecycle import events as le
 from shisha_rt.core.tuning import events as ev
-from shisha_rt.core.tuning.awaited_load import Rests
+from shisha_rt.core.tuning.awaited_load import Pauses
 from shisha_rt.core.tuning.best import BestPlan
 from shisha_rt.core.tuning.candidates import candidates
 from shisha_rt.core.tuning.duel import Duel, Verdict
@@ -224,16 +224,16 @@ def test_a_candidate_that_becomes_known_while_the_load_is_away_is_compared_as_we
 
 
 def test_pauses_double_until_a_plan_has_been_judged() -> None:
-    rests, now_s, lasted = Rests(), 0.0, []
+    pauses, now_s, lasted = Pauses(), 0.0, []
     for went_on in (True, False, False, True, False, *[False] * 9):
-        rests.begin("latency", now_s, went_on=went_on)
-        lasted.append(next(s for s in range(5, 1000, 5) if not rests.rests("latency", now_s + s)))
-        assert not rests.rests("throughput", now_s)
+        pauses.begin("latency", now_s, went_on=went_on)
+        lasted.append(next(s for s in range(5, 1000, 5) if not pauses.is_on("latency", now_s + s)))
+        assert not pauses.is_on("throughput", now_s)
         now_s += lasted[-1]
     assert lasted[:5] == [10, 20, 40, 10, 20]
     assert lasted[-1] == lasted[-2] == 600
-    rests.forget()
-    assert not rests.rests("latency", now_s)
+    pauses.forget()
+    assert not pauses.is_on("latency", now_s)
 
 
 def test_a_load_that_goes_away_leaves_the_best_plan_that_is_known() -> None:

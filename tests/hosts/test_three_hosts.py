@@ -63,7 +63,12 @@ def test_each_place_is_on_its_host_and_links_are_as_they_are(daemon: DaemonProce
         its = status_of(daemon, f"far{number}")
         assert its["host"] == node.address
         assert its["link"]["there_latency_s"] > (DELAY_S if number > 1 else 0)
-        assert its["link"]["back_bytes_per_s"] < (RATE / 8 if number > 1 else float("inf"))
+    # Where other load stretches the small messages, the large ones look quick; links are measured again all the time.
+    for number in (2, 3):
+        until(
+            lambda number=number: status_of(daemon, f"far{number}")["link"]["back_bytes_per_s"] < RATE / 8,  # type: ignore[misc]
+            f"the rate of the link to host {number}",
+        )
 
 
 @pytest.mark.parametrize("number", [1, 3], ids=["beside", "behind-a-link"])

@@ -170,20 +170,10 @@ def encode_outputs(outputs: Sequence[TensorHeader]) -> msgspec.Raw:
 
 
 def encode_infer_answer(
-    request_id: str,
-    model_name: str,
-    outputs: Sequence[TensorHeader] | msgspec.Raw,
-    *,
-    epoch: int,
-    frame: int,
-    queue_ms: float,
-    compute_ms: float,
-    sequence: int | None = None,
-    epochs: tuple[int, ...] | None = None,
+    request_id: str, model_name: str, outputs: Sequence[TensorHeader] | msgspec.Raw, parameters: AnswerParameters
 ) -> bytes:
     """The header of a result; its raw parts follow in the order of `outputs` (or of what `encode_outputs` made)."""
     written = outputs if isinstance(outputs, msgspec.Raw) else encode_outputs(outputs)
-    parameters = AnswerParameters(epoch, frame, queue_ms, compute_ms, sequence, epochs)
     return _ENCODER.encode(_WrittenAnswer(request_id, model_name, written, parameters))
 
 

@@ -93,15 +93,15 @@ class Inferences:
         to the daemon is lost; a daemon that cannot be reached is given up before the frame is sent.
         """
         await client.signature()
-        stream = None if asked.stream is None else _stream_of(caller.name, asked.stream)
+        stream = None if asked.parameters.stream_name is None else _stream_of(caller.name, asked.parameters.stream_name)
         return await client.infer(
             frame,
-            deadline_s=asked.deadline_s,
-            timeout_s=_SLACK_S + (_LONGEST_S if asked.deadline_s is None else asked.deadline_s),
+            deadline_s=asked.parameters.deadline_s,
+            timeout_s=_SLACK_S + (_LONGEST_S if asked.parameters.deadline_s is None else asked.parameters.deadline_s),
             stream=stream,
             caller=stream or connection[:MAX_NAME_LENGTH],
-            sequence=asked.sequence,
-            priority=asked.priority,
+            sequence=asked.parameters.sequence,
+            priority=asked.parameters.priority,
             outputs=[output.name for output in asked.outputs],
             traceparent=None if traceparent is None else traceparent[:MAX_NAME_LENGTH],
         )

@@ -71,11 +71,11 @@ class HttpConnections:
     `unread_s` is cut off.
     """
 
-    def __init__(self, answer: Answering, most: int, *, secure: bool = False, unread_s: float = _UNREAD_S) -> None:
+    def __init__(self, answer: Answering, most: int, *, scheme: str = "http", unread_s: float = _UNREAD_S) -> None:
         self.answer = answer
         self.most = most
         self.unread_s = unread_s
-        self.scheme = "https" if secure else "http"
+        self.scheme = scheme
         self.open: set[HttpConnection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
 
@@ -113,7 +113,9 @@ class HttpConnections:
 
 
 class Exchange:
-    """A request and its answer. `caller_uid`: the user at the other end of a UNIX socket.
+    """A request, whose head `parser` has read, and its answer.
+
+    `caller_uid`: the user at the other end of a UNIX socket. `when_begun` is called with the status of the answer.
 
     Answer by `start`, `send` for each piece and `finish`; or by `answer`, which does all of it.
     """
@@ -121,31 +123,24 @@ class Exchange:
     __slots__ = (
         *("_chunked", "_connection", "_left_bytes", "_when_lost", "answered", "begun", "body", "continues", "gone"),
         *("headers", "headers_by_name", "http_version", "keeps_alive", "method", "more", "news", "query", "raw_path"),
+        "when_begun",
     )
 
-    def __init__(
-        self,
-        connection: HttpConnection,
-        method: str,
-        url: bytes,
-        headers: list[Header],
-        version: str,
-        *,
-        keeps_alive: bool,
-    ) -> None:
+    def __init__(self, connection: HttpConnection, parser: Any, url: bytes, headers: list[Header]) -> None:
         parsed = httptools.parse_url(url)
-        self.method = method
+        self.method: str = parser.get_method().decode("ascii")
         self.raw_path: bytes = parsed.path or b"/"
         self.query: bytes = parsed.query or b""
         self.headers = headers
         self.headers_by_name = dict(headers)
-        self.http_version = version
-        self.keeps_alive = keeps_alive
+        self.http_version: str = parser.get_http_version()
+        self.keeps_alive: bool = self.http_version != "1.0" and parser.should_keep_alive()
         self.continues = self.headers_by_name.get(b"expect", b"").lower() == b"100-continue"
         self.body = bytearray()
         self.more = True
         self.gone = self.begun = self.answered = False
         self.news: asyncio.Future[None] | None = None
+        self.when_begun: Callable[[int], object] | None = None
         self._connection = connection
         self._chunked = False
         self._left_bytes = 0
@@ -159,6 +154,11 @@ class Exchange:
     @property
     def scheme(self) -> str:
         return self._connection.connections.scheme
+
+    @property
+    def origin(self) -> bytes:
+        """What browsers send as `Origin` from our own pages."""
+        return self.scheme.encode() + b"://" + self.headers_by_name.get(b"host", b"")
 
     @property
     def connection_name(self) -> str:
@@ -279,6 +279,8 @@ class Exchange:
 
     def _head(self, status: int, headers: Iterable[Header]) -> bytes:
         self.begun, self.continues = True, False
+        if self.when_begun is not None:
+            self.when_begun(status)
         parts, length = [_STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status, _date()], None
         self.keeps_alive = self.keeps_alive and self._connection.can_go_on
         for name, value in headers:
@@ -395,7 +397,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         for timer in (self._patience, self._idle, self._unread):
             if timer is not None:
                 timer.cancel()
-        self._end_filling(lost=True)
+        self._end_filling(ConnectionResetError())
         self.resume_writing()
         for exchange in dict.fromkeys(filter(None, (self._exchange, self._coming, *self._next))):  # each once
             exchange.lose()
@@ -504,16 +506,12 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
-        parser = self._parser
-        self._upgrading = parser.should_upgrade()
+        self._upgrading = self._parser.should_upgrade()
         if self._upgrading:
             return
         self._in_head = False
         self._end_patience()
-        version = parser.get_http_version()
-        keeps_alive = version != "1.0" and parser.should_keep_alive() and not self._ending
-        method = parser.get_method().decode("ascii")
-        exchange = self._coming = Exchange(self, method, self._url, self._headers, version, keeps_alive=keeps_alive)
+        exchange = self._coming = Exchange(self, self._parser, self._url, self._headers)
         length = exchange.headers_by_name.get(b"content-length")
         self._left_bytes = int(length) if length is not None else 0
         if self._exchange is None or self._exchange.answered:
@@ -591,13 +589,13 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._pause_reading()
             self._end_filling()
 
-    def _end_filling(self, *, lost: bool = False) -> None:
+    def _end_filling(self, error: ConnectionError | None = None) -> None:
         filling, self._filling = self._filling, None
         if filling is not None and not filling.done.done():
-            if lost:
-                filling.done.set_exception(ConnectionResetError())
-            else:
+            if error is None:
                 filling.done.set_result(None)
+            else:
+                filling.done.set_exception(error)
 
     # --- the end of each answer, and of the connection --------------------------------------------------------
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import math
 from typing import Any, cast
+from unittest.mock import Mock
 
 import numpy as np
 import numpy.typing as npt
@@ -76,12 +77,12 @@ def test_a_request_with_all_that_there_is() -> None:
 
 
 def test_what_triton_calls_otherwise() -> None:
-    for given, expected in [
+    for parameters, expected in [
         ({"timeout": 1_500_000, "sequence_id": 9, "sequence_start": True}, (1.5, "sequence-9")),
         ({"timeout": 10**18, "sequence_id": "cam"}, (86_400.0, "sequence-cam")),
         ({"timeout": 0, "sequence_id": 0, "deadline_ms": 0}, (0.0, None)),
     ]:
-        its = read_header(header(parameters=given), SIGNATURE).parameters
+        its = read_header(header(parameters=parameters), SIGNATURE).parameters
         assert (its.deadline_s, its.stream_name) == expected
 
 
@@ -224,10 +225,10 @@ class SentOn:
 
 def sent_on(user: str = "", **parameters: Any) -> dict[str, Any]:
     """What the daemon is told of a frame with these parameters."""
-    client, nothing = SentOn(), cast("Any", None)
+    client = SentOn()
     asked = read_header(asking(parameters=parameters), ONE)
     caller = Caller(user, Permission.CLIENT)
-    asyncio.run(Inferences(nothing, nothing).infer(cast("Any", client), asked, {}, caller, "http 1", None))
+    asyncio.run(Inferences(cast("Any", Mock())).infer(cast("Any", client), asked, {}, caller, "http 1", None))
     (frame,) = client.frames
     return frame
 

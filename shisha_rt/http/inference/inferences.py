@@ -17,7 +17,7 @@ from shisha_rt.http.app_state import AppState, Caller
 from shisha_rt.http.inference.answer import wanted
 from shisha_rt.http.inference.request import InferenceAsked, array_of, longest_body
 from shisha_rt.http.inference.room import Room
-from shisha_rt.http.inference.shared_memory import SharedFiles
+from shisha_rt.http.inference.shared_memory import FOLDER, SharedFiles
 from shisha_rt.protocol.frame_tensors import Answer, raw_bytes
 from shisha_rt.protocol.limits import MAX_DEADLINE_MS, MAX_NAME_LENGTH
 from shisha_rt.protocol.request import Signature
@@ -33,11 +33,13 @@ Frame = dict[str, npt.NDArray[Any]]
 
 
 class Inferences:
-    """What inference requests share. `room`: the limit on their bytes, over all connections."""
+    """What inference requests share, over HTTP and gRPC: a region registered over one can be used over the other.
 
-    def __init__(self, app_state: AppState, files: SharedFiles) -> None:
-        self._app_state = app_state
-        self._files = files
+    `room`: the limit on their bytes, over all connections.
+    """
+
+    def __init__(self, app_state: AppState) -> None:
+        self.files = SharedFiles(FOLDER if app_state.settings.shared_memory else None)
         self.room = Room(ROOM_BYTES)
         self._longest_of: dict[str, tuple[Signature, int]] = {}
 
@@ -69,10 +71,10 @@ class Inferences:
             if tensor.region is None:
                 await fill(raw_bytes(array))
             else:
-                self._files.read(caller, tensor.region, raw_bytes(array))
+                self.files.read(caller, tensor.region, raw_bytes(array))
         for output in asked.outputs:
             if output.region is not None:
-                self._files.check_room(caller, output.region, 0)
+                self.files.check_room(caller, output.region, 0)
         return frame
 
     async def infer(
@@ -110,7 +112,7 @@ class Inferences:
         """Write the outputs that were requested in regions to these."""
         for output in wanted(asked, answer):
             if output.region is not None:
-                self._files.write(caller, output.region, raw_bytes(answer.outputs[output.name]))
+                self.files.write(caller, output.region, raw_bytes(answer.outputs[output.name]))
 
 
 def _stream_of(user: str, stream: str) -> str:

@@ -34,6 +34,11 @@ class SharedFile:
     offset: int
     size_bytes: int
 
+    @property
+    def about(self) -> dict[str, object]:
+        """What the protocol tells of it."""
+        return {"name": self.name, "key": self.key, "offset": self.offset, "byte_size": self.size_bytes}
+
 
 class SharedFiles:
     """All regions of all users, until they are unregistered or this process ends.

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from shisha_rt.http.connection import Exchange
 from shisha_rt.http.faults import HttpFault
 from shisha_rt.protocol.operations import OPERATIONS
 
@@ -25,12 +26,8 @@ class Steering:
     model: str | None = None
 
 
-def order_of(body: bytes) -> Steering:
+def order_of(given: dict[str, Any]) -> Steering:
     """Read a request such as `{"op": "tuner_set", "pause": true}`. Raises `HttpFault` that says what is wrong."""
-    try:
-        given = msgspec.json.decode(body, type=dict[str, Any])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise HttpFault(400, f"the request: {error}; expected a JSON object with op and its arguments") from None
     op = given.pop("op", None)
     if op not in STEERING:
         raise HttpFault(400, f"op: {_shown(op)}; expected one of {', '.join(STEERING)}")
@@ -46,13 +43,13 @@ def order_of(body: bytes) -> Steering:
     return Steering(op, given, None if model is None else str(model))
 
 
-def check_sender(headers: Mapping[bytes, bytes], scheme: str) -> None:
+def check_sender(exchange: Exchange) -> None:
     """Raises `HttpFault` unless the request is JSON and its `Origin`, which browsers set, is this page's."""
+    headers = exchange.headers_by_name
     kind = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
     if kind != b"application/json":
         raise HttpFault(415, "Content-Type: expected application/json")
-    own = f"{scheme}://".encode() + headers.get(b"host", b"")
-    if headers.get(b"origin", b"").lower() != own.lower():
+    if headers.get(b"origin", b"").lower() != exchange.origin.lower():
         raise HttpFault(403, "Origin: expected that of the page itself")
 
 

@@ -15,7 +15,6 @@ from typing import Any, Final
 import msgspec
 from starlette.types import Receive, Scope, Send
 
-from shisha_rt.http.asgi import ABORT
 from shisha_rt.http.page.files import HEADERS
 from shisha_rt.http.page.watching import Watching
 
@@ -112,7 +111,7 @@ class Feed:
                 [sending, *leaving], timeout=self._lasts_s, return_when=asyncio.FIRST_COMPLETED
             )
             if sending.done() and sending.exception() is not None:
-                _cut_off(scope)
+                scope["exchange"].abort()  # else it would hold its connection, and unsent data in memory, indefinitely
         finally:
             self._watching.closed()
             for task in (sending, *leaving):
@@ -137,13 +136,6 @@ class Feed:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(SILENCE_S):
                     await news.wait()
-
-
-def _cut_off(scope: Scope) -> None:
-    """Cut off a reader that does not read: it would hold its connection, and unsent data in memory, indefinitely."""
-    abort = scope.get("extensions", {}).get(ABORT)
-    if abort is not None:
-        abort["call"]()
 
 
 async def _gone(receive: Receive) -> None:

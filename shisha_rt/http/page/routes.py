@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlencode
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shisha_rt.errors import Error
 from shisha_rt.http.app_state import AppState, Caller
-from shisha_rt.http.faults import HttpFault, fault_answer
+from shisha_rt.http.faults import HttpFault
+from shisha_rt.http.inference.body import read_json
 from shisha_rt.http.page.control import MOST_BYTES, check_sender, order_of
 from shisha_rt.http.page.feed import MOST_FEEDS, Feed
 from shisha_rt.http.page.files import HEADERS, static_files
 from shisha_rt.http.page.sessions import session_of, set_cookie
 from shisha_rt.protocol.access import Permission
-from shisha_rt.protocol.exceptions import NotFound
 
 _INDEX: Final = "index.html"
 _PATIENCE_S: Final = 120.0
 """Timeout of the daemon's answer: a plan is answered when it is live."""
-_BODY_WITHIN_S: Final = 10.0
 _NOT_ALLOWED: Final = {
     True: "This user may look, but not steer: the allow-list gives it the permission 'client'.",
     False: "Log in with an operator's token to steer the daemon.",
@@ -47,7 +44,7 @@ def page_routes(app_state: AppState) -> list[BaseRoute]:
     page = _Page(app_state)
     return [
         Route("/", page.index),
-        Route("/page/feed", _Asgi(page.feed)),
+        Route("/page/feed", page.feed),
         Route("/page/caller", page.caller),
         Route("/page/control", page.control, methods=["POST"]),
         Route("/page/login", page.login, methods=["POST"]),
@@ -76,27 +73,19 @@ class _Page:
             raise HttpFault(404, f"there is nothing at {request.url.path!r}")
         return static_file.answer(request.headers.get("if-none-match"))
 
-    async def feed(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope)
+    async def feed(self, request: Request) -> Feed:
         if self._app_state.feeds >= MOST_FEEDS:
-            answer = fault_answer(
-                HttpFault(503, f"{MOST_FEEDS} pages are open, which is the most; close one", Error.TOO_MANY_CALLERS)
-            )
-            await answer(scope, receive, send)
-            return
+            most = f"{MOST_FEEDS} pages are open, which is the most; close one"
+            raise HttpFault(503, most, Error.TOO_MANY_CALLERS)
         last = request.headers.get("last-event-id") or request.query_params.get("last", "")
         until, lasts_s = [self._app_state.ending, self._app_state.users_changed], None
-        session_id = session_of(request.scope["headers_by_name"])
+        session_id = _session_of(request)
         if session_id is not None and self._app_state.users is not None and self._of_session(request) is not None:
             ended, lasts_s = self._app_state.sessions.rest_of(session_id)
             until.append(ended)
         model = None if self._app_state.models is None else request.query_params.get("model", "")
-        try:
-            watching = self._app_state.watching_of(model)
-        except NotFound as error:
-            await fault_answer(HttpFault(404, error.message))(scope, receive, send)
-            return
-        await Feed(watching, last, *until, watching.ended, lasts_s=lasts_s)(scope, receive, send)
+        watching = self._app_state.watching_of(model)
+        return Feed(watching, last, *until, watching.ended, lasts_s=lasts_s)
 
     async def caller(self, request: Request) -> Response:
         """Who the caller is, and whether they may steer the daemon; the page asks this whenever it has reconnected."""
@@ -119,11 +108,11 @@ class _Page:
 
     async def control(self, request: Request) -> Response:
         """Steer the daemon. Only the page itself can: with JSON, our own origin, and the page's cookie."""
-        check_sender(request.scope["headers_by_name"], request.url.scheme)
+        check_sender(request.scope["exchange"])
         caller = self._of_session(request)
         if caller is None:
             raise HttpFault(403, "the session of this page has ended: load it again, or log in")
-        order = order_of(await _body(request))
+        order = order_of(await read_json(request.scope["exchange"], dict[str, Any], MOST_BYTES))
         if not caller.permission.may(order.op):
             self._app_state.refuse("permission")
             raise HttpFault(403, _NOT_ALLOWED[True], Error.NOT_AN_OPERATOR)
@@ -132,14 +121,11 @@ class _Page:
         return _json({key: value for key, value in answer.items() if key != "id"})
 
     async def login(self, request: Request) -> Response:
-        check_sender(request.scope["headers_by_name"], request.url.scheme)
+        check_sender(request.scope["exchange"])
         users = self._app_state.users
         if users is None:
             raise HttpFault(409, "nobody has to log in: this daemon has no allow-list")
-        try:
-            token = msgspec.json.decode(await _body(request), type=_Login).token
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise HttpFault(400, f'the request: {error}; expected {{"token": "..."}}') from None
+        token = (await read_json(request.scope["exchange"], _Login)).token
         user = users.of_token(token.strip())
         if user is None:
             self._app_state.refuse("unknown_token")
@@ -150,14 +136,14 @@ class _Page:
         return answer
 
     async def logout(self, request: Request) -> Response:
-        check_sender(request.scope["headers_by_name"], request.url.scheme)
-        self._app_state.sessions.end(session_of(request.scope["headers_by_name"]))
+        check_sender(request.scope["exchange"])
+        self._app_state.sessions.end(_session_of(request))
         answer = _json({})
         self._give_cookie(request, answer, "")
         return answer
 
     def _of_session(self, request: Request) -> Caller | None:
-        return self._app_state.sessions.caller(session_of(request.scope["headers_by_name"]), self._app_state.users)
+        return self._app_state.sessions.caller(_session_of(request), self._app_state.users)
 
     def _know_again(self, request: Request, answer: Response) -> None:
         """Begin a session for a caller who loads the page, if nobody has to log in."""
@@ -165,31 +151,11 @@ class _Page:
             self._give_cookie(request, answer, self._app_state.sessions.begin(request.scope["caller"]))
 
     def _give_cookie(self, request: Request, answer: Response, session_id: str) -> None:
-        host = request.headers.get("host", "")
-        answer.headers["Set-Cookie"] = set_cookie(host, session_id, secure=request.url.scheme == "https")
+        answer.headers["Set-Cookie"] = set_cookie(request.scope["exchange"].origin.decode("latin-1"), session_id)
 
 
-class _Asgi:
-    """An object for a method: Starlette takes objects for ASGI applications, but methods for functions of a request."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app(scope, receive, send)
-
-
-async def _body(request: Request) -> bytes:
-    body = b""
-    try:
-        async with asyncio.timeout(_BODY_WITHIN_S):
-            async for piece in request.stream():
-                body += piece
-                if len(body) > MOST_BYTES:
-                    raise HttpFault(413, f"the request is too long; expected at most {MOST_BYTES} bytes")
-    except TimeoutError:
-        raise HttpFault(408, f"the request did not come within {_BODY_WITHIN_S:g} s") from None
-    return body
+def _session_of(request: Request) -> str | None:
+    return session_of(request.scope["exchange"].headers_by_name)
 
 
 def _json(fields: dict[str, object]) -> Response:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from shisha_rt.http.asgi import ABORT
 from shisha_rt.http.page.feed import Cursor, Feed
 from shisha_rt.http.page.watching import Watching
 from tests.cli.statuses import FORK, FORK_S, status_of
@@ -135,7 +135,7 @@ def test_whoever_does_not_read_is_cut_off(daemon: Told) -> None:
             if message.get("body"):
                 await asyncio.Event().wait()
 
-        scope = {"type": "http", "extensions": {ABORT: {"call": cut.set}}}
+        scope = {"type": "http", "exchange": SimpleNamespace(abort=cut.set)}
         await asyncio.wait_for(Feed(watching, "", asyncio.Event(), send_within_s=0.01)(scope, receive, send), 30)
         assert cut.is_set()
         assert watching.feeds == 0

@@ -1,0 +1,50 @@
+"""What every request at a listener passes: its caller is checked, its answer counted, and an error made an answer."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from typing import Final
+
+from shisha_rt.daemon.front.http_messages import Listener
+from shisha_rt.http.app_state import AppState, Caller
+from shisha_rt.http.connection import Exchange
+from shisha_rt.http.faults import CLIENT_CLOSED, HttpFault, fault_of
+from shisha_rt.http.guard import Guard
+from shisha_rt.http.inference.body import HungUp
+from shisha_rt.protocol.exceptions import ShishaError
+
+_LEFT: Final = HttpFault(503, "the daemon has ended with the request under way; it may have been run")
+
+
+class GuardedFront(ABC):
+    """Called with each request at `listener`."""
+
+    def __init__(self, app_state: AppState, listener: Listener) -> None:
+        self._app_state = app_state
+        self._guard = Guard(app_state, listener)
+
+    async def __call__(self, exchange: Exchange) -> None:
+        exchange.when_begun = self._app_state.count
+        try:
+            await self.answer(exchange, self._guard.admit(exchange))
+        except HungUp:
+            self._app_state.count(CLIENT_CLOSED)
+        except (HttpFault, ShishaError) as error:
+            await _refuse(exchange, error if isinstance(error, HttpFault) else fault_of(error))
+        except asyncio.CancelledError:  # by `serve_connections`, if the daemon ends
+            if exchange.begun or not self._app_state.ending.is_set():
+                raise
+            await _refuse(exchange, _LEFT)
+        except Exception:  # answered by `HttpConnections`
+            if exchange.gone and not exchange.begun:
+                self._app_state.count(CLIENT_CLOSED)
+            raise
+
+    @abstractmethod
+    async def answer(self, exchange: Exchange, caller: Caller | None) -> None:
+        """Answer a request. `caller` is None if it is unknown and asks for what is open to anybody (`is_open`)."""
+
+
+async def _refuse(exchange: Exchange, fault: HttpFault) -> None:
+    await exchange.answer(fault.status, fault.headers, [fault.body])

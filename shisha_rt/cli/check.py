@@ -19,6 +19,7 @@ from shisha_rt.costs.profiles import DISTURBED
 from shisha_rt.machine.host.this_machine import host_in_words, host_object
 from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.plan.engine import ENGINES
+from shisha_rt.show.lines import counted
 from shisha_rt.show.picture import milliseconds
 
 if TYPE_CHECKING:
@@ -187,8 +188,8 @@ def _rows(checked: Checked, machine: Machine, host: Host) -> Iterator[tuple[str,
         )
     yield "outputs", _listed(map(_in_words, index.outputs))
     operators = len(compiled.model.graph.operators)
-    yield "weights", [f"{short(checked.weight_bytes, 'B')}; {_count(operators, 'operator')} in "
-                      f"{_count(len(compiled.layers), 'layer')}{_heaviest(checked.heaviest)}"]  # fmt: skip
+    yield "weights", [f"{short(checked.weight_bytes, 'B')}; {counted(operators, 'operator')} in "
+                      f"{counted(len(compiled.layers), 'layer')}{_heaviest(checked.heaviest)}"]  # fmt: skip
     yield "machine", [f"{machine.name}: {', '.join(_listed([place.name for place in machine.places]))}"]
     yield "host", host_in_words(*host)
     if checked.devices:
@@ -227,11 +228,7 @@ def _heaviest(heaviest: Sequence[tuple[Layer, float]]) -> str:
 
 
 def _at(cut_cost: CutCost) -> str:
-    return f"{_count(cut_cost.tensors, 'tensor')} of {short(cut_cost.size_bytes, 'B')} (cut {cut_cost.cut})"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+    return f"{counted(cut_cost.tensors, 'tensor')} of {short(cut_cost.size_bytes, 'B')} (cut {cut_cost.cut})"
 
 
 def _engines(tried: EnginesTried) -> Iterator[str]:
@@ -254,7 +251,7 @@ def _times(trial: EngineTrial, tried: EnginesTried) -> str:
     for time in trial.times:
         of_one = milliseconds(trial.time_s(time.threads) or 0.0)
         is_ahead = " (ahead)" if ahead(tried, time.threads) == trial.engine else ""
-        times.append(f"{of_one} on {_count(time.threads, 'thread')}{is_ahead}")
+        times.append(f"{of_one} on {counted(time.threads, 'thread')}{is_ahead}")
     return ", ".join(times) + _together(trial) + _apart(trial)
 
 

@@ -16,7 +16,7 @@ import typer
 
 from shisha_rt.cli.options import Dims, Json, MachineFile, Model, Shapes, check_writable, parse_sizes, progress, takes
 from shisha_rt.costs.profiles import DISTURBED
-from shisha_rt.errors import BadInput, Error, Failure
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.extras import pip_install
 
 if TYPE_CHECKING:
@@ -104,12 +104,8 @@ def compare(asked: CompareOptions) -> None:
     print(json.dumps(compared.as_object()) if asked.as_json else compared.in_words())
     if asked.png is not None:
         from shisha_rt.show.compare_figure import save_comparison
-        from shisha_rt.show.figure import NoFigure
 
-        try:
-            save_comparison(asked.png, asked.model, compared.bars())
-        except NoFigure as error:
-            raise Failure(f"--png: {error}", error.kind) from None
+        save_comparison(asked.png, asked.model, compared.bars())
 
 
 @dataclass(frozen=True, slots=True)

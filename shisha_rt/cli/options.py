@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, get_type_hints
@@ -87,13 +88,18 @@ class DaemonOptions:
     server_key: ServerKey = None
     model: OfModel = None
 
-    def client(self) -> Client:
-        """A client of that daemon, with the time limit of commands (`REACH_S`). Raises as `Client` does."""
-        from shisha_rt.cli.drive.reach import REACH_S
+    @contextlib.contextmanager
+    def client(self) -> Iterator[Client]:
+        """A client of that daemon, with the time limit of commands (`REACH_S`); its errors become the command's own."""
+        from shisha_rt.cli.drive.reach import REACH_S, plainly
         from shisha_rt.client import Client
 
         own, theirs = self.key, self.server_key
-        return Client(self.endpoint, timeout_s=REACH_S, model=self.model, secret_key=own, server_key=theirs)
+        with (
+            plainly(),
+            Client(self.endpoint, timeout_s=REACH_S, model=self.model, secret_key=own, server_key=theirs) as client,
+        ):
+            yield client
 
 
 OptionsT = TypeVar("OptionsT")
@@ -122,6 +128,13 @@ def takes(options: type[OptionsT]) -> Callable[[Callable[[OptionsT], None]], Cal
         return called
 
     return command
+
+
+def refuse_given(options: Mapping[str, object], why: str) -> None:
+    """Refuse options that have no place beside others. Raises BadInput for the first one that is given."""
+    for option, value in options.items():
+        if value is not None and value is not False and value != []:
+            raise BadInput(f"{option}: {why}", Error.OPTIONS_CLASH)
 
 
 def check_writable(option: str, path: Path | None) -> None:

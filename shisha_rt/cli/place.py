@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, get_args
 import typer
 
 from shisha_rt.cli.completion import offer_machines, offer_models
-from shisha_rt.cli.options import Dims, Json, Shapes, check_writable, parse_sizes, progress, read_bytes, takes
+from shisha_rt.cli.options import (
+    Dims,
+    Json,
+    Shapes,
+    check_writable,
+    parse_sizes,
+    progress,
+    read_bytes,
+    refuse_given,
+    takes,
+)
 from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.placement.check import Cost, cost
@@ -25,6 +35,7 @@ from shisha_rt.placement.schedule import schedule_object
 from shisha_rt.placement.solution import ANY_ORDER_BOUND, PlacementSolution
 from shisha_rt.placement.solver_names import SolverName
 from shisha_rt.planner.strategies import Execution, SplitMethod, SplitObjective, SplitVariable
+from shisha_rt.show.lines import counted
 from shisha_rt.studies import study
 
 if TYPE_CHECKING:
@@ -174,16 +185,15 @@ def place(asked: PlaceOptions) -> None:
     if asked.split is not None:
         _split(asked, asked.split)
         return
-    for option, value in (
-        ("--objective", asked.objective),
-        ("--parallel", asked.parallel),
-        ("--variable", asked.variable),
-        ("--k", asked.k),
-        ("--again", asked.again),
-        ("--one-for-all", asked.one_for_all),
-    ):
-        if value:
-            raise BadInput(f"{option}: says how to split layers, expected --split with it", Error.OPTIONS_CLASH)
+    of_splits = {
+        "--objective": asked.objective,
+        "--parallel": asked.parallel,
+        "--variable": asked.variable,
+        "--k": asked.k,
+        "--again": asked.again,
+        "--one-for-all": asked.one_for_all,
+    }
+    refuse_given(of_splits, "says how to split layers, expected --split with it")
     _refuse_foreign(asked)
     problem = _problem(asked)
     placed = _solved(asked, problem)
@@ -205,7 +215,11 @@ def place(asked: PlaceOptions) -> None:
 
 def _split(asked: PlaceOptions, method: SplitMethod) -> None:
     """Split layers over devices, on paper."""
-    without = {
+    if asked.problem.endswith(_PROBLEM_SUFFIX):
+        raise BadInput(
+            f"--split: not with {Path(asked.problem).name}, which has no layers, expected MODEL", Error.OPTIONS_CLASH
+        )
+    of_operators = {
         "--solver": asked.solver != "exact",
         "--measured": asked.measured,
         "--precision": asked.precision,
@@ -217,10 +231,9 @@ def _split(asked: PlaceOptions, method: SplitMethod) -> None:
         "--dot": asked.dot,
         "--png": asked.png,
     }
-    _refuse_with_split(asked.problem, without)
-    for option, given in (("--k", asked.k), ("--again", asked.again)):
-        if given and method != "geometric":
-            raise BadInput(f"{option}: not with --split {method}, expected --split geometric", Error.OPTIONS_CLASH)
+    refuse_given(of_operators, "not with --split, which is on paper and places no operators")
+    if method != "geometric":
+        refuse_given({"--k": asked.k, "--again": asked.again}, f"not with --split {method}, expected --split geometric")
     execution: Execution = "parallel" if asked.parallel else "sequence"
     objective, variable = asked.objective or "latency", asked.variable or "N"
     wanted = SplitWanted(method, objective, execution, variable, asked.k, asked.one_for_all, asked.again)
@@ -231,6 +244,7 @@ def _split(asked: PlaceOptions, method: SplitMethod) -> None:
 def _problem(asked: PlaceOptions) -> _Asked:
     """The problem of a file, or of a model on a place; with `--measured`, devices not described are measured first."""
     if asked.problem.endswith(_PROBLEM_SUFFIX):
+        path = Path(asked.problem)
         of_models = {
             "--machine": asked.machine,
             "--place": asked.place_,
@@ -240,18 +254,14 @@ def _problem(asked: PlaceOptions) -> _Asked:
             "--dim": asked.dim,
             "--shape": asked.shape,
         }
-        return _of_file(Path(asked.problem), of_models)
+        refuse_given(of_models, f"not with {path.name}, which states its own nodes and costs")
+        return _Asked(path.name, parse_problem(read_bytes(path, "a placement problem as JSON"), str(path)))
     if asked.measured:
         return _measured(asked)
-    if asked.precision is not None:
-        raise BadInput(
-            f"--precision {asked.precision}: says what --measured may run, expected both or neither",
-            Error.OPTIONS_CLASH,
-        )
-    if asked.group:
-        raise BadInput(
-            f"--group {asked.group[0]}: groups are measured, expected --measured or no such option", Error.OPTIONS_CLASH
-        )
+    of_measuring = {f"--precision {asked.precision}": asked.precision}
+    refuse_given(of_measuring, "says what --measured may run, expected both or neither")
+    groups = {f"--group {group}": group for group in asked.group or ()}
+    refuse_given(groups, "groups are measured, expected --measured or no such option")
     return _modelled(asked.problem, asked.machine, asked.place_, parse_sizes(asked.dim, asked.shape))
 
 
@@ -319,26 +329,14 @@ class _Found:
 # What is refused
 
 
-def _refuse_with_split(problem: str, without: Mapping[str, object]) -> None:
-    if problem.endswith(_PROBLEM_SUFFIX):
-        raise BadInput(
-            f"--split: not with {Path(problem).name}, which has no layers, expected MODEL", Error.OPTIONS_CLASH
-        )
-    for option, value in without.items():
-        if value not in (None, False):
-            raise BadInput(
-                f"{option}: not with --split, which is on paper and places no operators", Error.OPTIONS_CLASH
-            )
-
-
 def _refuse_foreign(asked: PlaceOptions) -> None:
-    for option, value, own in (
-        ("--priority", asked.priority, "priority"),
-        ("--duet-x", asked.duet_x, "duet"),
-        ("--accelerator", asked.accelerator, "typeseq"),
+    for own, option, value in (
+        ("priority", "--priority", asked.priority),
+        ("duet", "--duet-x", asked.duet_x),
+        ("typeseq", "--accelerator", asked.accelerator),
     ):
-        if value is not None and asked.solver != own:
-            raise BadInput(f"{option}: not with --solver {asked.solver}, expected --solver {own}", Error.OPTIONS_CLASH)
+        if asked.solver != own:
+            refuse_given({option: value}, f"not with --solver {asked.solver}, expected --solver {own}")
     if asked.duet_x is not None and not 0 <= asked.duet_x <= 100:
         raise BadInput(f"--duet-x {asked.duet_x:g}: expected a percentage from 0 to 100", Error.WRONG_OPTION)
     if asked.time_limit is not None and not asked.time_limit > 0:
@@ -346,14 +344,6 @@ def _refuse_foreign(asked: PlaceOptions) -> None:
 
 
 # Where the problem comes from
-
-
-def _of_file(path: Path, of_models: Mapping[str, object]) -> _Asked:
-    """The problem of a file. `of_models`: options that are only for a model, with their values."""
-    for option, value in of_models.items():
-        if value:
-            raise BadInput(f"{option}: not with {path.name}, which states its own nodes and costs", Error.OPTIONS_CLASH)
-    return _Asked(path.name, parse_problem(read_bytes(path, "a placement problem as JSON"), str(path)))
 
 
 def _modelled(model: str, machine_name: str | None, place_name: str | None, sizes: InputSizes) -> _Asked:
@@ -411,7 +401,7 @@ def _by_runs(
     from shisha_rt.measure.device_profile import profile_devices
 
     profiled = profile_devices(compiled, machine, place, devices, progress)
-    runs = f"{_count(profiled.node_runs, 'node run')} and {_count(profiled.edge_runs, 'edge run')}"
+    runs = f"{counted(profiled.node_runs, 'node run')} and {counted(profiled.edge_runs, 'edge run')}"
     when = f"in {profiled.seconds:.3g} s" if profiled.seconds else "before"
     figures = {"node_runs": profiled.node_runs, "edge_runs": profiled.edge_runs, "seconds": profiled.seconds}
     return profiled.costs, f"measured {when}: {runs}", figures
@@ -429,10 +419,6 @@ def _by_partitions(
         "seconds": profiled.seconds,
     }
     return profiled.costs, profiled.in_words, figures
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def _place_of(machine_name: str | None, name: str | None) -> tuple[Machine, Place]:
@@ -466,10 +452,6 @@ def _draw(asked: PlaceOptions, placed: _Asked, assignment: tuple[int, ...]) -> N
 
         asked.dot.write_text(placement_dot(placed.title, placed.problem, assignment), encoding="utf-8")
     if asked.png is not None:
-        from shisha_rt.show.figure import NoFigure
         from shisha_rt.show.place_figure import save_placement
 
-        try:
-            save_placement(asked.png, placed.title, placed.problem, assignment)
-        except NoFigure as error:
-            raise Failure(f"--png: {error}", error.kind, printed=True) from None
+        save_placement(asked.png, placed.title, placed.problem, assignment)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated
 
 import typer
@@ -14,9 +14,11 @@ from shisha_rt.planner.strategies import SplitMethod, SplitObjective, SplitVaria
 
 @dataclass(frozen=True, slots=True)
 class SplitOptions:
-    model: Model
+    """Those of `place` that belong to `--split`, by its names."""
+
+    problem: Model
     machine: MachineFile
-    method: Annotated[SplitMethod, typer.Option(help="How shares are found.")] = "integer"
+    split: Annotated[SplitMethod, typer.Option("--method", help="How shares are found.")] = "integer"
     objective: Annotated[SplitObjective, typer.Option(help="What is to be least.")] = "latency"
     parallel: Annotated[bool, typer.Option("--parallel", help="Devices compute side by side.")] = False
     variable: Annotated[
@@ -51,18 +53,4 @@ def place_split(asked: SplitOptions) -> None:
       shisha-rt place split zoo:vgg16 --machine tx2-cyclone --parallel
       shisha-rt place split zoo:alexnet --machine tx2-cyclone --method geometric --objective energy
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    place(
-        problem=asked.model,
-        machine=asked.machine,
-        place_=asked.place_,
-        split=asked.method,
-        objective=asked.objective,
-        parallel=asked.parallel,
-        variable=asked.variable,
-        k=asked.k,
-        again=asked.again,
-        one_for_all=asked.one_for_all,
-        dim=asked.dim,
-        shape=asked.shape,
-        as_json=asked.as_json,
-    )
+    place(**asdict(asked))

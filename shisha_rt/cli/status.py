@@ -43,9 +43,7 @@ def status(asked: StatusOptions) -> None:
       shisha-rt status --model detector
       shisha-rt status --json | jq .throughput_fps
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    from shisha_rt.cli.drive.reach import plainly
-
-    with plainly(), asked.client() as client:
+    with asked.client() as client:
         told_status = client.status()
     if asked.as_json:
         print(json.dumps(told_status))

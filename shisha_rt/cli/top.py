@@ -45,11 +45,9 @@ def top(asked: TopOptions) -> None:
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     from rich.console import Console
 
-    from shisha_rt.cli.drive.reach import plainly
-
     console = Console(highlight=False, markup=False)
     view = _View()
-    with plainly(), asked.client() as client:
+    with asked.client() as client:
         if asked.once or not console.is_terminal:
             console.print(view.look(client))
             return

@@ -58,12 +58,10 @@ def tuner(asked: TunerOptions) -> None:
       shisha-rt tuner restart --strategy guided
       shisha-rt tuner restart --objective latency
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    from shisha_rt.cli.drive.reach import plainly
-
     wanted: dict[str, Any] = {asked.action: True} if asked.action else {}
     options = {"alpha": asked.alpha, "strategy": asked.strategy, "objective": asked.objective}
     wanted |= {name: value for name, value in options.items() if value is not None}
-    with plainly(), asked.client() as client:
+    with asked.client() as client:
         state = client.call("tuner_set", **wanted) if wanted else client.call("tuner_get")
     if asked.as_json:
         print(json.dumps(state["tuner"]))

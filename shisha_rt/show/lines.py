@@ -1,4 +1,4 @@
-"""Text that is cut if it is too wide."""
+"""Words and lines of text: numbers of things, and what is cut if it is too wide."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.text import Text
+
+
+def counted(number: int, what: str) -> str:
+    """`1 tensor`, `2 tensors`."""
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def clipped(text: str, style: str = "") -> Text:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -80,27 +79,9 @@ def compare(asked: CompareOptions) -> None:
     machine = load_machine(asked.machine)
     check_runnable(machine)
     path = resolve_model(asked.model, progress)
-    cores = sorted({core for place in machine.usual for core in place.cores} & os.sched_getaffinity(0))
-    has_cuts = len({place.rank for place in machine.usual}) > 1
-    arguments = ["--machine", asked.machine]
-    for name, texts in (("--dim", asked.dim), ("--shape", asked.shape)):
-        for text in texts or ():
-            arguments += [name, text]
+    comparison = Comparison(asked, machine, path)
     with plainly():
-        asked_for = Comparison(
-            asked.model,
-            path,
-            cores,
-            arguments,
-            asked.objective,
-            has_cuts,
-            asked.seconds,
-            asked.rounds,
-            asked.tune,
-            asked.inputs,
-        )
-        measured = asked_for.measure(progress)
-    compared = Compared(asked.model, tuple(cores), measured)
+        compared = Compared(asked.model, tuple(comparison.cores), comparison.measure(progress))
     print(json.dumps(compared.as_object()) if asked.as_json else compared.in_words())
     if asked.png is not None:
         from shisha_rt.show.compare_figure import save_comparison

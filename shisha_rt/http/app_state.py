@@ -53,8 +53,8 @@ class AppState:
         self._watchings: dict[str, tuple[Watching, asyncio.Task[None]]] = {}
         self._watchers: asyncio.TaskGroup | None = None
         self._by_status: Counter[int] = Counter()
-        self._by_code: Counter[str] = Counter()
         self._refused: Counter[str] = Counter()
+        self._by_code: Counter[str] = Counter()
 
     @property
     def models(self) -> tuple[str, ...] | None:
@@ -137,18 +137,16 @@ class AppState:
 
     def counted(self) -> HttpCounted | None:
         """What was counted since the last call; None if nothing."""
-        if not (self._by_status or self._refused or self._by_code):
+        counters = self._by_status, self._refused, self._by_code
+        if not any(counters):
             return None
         counted = HttpCounted(dict(self._by_status), dict(self._refused), dict(self._by_code))
-        self._by_status.clear()
-        self._refused.clear()
-        self._by_code.clear()
+        for counter in counters:
+            counter.clear()
         return counted
 
     async def close(self) -> None:
-        await self.client.close()
-        await self.operator.close()
-        for client in self._of_models.values():
+        for client in (self.client, self.operator, *self._of_models.values()):
             await client.close()
 
     def _link(self, keys: Keys | None, **options: Any) -> AsyncClient:

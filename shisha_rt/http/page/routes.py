@@ -112,12 +112,11 @@ class _Page:
         caller = self._of_session(request)
         if caller is None:
             raise HttpFault(403, "the session of this page has ended: load it again, or log in")
-        order = order_of(await read_json(request.scope["exchange"], dict[str, Any], MOST_BYTES))
-        if not caller.permission.may(order.op):
+        op, arguments = order_of(await read_json(request.scope["exchange"], dict[str, Any], MOST_BYTES))
+        if not caller.permission.may(op):
             self._app_state.refuse("permission")
             raise HttpFault(403, _NOT_ALLOWED[True], Error.NOT_AN_OPERATOR)
-        named = {} if order.model is None else {"model_name": order.model}
-        answer = await self._app_state.operator.call(order.op, timeout_s=_PATIENCE_S, **named, **order.arguments)
+        answer = await self._app_state.operator.call(op, timeout_s=_PATIENCE_S, **arguments)
         return _json({key: value for key, value in answer.items() if key != "id"})
 
     async def login(self, request: Request) -> Response:

@@ -33,8 +33,8 @@ SENT = {
     ],
 )
 def test_orders_are_passed_on_as_they_are(order: dict[str, Any]) -> None:
-    found = order_of(dict(order))
-    assert {"op": found.op, **found.arguments} == order
+    op, arguments = order_of(order)
+    assert {"op": op, **arguments} == order
 
 
 @pytest.mark.parametrize(

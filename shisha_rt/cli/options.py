@@ -21,6 +21,7 @@ from shisha_rt.model.layer_kinds import LayerKind
 
 if TYPE_CHECKING:
     from shisha_rt.client import Client
+    from shisha_rt.machine.machine import Machine, Place
 
 PLANNING: Final = "Planning"
 """Group of options for users who plan themselves."""
@@ -143,6 +144,17 @@ def check_writable(option: str, path: Path | None) -> None:
         raise BadInput(
             f"{option} {path}: cannot be written, expected a file in a folder to write to", Error.UNWRITABLE_FILE
         )
+
+
+def place_named(machine: Machine, name: str | None) -> Place | None:
+    """The place of `--place`, or the machine's only one; None if there are several. Raises BadInput."""
+    names = [place.name for place in machine.places]
+    if name is not None and name not in names:
+        raise BadInput(
+            f"--place {name}: {machine.source} has no such place, expected one of {', '.join(names)}",
+            Error.UNKNOWN_PLACE,
+        )
+    return machine.place(name or names[0]) if name is not None or len(names) == 1 else None
 
 
 def parse_sizes(dims: Iterable[str] | None, shapes: Iterable[str] | None) -> InputSizes:

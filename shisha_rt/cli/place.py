@@ -20,11 +20,13 @@ from shisha_rt.cli.options import (
     Shapes,
     check_writable,
     parse_sizes,
+    place_named,
     progress,
     read_bytes,
     refuse_given,
     takes,
 )
+from shisha_rt.cli.place_split import place_split
 from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.placement.check import Cost, cost
@@ -34,7 +36,7 @@ from shisha_rt.placement.problem_file import parse_problem
 from shisha_rt.placement.schedule import schedule_object
 from shisha_rt.placement.solution import ANY_ORDER_BOUND, PlacementSolution
 from shisha_rt.placement.solver_names import SolverName
-from shisha_rt.planner.strategies import Execution, SplitMethod, SplitObjective, SplitVariable
+from shisha_rt.planner.strategies import SplitMethod, SplitObjective, SplitVariable
 from shisha_rt.show.lines import counted
 from shisha_rt.studies import study
 
@@ -52,23 +54,6 @@ EXACT_S: Final = 60.0
 _TIMED: Final = ("exact", "partitiontuner", "forkjoin")
 _MEASURE, _SOLVERS, _PICTURES = "Measuring", "Solvers", "Pictures"
 """Groups of options."""
-
-
-@dataclass(frozen=True, slots=True)
-class SplitWanted:
-    """`--split` and the options that belong to it.
-
-    `k`: of the geometric program, Eq. 14; `again`: condense the program again at each solution. `one_for_all`: limits
-    hold for all layers together, as in Eqs. 10 and 14.
-    """
-
-    method: SplitMethod
-    objective: SplitObjective = "latency"
-    execution: Execution = "sequence"
-    variable: SplitVariable = "N"
-    k: int | None = None
-    one_for_all: bool = False
-    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,13 +217,19 @@ def _split(asked: PlaceOptions, method: SplitMethod) -> None:
         "--png": asked.png,
     }
     refuse_given(of_operators, "not with --split, which is on paper and places no operators")
-    if method != "geometric":
-        refuse_given({"--k": asked.k, "--again": asked.again}, f"not with --split {method}, expected --split geometric")
-    execution: Execution = "parallel" if asked.parallel else "sequence"
-    objective, variable = asked.objective or "latency", asked.variable or "N"
-    wanted = SplitWanted(method, objective, execution, variable, asked.k, asked.one_for_all, asked.again)
-    sizes = parse_sizes(asked.dim, asked.shape)
-    study("answer_split")(asked.problem, asked.machine, asked.place_, sizes, wanted, as_json=asked.as_json)
+    if asked.machine is None:
+        raise BadInput(
+            "place --split: --machine is missing, expected a machine file or a name such as tx2-cyclone",
+            Error.OPTIONS_CLASH,
+        )
+    given = {name: getattr(asked, name) for name in ("objective", "parallel", "variable", "k", "again", "one_for_all")}
+    given |= {name: getattr(asked, name) for name in ("place_", "dim", "shape", "as_json")}
+    place_split(
+        model=asked.problem,
+        machine=asked.machine,
+        method=method,
+        **{name: value for name, value in given.items() if value is not None},
+    )
 
 
 def _problem(asked: PlaceOptions) -> _Asked:
@@ -431,18 +422,13 @@ def _place_of(machine_name: str | None, name: str | None) -> tuple[Machine, Plac
             Error.OPTIONS_CLASH,
         )
     machine = load_machine(machine_name)
-    names = [place.name for place in machine.places]
-    if name is None and len(names) > 1:
+    chosen = place_named(machine, name)
+    if chosen is None:
+        names = ", ".join(place.name for place in machine.places)
         raise BadInput(
-            f"{machine.source}: has several places, expected --place with one of {', '.join(names)}",
-            Error.OPTIONS_CLASH,
+            f"{machine.source}: has several places, expected --place with one of {names}", Error.OPTIONS_CLASH
         )
-    if name is not None and name not in names:
-        raise BadInput(
-            f"--place {name}: {machine.source} has no such place, expected one of {', '.join(names)}",
-            Error.UNKNOWN_PLACE,
-        )
-    return machine, machine.place(name or names[0])
+    return machine, chosen
 
 
 def _draw(asked: PlaceOptions, placed: _Asked, assignment: tuple[int, ...]) -> None:

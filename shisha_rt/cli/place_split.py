@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
-from shisha_rt.cli.options import Dims, Json, MachineFile, Model, Shapes, takes
-from shisha_rt.cli.place import place
-from shisha_rt.planner.strategies import SplitMethod, SplitObjective, SplitVariable
+from shisha_rt.cli.options import Dims, Json, MachineFile, Model, Shapes, refuse_given, takes
+from shisha_rt.planner.strategies import Execution, SplitMethod, SplitObjective, SplitVariable
+from shisha_rt.studies import study
 
 
 @dataclass(frozen=True, slots=True)
 class SplitOptions:
-    """Those of `place` that belong to `--split`, by its names."""
-
-    problem: Model
+    model: Model
     machine: MachineFile
-    split: Annotated[SplitMethod, typer.Option("--method", help="How shares are found.")] = "integer"
+    method: Annotated[SplitMethod, typer.Option(help="How shares are found.")] = "integer"
     objective: Annotated[SplitObjective, typer.Option(help="What is to be least.")] = "latency"
     parallel: Annotated[bool, typer.Option("--parallel", help="Devices compute side by side.")] = False
     variable: Annotated[
@@ -41,6 +39,10 @@ class SplitOptions:
     shape: Shapes = None
     as_json: Json = False
 
+    @property
+    def execution(self) -> Execution:
+        return "parallel" if self.parallel else "sequence"
+
 
 @takes(SplitOptions)
 def place_split(asked: SplitOptions) -> None:
@@ -53,4 +55,7 @@ def place_split(asked: SplitOptions) -> None:
       shisha-rt place split zoo:vgg16 --machine tx2-cyclone --parallel
       shisha-rt place split zoo:alexnet --machine tx2-cyclone --method geometric --objective energy
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    place(**asdict(asked))
+    if asked.method != "geometric":
+        of_programs = {"--k": asked.k, "--again": asked.again}
+        refuse_given(of_programs, f"not with --split {asked.method}, expected --split geometric")
+    study("answer_split")(asked)

@@ -134,9 +134,11 @@ class _ErrorHeader(Struct, frozen=True):
 
 
 _ENCODER: Final = msgspec.json.Encoder()
-_HEAD_DECODER: Final = msgspec.json.Decoder(AnswerHead)
-_INFER_ANSWER_DECODER: Final = msgspec.json.Decoder(InferAnswerHeader)
-_FIELDS_DECODER: Final = msgspec.json.Decoder(dict[str, Any])
+decode_head: Final = msgspec.json.Decoder(AnswerHead).decode
+"""Decode an answer's id, and its error if it is one. Raises `msgspec.MsgspecError` if it is no answer."""
+decode_infer_answer: Final = msgspec.json.Decoder(InferAnswerHeader).decode
+decode_fields: Final = msgspec.json.Decoder(dict[str, Any]).decode
+"""Decode all fields of an answer that is not a result."""
 
 
 def encode_infer(
@@ -193,17 +195,3 @@ def encode_error(request_id: str | None, error: ShishaError) -> bytes:
 def encode_moved() -> bytes:
     """Tell clients that another daemon takes over: those referred to this one connect to the public address again."""
     return _ENCODER.encode({"id": None, "moved": True})
-
-
-def decode_head(header: Buffer) -> AnswerHead:
-    """Decode an answer's id, and its error if it is one. Raises `msgspec.MsgspecError` if it is no answer."""
-    return _HEAD_DECODER.decode(header)
-
-
-def decode_infer_answer(header: Buffer) -> InferAnswerHeader:
-    return _INFER_ANSWER_DECODER.decode(header)
-
-
-def decode_fields(header: Buffer) -> dict[str, Any]:
-    """Decode all fields of an answer that is not a result."""
-    return _FIELDS_DECODER.decode(header)

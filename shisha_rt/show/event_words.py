@@ -71,10 +71,13 @@ def _trial(e: event_log.TrialJudged) -> str:
     band = "" if e.band is None else f" ±{e.band:.1%}"
     trouble = f"; {e.trouble}" if e.trouble else ""
     measured = f"{_fps(e.throughput_fps)} frames/s{band}" if e.throughput_fps is not None else "not measured"
-    alone = "" if e.latency_s is None else f", latency {milliseconds(e.latency_s)} (unloaded)"
-    alone += "" if e.energy_j is None else f", {millijoules(e.energy_j)} a frame"
     judged = e.verdict.replace("_", " ")
-    return f"trial {e.trial} of run {e.run}: {measured}{alone}, {judged}{trouble} ({e.reason}): {e.plan}"
+    return f"trial {e.trial} of run {e.run}: {measured}{_alone(e)}, {judged}{trouble} ({e.reason}): {e.plan}"
+
+
+def _alone(e: event_log.TrialJudged | event_log.TuningEnded) -> str:
+    latency = "" if e.latency_s is None else f", latency {milliseconds(e.latency_s)} (unloaded)"
+    return latency + ("" if e.energy_j is None else f", {millijoules(e.energy_j)} a frame")
 
 
 def _began(e: event_log.TuningBegan) -> str:
@@ -95,9 +98,7 @@ def _on(place: str) -> str:
 
 def _ended(e: event_log.TuningEnded) -> str:
     fps = "" if e.throughput_fps is None else f" at {_fps(e.throughput_fps)} frames/s"
-    alone = "" if e.latency_s is None else f", latency {milliseconds(e.latency_s)} (unloaded)"
-    alone += "" if e.energy_j is None else f", {millijoules(e.energy_j)} a frame"
-    return f"tuning ended after {e.trials} trials and {e.seconds:.1f} s{fps}{alone} ({e.reason}): {e.plan}"
+    return f"tuning ended after {e.trials} trials and {e.seconds:.1f} s{fps}{_alone(e)} ({e.reason}): {e.plan}"
 
 
 def _drift(e: event_log.Drifted) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
-from shisha_rt.cli.layers import form_in_words, short
+from shisha_rt.cli.layers import form_in_words, one_frame_at_a_time, short
 from shisha_rt.cli.options import Dims, Json, MachineFile, ManyShapes, Model, parse_dims, parse_shapes, progress
 from shisha_rt.costs.engine_trials import ahead, why_not
 from shisha_rt.costs.profiles import DISTURBED
@@ -135,19 +135,14 @@ def _as_object(checked: Checked, machine: Machine, host: Host, following: Sequen
             "least": _passing(costs[0]) if costs else None,
             "most": _passing(costs[-1]) if costs else None,
         },
-        "batches": {
-            "one_frame_at_a_time": [
-                {"layer": layer, "reason": reason} for layer, reason in enumerate(index.mixing) if reason
-            ],
-        },
-        "engines": [] if checked.engines is None else list(map(_tried, checked.engines.engines)),
+        "batches": {"one_frame_at_a_time": one_frame_at_a_time(index.mixing)},
+        "engines": [
+            {**msgspec.to_builtins(trial), "why_not": why_not(trial)}
+            for trial in (checked.engines.engines if checked.engines else ())
+        ],
         "odd": list(checked.odd),
         "next": list(following),
     }
-
-
-def _tried(trial: EngineTrial) -> dict[str, object]:
-    return {**msgspec.to_builtins(trial), "why_not": why_not(trial)}
 
 
 def _end(spec: TensorSpec) -> dict[str, object]:

@@ -1,8 +1,9 @@
-"""Words and lines of text: numbers of things, and what is cut if it is too wide."""
+"""Words that several views share, and text that is cut if it is too wide."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -11,6 +12,18 @@ if TYPE_CHECKING:
 def counted(number: int, what: str) -> str:
     """`1 tensor`, `2 tensors`."""
     return f"{number} {what}{'s' * (number != 1)}"
+
+
+def aim_in_words(tuner: Mapping[str, Any]) -> str:
+    """Words that follow the strategy's name; empty for throughput, unless the objective follows the load.
+
+    Without a tuner nothing follows the load, and until a plan has been measured the load is not known.
+    """
+    serves = tuner["serves"]
+    if tuner["objective"] != "auto" or tuner["state"] == "off":
+        return f" for {serves}" if serves == "latency" else ""
+    used = tuner["utilisation"]
+    return f" for {serves}, later as the load asks" if used is None else f" for {serves}, at a load of {used:.0%}"
 
 
 def clipped(text: str, style: str = "") -> Text:

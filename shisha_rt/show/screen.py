@@ -9,9 +9,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from shisha_rt.show.aims import aim_in_words
 from shisha_rt.show.event_words import Event, clock, in_words, latency, rate, verdict
-from shisha_rt.show.lines import clipped, shortened
+from shisha_rt.show.lines import aim_in_words, clipped, shortened
 from shisha_rt.show.picture import millijoules, milliseconds
 from shisha_rt.show.place_rows import place_table
 from shisha_rt.show.stages import placement_lines, pool_lines

@@ -245,8 +245,9 @@ class _Daemon:
 
     def _tell(self, say: Callable[[str], None]) -> None:
         tuner = self.tuner()
-        comparing = tuner["comparing"]
-        done = f"{tuner['trials_total']} trials" if comparing is None else _progress(comparing)
+        done, now = f"{tuner['trials_total']} trials", tuner["comparing"]
+        if now is not None:
+            done = f"{now['tried']} of {now['candidates']} plans compared for {now['objective']}"
         say(f"tuning the daemon: {tuner['state']}, {done}")
 
     def come_to_rest(self, say: Callable[[str], None]) -> str:
@@ -321,10 +322,6 @@ class _Daemon:
             if sent_s >= from_s or not times_s:
                 times_s.append(time.monotonic() - sent_s)
         return statistics.median(times_s[1:] or times_s)
-
-
-def _progress(comparing: Mapping[str, Any]) -> str:
-    return f"{comparing['tried']} of {comparing['candidates']} plans compared for {comparing['objective']}"
 
 
 def _until(end_s: float, frames: Sequence[Frame]) -> Iterator[Frame]:

@@ -59,7 +59,9 @@ class Infer:
             else:
                 asked = raw_request(size_bytes, signature)
             if size_bytes is not None and header_bytes is not None:
-                _check_size(size_bytes, header_bytes + asked.binary_bytes)
+                expected = header_bytes + asked.binary_bytes
+                if size_bytes != expected:
+                    raise HttpFault(400, f"the body has {size_bytes} bytes; expected {expected}, as its header says")
             room.more(asked.binary_bytes)
             frame = await inferences.tensors(client, asked, body.into, caller)
             await body.end()
@@ -103,11 +105,6 @@ def _number(headers: Mapping[bytes, bytes], name: bytes) -> int | None:
     if not text.isdigit() or len(text) > 18:
         raise HttpFault(400, f"{name.decode()} {text.decode('latin-1')!r}; expected a number")
     return int(text)
-
-
-def _check_size(size_bytes: int, expected_bytes: int) -> None:
-    if size_bytes != expected_bytes:
-        raise HttpFault(400, f"the body has {size_bytes} bytes; expected {expected_bytes}, as its header says")
 
 
 async def _send(exchange: Exchange, header: bytes, raw: list[memoryview], accepted: bytes | None) -> None:

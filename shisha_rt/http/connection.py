@@ -31,7 +31,7 @@ from urllib.parse import unquote_to_bytes
 import httptools
 
 from shisha_rt.errors import Error
-from shisha_rt.http.faults import OUR_FAULT
+from shisha_rt.http.faults import OUR_FAULT, HttpFault
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,6 @@ _STATUS_LINES: Final = {status.value: f"HTTP/1.1 {status} {status.phrase}\r\n".e
 _NUMBERS: Final = itertools.count()
 _UPGRADES: Final = frozenset({b"upgrade", b"http2-settings"})
 _NO_BODY: Final = frozenset({204, 304})
-_JSON: Final = (b"content-type", b"application/json")
 
 Header: TypeAlias = tuple[bytes, bytes]
 Piece: TypeAlias = bytes | bytearray | memoryview
@@ -93,7 +92,8 @@ class HttpConnections:
         try:
             if len(self.open) > self.most:
                 full = f"{self.most} connections are open; expected no more: try again later"
-                await exchange.refuse(503, full, Error.TOO_MANY_CALLERS)
+                exchange.keeps_alive = False
+                await exchange.refuse(HttpFault(503, full, Error.TOO_MANY_CALLERS))
             else:
                 await self.answer(exchange)
         except Exception:
@@ -101,7 +101,8 @@ class HttpConnections:
                 return
             log.exception("a request has failed")
             if not exchange.begun:
-                await exchange.refuse(500, OUR_FAULT, Error.FAILED)
+                exchange.keeps_alive = False
+                await exchange.refuse(HttpFault(500, OUR_FAULT))
         finally:
             if not (exchange.answered or exchange.gone):  # an answer may have been sent in part
                 exchange.abort()
@@ -250,10 +251,9 @@ class Exchange:
                 await self._write(piece)
         self._finish()
 
-    async def refuse(self, status: int, message: str, kind: Error) -> None:
-        """Answer with an error of the connection's, and close the connection."""
-        self.keeps_alive = False
-        await self.answer(status, [_JSON], [_error(message, kind)])
+    async def refuse(self, fault: HttpFault) -> None:
+        """Answer with an error."""
+        await self.answer(fault.status, fault.headers, [fault.body])
 
     async def start(self, status: int, headers: Iterable[Header]) -> None:
         """Send the status and headers. Raises ValueError for a header with a character that could begin another one."""
@@ -654,7 +654,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._refusal = message
             self._pause_reading()
             return
-        body = _error(message, Error.MALFORMED_REQUEST)
+        body = HttpFault(400, message).body
         head = b"%b%bcontent-type: application/json\r\nconnection: close\r\n" % (_STATUS_LINES[400], _date())
         self.transport.write(b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body))
         self._close()
@@ -694,10 +694,6 @@ class HttpConnection(asyncio.BufferedProtocol):
             self.transport.abort()
         else:
             self._unread = self.loop.call_later(self.connections.unread_s, self._look_at_unread, left_bytes)
-
-
-def _error(message: str, kind: Error) -> bytes:
-    return b'{"error":"%b","kind":"%b"}' % (message.encode("ascii"), kind.encode("ascii"))
 
 
 @lru_cache(maxsize=1)

@@ -31,11 +31,11 @@ class GuardedFront(ABC):
         except HungUp:
             self._app_state.count(CLIENT_CLOSED)
         except (HttpFault, ShishaError) as error:
-            await _refuse(exchange, error if isinstance(error, HttpFault) else fault_of(error))
+            await exchange.refuse(error if isinstance(error, HttpFault) else fault_of(error))
         except asyncio.CancelledError:  # by `serve_connections`, if the daemon ends
             if exchange.begun or not self._app_state.ending.is_set():
                 raise
-            await _refuse(exchange, _LEFT)
+            await exchange.refuse(_LEFT)
         except Exception:  # answered by `HttpConnections`
             if exchange.gone and not exchange.begun:
                 self._app_state.count(CLIENT_CLOSED)
@@ -44,7 +44,3 @@ class GuardedFront(ABC):
     @abstractmethod
     async def answer(self, exchange: Exchange, caller: Caller | None) -> None:
         """Answer a request. `caller` is None if it is unknown and asks for what is open to anybody (`is_open`)."""
-
-
-async def _refuse(exchange: Exchange, fault: HttpFault) -> None:
-    await exchange.answer(fault.status, fault.headers, [fault.body])

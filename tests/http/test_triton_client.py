@@ -225,7 +225,7 @@ def test_system_shared_memory(client: Any, region: Any) -> None:
     with pytest.raises(triton.InferenceServerException, match="whose user is"):
         client.infer(NAME, [tensor], headers=token("other"))
     wanted.set_shared_memory("mine", size_bytes, size_bytes + 1)
-    with pytest.raises(triton.InferenceServerException, match="it has"):
+    with pytest.raises(triton.InferenceServerException, match="294912 bytes"):
         client.infer(NAME, [tensor], outputs=[wanted], headers=token())
     client.unregister_system_shared_memory("mine", headers=token())
     client.unregister_system_shared_memory(headers=token())

@@ -72,7 +72,7 @@ class DemoOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class SearchLimits:
     """A search is stopped after `search_s`, at its best plan; the demo fails if that takes longer than `limit_s`."""
 
     search_s: float = 20.0  # it takes a few seconds, longer on a slow or busy host
@@ -94,10 +94,10 @@ def demo(asked: DemoOptions) -> None:
       shisha-rt demo --seconds 10 --png pipelines.png
       shisha-rt demo --json
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    show_demo(asked, Patience())
+    show_demo(asked, SearchLimits())
 
 
-def show_demo(asked: DemoOptions, patience: Patience) -> None:
+def show_demo(asked: DemoOptions, limits: SearchLimits) -> None:
     from shisha_rt.cli.drive.child_daemon import child_daemon
     from shisha_rt.cli.drive.reach import plainly
     from shisha_rt.machine.config.machine_file import load_machine
@@ -116,7 +116,7 @@ def show_demo(asked: DemoOptions, patience: Patience) -> None:
         layer_costs(ready, say)  # here, where progress is shown; the daemon then finds the costs stored
         say(f"starting a daemon for {_MODEL} on {about}\n")
         with child_daemon(_MODEL, "--machine", machine, *_HOW) as daemon, plainly():
-            seen = asyncio.run(_Show(daemon, ready, asked.seconds, patience, say).run())
+            seen = asyncio.run(_Show(daemon, ready, asked.seconds, limits, say).run())
     drawn = draw_png(seen, asked.png or _PNG, say)
     tell_end(seen, drawn, say)
     if asked.as_json:
@@ -171,7 +171,7 @@ class _Show:
     daemon: ChildDaemon
     ready: ModelOnMachine
     seconds: float
-    patience: Patience
+    limits: SearchLimits
     say: Say
 
     async def run(self) -> Seen:
@@ -233,7 +233,7 @@ class _Show:
 
     async def _search(self, client: AsyncClient, traffic: Traffic, strategy: str, first: str) -> Tried:
         """Let a tuner go, show each of its trials, and wait until its plan is live. `first`: the first trial's name."""
-        loop, search_s = asyncio.get_running_loop(), self.patience.search_s
+        loop, search_s = asyncio.get_running_loop(), self.limits.search_s
         stop_s = loop.time() + search_s
         trials: list[Event] = []
         end: Event | None = None
@@ -271,7 +271,7 @@ class _Show:
         while (page := await client.events(next_event))["events"]:
             next_event = page["next"]
         await client.call("tuner_set", strategy=strategy, restart=True)
-        end_s = loop.time() + self.patience.limit_s
+        end_s = loop.time() + self.limits.limit_s
         while True:
             page = await client.events(next_event)
             next_event = page["next"]
@@ -281,7 +281,7 @@ class _Show:
             if loop.time() > end_s:
                 tuner = (await client.call("tuner_get"))["tuner"]
                 raise Failure(
-                    f"the tuner did not end within {self.patience.limit_s:g} s: it is {tuner['state']}, "
+                    f"the tuner did not end within {self.limits.limit_s:g} s: it is {tuner['state']}, "
                     f"trials so far: {tuner['trials']}"
                 )
             await traffic.flow(_LOOK_EVERY_S)

@@ -1,7 +1,7 @@
 """`POST v2/models/M/infer`: read a request's tensors, run one frame, and send its answer.
 
-Every frame over HTTP passes here, so this bypasses the web framework. A tensor that comes as bytes is written piece by
-piece into memory shared with the daemon: it is not joined or copied again.
+Every frame over HTTP passes here. A tensor that comes as bytes is written piece by piece into memory shared with the
+daemon: it is not joined or copied again.
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ _NONE_OF_IT: Final = re.compile(rb"q\s*=\s*0(\.0*)?")
 
 
 class Infer:
-    """The route of inference, which bypasses the web framework."""
+    """The route of inference."""
 
     def __init__(self, app_state: AppState, inferences: Inferences) -> None:
         self._app_state = app_state
         self._inferences = inferences
 
-    async def __call__(self, exchange: Exchange, path: Path, caller: Caller) -> None:
+    async def __call__(self, exchange: Exchange, caller: Caller | None, path: Path) -> None:
+        assert caller is not None  # only routes of the page are open to unknown callers
         headers, inferences = exchange.headers_by_name, self._inferences
         client, signature = await self._app_state.model_of(path)
         size_bytes = _number(headers, b"content-length")

@@ -1,31 +1,26 @@
-"""Every route of the protocol except inference, which bypasses the web framework: JSON in, JSON out."""
+"""Every route of the protocol: inference, and the others, which have JSON in and out."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
-from typing import Annotated, Any, Final, TypeAlias
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
 
 from shisha_rt.errors import Error
-from shisha_rt.http.app_state import AppState, Path
+from shisha_rt.http.app_state import AppState, Caller, Path
+from shisha_rt.http.connection import Exchange
 from shisha_rt.http.inference.about import About, no_cuda, no_logging, no_tracing
 from shisha_rt.http.inference.body import read_json
+from shisha_rt.http.inference.infer import Infer
+from shisha_rt.http.inference.inferences import Inferences
 from shisha_rt.http.inference.shared_memory import SharedFiles
+from shisha_rt.http.routing import Handler, HttpReply, HttpRoute, json_reply
 from shisha_rt.protocol.exceptions import ShishaError, error_for
 from shisha_rt.protocol.limits import MAX_INTEGER, MAX_NAME_LENGTH
 
-_MODEL: Final = "/v2/models/{model}"
-_VERSION: Final = _MODEL + "/versions/{version}"
-_SYSTEM: Final = "/v2/systemsharedmemory"
-_CUDA: Final = "/v2/cudasharedmemory"
-_Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
+_MODEL: Final = "/v2/models/{model}(?:/versions/{version})?"
 
 
 class _LoadParameters(msgspec.Struct, frozen=True):
@@ -51,126 +46,115 @@ class _RegisterAsked(msgspec.Struct, frozen=True):
     offset: _Size = 0
 
 
-def inference_routes(app_state: AppState, files: SharedFiles) -> Sequence[BaseRoute]:
+def inference_routes(app_state: AppState, inferences: Inferences) -> Sequence[HttpRoute]:
     about = About(app_state)
     return [
-        *(Route(f"{model}/infer", _never, methods=["POST"]) for model in (_MODEL, _VERSION)),
-        Route("/v2/health/live", partial(_health, "live", lambda _: about.live())),
-        Route("/v2/health/ready", partial(_health, "ready", lambda _: about.ready())),
-        Route("/v2/models/stats", _tell(about.statistics)),
-        *(Route(f"{model}/ready", partial(_health, "ready", about.model_ready)) for model in (_MODEL, _VERSION)),
-        *(Route(f"{model}/config", _tell(about.config)) for model in (_MODEL, _VERSION)),
-        *(Route(f"{model}/stats", _tell(about.statistics)) for model in (_MODEL, _VERSION)),
-        *(Route(model, _tell(about.model)) for model in (_MODEL, _VERSION)),
-        Route("/v2", _tell(lambda _: about.server())),
-        Route("/v2/trace/setting", _refuse(no_tracing), methods=["GET", "POST"]),
-        Route(f"{_MODEL}/trace/setting", _refuse(no_tracing), methods=["GET", "POST"]),
-        Route("/v2/logging", _refuse(no_logging), methods=["GET", "POST"]),
+        HttpRoute(f"{_MODEL}/infer", Infer(app_state, inferences), "POST"),
+        HttpRoute("/v2/health/live", _health("live", lambda _: about.live())),
+        HttpRoute("/v2/health/ready", _health("ready", lambda _: about.ready())),
+        HttpRoute("/v2/models/stats", _tell(about.statistics)),
+        HttpRoute(f"{_MODEL}/ready", _health("ready", about.model_ready)),
+        HttpRoute(f"{_MODEL}/config", _tell(about.config)),
+        HttpRoute(f"{_MODEL}/stats", _tell(about.statistics)),
+        HttpRoute(_MODEL, _tell(about.model)),
+        HttpRoute("/v2", _tell(lambda _: about.server())),
+        HttpRoute("/v2(?:/models/{model})?/trace/setting", _refuse(no_tracing), "GET", "POST"),
+        HttpRoute("/v2/logging", _refuse(no_logging), "GET", "POST"),
         *_repository_routes(about),
-        *_region_routes(files),
+        *_region_routes(inferences.files),
     ]
 
 
-def _tell(ask: Callable[[Path], Awaitable[object]]) -> _Endpoint:
-    async def endpoint(request: Request) -> Response:
-        return json_answer(await ask(request.path_params))
+def _tell(ask: Callable[[Path], Awaitable[object]]) -> Handler:
+    async def handle(_exchange: Exchange, _caller: Caller | None, path: Path) -> HttpReply:
+        return json_reply(await ask(path))
 
-    return endpoint
+    return handle
 
 
-async def _health(field: str, ask: Callable[[Path], Awaitable[bool]], request: Request) -> Response:
+def _health(field: str, ask: Callable[[Path], Awaitable[bool]]) -> Handler:
     """The status says the same as the body: 200 for yes, 503 for no."""
-    is_so = await ask(request.path_params)
-    return json_answer({field: is_so}, 200 if is_so else 503)
+
+    async def handle(_exchange: Exchange, _caller: Caller | None, path: Path) -> HttpReply:
+        is_so = await ask(path)
+        return json_reply({field: is_so}, 200 if is_so else 503)
+
+    return handle
 
 
-def _refuse(make: Callable[[], ShishaError]) -> _Endpoint:
-    async def endpoint(_: Request) -> Response:
+def _refuse(make: Callable[[], ShishaError]) -> Handler:
+    async def handle(_exchange: Exchange, _caller: Caller | None, _path: Path) -> HttpReply:
         raise make()
 
-    return endpoint
+    return handle
 
 
-async def _never(_: Request) -> Response:
-    """Inference is taken by `HttpFront`: this route makes other methods end in 405, and paths that are inference's
-    only once they are unescaped in 404.
-    """
-    raise HTTPException(404)
-
-
-def _repository_routes(about: About) -> Sequence[BaseRoute]:
-    async def index(request: Request) -> Response:
+def _repository_routes(about: About) -> Sequence[HttpRoute]:
+    async def index(exchange: Exchange, _: Caller | None, __: Path) -> HttpReply:
         """The repository: all models. With `{"ready":true}` only those that are ready."""
-        asked = await read_json(request.scope["exchange"], _IndexAsked)
-        return json_answer(await about.index(only_ready=asked.ready))
+        asked = await read_json(exchange, _IndexAsked)
+        return json_reply(await about.index(only_ready=asked.ready))
 
-    async def load(request: Request) -> Response:
+    async def load(exchange: Exchange, caller: Caller | None, path: Path) -> HttpReply:
         """Load the newest version of a known model, or the file that the parameter `model` names."""
-        given = (await read_json(request.scope["exchange"], _LoadAsked)).parameters
+        given = (await read_json(exchange, _LoadAsked)).parameters
         wanted = {"model": given.model, "version": given.version, "shadow": given.shadow or None}
-        return await change(request, "model_load", wanted)
+        return json_reply(await about.change(_known(caller), "model_load", path["model"], wanted))
 
-    async def unload(request: Request) -> Response:
-        await read_json(request.scope["exchange"], dict[str, Any])
-        return await change(request, "model_unload", {})
-
-    async def change(request: Request, op: str, arguments: Mapping[str, object | None]) -> Response:
-        caller, model = request.scope["caller"], request.path_params["model"]
-        return json_answer(await about.change(caller, op, model, arguments))
+    async def unload(exchange: Exchange, caller: Caller | None, path: Path) -> HttpReply:
+        await read_json(exchange, dict[str, Any])
+        return json_reply(await about.change(_known(caller), "model_unload", path["model"], {}))
 
     return [
-        Route("/v2/repository/index", index, methods=["POST"]),
-        Route("/v2/repository/models/{model}/load", load, methods=["POST"]),
-        Route("/v2/repository/models/{model}/unload", unload, methods=["POST"]),
+        HttpRoute("/v2/repository/index", index, "POST"),
+        HttpRoute("/v2/repository/models/{model}/load", load, "POST"),
+        HttpRoute("/v2/repository/models/{model}/unload", unload, "POST"),
     ]
 
 
-def _region_routes(files: SharedFiles) -> Sequence[BaseRoute]:
+def _region_routes(files: SharedFiles) -> Sequence[HttpRoute]:
     """Regions of shared memory: of files ("system"), and of graphics cards (CUDA), which are not offered.
 
     With shared memory off there are no regions, and unregistering one succeeds.
     """
 
-    async def status(request: Request) -> Response:
-        name, caller = request.path_params.get("region"), request.scope["caller"]
-        regions = files.of(caller).values() if name is None else [files.named(caller, name)]
-        return json_answer([region.about for region in regions])
+    async def status(_: Exchange, caller: Caller | None, path: Path) -> HttpReply:
+        name = path.get("region")
+        regions = files.of(_known(caller)).values() if name is None else [files.named(_known(caller), name)]
+        return json_reply([region.about for region in regions])
 
-    async def register(request: Request) -> Response:
-        asked = await read_json(request.scope["exchange"], _RegisterAsked)
-        name, caller = request.path_params["region"], request.scope["caller"]
-        files.register(caller, name, asked.key, asked.offset, asked.byte_size)
-        return json_answer({})
+    async def register(exchange: Exchange, caller: Caller | None, path: Path) -> HttpReply:
+        asked = await read_json(exchange, _RegisterAsked)
+        files.register(_known(caller), path["region"], asked.key, asked.offset, asked.byte_size)
+        return json_reply({})
 
-    async def unregister(request: Request) -> Response:
+    async def unregister(_: Exchange, caller: Caller | None, path: Path) -> HttpReply:
         """One, or all of the caller's. It is no error if there is none."""
-        files.unregister(request.scope["caller"], request.path_params.get("region"))
-        return json_answer({})
+        files.unregister(_known(caller), path.get("region"))
+        return json_reply({})
 
-    async def no_cuda_status(request: Request) -> Response:
-        name = request.path_params.get("region")
-        if name is not None:
-            raise error_for(Error.REGION_NOT_REGISTERED, f"shared memory region {name!r} is not registered")
-        return json_answer([])
+    async def no_cuda_status(_: Exchange, __: Caller | None, path: Path) -> HttpReply:
+        if "region" in path:
+            raise error_for(Error.REGION_NOT_REGISTERED, f"shared memory region {path['region']!r} is not registered")
+        return json_reply([])
 
-    async def no_cuda_unregister(_: Request) -> Response:
-        return json_answer({})
+    async def no_cuda_unregister(_: Exchange, __: Caller | None, ___: Path) -> HttpReply:
+        return json_reply({})
 
     return [
         route
         for kind, told, begun, ended in (
-            (_SYSTEM, status, register, unregister),
-            (_CUDA, no_cuda_status, _refuse(no_cuda), no_cuda_unregister),
+            ("/v2/systemsharedmemory", status, register, unregister),
+            ("/v2/cudasharedmemory", no_cuda_status, _refuse(no_cuda), no_cuda_unregister),
         )
         for route in (
-            Route(f"{kind}/status", told),
-            Route(f"{kind}/region/{{region}}/status", told),
-            Route(f"{kind}/region/{{region}}/register", begun, methods=["POST"]),
-            Route(f"{kind}/region/{{region}}/unregister", ended, methods=["POST"]),
-            Route(f"{kind}/unregister", ended, methods=["POST"]),
+            HttpRoute(f"{kind}(?:/region/{{region}})?/status", told),
+            HttpRoute(f"{kind}/region/{{region}}/register", begun, "POST"),
+            HttpRoute(f"{kind}(?:/region/{{region}})?/unregister", ended, "POST"),
         )
     ]
 
 
-def json_answer(value: object, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(value), status, media_type="application/json")
+def _known(caller: Caller | None) -> Caller:
+    assert caller is not None  # only routes of the page are open to unknown callers
+    return caller

@@ -25,9 +25,9 @@ from shisha_rt.daemon.front.http_messages import (
     UsersChanged,
 )
 from shisha_rt.http.app_state import AppState
-from shisha_rt.http.application import HttpFront
+from shisha_rt.http.front import HttpFront, http_routes
 from shisha_rt.http.inference.inferences import Inferences
-from shisha_rt.http.metrics import MetricsFront
+from shisha_rt.http.metrics import metrics_route
 from shisha_rt.http.server import serve_connections
 from shisha_rt.process.channel import Channel, ChannelBroken
 from shisha_rt.process.parent import die_with, show_life
@@ -48,7 +48,8 @@ class _Process:
     async def run(self) -> None:
         settings = await self._begun
         self._app_state = app_state = AppState(settings)
-        inferences, one_at_a_time = Inferences(app_state), asyncio.Lock()
+        inferences = Inferences(app_state)
+        routes, metrics = http_routes(app_state, inferences), [metrics_route(settings.metrics)]
         besides = [asyncio.create_task(self._count(app_state)), asyncio.create_task(app_state.watch())]
         for task in besides:
             task.add_done_callback(lambda _: self._take(EndHttp()))  # on failure: the daemon starts another process
@@ -57,9 +58,7 @@ class _Process:
                 *(
                     serve_connections(
                         socket.socket(fileno=listener.fd),
-                        MetricsFront(app_state, one_at_a_time, listener)
-                        if listener.metrics
-                        else HttpFront(app_state, inferences, listener),
+                        HttpFront(app_state, listener, metrics if listener.metrics else routes),
                         app_state.ending,
                         _secured(settings) if listener.beyond else None,
                     )

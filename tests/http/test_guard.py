@@ -15,10 +15,11 @@ import pytest
 from shisha_rt.daemon.front.http_messages import Listener, ServeHttp
 from shisha_rt.errors import Error
 from shisha_rt.http.app_state import AppState, Caller
-from shisha_rt.http.connection import Exchange, HttpConnections
+from shisha_rt.http.connection import HttpConnections
 from shisha_rt.http.faults import HttpFault, fault_of
-from shisha_rt.http.front import GuardedFront
+from shisha_rt.http.front import HttpFront
 from shisha_rt.http.guard import Guard
+from shisha_rt.http.routing import HttpRoute
 from shisha_rt.protocol.access import Permission, User
 from shisha_rt.protocol.exceptions import ShishaError, error_for
 from tests.http.asked import Line, asked
@@ -61,17 +62,15 @@ def call(
     return asyncio.run(run())
 
 
-class Fails(GuardedFront):
-    """Its requests wait for ever, or are failed by a fault on purpose."""
+def failing(app_state: AppState, fault: Exception | None = None) -> HttpFront:
+    """A front whose requests wait for ever, or are failed by a fault on purpose."""
 
-    def __init__(self, app_state: AppState, fault: Exception | None = None) -> None:
-        super().__init__(app_state, LOOPBACK)
-        self._fault = fault
-
-    async def answer(self, exchange: Exchange, caller: Caller | None) -> None:
-        if self._fault is not None:
-            raise self._fault
+    async def handle(*_: object) -> None:
+        if fault is not None:
+            raise fault
         await asyncio.Event().wait()
+
+    return HttpFront(app_state, LOOPBACK, [HttpRoute("/v2", handle, "GET", "POST")])
 
 
 def test_what_has_no_end_is_ended_in_the_form_of_all_others() -> None:
@@ -79,7 +78,7 @@ def test_what_has_no_end_is_ended_in_the_form_of_all_others() -> None:
 
     async def run() -> None:
         app_state, line = AppState(ServeHttp("tcp://127.0.0.1:1", (LOOPBACK,))), Line()
-        waits = asyncio.create_task(Fails(app_state)(asked(line, "POST", "/v2", {"Host": "localhost"})))
+        waits = asyncio.create_task(failing(app_state)(asked(line, "POST", "/v2", {"Host": "localhost"})))
         await asyncio.sleep(0)
         app_state.ending.set()
         waits.cancel()
@@ -98,8 +97,8 @@ def test_what_has_no_end_is_ended_in_the_form_of_all_others() -> None:
 def test_a_fault_of_ours_is_counted() -> None:
     async def run() -> None:
         app_state = AppState(ServeHttp("tcp://127.0.0.1:1", (LOOPBACK,)))
-        connections = HttpConnections(Fails(app_state, RuntimeError("a fault on purpose")), 8)
-        connections.start(asked(Line(), "GET", "/metrics", {"Host": "localhost"}))
+        connections = HttpConnections(failing(app_state, RuntimeError("a fault on purpose")), 8)
+        connections.start(asked(Line(), "GET", "/v2", {"Host": "localhost"}))
         await asyncio.gather(*connections.tasks)
         counted = app_state.counted()
         assert counted is not None
@@ -116,7 +115,7 @@ def test_a_fault_of_ours_is_counted() -> None:
 def test_errors_of_either_form_become_answers(fault: HttpFault | ShishaError) -> None:
     async def run() -> None:
         app_state, line = AppState(ServeHttp("tcp://127.0.0.1:1", (LOOPBACK,))), Line()
-        await Fails(app_state, fault)(asked(line, "GET", "/v2", {"Host": "localhost"}))
+        await failing(app_state, fault)(asked(line, "GET", "/v2", {"Host": "localhost"}))
         status, headers, body = line.answer()
         assert status == (404 if fault.kind == Error.UNKNOWN_MODEL else 401)
         assert headers.get("www-authenticate") == (None if status == 404 else "Bearer")

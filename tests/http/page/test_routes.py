@@ -15,7 +15,7 @@ import pytest
 from shisha_rt.daemon.front.http_messages import Listener, ServeHttp
 from shisha_rt.errors import Error
 from shisha_rt.http.app_state import AppState
-from shisha_rt.http.application import HttpFront
+from shisha_rt.http.front import HttpFront, http_routes
 from shisha_rt.http.inference.inferences import Inferences
 from shisha_rt.http.page.control import MOST_BYTES
 from shisha_rt.http.page.feed import MOST_FEEDS
@@ -43,7 +43,8 @@ class Browser:
     def __init__(self, users: tuple[User, ...] | None = None, models: tuple[str, ...] | None = None) -> None:
         listener = Listener(0, unix=False, beyond=False)
         self.app_state = AppState(ServeHttp("tcp://127.0.0.1:1", (listener,), users=users, models=models))
-        self._front = HttpFront(self.app_state, Inferences(self.app_state), listener)
+        routes = http_routes(self.app_state, Inferences(self.app_state))
+        self._front = HttpFront(self.app_state, listener, routes)
         self.cookie = ""
         self.stays = False
 

@@ -26,6 +26,7 @@ SENT = {
     "order",
     [
         {"op": "tuner_set", "pause": True},
+        {"op": "tuner_set", "pause": True, "model_name": "detector"},
         {"op": "tuner_set", "strategy": "guided", "alpha": 5, "objective": "latency"},
         {"op": "place_set", "place": "slow0", "down": True},
         {"op": "place_set", "place": "board", "device": "pim", "speed": 0.5},

@@ -13,7 +13,7 @@ from shisha_rt.cli.layers import form_in_words
 from shisha_rt.cli.models import show_models
 from shisha_rt.cli.options import DaemonOptions, Json, takes
 from shisha_rt.model.input_sizes import shapes_in_words
-from shisha_rt.show.lines import aim_in_words
+from shisha_rt.show.lines import aim_in_words, plan_in_words
 from shisha_rt.show.picture import draw, millijoules, milliseconds
 from shisha_rt.show.stages import placement_lines, pool_lines, stage_boxes
 from shisha_rt.show.why import why_lines
@@ -86,12 +86,7 @@ def _show(told_status: Mapping[str, Any]) -> None:
 
 
 def _headline(told_status: Mapping[str, Any]) -> str:
-    model, epoch, fps = told_status["model"], told_status["plan"]["epoch"], told_status["throughput_fps"]
-    parts = [model["name"], told_status["state"]]
-    if epoch is not None:
-        parts.append(f"epoch {epoch}")
-    if told_status["preparing"] is not None:
-        parts.append(f"preparing epoch {told_status['preparing']}")
+    parts, fps = plan_in_words(told_status), told_status["throughput_fps"]
     if fps:
         parts.append(f"up to {fps:.4g} frames/s")
     if told_status["latency_s"] is not None:

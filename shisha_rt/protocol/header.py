@@ -128,11 +128,6 @@ class AnswerHead(Struct, frozen=True):
     moved: bool = False
 
 
-class _ErrorHeader(Struct, frozen=True):
-    id: str | None
-    error: ErrorBody
-
-
 _ENCODER: Final = msgspec.json.Encoder()
 decode_head: Final = msgspec.json.Decoder(AnswerHead).decode
 """Decode an answer's id, and its error if it is one. Raises `msgspec.MsgspecError` if it is no answer."""
@@ -189,7 +184,7 @@ def error_body(error: ShishaError) -> ErrorBody:
 
 
 def encode_error(request_id: str | None, error: ShishaError) -> bytes:
-    return _ENCODER.encode(_ErrorHeader(request_id, error_body(error)))
+    return _ENCODER.encode({"id": request_id, "error": error_body(error)})
 
 
 def encode_moved() -> bytes:

@@ -26,6 +26,14 @@ def aim_in_words(tuner: Mapping[str, Any]) -> str:
     return f" for {serves}, later as the load asks" if used is None else f" for {serves}, at a load of {used:.0%}"
 
 
+def plan_in_words(status: Mapping[str, Any]) -> list[str]:
+    """Which model a daemon serves, and by which plan."""
+    epoch, preparing = status["plan"]["epoch"], status["preparing"]
+    words = [status["model"]["name"], status["state"]]
+    words += [] if epoch is None else [f"epoch {epoch}"]
+    return words + ([] if preparing is None else [f"preparing epoch {preparing}"])
+
+
 def clipped(text: str, style: str = "") -> Text:
     """A text that is cut at the terminal's width."""
     from rich.text import Text

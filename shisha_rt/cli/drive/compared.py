@@ -27,6 +27,7 @@ import numpy as np
 
 from shisha_rt.cli.drive.child_daemon import child_daemon
 from shisha_rt.cli.drive.frames import Frame, frames_of_any, model_shapes, random_frames, read_arrays
+from shisha_rt.cli.drive.reach import events_from
 from shisha_rt.client import Client, plan_of
 from shisha_rt.errors import Failure
 from shisha_rt.machine.host.cpu_use import CpuReading, family, read_cpu_use
@@ -264,16 +265,12 @@ class _Daemon:
         return state
 
     def _is_measuring(self, until: str = "profiling_ended") -> bool:
-        """By its events so far, of which there may be several answers. `until`: the event that ends it earlier."""
-        is_measuring, since = False, 0
-        while True:
-            answer = self._client.call("events", since=since)
-            if not answer["events"]:
-                return is_measuring
-            for event in answer["events"]:
-                if event["kind"].startswith("profiling_") or event["kind"] == until:
-                    is_measuring = event["kind"] == "profiling_began"
-            since = answer["next"]
+        """By its events so far. `until`: the event that ends it earlier."""
+        is_measuring = False
+        for event in events_from(self._client):
+            if event["kind"].startswith("profiling_") or event["kind"] == until:
+                is_measuring = event["kind"] == "profiling_began"
+        return is_measuring
 
     def tuner(self) -> Mapping[str, Any]:
         tuner: Mapping[str, Any] = self._client.call("tuner_get")["tuner"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -24,9 +24,10 @@ from shisha_rt.cli.options import (
     progress,
     read_bytes,
     refuse_given,
+    refuse_options,
     takes,
 )
-from shisha_rt.cli.place_split import place_split
+from shisha_rt.cli.place_split import SplitOptions, place_split
 from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.placement.check import Cost, cost
@@ -170,15 +171,8 @@ def place(asked: PlaceOptions) -> None:
     if asked.split is not None:
         _split(asked, asked.split)
         return
-    of_splits = {
-        "--objective": asked.objective,
-        "--parallel": asked.parallel,
-        "--variable": asked.variable,
-        "--k": asked.k,
-        "--again": asked.again,
-        "--one-for-all": asked.one_for_all,
-    }
-    refuse_given(of_splits, "says how to split layers, expected --split with it")
+    of_splits = "objective parallel variable k again one_for_all"
+    refuse_options(asked, of_splits, "says how to split layers, expected --split with it")
     _refuse_foreign(asked)
     problem = _problem(asked)
     placed = _solved(asked, problem)
@@ -204,31 +198,18 @@ def _split(asked: PlaceOptions, method: SplitMethod) -> None:
         raise BadInput(
             f"--split: not with {Path(asked.problem).name}, which has no layers, expected MODEL", Error.OPTIONS_CLASH
         )
-    of_operators = {
-        "--solver": asked.solver != "exact",
-        "--measured": asked.measured,
-        "--precision": asked.precision,
-        "--group": asked.group,
-        "--priority": asked.priority,
-        "--duet-x": asked.duet_x,
-        "--accelerator": asked.accelerator,
-        "--time-limit": asked.time_limit,
-        "--dot": asked.dot,
-        "--png": asked.png,
-    }
-    refuse_given(of_operators, "not with --split, which is on paper and places no operators")
+    why = "not with --split, which is on paper and places no operators"
+    refuse_given({"--solver": asked.solver != "exact"}, why)
+    refuse_options(asked, "measured precision group priority duet_x accelerator time_limit dot png", why)
     if asked.machine is None:
         raise BadInput(
             "place --split: --machine is missing, expected a machine file or a name such as tx2-cyclone",
             Error.OPTIONS_CLASH,
         )
-    given = {name: getattr(asked, name) for name in ("objective", "parallel", "variable", "k", "again", "one_for_all")}
-    given |= {name: getattr(asked, name) for name in ("place_", "dim", "shape", "as_json")}
+    names = {field.name for field in fields(SplitOptions)} & {field.name for field in fields(PlaceOptions)}
+    given = {name: getattr(asked, name) for name in names}
     place_split(
-        model=asked.problem,
-        machine=asked.machine,
-        method=method,
-        **{name: value for name, value in given.items() if value is not None},
+        model=asked.problem, method=method, **{name: value for name, value in given.items() if value is not None}
     )
 
 
@@ -236,16 +217,8 @@ def _problem(asked: PlaceOptions) -> _Asked:
     """The problem of a file, or of a model on a place; with `--measured`, devices not described are measured first."""
     if asked.problem.endswith(_PROBLEM_SUFFIX):
         path = Path(asked.problem)
-        of_models = {
-            "--machine": asked.machine,
-            "--place": asked.place_,
-            "--measured": asked.measured,
-            "--precision": asked.precision,
-            "--group": asked.group,
-            "--dim": asked.dim,
-            "--shape": asked.shape,
-        }
-        refuse_given(of_models, f"not with {path.name}, which states its own nodes and costs")
+        of_models = "machine place_ measured precision group dim shape"
+        refuse_options(asked, of_models, f"not with {path.name}, which states its own nodes and costs")
         return _Asked(path.name, parse_problem(read_bytes(path, "a placement problem as JSON"), str(path)))
     if asked.measured:
         return _measured(asked)
@@ -321,13 +294,9 @@ class _Found:
 
 
 def _refuse_foreign(asked: PlaceOptions) -> None:
-    for own, option, value in (
-        ("priority", "--priority", asked.priority),
-        ("duet", "--duet-x", asked.duet_x),
-        ("typeseq", "--accelerator", asked.accelerator),
-    ):
+    for own, name in (("priority", "priority"), ("duet", "duet_x"), ("typeseq", "accelerator")):
         if asked.solver != own:
-            refuse_given({option: value}, f"not with --solver {asked.solver}, expected --solver {own}")
+            refuse_options(asked, name, f"not with --solver {asked.solver}, expected --solver {own}")
     if asked.duet_x is not None and not 0 <= asked.duet_x <= 100:
         raise BadInput(f"--duet-x {asked.duet_x:g}: expected a percentage from 0 to 100", Error.WRONG_OPTION)
     if asked.time_limit is not None and not asked.time_limit > 0:

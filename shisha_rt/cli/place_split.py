@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from shisha_rt.cli.options import Dims, Json, MachineFile, Model, Shapes, refuse_given, takes
+from shisha_rt.cli.options import Dims, Json, MachineFile, Model, Shapes, refuse_options, takes
 from shisha_rt.planner.strategies import Execution, SplitMethod, SplitObjective, SplitVariable
 from shisha_rt.studies import study
 
@@ -56,6 +56,5 @@ def place_split(asked: SplitOptions) -> None:
       shisha-rt place split zoo:alexnet --machine tx2-cyclone --method geometric --objective energy
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     if asked.method != "geometric":
-        of_programs = {"--k": asked.k, "--again": asked.again}
-        refuse_given(of_programs, f"not with --split {asked.method}, expected --split geometric")
+        refuse_options(asked, "k again", f"not with --split {asked.method}, expected --split geometric")
     study("answer_split")(asked)

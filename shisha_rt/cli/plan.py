@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from shisha_rt.cli.completion import offer, offer_machines, offer_models
-from shisha_rt.cli.options import Dims, Json, Shapes, parse_sizes, progress, read_bytes, refuse_given, takes
+from shisha_rt.cli.options import (
+    Dims,
+    Json,
+    Shapes,
+    parse_sizes,
+    progress,
+    read_bytes,
+    refuse_given,
+    refuse_options,
+    takes,
+)
 from shisha_rt.cli.plan_order import LayerOrder, check_order, refuse_foreign_order, with_order
 from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.machine.precision import PERMITTED
@@ -187,8 +197,7 @@ def _scheduled(asked: PlanOptions) -> SchemeAnswer:
     """A schedule of partitions."""
     strategy = asked.strategy
     refuse_given({f"--layers {asked.kind}": asked.kind}, f"not with --strategy {strategy}, which takes the finest")
-    of_layers = {"--costs": asked.costs, "--stages": asked.stages}
-    refuse_given(of_layers, f"not with --strategy {strategy}, which goes by what a MODEL reads where")
+    refuse_options(asked, "costs stages", f"not with --strategy {strategy}, which goes by what a MODEL reads where")
     answer: SchemeAnswer = study("schedule_partitions")(asked)
     return answer
 
@@ -234,13 +243,10 @@ def _planned(asked: PlanOptions, aim: PlanAim) -> PlanAnswer:
 
 def _refuse_foreign(asked: PlanOptions) -> None:
     """Refuse options that belong to different strategies."""
-    for known, options in (
-        (("shisha",), {"--balance": asked.balance, "--alpha": asked.alpha}),
-        (SCHEMES, {"--program": asked.program, "--group": asked.group}),
-        (LIMITED, {"--time-limit": asked.time_limit}),
-    ):
+    for known, names in ((("shisha",), "balance alpha"), (SCHEMES, "program group"), (LIMITED, "time_limit")):
         if asked.strategy not in known:
-            refuse_given(options, f"not with --strategy {asked.strategy}, expected --strategy {' or '.join(known)}")
+            expected = f"expected --strategy {' or '.join(known)}"
+            refuse_options(asked, names, f"not with --strategy {asked.strategy}, {expected}")
     if asked.alpha is not None and asked.alpha < 1:
         raise BadInput(f"--alpha {asked.alpha}: expected at least 1", Error.WRONG_OPTION)
     if asked.time_limit is not None and not asked.time_limit > 0:
@@ -327,8 +333,9 @@ def _problem_of_costs(asked: PlanOptions) -> PlanProblem:
 
     path = asked.costs
     assert path is not None  # or there is a model
-    of_models = {"--machine": asked.machine, "--dim": asked.dim, "--shape": asked.shape, "--layers": asked.kind}
-    refuse_given(of_models, "not with --costs, which states its own layers and places")
+    why = "not with --costs, which states its own layers and places"
+    refuse_options(asked, "machine dim shape", why)
+    refuse_given({"--layers": asked.kind}, why)
     costs = parse_costs(read_bytes(path, "costs as JSON"), str(path))
     if asked.split and not costs.splits.ways:
         raise BadInput(f"{path}: has no `splits`, expected how layers may be split, for --split", Error.COSTS_MISSING)

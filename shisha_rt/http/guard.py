@@ -50,7 +50,7 @@ class Guard:
         caller = token_caller(self._app_state, headers.get(b"authorization", b""), "http")
         caller = caller or self._app_state.sessions.caller(session_of(headers), users)
         if caller is None and not is_open(exchange.method, exchange.path):
-            raise no_token(self._app_state, "http", "the header Authorization: Bearer TOKEN")
+            raise no_token(self._app_state, "http", "no token; expected the header Authorization: Bearer TOKEN")
         return caller
 
     def _check_origin(self, exchange: Exchange) -> None:
@@ -95,10 +95,10 @@ def token_caller(app_state: AppState, authorization: bytes, way: str) -> Caller 
     return Caller(user.name, user.permission, _uid(user.unix_user), way)
 
 
-def no_token(app_state: AppState, way: str, expected: str) -> ShishaError:
+def no_token(app_state: AppState, way: str, message: str) -> ShishaError:
     """Count a caller without a token, and return its error."""
     app_state.refuse(f"{way}_no_token")
-    return error_for(Error.UNKNOWN_TOKEN, f"no token; expected {expected}")
+    return error_for(Error.UNKNOWN_TOKEN, message)
 
 
 def _uid(name: str | None) -> int | None:

@@ -131,7 +131,7 @@ class _Guard:
         authorization = (_metadata(context, "authorization") or "").encode()
         caller = token_caller(self._app_state, authorization, "grpc")
         if caller is None:
-            raise no_token(self._app_state, "grpc", "the metadata authorization: Bearer TOKEN")
+            raise no_token(self._app_state, "grpc", "no token; expected the metadata authorization: Bearer TOKEN")
         return caller
 
 

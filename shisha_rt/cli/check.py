@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import msgspec
 
 from shisha_rt.cli.layers import form_in_words, one_frame_at_a_time, short
-from shisha_rt.cli.options import Dims, Json, MachineFile, ManyShapes, Model, parse_dims, parse_shapes, progress
+from shisha_rt.cli.options import (
+    Dims,
+    Json,
+    MachineFile,
+    ManyShapes,
+    Model,
+    parse_dims,
+    parse_shapes,
+    progress,
+    size_words,
+)
 from shisha_rt.costs.engine_trials import ahead, why_not
 from shisha_rt.costs.profiles import DISTURBED
 from shisha_rt.machine.host.this_machine import host_in_words, host_object
@@ -75,18 +85,12 @@ def check_command(
     checked = check_model(resolve_model(model, progress), places, sizes, progress)
     limits = this_limits()
     host = limits, host_cores(sorted(limits.cores)), ControlGroups().memory_limit_bytes()
-    following = _what_next(checked, places, shlex.join(["shisha-rt", "serve", model, *_said(machine, dim, shape)]))
+    named = [] if machine == _THIS_MACHINE else ["--machine", machine]
+    following = _what_next(checked, places, shlex.join(["shisha-rt", "serve", model, *size_words(dim, shape), *named]))
     if as_json:
         print(json.dumps(_as_object(checked, places, host, following)))
     else:
         _print(checked, places, host, following)
-
-
-def _said(machine: str, dims: Sequence[str] | None, shapes: Sequence[str] | None) -> list[str]:
-    """The options given here that `serve` needs too, as words of a command line."""
-    options = [("--dim", dim) for dim in dims or ()] + [("--shape", shape) for shape in shapes or ()]
-    options += [] if machine == _THIS_MACHINE else [("--machine", machine)]
-    return [word for option in options for word in option]
 
 
 def _what_next(checked: Checked, machine: Machine, serve: str) -> tuple[str, ...]:

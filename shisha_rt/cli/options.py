@@ -172,6 +172,12 @@ def parse_sizes(dims: Iterable[str] | None, shapes: Iterable[str] | None) -> Inp
     return InputSizes(parse_dims(dims), shapes_given[0])
 
 
+def size_words(dims: Iterable[str] | None, shapes: Iterable[str] | None) -> list[str]:
+    """`--dim` and `--shape` as words of a command line."""
+    options = [("--dim", dim) for dim in dims or ()] + [("--shape", shape) for shape in shapes or ()]
+    return [word for option in options for word in option]
+
+
 def parse_shapes(texts: Iterable[str] | None) -> list[dict[str, tuple[int, ...]]]:
     """`["x=1x3x48x320"]` as `[{"x": (1, 3, 48, 320)}]`: one item for each shape, at least one.
 

@@ -17,7 +17,7 @@ from shisha_rt.errors import Error, Failure
 from shisha_rt.extras import pip_install
 from shisha_rt.plan.form import plan_of
 from shisha_rt.plan.plan import Plan
-from shisha_rt.show.picture import after_in_words, stage_in_words, teams_in_words
+from shisha_rt.show.picture import after_in_words, cut, stage_in_words, teams_in_words
 from shisha_rt.show.stages import period_s, rate_seen, time_in_words
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _draw(axes: Axes, panel: Panel, places: Mapping[str, str]) -> None:
             bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},  # above the dotted line
         )
         notes = dict.fromkeys(places[name] for name in stage.places)  # copies may be on different kinds of places
-        labels.append(f"{_cut(teams_in_words(stage.teams))}\n{_cut(', '.join(notes))}")
+        labels.append(f"{cut(teams_in_words(stage.teams), _WIDEST_NAME)}\n{cut(', '.join(notes), _WIDEST_NAME)}")
     axes.axvline(1e3 * rate.bottleneck_s, color=_SLOWEST, linewidth=1, linestyle=":")
     for row, name in enumerate(unused, len(plan.stages)):
         axes.text(0, row, " no stage", va="center", fontsize=9, color=_FAINT)
@@ -129,7 +129,3 @@ def _draw(axes: Axes, panel: Panel, places: Mapping[str, str]) -> None:
 def _unused(plan: Plan, places: Iterable[str]) -> list[str]:
     used = set(plan.places)
     return [name for name in places if name not in used]
-
-
-def _cut(name: str) -> str:
-    return name if len(name) <= _WIDEST_NAME else name[: _WIDEST_NAME - 1] + "…"

@@ -28,6 +28,7 @@ import numpy as np
 from shisha_rt.cli.drive.child_daemon import child_daemon
 from shisha_rt.cli.drive.frames import Frame, frames_of_any, model_shapes, random_frames, read_arrays
 from shisha_rt.cli.drive.reach import events_from
+from shisha_rt.cli.options import size_words
 from shisha_rt.client import Client, plan_of
 from shisha_rt.errors import Failure
 from shisha_rt.machine.host.cpu_use import CpuReading, family, read_cpu_use
@@ -124,9 +125,8 @@ class Comparison:
     def _serve(self) -> list[str]:
         """Arguments of `serve`."""
         asked = self.asked
-        named = [("--machine", asked.machine), ("--objective", asked.objective)]
-        named += [("--dim", dim) for dim in asked.dim or ()] + [("--shape", shape) for shape in asked.shape or ()]
-        return [asked.model, *(word for option in named for word in option)]
+        sizes = size_words(asked.dim, asked.shape)
+        return [asked.model, "--machine", asked.machine, "--objective", asked.objective, *sizes]
 
     def measure(self, say: Callable[[str], None]) -> MeasuredSides:
         """Measure all sides. Raises Failure, and BadInput if the file of frames does not fit the model."""

@@ -12,13 +12,24 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
-from shisha_rt.cli.layers import form_in_words, short
-from shisha_rt.cli.options import Dims, Json, MachineFile, ManyShapes, Model, parse_dims, parse_shapes, progress
+from shisha_rt.cli.layers import form_in_words, one_frame_at_a_time, short
+from shisha_rt.cli.options import (
+    Dims,
+    Json,
+    MachineFile,
+    ManyShapes,
+    Model,
+    parse_dims,
+    parse_shapes,
+    progress,
+    size_words,
+)
 from shisha_rt.costs.engine_trials import ahead, why_not
 from shisha_rt.costs.profiles import DISTURBED
 from shisha_rt.machine.host.this_machine import host_in_words, host_object
 from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.plan.engine import ENGINES
+from shisha_rt.show.lines import counted
 from shisha_rt.show.picture import milliseconds
 
 if TYPE_CHECKING:
@@ -74,18 +85,12 @@ def check_command(
     checked = check_model(resolve_model(model, progress), places, sizes, progress)
     limits = this_limits()
     host = limits, host_cores(sorted(limits.cores)), ControlGroups().memory_limit_bytes()
-    following = _what_next(checked, places, shlex.join(["shisha-rt", "serve", model, *_said(machine, dim, shape)]))
+    named = [] if machine == _THIS_MACHINE else ["--machine", machine]
+    following = _what_next(checked, places, shlex.join(["shisha-rt", "serve", model, *size_words(dim, shape), *named]))
     if as_json:
         print(json.dumps(_as_object(checked, places, host, following)))
     else:
         _print(checked, places, host, following)
-
-
-def _said(machine: str, dims: Sequence[str] | None, shapes: Sequence[str] | None) -> list[str]:
-    """The options given here that `serve` needs too, as words of a command line."""
-    options = [("--dim", dim) for dim in dims or ()] + [("--shape", shape) for shape in shapes or ()]
-    options += [] if machine == _THIS_MACHINE else [("--machine", machine)]
-    return [word for option in options for word in option]
 
 
 def _what_next(checked: Checked, machine: Machine, serve: str) -> tuple[str, ...]:
@@ -134,19 +139,14 @@ def _as_object(checked: Checked, machine: Machine, host: Host, following: Sequen
             "least": _passing(costs[0]) if costs else None,
             "most": _passing(costs[-1]) if costs else None,
         },
-        "batches": {
-            "one_frame_at_a_time": [
-                {"layer": layer, "reason": reason} for layer, reason in enumerate(index.mixing) if reason
-            ],
-        },
-        "engines": [] if checked.engines is None else list(map(_tried, checked.engines.engines)),
+        "batches": {"one_frame_at_a_time": one_frame_at_a_time(index.mixing)},
+        "engines": [
+            {**msgspec.to_builtins(trial), "why_not": why_not(trial)}
+            for trial in (checked.engines.engines if checked.engines else ())
+        ],
         "odd": list(checked.odd),
         "next": list(following),
     }
-
-
-def _tried(trial: EngineTrial) -> dict[str, object]:
-    return {**msgspec.to_builtins(trial), "why_not": why_not(trial)}
 
 
 def _end(spec: TensorSpec) -> dict[str, object]:
@@ -187,8 +187,8 @@ def _rows(checked: Checked, machine: Machine, host: Host) -> Iterator[tuple[str,
         )
     yield "outputs", _listed(map(_in_words, index.outputs))
     operators = len(compiled.model.graph.operators)
-    yield "weights", [f"{short(checked.weight_bytes, 'B')}; {_count(operators, 'operator')} in "
-                      f"{_count(len(compiled.layers), 'layer')}{_heaviest(checked.heaviest)}"]  # fmt: skip
+    yield "weights", [f"{short(checked.weight_bytes, 'B')}; {counted(operators, 'operator')} in "
+                      f"{counted(len(compiled.layers), 'layer')}{_heaviest(checked.heaviest)}"]  # fmt: skip
     yield "machine", [f"{machine.name}: {', '.join(_listed([place.name for place in machine.places]))}"]
     yield "host", host_in_words(*host)
     if checked.devices:
@@ -227,11 +227,7 @@ def _heaviest(heaviest: Sequence[tuple[Layer, float]]) -> str:
 
 
 def _at(cut_cost: CutCost) -> str:
-    return f"{_count(cut_cost.tensors, 'tensor')} of {short(cut_cost.size_bytes, 'B')} (cut {cut_cost.cut})"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+    return f"{counted(cut_cost.tensors, 'tensor')} of {short(cut_cost.size_bytes, 'B')} (cut {cut_cost.cut})"
 
 
 def _engines(tried: EnginesTried) -> Iterator[str]:
@@ -254,7 +250,7 @@ def _times(trial: EngineTrial, tried: EnginesTried) -> str:
     for time in trial.times:
         of_one = milliseconds(trial.time_s(time.threads) or 0.0)
         is_ahead = " (ahead)" if ahead(tried, time.threads) == trial.engine else ""
-        times.append(f"{of_one} on {_count(time.threads, 'thread')}{is_ahead}")
+        times.append(f"{of_one} on {counted(time.threads, 'thread')}{is_ahead}")
     return ", ".join(times) + _together(trial) + _apart(trial)
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
@@ -16,7 +15,7 @@ import typer
 
 from shisha_rt.cli.options import Dims, Json, MachineFile, Model, Shapes, check_writable, parse_sizes, progress, takes
 from shisha_rt.costs.profiles import DISTURBED
-from shisha_rt.errors import BadInput, Error, Failure
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.extras import pip_install
 
 if TYPE_CHECKING:
@@ -80,36 +79,14 @@ def compare(asked: CompareOptions) -> None:
     machine = load_machine(asked.machine)
     check_runnable(machine)
     path = resolve_model(asked.model, progress)
-    cores = sorted({core for place in machine.usual for core in place.cores} & os.sched_getaffinity(0))
-    has_cuts = len({place.rank for place in machine.usual}) > 1
-    arguments = ["--machine", asked.machine]
-    for name, texts in (("--dim", asked.dim), ("--shape", asked.shape)):
-        for text in texts or ():
-            arguments += [name, text]
+    comparison = Comparison(asked, machine, path)
     with plainly():
-        asked_for = Comparison(
-            asked.model,
-            path,
-            cores,
-            arguments,
-            asked.objective,
-            has_cuts,
-            asked.seconds,
-            asked.rounds,
-            asked.tune,
-            asked.inputs,
-        )
-        measured = asked_for.measure(progress)
-    compared = Compared(asked.model, tuple(cores), measured)
+        compared = Compared(asked.model, tuple(comparison.cores), comparison.measure(progress))
     print(json.dumps(compared.as_object()) if asked.as_json else compared.in_words())
     if asked.png is not None:
         from shisha_rt.show.compare_figure import save_comparison
-        from shisha_rt.show.figure import NoFigure
 
-        try:
-            save_comparison(asked.png, asked.model, compared.bars())
-        except NoFigure as error:
-            raise Failure(f"--png: {error}", error.kind) from None
+        save_comparison(asked.png, asked.model, compared.bars())
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,20 +108,10 @@ class Compared:
             "model": self.model,
             "cores": list(self.cores),
             "sides": [
-                {
-                    "name": side.name,
-                    "rate_fps": _median(side.rates_fps),
-                    "rates_fps": list(side.rates_fps),
-                    "latency_s": _median(side.latencies_s),
-                    "latencies_s": list(side.latencies_s),
-                    "plan": side.plan,
-                    "latency_plan": side.latency_plan,
-                    "tuner": side.tuner,
-                    "reason": side.reason,
-                }
+                {**asdict(side), "rate_fps": _median(side.rates_fps), "latency_s": _median(side.latencies_s)}
                 for side in self.sides
             ],
-            "fastest": self._fastest(),
+            "fastest": max(self._measured, key=_rate).name if self._measured else None,
             "best_engine": None if rival is None else rival.name,
             "rate_over_best_engine": None if rival is None else self._over(rival),
             "others_ratio": self.measured.others_ratio,
@@ -152,7 +119,7 @@ class Compared:
 
     def in_words(self) -> str:
         """A table, fastest side first, and the conclusions from it."""
-        measured = sorted((side for side in self.sides if side.rates_fps), key=_rate, reverse=True)
+        measured = sorted(self._measured, key=_rate, reverse=True)
         width = max(len(side.name) for side in self.sides)
         lines = [f"{self.model} on {len(self.cores)} core{'s' * (len(self.cores) != 1)}, medians of rounds (and range)"]
         lines.append(f"{'':{width}}  {'frames/s':>24}  {'one frame by itself':>24}")
@@ -165,16 +132,13 @@ class Compared:
         return "\n".join([*lines, "", *self._verdict(), *self._doubt()])
 
     def _doubt(self) -> list[str]:
-        others_ratio = self.measured.others_ratio
-        if others_ratio <= DISTURBED:
-            return []
-        return [
-            f"other programs had {others_ratio:.0%} of the cores meanwhile: compare again when the machine is quiet"
-        ]
+        ratio = self.measured.others_ratio
+        doubt = f"other programs had {ratio:.0%} of the cores meanwhile: compare again when the machine is quiet"
+        return [doubt] if ratio > DISTURBED else []
 
     def bars(self) -> list[tuple[str, float, float]]:
         """Name, frames a second and latency in seconds of what was measured."""
-        return [(side.name, _rate(side), statistics.median(side.latencies_s)) for side in self.sides if side.rates_fps]
+        return [(side.name, _rate(side), statistics.median(side.latencies_s)) for side in self._measured]
 
     def _verdict(self) -> list[str]:
         daemon, rival = self.sides[0], self._rival()
@@ -187,10 +151,9 @@ class Compared:
             plan += f" (its tuner was still {daemon.tuner}: --tune gives it longer)"
         if rival is None:
             return [f"{daemon.name}: no engine to compare it with", plan]
-        ratio, quickest = self._over(rival), self._quickest()
-        known = (
-            f"{ratio['median']:.2f} times (median of the rounds' ratios, {ratio['least']:.2f} to {ratio['most']:.2f})"
-        )
+        ratio, quickest = self._over(rival), min(self._measured, key=lambda side: statistics.median(side.latencies_s))
+        spread = f"{ratio['least']:.2f} to {ratio['most']:.2f}"
+        known = f"{ratio['median']:.2f} times (median of the rounds' ratios, {spread})"
         if ratio["least"] > 1:
             rates = f"{daemon.name} is the fastest: {known} the frames a second of {rival.name}"
         elif ratio["most"] < 1:
@@ -199,18 +162,13 @@ class Compared:
             rates = f"{daemon.name} and {rival.name} are alike within the noise: {known} its frames a second"
         return [rates, f"least latency of one frame: {quickest.name}", plan]
 
-    def _fastest(self) -> str | None:
-        measured = [side for side in self.sides if side.rates_fps]
-        return max(measured, key=_rate).name if measured else None
-
-    def _quickest(self) -> MeasuredSide:
-        return min(
-            (side for side in self.sides if side.latencies_s), key=lambda side: statistics.median(side.latencies_s)
-        )
+    @property
+    def _measured(self) -> list[MeasuredSide]:
+        return [side for side in self.sides if side.rates_fps]
 
     def _rival(self) -> MeasuredSide | None:
         """The fastest engine."""
-        return max((side for side in self.sides[1:] if side.rates_fps), key=_rate, default=None)
+        return max((side for side in self._measured if side is not self.sides[0]), key=_rate, default=None)
 
     def _over(self, rival: MeasuredSide) -> dict[str, float]:
         """The daemon's rate over the rival's, round by round."""

@@ -7,6 +7,7 @@ import json
 import tempfile
 import urllib.request
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -17,7 +18,6 @@ from shisha_rt.cli.demo_report import (
     SEED,
     WALK,
     Act,
-    Counted,
     Say,
     Seen,
     Tried,
@@ -26,7 +26,7 @@ from shisha_rt.cli.demo_report import (
     heading,
     tell_end,
 )
-from shisha_rt.cli.options import Json, check_writable, progress
+from shisha_rt.cli.options import Json, check_writable, progress, takes
 from shisha_rt.errors import Failure
 from shisha_rt.plan.form import plan_of
 from shisha_rt.planner.seed import seed
@@ -47,8 +47,6 @@ _HOW: Final = ("--strategy", "guided", "--fresh")  # as `serve` does, except for
 _PNG: Final = Path("demo.png")
 _INPUTS: Final = 8
 _LOOK_EVERY_S: Final = 0.1
-_SEARCH_S: Final = 20.0  # a search takes a few seconds; on a slow or busy host it is stopped then, at its best plan
-_TUNING_LIMIT_S: Final = 120.0
 _SILENCE_S: Final = 30.0
 _RIBBON: Final = 32
 _SAMPLE: Final = (
@@ -62,15 +60,27 @@ _SAMPLE: Final = (
 )
 
 
-def demo(
+@dataclass(frozen=True, slots=True)
+class DemoOptions:
     seconds: Annotated[
         float, typer.Option(metavar="S", min=0.2, max=60, help="How long each of the three plans is counted.")
-    ] = 2.0,
+    ] = 2.0
     png: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where the picture of all three goes. Default: demo.png.")
-    ] = None,
-    as_json: Json = False,
-) -> None:
+    ] = None
+    as_json: Json = False
+
+
+@dataclass(frozen=True, slots=True)
+class SearchLimits:
+    """A search is stopped after `search_s`, at its best plan; the demo fails if that takes longer than `limit_s`."""
+
+    search_s: float = 20.0  # it takes a few seconds, longer on a slow or busy host
+    limit_s: float = 120.0
+
+
+@takes(DemoOptions)
+def demo(asked: DemoOptions) -> None:
     """Start a daemon, send frames, watch it tune itself, and stop.
 
     SqueezeNet runs as a pipeline on the machine `demo`: two fast and two slow places, EMULATED on two cores. While
@@ -84,18 +94,10 @@ def demo(
       shisha-rt demo --seconds 10 --png pipelines.png
       shisha-rt demo --json
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    show_demo(seconds, png, as_json=as_json)
+    show_demo(asked, SearchLimits())
 
 
-def show_demo(
-    seconds: float,
-    png: Path | None,
-    *,
-    as_json: bool,
-    search_s: float = _SEARCH_S,
-    tuning_limit_s: float = _TUNING_LIMIT_S,
-) -> None:
-    """Run the demo. A search is stopped after `search_s`, at its best plan, and fails after `tuning_limit_s`."""
+def show_demo(asked: DemoOptions, limits: SearchLimits) -> None:
     from shisha_rt.cli.drive.child_daemon import child_daemon
     from shisha_rt.cli.drive.reach import plainly
     from shisha_rt.machine.config.machine_file import load_machine
@@ -106,21 +108,21 @@ def show_demo(
     def to_reader(text: str) -> None:
         print(text, flush=True)
 
-    check_writable("--png", png)
-    say = progress if as_json else to_reader
+    check_writable("--png", asked.png)
+    say = progress if asked.as_json else to_reader
     with tempfile.TemporaryDirectory(prefix="shisha-rt-demo-") as folder:
         machine, about = _machine(Path(folder))
         ready = make_ready(resolve_model(_MODEL, say), load_machine(machine), teams=True, on_progress=say)
         layer_costs(ready, say)  # here, where progress is shown; the daemon then finds the costs stored
         say(f"starting a daemon for {_MODEL} on {about}\n")
         with child_daemon(_MODEL, "--machine", machine, *_HOW) as daemon, plainly():
-            seen = asyncio.run(_Show(daemon, ready, seconds, say, search_s, tuning_limit_s).run())
-    drawn = draw_png(seen, png or _PNG, say)
+            seen = asyncio.run(_Show(daemon, ready, asked.seconds, limits, say).run())
+    drawn = draw_png(seen, asked.png or _PNG, say)
     tell_end(seen, drawn, say)
-    if as_json:
+    if asked.as_json:
         print(json.dumps({**seen.as_object(), "png": drawn and str(drawn)}))
-    if seen.faults:
-        raise Failure(f"the demo found a fault: {seen.faults[0]}", printed=True)
+    if seen.traffic.faults:
+        raise Failure(f"the demo found a fault: {seen.traffic.faults[0]}", printed=True)
 
 
 # --- the machine ----------------------------------------------------------------------------------------------
@@ -162,118 +164,89 @@ def _moved(machine: Machine, to: Mapping[int, int]) -> str:
 # --- the course -----------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
 class _Show:
     """The demo's course against one daemon."""
 
-    def __init__(
-        self,
-        daemon: ChildDaemon,
-        ready: ModelOnMachine,
-        seconds: float,
-        say: Say,
-        search_s: float,
-        tuning_limit_s: float,
-    ) -> None:
-        self._daemon = daemon
-        self._ready = ready
-        self._seconds = seconds
-        self._say = say
-        self._search_s = search_s
-        self._tuning_limit_s = tuning_limit_s
-        self._marks = marks([place.name for place in ready.machine.places])
+    daemon: ChildDaemon
+    ready: ModelOnMachine
+    seconds: float
+    limits: SearchLimits
+    say: Say
 
     async def run(self) -> Seen:
         from shisha_rt.cli.drive.frames import model_inputs, random_frames
         from shisha_rt.cli.drive.traffic import Traffic
         from shisha_rt.client import AsyncClient
 
-        async with AsyncClient(self._daemon.endpoint) as client:
+        async with AsyncClient(self.daemon.endpoint) as client:
             await client.call("tuner_set", pause=True)  # until each plan has been seen as it is
             best_by_costs = (await client.plan())["stages"]
             await _take(client, self._seed())
             self._open((await client.plan())["stages"])
             inputs = model_inputs((await client.metadata())["model"])
-            traffic = Traffic(client, random_frames(inputs, _INPUTS, seed=0))
-            task = asyncio.create_task(traffic.run())
-            try:
-                return await self._course(client, traffic, task, best_by_costs)
-            finally:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
+            async with Traffic(client, random_frames(inputs, _INPUTS, seed=0)) as traffic:
+                return await self._course(client, traffic, best_by_costs)
 
     def _seed(self) -> Plan:
-        compiled = self._ready.compiled
+        compiled = self.ready.compiled
         weights = [layer.weight for layer in compiled.layers]
-        return seed(weights, self._ready.machine.places, legal_cuts=compiled.legal_cuts)
+        return seed(weights, self.ready.machine.places, legal_cuts=compiled.legal_cuts)
 
-    async def _course(
-        self, client: AsyncClient, traffic: Traffic, task: asyncio.Task[None], best_by_costs: Sequence[Event]
-    ) -> Seen:
-        await asyncio.wait({task, asyncio.create_task(traffic.first())}, return_when=asyncio.FIRST_COMPLETED)
-        seed_counted = await self._count(traffic, task)
-        self._say(f"\n{heading(2, WALK)}{_WALKING}\n{self._legend()}\n")
-        walk = await self._search(client, task, "shisha", "the seed")
-        walk_counted = await self._count(traffic, task)
+    async def _course(self, client: AsyncClient, traffic: Traffic, best_by_costs: Sequence[Event]) -> Seen:
+        await traffic.first()
+        counted = [await self._count(traffic)]
+        self.say(f"\n{heading(2, WALK)}{_WALKING}\n{self._legend()}\n")
+        walk = await self._search(client, traffic, "shisha", "the seed")
+        counted.append(await self._count(traffic))
         await _take(client, best_by_costs)
-        self._say(f"\n{heading(3, GUIDED)}{_GUIDING}\n{self._legend()}\n")
-        guided = await self._search(client, task, "guided", "the best by measured costs")
-        guided_counted = await self._count(traffic, task)
-        self._say("")
-        traffic.stop()
-        await task
+        self.say(f"\n{heading(3, GUIDED)}{_GUIDING}\n{self._legend()}\n")
+        guided = await self._search(client, traffic, "guided", "the best by measured costs")
+        counted.append(await self._count(traffic))
+        self.say("")
+        await traffic.end()
         status = await client.status()
-        page = await asyncio.to_thread(_page, self._daemon.metrics)
-        lost = traffic.sent - traffic.answered - len(traffic.errors)
+        page = await asyncio.to_thread(_page, self.daemon.metrics)
+        measured = {"seed": walk.trials[0], "walk": walk.best, "guided": guided.best}
         return Seen(
             status=status,
-            seed=Act.of(walk.trials[0], *seed_counted),
-            walk=Act.of(walk.best, *walk_counted),
-            guided=Act.of(guided.best, *guided_counted),
+            acts={name: Act.of(trial, *its) for (name, trial), its in zip(measured.items(), counted, strict=True)},
             searches=(walk, guided),
-            counted=Counted(
-                sent=traffic.sent,
-                answered=traffic.answered,
-                lost=lost,
-                out_of_order=traffic.out_of_order,
-                different=traffic.different,
-                errors=len(traffic.errors),
-            ),
-            faults=_faults(traffic, lost),
-            gaps=traffic.gaps(),
-            metrics_page=self._daemon.metrics,
+            traffic=traffic,
+            metrics_page=self.daemon.metrics,
             metrics=[line for line in page.splitlines() if line.split("{")[0].split(" ")[0] in _SAMPLE],
         )
 
-    async def _count(self, traffic: Traffic, task: asyncio.Task[None]) -> tuple[int, float]:
+    async def _count(self, traffic: Traffic) -> tuple[int, float]:
         """Count the frames that are answered in the next seconds; return the count and the time that it took."""
         loop = asyncio.get_running_loop()
-        self._say(f"For {self._seconds:g} s it serves as it is ...")
+        self.say(f"For {self.seconds:g} s it serves as it is ...")
         since_s = loop.time()  # the same clock as time.monotonic()
-        await _let_flow(task, self._seconds)
+        await traffic.flow(self.seconds)
         while not (frames := traffic.answered_since(since_s)) and loop.time() < since_s + _SILENCE_S:
-            await _let_flow(task, _LOOK_EVERY_S)
+            await traffic.flow(_LOOK_EVERY_S)
         seconds = loop.time() - since_s
         if not frames:
             raise Failure(f"no frame was answered in {seconds:.0f} s")
-        self._say(f"{frames / seconds:.0f} frames/s.")
+        self.say(f"{frames / seconds:.0f} frames/s.")
         return frames, seconds
 
-    async def _search(self, client: AsyncClient, task: asyncio.Task[None], strategy: str, first: str) -> Tried:
+    async def _search(self, client: AsyncClient, traffic: Traffic, strategy: str, first: str) -> Tried:
         """Let a tuner go, show each of its trials, and wait until its plan is live. `first`: the first trial's name."""
-        loop = asyncio.get_running_loop()
-        stop_s = loop.time() + self._search_s
+        loop, search_s = asyncio.get_running_loop(), self.limits.search_s
+        stop_s = loop.time() + search_s
         trials: list[Event] = []
         end: Event | None = None
         stopped = False
-        async for event in self._news(client, task, strategy):
+        async for event in self._news(client, traffic, strategy):
             if event is None:
                 tuner = (await client.call("tuner_get"))["tuner"]
                 if end is not None and tuner["state"] == "watching":
                     break
                 known = any(trial["plan"] == tuner["best_plan"] for trial in trials)
                 if stopped and known and str(plan_of((await client.plan())["stages"])) == tuner["best_plan"]:
-                    why = f"stopped here after {self._search_s:g} s, best of {len(trials)} so far; a daemon goes on"
-                    end = {"plan": tuner["best_plan"], "reason": why, "seconds": self._search_s}
+                    why = f"stopped here after {search_s:g} s, best of {len(trials)} so far; a daemon goes on"
+                    end = {"plan": tuner["best_plan"], "reason": why, "seconds": search_s}
                     break
                 if end is None and known and not stopped and loop.time() > stop_s:
                     stopped = True
@@ -282,23 +255,23 @@ class _Show:
                 end = None  # a search begins anew if the machine changes meanwhile
             elif event["kind"] == "trial":
                 follows = bool(trials) and trials[-1]["run"] == event["run"]
-                self._say(self._row(event, strategy, trials[-1] if follows else None, "" if trials else first))
+                self.say(self._row(event, strategy, trials[-1] if follows else None, "" if trials else first))
                 trials.append(event)
             elif event["kind"] == "tuning_ended":
                 end = event
         assert end is not None  # the loop breaks only with an end
         await client.call("tuner_set", pause=True)  # counted without a tuner, as the seed was
-        self._say(f"\nIt has ended: {end['reason']}.")
+        self.say(f"\nIt has ended: {end['reason']}.")
         return Tried(strategy, trials, end)
 
-    async def _news(self, client: AsyncClient, task: asyncio.Task[None], strategy: str) -> AsyncIterator[Event | None]:
+    async def _news(self, client: AsyncClient, traffic: Traffic, strategy: str) -> AsyncIterator[Event | None]:
         """Restart the tuner and yield the daemon's events from now on; None whenever there is nothing new."""
         loop = asyncio.get_running_loop()
         next_event = 0
         while (page := await client.events(next_event))["events"]:
             next_event = page["next"]
         await client.call("tuner_set", strategy=strategy, restart=True)
-        end_s = loop.time() + self._tuning_limit_s
+        end_s = loop.time() + self.limits.limit_s
         while True:
             page = await client.events(next_event)
             next_event = page["next"]
@@ -308,29 +281,32 @@ class _Show:
             if loop.time() > end_s:
                 tuner = (await client.call("tuner_get"))["tuner"]
                 raise Failure(
-                    f"the tuner did not end within {self._tuning_limit_s:g} s: it is {tuner['state']}, "
+                    f"the tuner did not end within {self.limits.limit_s:g} s: it is {tuner['state']}, "
                     f"trials so far: {tuner['trials']}"
                 )
-            await _let_flow(task, _LOOK_EVERY_S)
+            await traffic.flow(_LOOK_EVERY_S)
 
     # --- telling ----------------------------------------------------------------------------------------------
 
     def _open(self, stages: Sequence[Event]) -> None:
-        weights = [layer.weight for layer in self._ready.compiled.layers]
+        weights = [layer.weight for layer in self.ready.compiled.layers]
         whole = sum(weights)
         boxes = []
         for stage in stages:
             share = sum(weights[stage["first"] : stage["last"] + 1]) / whole
             boxes.append(Box(stage["places"][0], span(stage["first"], stage["last"]), f"{share:5.1%}", share))
-        self._say(
+        self.say(
             f"{heading(1, SEED)}{len(weights)} layers cut by their weights (Algorithm 1). Nothing is measured for it.\n"
             f"\n{draw(boxes, columns())}\n\n"
-            f"The daemon (pid {self._daemon.pid}) serves at {self._daemon.endpoint}. "
+            f"The daemon (pid {self.daemon.pid}) serves at {self.daemon.endpoint}. "
             "Frames flow without a pause from here on."
         )
 
+    def _marks(self) -> dict[str, str]:
+        return marks([place.name for place in self.ready.machine.places])
+
     def _legend(self) -> str:
-        key = "  ".join(f"{mark} {place}" for place, mark in self._marks.items())
+        key = "  ".join(f"{mark} {place}" for place, mark in self._marks().items())
         legend = "Each plan goes live and is measured: frames/s as its slowest stage allows, EMULATED."
         return f"{legend}\nA mark is a layer: {key}"
 
@@ -340,8 +316,9 @@ class _Show:
         if before is not None:
             slowest = f"{_slowest(before)} is the slowest: " if strategy == "shisha" else ""
             lines.append(f"       {slowest}{trial['reason']}")
+        mark_of = self._marks()
         stretches = [
-            ("".join(self._marks[place] for place in stage["places"]), stage["last"] - stage["first"] + 1)
+            ("".join(mark_of[place] for place in stage["places"]), stage["last"] - stage["first"] + 1)
             for stage in trial["stages"]
         ]
         measured = f"{rate(trial)} frames/s ±{trial['band']:.1%}" if trial["throughput_fps"] else trial["trouble"]
@@ -370,22 +347,6 @@ def _slowest(trial: Event) -> str:
         return "a stage that cannot run"
     slowest_s = max(times_s)
     return f"{trial['stages'][times_s.index(slowest_s)]['places'][0]} ({milliseconds(slowest_s)})"
-
-
-def _faults(traffic: Traffic, lost: int) -> list[str]:
-    faults = [
-        (lost, "lost"),
-        (traffic.out_of_order, "out of order"),
-        (traffic.different, "with another result than under the seed"),
-        (len(traffic.errors), f"ended in an error, the first: {traffic.errors[0].message if traffic.errors else ''}"),
-    ]
-    return [f"{count} {what}" for count, what in faults if count]
-
-
-async def _let_flow(task: asyncio.Task[None], seconds: float) -> None:
-    await asyncio.wait({task}, timeout=seconds)
-    if task.done():
-        task.result()  # raises what went wrong
 
 
 def _page(url: str) -> str:

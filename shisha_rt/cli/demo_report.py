@@ -15,14 +15,12 @@ from shisha_rt.show.picture import draw, milliseconds
 from shisha_rt.show.stages import slowest_of, stage_boxes
 
 if TYPE_CHECKING:
-    from shisha_rt.cli.drive.traffic import Gaps
+    from shisha_rt.cli.drive.traffic import Traffic
 
 Stages: TypeAlias = list[dict[str, Any]]
 Say: TypeAlias = Callable[[str], None]
 
-SEED: Final = "Shisha's seed"
-WALK: Final = "Shisha's walk"
-GUIDED: Final = "guided, as serve does"
+NAMES: Final = (SEED := "Shisha's seed", WALK := "Shisha's walk", GUIDED := "guided, as serve does")
 _AT_REST: Final = 0.85  # least share of the slowest stage's rate that is reached if no other program runs
 _TRIAL_KEYS: Final = ("epoch", "stages", "reason", "verdict", "service_s", "throughput_fps", "band", "frames")
 
@@ -62,29 +60,13 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
-    """Numbers of frames by what happened to them."""
-
-    sent: int
-    answered: int
-    lost: int
-    out_of_order: int
-    different: int
-    errors: int
-
-
-@dataclass(frozen=True, slots=True)
 class Seen:
-    """All results of the demo. `walk` and `guided`: the plans with which `searches` ended, in this order."""
+    """All results of the demo. `acts`: of the seed, and of the plans with which `searches` ended, in this order."""
 
     status: Mapping[str, Any]
-    seed: Act
-    walk: Act
-    guided: Act
+    acts: Mapping[str, Act]
     searches: tuple[Tried, Tried]
-    counted: Counted
-    faults: list[str]
-    gaps: Gaps
+    traffic: Traffic
     metrics_page: str
     metrics: list[str]
 
@@ -94,13 +76,9 @@ class Seen:
         machine = self.status["machine"]
         return f"machine {machine['name']}{' (EMULATED)' if machine['emulated'] else ''}"
 
-    @property
-    def acts(self) -> Mapping[str, Act]:
-        return {"seed": self.seed, "walk": self.walk, "guided": self.guided}
-
     def gain(self, act: Act) -> float:
         """Gain of an act over the seed, by the client's count."""
-        return act.throughput_fps / self.seed.throughput_fps
+        return act.throughput_fps / self.acts["seed"].throughput_fps
 
     def as_object(self) -> dict[str, Any]:
         machine = self.status["machine"]
@@ -118,9 +96,9 @@ class Seen:
                 for search in self.searches
             },
             "epochs": self.status["plan"]["epoch"],
-            **asdict(self.counted),
-            "faults": self.faults,
-            "gaps": asdict(self.gaps),
+            **self.traffic.counted,
+            "faults": self.traffic.faults,
+            "gaps": asdict(self.traffic.gaps()),
             "metrics": self.metrics,
         }
 
@@ -132,19 +110,19 @@ def heading(number: int, what: str) -> str:
 
 
 def tell_end(seen: Seen, drawn: Path | None, say: Say) -> None:
-    guided, counted, gaps = seen.guided, seen.counted, seen.gaps
+    guided, counted, gaps = seen.acts["guided"], seen.traffic.counted, seen.traffic.gaps()
     walked, tuned = (len(search.trials) for search in seen.searches)
     walked_s, tuned_s = (search.end["seconds"] for search in seen.searches)
     name = sys.argv[0] if Path(sys.argv[0]).name == "shisha-rt" else "shisha-rt"
-    outcome = "; ".join(seen.faults) or "none lost, all in order, every result as under the seed"
+    outcome = "; ".join(seen.traffic.faults) or "none lost, all in order, every result as under the seed"
     say(
         f"The guided plan on the {seen.machine}, with the time that each stage takes for a frame:\n\n"
         f"{draw(stage_boxes(guided.stages, slowest_of(guided.stages)), columns())}\n\n"
         f"throughput  {'EMULATED, frames/s':<24}{f'for {guided.seconds:.1f} s at the client':<26}1 / slowest stage\n"
-        f"{_line(SEED, seen, seen.seed)}{_line(WALK, seen, seen.walk)}{_line(GUIDED, seen, guided)}"
+        f"{''.join(_line(name, seen, act) for name, act in zip(NAMES, seen.acts.values(), strict=True))}"
         f"tuning      under load: {walked} plans tried by the walk in {walked_s:.1f} s, {tuned} by guided in "
         f"{tuned_s:.1f} s; epochs 1 to {seen.status['plan']['epoch']}\n"
-        f"frames      {counted.sent} sent, {counted.answered} answered: {outcome}\n"
+        f"frames      {counted['sent']} sent, {counted['answered']} answered: {outcome}\n"
         f"gaps        between two answers: {milliseconds(gaps.median_s)} as a rule, {milliseconds(gaps.longest_s)} at "
         f"most, {milliseconds(gaps.change_s)} at most at a change of plan\n"
         f"picture     {drawn or 'none'}\n{_note(seen)}"
@@ -159,7 +137,7 @@ def tell_end(seen: Seen, drawn: Path | None, say: Say) -> None:
 
 
 def _line(name: str, seen: Seen, act: Act) -> str:
-    gain = "" if act is seen.seed else f"{seen.gain(act):.2f} times"
+    gain = "" if name == SEED else f"{seen.gain(act):.2f} times"
     own = f"{act.tuner_throughput_fps:.0f} ±{act.tuner_band:.1%}"
     return f"            {name:<24}{act.throughput_fps:<6.0f}{gain:<20}{own}\n"
 
@@ -187,7 +165,7 @@ def draw_png(seen: Seen, path: Path, say: Say) -> Path | None:
     machine = seen.status["machine"]
     title = f"{seen.status['model']['name']} on machine {machine['name']}{' (emulated)' if machine['emulated'] else ''}"
     try:
-        panels = [panel(SEED, seen.seed), panel(WALK, seen.walk), panel(GUIDED, seen.guided)]
+        panels = [panel(name, act) for name, act in zip(NAMES, seen.acts.values(), strict=True)]
         save_pipelines(path, title, panels, places)
     except NoFigure as error:
         say(f"no picture is drawn: {error}\n")

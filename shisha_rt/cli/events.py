@@ -39,10 +39,8 @@ def events(asked: EventsOptions) -> None:
       shisha-rt events --follow
       shisha-rt events --since 120 --json | jq '.events[] | select(.kind == "trial")'
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    from shisha_rt.cli.drive.reach import plainly
-
     kept, since = [], asked.since
-    with plainly(), asked.client() as client:
+    with asked.client() as client:
         instance = client.call("server_metadata")["instance"]
         while True:
             page = client.events(since, _AT_ONCE)

@@ -21,7 +21,7 @@ class GroupedCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Return the remaining arguments; with `--help-all` explain all options instead, and exit."""
-        if EVERY in args and self._has_groups(ctx):
+        if EVERY in args and any(getattr(param, "rich_help_panel", None) for param in self.get_params(ctx)):
             ctx.meta[_EVERY_KEY] = True
             typer.echo(ctx.get_help())
             ctx.exit()
@@ -51,9 +51,6 @@ class GroupedCommand(TyperCommand):
                     width = formatter.width - formatter.current_indent
                     for line in textwrap.wrap(text, width, subsequent_indent="  ", break_on_hyphens=False):
                         formatter.write(f"{'':{formatter.current_indent}}{line}\n")
-
-    def _has_groups(self, ctx: Any) -> bool:
-        return any(getattr(param, "rich_help_panel", None) for param in self.get_params(ctx))
 
 
 class GroupedCommands(TyperGroup):

@@ -56,7 +56,8 @@ def layers(
     mixing = layers_in_batches(read.graph, layer_of_operator(layers_read), len(layers_read), followed).mixing
     if as_json:
         rows = [{key: getattr(layer, key) for key in _KEYS} for layer in layers_read]
-        layers_object: dict[str, object] = {"model": read.name, "layers": rows, "one_frame_at_a_time": _named(mixing)}
+        layers_object: dict[str, object] = {"model": read.name, "layers": rows}
+        layers_object["one_frame_at_a_time"] = one_frame_at_a_time(mixing)
         print(json.dumps(layers_object | ({} if form is None else {"form": form})))
     else:
         _print_table(read.name, layers_read)
@@ -65,7 +66,8 @@ def layers(
             print(f"compiled: {form_in_words(form)}")
 
 
-def _named(mixing: Sequence[str]) -> list[dict[str, object]]:
+def one_frame_at_a_time(mixing: Sequence[str]) -> list[dict[str, object]]:
+    """The layers that may not compute several frames in one run, and why."""
     return [{"layer": layer, "reason": reason} for layer, reason in enumerate(mixing) if reason]
 
 

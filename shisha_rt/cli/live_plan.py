@@ -27,9 +27,7 @@ def plan_get(asked: DaemonOptions) -> None:
     Examples:
       shisha-rt plan get > plan.json
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    from shisha_rt.cli.drive.reach import plainly
-
-    with plainly(), asked.client() as client:
+    with asked.client() as client:
         print(json.dumps(client.plan()))
 
 
@@ -51,11 +49,10 @@ def plan_set(asked: PlanSetOptions) -> None:
     Examples:
       shisha-rt plan set plan.json
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    from shisha_rt.cli.drive.reach import plainly
     from shisha_rt.measure.plan_file import plan_of_file
 
     plan = plan_of_file(asked.file)
-    with plainly(), asked.client() as client:
+    with asked.client() as client:
         client.live()
         answer = client.set_plan(plan, timeout_s=_PLAN_S)
     if asked.as_json:
@@ -90,15 +87,13 @@ def place_set(asked: PlaceSetOptions) -> None:
       shisha-rt place set core1 --up
       shisha-rt place set core1 --speed 0.5
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    from shisha_rt.cli.drive.reach import plainly
-
     if (asked.speed is not None) + asked.up + asked.down != 1:
         raise BadInput(f"place set {asked.place}: expected exactly one of --up, --down and --speed")
     if asked.speed is not None and not MIN_SPEED <= asked.speed <= 1:
         raise BadInput(f"--speed {asked.speed:g}: expected a number from {MIN_SPEED:g} to 1")
     wanted: dict[str, Any] = {"up": asked.up, "down": asked.down, "speed": asked.speed, "device": asked.device}
     wanted = {name: value for name, value in wanted.items() if value}
-    with plainly(), asked.client() as client:
+    with asked.client() as client:
         answer = client.call("place_set", place=asked.place, **wanted)
     if asked.as_json:
         print(json.dumps(answer))

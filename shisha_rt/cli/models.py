@@ -33,9 +33,7 @@ def models(asked: ModelsOptions) -> None:
       shisha-rt models
       shisha-rt models --json | jq -r '.models[].name'
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    from shisha_rt.cli.drive.reach import plainly
-
-    with plainly(), asked.client() as client:
+    with asked.client() as client:
         index = client.call("repository_index")["models"]
         known = {model["name"]: model for model in client.status().get("models", ())}
     listed = [{**model, **known.get(model["name"], {})} for model in index]
@@ -138,9 +136,7 @@ def models_undo(asked: UnloadOptions) -> None:
 
 
 def _change(asked: DaemonOptions, op: str, name: str, arguments: Mapping[str, object]) -> None:
-    from shisha_rt.cli.drive.reach import plainly
-
-    with plainly(), asked.client() as client:
+    with asked.client() as client:
         client.live()  # else a daemon that is not there would be waited for as long as a model may take to start
         answer = client.call(op, timeout_s=_WITHIN_S, model_name=name, **arguments)
         index = client.call("repository_index")["models"]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, get_type_hints
@@ -20,6 +21,7 @@ from shisha_rt.model.layer_kinds import LayerKind
 
 if TYPE_CHECKING:
     from shisha_rt.client import Client
+    from shisha_rt.machine.machine import Machine, Place
 
 PLANNING: Final = "Planning"
 """Group of options for users who plan themselves."""
@@ -87,13 +89,18 @@ class DaemonOptions:
     server_key: ServerKey = None
     model: OfModel = None
 
-    def client(self) -> Client:
-        """A client of that daemon, with the time limit of commands (`REACH_S`). Raises as `Client` does."""
-        from shisha_rt.cli.drive.reach import REACH_S
+    @contextlib.contextmanager
+    def client(self) -> Iterator[Client]:
+        """A client of that daemon, with the time limit of commands (`REACH_S`); its errors become the command's own."""
+        from shisha_rt.cli.drive.reach import REACH_S, plainly
         from shisha_rt.client import Client
 
         own, theirs = self.key, self.server_key
-        return Client(self.endpoint, timeout_s=REACH_S, model=self.model, secret_key=own, server_key=theirs)
+        with (
+            plainly(),
+            Client(self.endpoint, timeout_s=REACH_S, model=self.model, secret_key=own, server_key=theirs) as client,
+        ):
+            yield client
 
 
 OptionsT = TypeVar("OptionsT")
@@ -124,12 +131,35 @@ def takes(options: type[OptionsT]) -> Callable[[Callable[[OptionsT], None]], Cal
     return command
 
 
+def refuse_given(options: Mapping[str, object], why: str) -> None:
+    """Refuse options that have no place beside others. Raises BadInput for the first one that is given."""
+    for option, value in options.items():
+        if value is not None and value is not False and value != []:
+            raise BadInput(f"{option}: {why}", Error.OPTIONS_CLASH)
+
+
+def refuse_options(asked: object, names: str, why: str) -> None:
+    """`refuse_given` for options by the `names` of their fields, with spaces between."""
+    refuse_given({f"--{name.strip('_').replace('_', '-')}": getattr(asked, name) for name in names.split()}, why)
+
+
 def check_writable(option: str, path: Path | None) -> None:
     """Check before the work that the file can be written. Raises BadInput."""
     if path is not None and (path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK)):
         raise BadInput(
             f"{option} {path}: cannot be written, expected a file in a folder to write to", Error.UNWRITABLE_FILE
         )
+
+
+def place_named(machine: Machine, name: str | None) -> Place | None:
+    """The place of `--place`, or the machine's only one; None if there are several. Raises BadInput."""
+    names = [place.name for place in machine.places]
+    if name is not None and name not in names:
+        raise BadInput(
+            f"--place {name}: {machine.source} has no such place, expected one of {', '.join(names)}",
+            Error.UNKNOWN_PLACE,
+        )
+    return machine.place(name or names[0]) if name is not None or len(names) == 1 else None
 
 
 def parse_sizes(dims: Iterable[str] | None, shapes: Iterable[str] | None) -> InputSizes:
@@ -140,6 +170,12 @@ def parse_sizes(dims: Iterable[str] | None, shapes: Iterable[str] | None) -> Inp
             f"--shape: {len(shapes_given)} shapes, expected one here (serve takes several)", Error.WRONG_SIZES
         )
     return InputSizes(parse_dims(dims), shapes_given[0])
+
+
+def size_words(dims: Iterable[str] | None, shapes: Iterable[str] | None) -> list[str]:
+    """`--dim` and `--shape` as words of a command line."""
+    options = [("--dim", dim) for dim in dims or ()] + [("--shape", shape) for shape in shapes or ()]
+    return [word for option in options for word in option]
 
 
 def parse_shapes(texts: Iterable[str] | None) -> list[dict[str, tuple[int, ...]]]:

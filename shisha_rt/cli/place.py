@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -14,7 +14,20 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, get_args
 import typer
 
 from shisha_rt.cli.completion import offer_machines, offer_models
-from shisha_rt.cli.options import Dims, Json, Shapes, check_writable, parse_sizes, progress, read_bytes, takes
+from shisha_rt.cli.options import (
+    Dims,
+    Json,
+    Shapes,
+    check_writable,
+    parse_sizes,
+    place_named,
+    progress,
+    read_bytes,
+    refuse_given,
+    refuse_options,
+    takes,
+)
+from shisha_rt.cli.place_split import SplitOptions, place_split
 from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.placement.check import Cost, cost
@@ -24,7 +37,8 @@ from shisha_rt.placement.problem_file import parse_problem
 from shisha_rt.placement.schedule import schedule_object
 from shisha_rt.placement.solution import ANY_ORDER_BOUND, PlacementSolution
 from shisha_rt.placement.solver_names import SolverName
-from shisha_rt.planner.strategies import Execution, SplitMethod, SplitObjective, SplitVariable
+from shisha_rt.planner.strategies import SplitMethod, SplitObjective, SplitVariable
+from shisha_rt.show.lines import counted
 from shisha_rt.studies import study
 
 if TYPE_CHECKING:
@@ -41,23 +55,6 @@ EXACT_S: Final = 60.0
 _TIMED: Final = ("exact", "partitiontuner", "forkjoin")
 _MEASURE, _SOLVERS, _PICTURES = "Measuring", "Solvers", "Pictures"
 """Groups of options."""
-
-
-@dataclass(frozen=True, slots=True)
-class SplitWanted:
-    """`--split` and the options that belong to it.
-
-    `k`: of the geometric program, Eq. 14; `again`: condense the program again at each solution. `one_for_all`: limits
-    hold for all layers together, as in Eqs. 10 and 14.
-    """
-
-    method: SplitMethod
-    objective: SplitObjective = "latency"
-    execution: Execution = "sequence"
-    variable: SplitVariable = "N"
-    k: int | None = None
-    one_for_all: bool = False
-    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,16 +171,8 @@ def place(asked: PlaceOptions) -> None:
     if asked.split is not None:
         _split(asked, asked.split)
         return
-    for option, value in (
-        ("--objective", asked.objective),
-        ("--parallel", asked.parallel),
-        ("--variable", asked.variable),
-        ("--k", asked.k),
-        ("--again", asked.again),
-        ("--one-for-all", asked.one_for_all),
-    ):
-        if value:
-            raise BadInput(f"{option}: says how to split layers, expected --split with it", Error.OPTIONS_CLASH)
+    of_splits = "objective parallel variable k again one_for_all"
+    refuse_options(asked, of_splits, "says how to split layers, expected --split with it")
     _refuse_foreign(asked)
     problem = _problem(asked)
     placed = _solved(asked, problem)
@@ -205,53 +194,38 @@ def place(asked: PlaceOptions) -> None:
 
 def _split(asked: PlaceOptions, method: SplitMethod) -> None:
     """Split layers over devices, on paper."""
-    without = {
-        "--solver": asked.solver != "exact",
-        "--measured": asked.measured,
-        "--precision": asked.precision,
-        "--group": asked.group,
-        "--priority": asked.priority,
-        "--duet-x": asked.duet_x,
-        "--accelerator": asked.accelerator,
-        "--time-limit": asked.time_limit,
-        "--dot": asked.dot,
-        "--png": asked.png,
-    }
-    _refuse_with_split(asked.problem, without)
-    for option, given in (("--k", asked.k), ("--again", asked.again)):
-        if given and method != "geometric":
-            raise BadInput(f"{option}: not with --split {method}, expected --split geometric", Error.OPTIONS_CLASH)
-    execution: Execution = "parallel" if asked.parallel else "sequence"
-    objective, variable = asked.objective or "latency", asked.variable or "N"
-    wanted = SplitWanted(method, objective, execution, variable, asked.k, asked.one_for_all, asked.again)
-    sizes = parse_sizes(asked.dim, asked.shape)
-    study("answer_split")(asked.problem, asked.machine, asked.place_, sizes, wanted, as_json=asked.as_json)
+    if asked.problem.endswith(_PROBLEM_SUFFIX):
+        raise BadInput(
+            f"--split: not with {Path(asked.problem).name}, which has no layers, expected MODEL", Error.OPTIONS_CLASH
+        )
+    why = "not with --split, which is on paper and places no operators"
+    refuse_given({"--solver": asked.solver != "exact"}, why)
+    refuse_options(asked, "measured precision group priority duet_x accelerator time_limit dot png", why)
+    if asked.machine is None:
+        raise BadInput(
+            "place --split: --machine is missing, expected a machine file or a name such as tx2-cyclone",
+            Error.OPTIONS_CLASH,
+        )
+    names = {field.name for field in fields(SplitOptions)} & {field.name for field in fields(PlaceOptions)}
+    given = {name: getattr(asked, name) for name in names}
+    place_split(
+        model=asked.problem, method=method, **{name: value for name, value in given.items() if value is not None}
+    )
 
 
 def _problem(asked: PlaceOptions) -> _Asked:
     """The problem of a file, or of a model on a place; with `--measured`, devices not described are measured first."""
     if asked.problem.endswith(_PROBLEM_SUFFIX):
-        of_models = {
-            "--machine": asked.machine,
-            "--place": asked.place_,
-            "--measured": asked.measured,
-            "--precision": asked.precision,
-            "--group": asked.group,
-            "--dim": asked.dim,
-            "--shape": asked.shape,
-        }
-        return _of_file(Path(asked.problem), of_models)
+        path = Path(asked.problem)
+        of_models = "machine place_ measured precision group dim shape"
+        refuse_options(asked, of_models, f"not with {path.name}, which states its own nodes and costs")
+        return _Asked(path.name, parse_problem(read_bytes(path, "a placement problem as JSON"), str(path)))
     if asked.measured:
         return _measured(asked)
-    if asked.precision is not None:
-        raise BadInput(
-            f"--precision {asked.precision}: says what --measured may run, expected both or neither",
-            Error.OPTIONS_CLASH,
-        )
-    if asked.group:
-        raise BadInput(
-            f"--group {asked.group[0]}: groups are measured, expected --measured or no such option", Error.OPTIONS_CLASH
-        )
+    of_measuring = {f"--precision {asked.precision}": asked.precision}
+    refuse_given(of_measuring, "says what --measured may run, expected both or neither")
+    groups = {f"--group {group}": group for group in asked.group or ()}
+    refuse_given(groups, "groups are measured, expected --measured or no such option")
     return _modelled(asked.problem, asked.machine, asked.place_, parse_sizes(asked.dim, asked.shape))
 
 
@@ -319,26 +293,10 @@ class _Found:
 # What is refused
 
 
-def _refuse_with_split(problem: str, without: Mapping[str, object]) -> None:
-    if problem.endswith(_PROBLEM_SUFFIX):
-        raise BadInput(
-            f"--split: not with {Path(problem).name}, which has no layers, expected MODEL", Error.OPTIONS_CLASH
-        )
-    for option, value in without.items():
-        if value not in (None, False):
-            raise BadInput(
-                f"{option}: not with --split, which is on paper and places no operators", Error.OPTIONS_CLASH
-            )
-
-
 def _refuse_foreign(asked: PlaceOptions) -> None:
-    for option, value, own in (
-        ("--priority", asked.priority, "priority"),
-        ("--duet-x", asked.duet_x, "duet"),
-        ("--accelerator", asked.accelerator, "typeseq"),
-    ):
-        if value is not None and asked.solver != own:
-            raise BadInput(f"{option}: not with --solver {asked.solver}, expected --solver {own}", Error.OPTIONS_CLASH)
+    for own, name in (("priority", "priority"), ("duet", "duet_x"), ("typeseq", "accelerator")):
+        if asked.solver != own:
+            refuse_options(asked, name, f"not with --solver {asked.solver}, expected --solver {own}")
     if asked.duet_x is not None and not 0 <= asked.duet_x <= 100:
         raise BadInput(f"--duet-x {asked.duet_x:g}: expected a percentage from 0 to 100", Error.WRONG_OPTION)
     if asked.time_limit is not None and not asked.time_limit > 0:
@@ -346,14 +304,6 @@ def _refuse_foreign(asked: PlaceOptions) -> None:
 
 
 # Where the problem comes from
-
-
-def _of_file(path: Path, of_models: Mapping[str, object]) -> _Asked:
-    """The problem of a file. `of_models`: options that are only for a model, with their values."""
-    for option, value in of_models.items():
-        if value:
-            raise BadInput(f"{option}: not with {path.name}, which states its own nodes and costs", Error.OPTIONS_CLASH)
-    return _Asked(path.name, parse_problem(read_bytes(path, "a placement problem as JSON"), str(path)))
 
 
 def _modelled(model: str, machine_name: str | None, place_name: str | None, sizes: InputSizes) -> _Asked:
@@ -411,7 +361,7 @@ def _by_runs(
     from shisha_rt.measure.device_profile import profile_devices
 
     profiled = profile_devices(compiled, machine, place, devices, progress)
-    runs = f"{_count(profiled.node_runs, 'node run')} and {_count(profiled.edge_runs, 'edge run')}"
+    runs = f"{counted(profiled.node_runs, 'node run')} and {counted(profiled.edge_runs, 'edge run')}"
     when = f"in {profiled.seconds:.3g} s" if profiled.seconds else "before"
     figures = {"node_runs": profiled.node_runs, "edge_runs": profiled.edge_runs, "seconds": profiled.seconds}
     return profiled.costs, f"measured {when}: {runs}", figures
@@ -431,10 +381,6 @@ def _by_partitions(
     return profiled.costs, profiled.in_words, figures
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
-
-
 def _place_of(machine_name: str | None, name: str | None) -> tuple[Machine, Place]:
     from shisha_rt.machine.config.machine_file import load_machine
 
@@ -445,18 +391,13 @@ def _place_of(machine_name: str | None, name: str | None) -> tuple[Machine, Plac
             Error.OPTIONS_CLASH,
         )
     machine = load_machine(machine_name)
-    names = [place.name for place in machine.places]
-    if name is None and len(names) > 1:
+    chosen = place_named(machine, name)
+    if chosen is None:
+        names = ", ".join(place.name for place in machine.places)
         raise BadInput(
-            f"{machine.source}: has several places, expected --place with one of {', '.join(names)}",
-            Error.OPTIONS_CLASH,
+            f"{machine.source}: has several places, expected --place with one of {names}", Error.OPTIONS_CLASH
         )
-    if name is not None and name not in names:
-        raise BadInput(
-            f"--place {name}: {machine.source} has no such place, expected one of {', '.join(names)}",
-            Error.UNKNOWN_PLACE,
-        )
-    return machine, machine.place(name or names[0])
+    return machine, chosen
 
 
 def _draw(asked: PlaceOptions, placed: _Asked, assignment: tuple[int, ...]) -> None:
@@ -466,10 +407,6 @@ def _draw(asked: PlaceOptions, placed: _Asked, assignment: tuple[int, ...]) -> N
 
         asked.dot.write_text(placement_dot(placed.title, placed.problem, assignment), encoding="utf-8")
     if asked.png is not None:
-        from shisha_rt.show.figure import NoFigure
         from shisha_rt.show.place_figure import save_placement
 
-        try:
-            save_placement(asked.png, placed.title, placed.problem, assignment)
-        except NoFigure as error:
-            raise Failure(f"--png: {error}", error.kind, printed=True) from None
+        save_placement(asked.png, placed.title, placed.problem, assignment)

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from shisha_rt.cli.options import Dims, Json, MachineFile, Model, Shapes, takes
-from shisha_rt.cli.place import place
-from shisha_rt.planner.strategies import SplitMethod, SplitObjective, SplitVariable
+from shisha_rt.cli.options import Dims, Json, MachineFile, Model, Shapes, refuse_options, takes
+from shisha_rt.planner.strategies import Execution, SplitMethod, SplitObjective, SplitVariable
+from shisha_rt.studies import study
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,10 @@ class SplitOptions:
     shape: Shapes = None
     as_json: Json = False
 
+    @property
+    def execution(self) -> Execution:
+        return "parallel" if self.parallel else "sequence"
+
 
 @takes(SplitOptions)
 def place_split(asked: SplitOptions) -> None:
@@ -51,18 +55,6 @@ def place_split(asked: SplitOptions) -> None:
       shisha-rt place split zoo:vgg16 --machine tx2-cyclone --parallel
       shisha-rt place split zoo:alexnet --machine tx2-cyclone --method geometric --objective energy
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    place(
-        problem=asked.model,
-        machine=asked.machine,
-        place_=asked.place_,
-        split=asked.method,
-        objective=asked.objective,
-        parallel=asked.parallel,
-        variable=asked.variable,
-        k=asked.k,
-        again=asked.again,
-        one_for_all=asked.one_for_all,
-        dim=asked.dim,
-        shape=asked.shape,
-        as_json=asked.as_json,
-    )
+    if asked.method != "geometric":
+        refuse_options(asked, "k again", f"not with --split {asked.method}, expected --split geometric")
+    study("answer_split")(asked)

@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from shisha_rt.cli.completion import offer, offer_machines, offer_models
-from shisha_rt.cli.options import Dims, Json, Shapes, parse_sizes, progress, read_bytes, takes
+from shisha_rt.cli.options import (
+    Dims,
+    Json,
+    Shapes,
+    parse_sizes,
+    progress,
+    read_bytes,
+    refuse_given,
+    refuse_options,
+    takes,
+)
 from shisha_rt.cli.plan_order import LayerOrder, check_order, refuse_foreign_order, with_order
 from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.machine.precision import PERMITTED
@@ -185,15 +195,9 @@ def plan(asked: PlanOptions) -> None:
 
 def _scheduled(asked: PlanOptions) -> SchemeAnswer:
     """A schedule of partitions."""
-    if asked.kind is not None:
-        expected = "which takes the finest of the machine"
-        raise BadInput(f"--layers {asked.kind}: not with --strategy {asked.strategy}, {expected}", Error.OPTIONS_CLASH)
-    for option, is_given in (("--costs", asked.costs is not None), ("--stages", asked.stages is not None)):
-        if is_given:
-            raise BadInput(
-                f"{option}: not with --strategy {asked.strategy}, which goes by what a MODEL reads where",
-                Error.OPTIONS_CLASH,
-            )
+    strategy = asked.strategy
+    refuse_given({f"--layers {asked.kind}": asked.kind}, f"not with --strategy {strategy}, which takes the finest")
+    refuse_options(asked, "costs stages", f"not with --strategy {strategy}, which goes by what a MODEL reads where")
     answer: SchemeAnswer = study("schedule_partitions")(asked)
     return answer
 
@@ -239,18 +243,10 @@ def _planned(asked: PlanOptions, aim: PlanAim) -> PlanAnswer:
 
 def _refuse_foreign(asked: PlanOptions) -> None:
     """Refuse options that belong to different strategies."""
-    for option, is_given, known in (
-        ("--balance", asked.balance is not None, ("shisha",)),
-        ("--alpha", asked.alpha is not None, ("shisha",)),
-        ("--program", asked.program is not None, SCHEMES),
-        ("--group", bool(asked.group), SCHEMES),
-        ("--time-limit", asked.time_limit is not None, LIMITED),
-    ):
-        if is_given and asked.strategy not in known:
-            raise BadInput(
-                f"{option}: not with --strategy {asked.strategy}, expected --strategy {' or '.join(known)}",
-                Error.OPTIONS_CLASH,
-            )
+    for known, names in ((("shisha",), "balance alpha"), (SCHEMES, "program group"), (LIMITED, "time_limit")):
+        if asked.strategy not in known:
+            expected = f"expected --strategy {' or '.join(known)}"
+            refuse_options(asked, names, f"not with --strategy {asked.strategy}, {expected}")
     if asked.alpha is not None and asked.alpha < 1:
         raise BadInput(f"--alpha {asked.alpha}: expected at least 1", Error.WRONG_OPTION)
     if asked.time_limit is not None and not asked.time_limit > 0:
@@ -265,31 +261,18 @@ def _aim(asked: PlanOptions) -> PlanAim:
         raise BadInput("--target-ms: expected --objective energy beside it", Error.OPTIONS_CLASH)
     if asked.target_ms is not None and not asked.target_ms > 0:
         raise BadInput(f"--target-ms {asked.target_ms:g}: expected more than 0", Error.WRONG_OPTION)
-    if objective == "energy" and asked.split:
-        raise BadInput("--split: not with --objective energy, of which shards spare none", Error.OPTIONS_CLASH)
+    if objective == "energy":
+        refuse_given({"--split": asked.split}, "not with --objective energy, of which shards spare none")
+    wants = {
+        "--replicate": asked.replicate,
+        "--split": asked.split,
+        f"--objective {objective}": objective not in (None, "latency" if strategy in SCHEMES else "throughput"),
+    }
     if strategy in SCHEMES:
-        for option, is_given in (
-            ("--replicate", asked.replicate),
-            ("--split", asked.split),
-            (f"--objective {objective}", objective in ("throughput", "energy")),
-        ):
-            if is_given:
-                raise BadInput(
-                    f"{option}: not with --strategy {strategy}, which knows no objective but latency",
-                    Error.OPTIONS_CLASH,
-                )
+        refuse_given(wants, f"not with --strategy {strategy}, which knows no objective but latency")
         return PlanAim(objective="latency", space=PARTITIONS)
-    wants = (
-        ("--replicate", asked.replicate),
-        ("--split", asked.split),
-        (f"--objective {objective}", objective in ("latency", "energy")),
-    )
-    for option, is_given in wants:
-        if is_given and strategy not in WITH_COPIES:
-            raise BadInput(
-                f"{option}: not with --strategy {strategy}, expected --strategy {' or '.join(WITH_COPIES)}",
-                Error.OPTIONS_CLASH,
-            )
+    if strategy not in WITH_COPIES:
+        refuse_given(wants, f"not with --strategy {strategy}, expected --strategy {' or '.join(WITH_COPIES)}")
     return PlanAim(asked.replicate, as_objective(objective or "throughput"), split=asked.split)
 
 
@@ -350,10 +333,9 @@ def _problem_of_costs(asked: PlanOptions) -> PlanProblem:
 
     path = asked.costs
     assert path is not None  # or there is a model
-    of_models = {"--machine": asked.machine, "--dim": asked.dim, "--shape": asked.shape, "--layers": asked.kind}
-    for option, value in of_models.items():
-        if value:
-            raise BadInput(f"{option}: not with --costs, which states its own layers and places", Error.OPTIONS_CLASH)
+    why = "not with --costs, which states its own layers and places"
+    refuse_options(asked, "machine dim shape", why)
+    refuse_given({"--layers": asked.kind}, why)
     costs = parse_costs(read_bytes(path, "costs as JSON"), str(path))
     if asked.split and not costs.splits.ways:
         raise BadInput(f"{path}: has no `splits`, expected how layers may be split, for --split", Error.COSTS_MISSING)

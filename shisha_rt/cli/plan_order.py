@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal
 
+from shisha_rt.cli.options import refuse_given
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.outcome import Outcome
 from shisha_rt.planner.strategies import WITH_COPIES, StrategyName
@@ -34,9 +35,9 @@ def refuse_foreign_order(order: LayerOrder, strategy: StrategyName, aim: PlanAim
         raise BadInput(
             f"--order {order}: not with --strategy {strategy}, expected --strategy exact", Error.OPTIONS_CLASH
         )
-    for option, is_given in ((f"--objective {aim.objective}", aim.objective != "throughput"), ("--split", aim.split)):
-        if is_given:
-            raise BadInput(f"--order {order}: not with {option}, expected one of the two", Error.OPTIONS_CLASH)
+    clashing = {f"--objective {aim.objective}": aim.objective != "throughput", "--split": aim.split}
+    for option, is_given in clashing.items():
+        refuse_given({f"--order {order}": is_given}, f"not with {option}, expected one of the two")
 
 
 def check_order(order: LayerOrder, problem: PlanProblem, source: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +17,8 @@ from shisha_rt.planner.strategies import SchemeName
 
 @dataclass(frozen=True, slots=True)
 class ScheduleOptions:
+    """Those of `plan` that belong to schedules, by its names."""
+
     model: Model
     machine: MachineFile = "this-machine"
     strategy: Annotated[SchemeName, typer.Option(help="How partitions are made and scheduled.")] = "forkjoin"
@@ -52,14 +54,4 @@ def plan_schedule(asked: ScheduleOptions) -> None:
       shisha-rt plan schedule zoo:squeezenet --machine npu-board --precision any
       shisha-rt plan schedule zoo:squeezenet --machine npu-board --precision any --program a.py
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    plan(
-        model=asked.model,
-        machine=asked.machine,
-        strategy=asked.strategy,
-        precision=asked.precision,
-        program=asked.program,
-        group=asked.group,
-        dim=asked.dim,
-        shape=asked.shape,
-        as_json=asked.as_json,
-    )
+    plan(**asdict(asked))

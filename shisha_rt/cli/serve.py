@@ -112,19 +112,21 @@ def serve(
     log = logging.INFO if verbose else logging.WARNING, "%(asctime)s %(message)s"
     logging.basicConfig(level=log[0], format=log[1])
     manager = ServiceManager(os.environ)  # before any other process is started
-    if names_several(source):
-        with sigterm_ends_a_start(), contextlib.closing(manager):
-            _serve_several(context.params, manager, log)
-        return
+    run = _serve_several if names_several(source) else _serve_one
     with sigterm_ends_a_start(), contextlib.closing(manager):
-        daemon = _daemon(context.params, manager, log)
+        run(context.params, manager, log)
 
-        def announce() -> None:
-            line = {"ready": True, "endpoint": daemon.gateway.endpoint, "metrics": daemon.metrics_page}
-            print(json.dumps(line | _told_of(daemon.web)), flush=True)
-            progress(_what_next(daemon.gateway.endpoint, daemon.web.urls))
 
-        daemon.run(announce)
+def _serve_one(options: Mapping[str, Any], manager: ServiceManager, log: tuple[int, str]) -> None:
+    """Serve one model until told to stop."""
+    daemon = _daemon(options, manager, log)
+
+    def announce() -> None:
+        line = {"ready": True, "endpoint": daemon.gateway.endpoint, "metrics": daemon.metrics_page}
+        print(json.dumps(line | _told_of(daemon.web)), flush=True)
+        progress(_what_next(daemon.gateway.endpoint, daemon.web.urls))
+
+    daemon.run(announce)
 
 
 def _told_of(web: Web) -> dict[str, list[str]]:

@@ -13,7 +13,7 @@ from shisha_rt.cli.layers import form_in_words
 from shisha_rt.cli.models import show_models
 from shisha_rt.cli.options import DaemonOptions, Json, takes
 from shisha_rt.model.input_sizes import shapes_in_words
-from shisha_rt.show.aims import aim_in_words
+from shisha_rt.show.lines import aim_in_words, plan_in_words
 from shisha_rt.show.picture import draw, millijoules, milliseconds
 from shisha_rt.show.stages import placement_lines, pool_lines, stage_boxes
 from shisha_rt.show.why import why_lines
@@ -43,9 +43,7 @@ def status(asked: StatusOptions) -> None:
       shisha-rt status --model detector
       shisha-rt status --json | jq .throughput_fps
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    from shisha_rt.cli.drive.reach import plainly
-
-    with plainly(), asked.client() as client:
+    with asked.client() as client:
         told_status = client.status()
     if asked.as_json:
         print(json.dumps(told_status))
@@ -79,19 +77,16 @@ def _show(told_status: Mapping[str, Any]) -> None:
     console.print(_places(told_status["places"]))
     console.print()
     console.print(_frames(told_status["frames"]), soft_wrap=True, markup=False)
-    if len(told_status["model"]["shapes"]) > 1:
-        console.print(_shapes(told_status["model"]["shapes"]), soft_wrap=True, markup=False)
+    shapes_served = told_status["model"]["shapes"]
+    if len(shapes_served) > 1:
+        shapes = ", ".join(f"{shapes_in_words(shape['inputs'])} ({shape['frames']})" for shape in shapes_served)
+        console.print(f"shapes: {shapes}", soft_wrap=True, markup=False)
     if told_status["fault"]:
         console.print(f"fault: {told_status['fault']}", soft_wrap=True, markup=False, style="red")
 
 
 def _headline(told_status: Mapping[str, Any]) -> str:
-    model, epoch, fps = told_status["model"], told_status["plan"]["epoch"], told_status["throughput_fps"]
-    parts = [model["name"], told_status["state"]]
-    if epoch is not None:
-        parts.append(f"epoch {epoch}")
-    if told_status["preparing"] is not None:
-        parts.append(f"preparing epoch {told_status['preparing']}")
+    parts, fps = plan_in_words(told_status), told_status["throughput_fps"]
     if fps:
         parts.append(f"up to {fps:.4g} frames/s")
     if told_status["latency_s"] is not None:
@@ -167,10 +162,6 @@ def _frames(frames: Mapping[str, Any]) -> str:
         answered += f" ({frames['in_time']} within {frames['target_ms']:g} ms)"
     line = f"frames answered: {answered} · in flight: {frames['in_flight']} ({slots})"
     return line + (f" · parts run again: {frames['replayed']}" if frames["replayed"] else "")
-
-
-def _shapes(shapes: Sequence[Mapping[str, Any]]) -> str:
-    return "shapes: " + ", ".join(f"{shapes_in_words(shape['inputs'])} ({shape['frames']})" for shape in shapes)
 
 
 def _duration(seconds: float) -> str:

@@ -11,7 +11,7 @@ import sys
 import time
 import zipfile
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -25,8 +25,8 @@ from shisha_rt.protocol.limits import MAX_DEADLINE_MS, MAX_PRIORITY
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from shisha_rt.cli.drive.frames import Array, Frame
-    from shisha_rt.client import Answer, ShishaError
+    from shisha_rt.cli.drive.frames import Array, Content, Frame
+    from shisha_rt.client import Answer, AsyncStream, ShishaError
     from shisha_rt.model.graph import Tensor
 
 _FRAMES: Final = 100
@@ -91,13 +91,10 @@ def submit(asked: SubmitOptions) -> None:
         raise BadInput(f"--rate {asked.rate:g}: expected a number above 0", Error.WRONG_OPTION)
     _check_output(asked.output)
     contents = [(path, read_arrays(path)) for path in asked.inputs or ()]
-    load = _Load(
-        asked.frames, asked.rate, asked.in_flight, asked.stream, asked.deadline_ms, asked.priority, asked.seed, contents
-    )
     tally = Tally(keep_outputs=asked.output is not None)
     interrupted = False
     try:
-        asyncio.run(_run(asked, load, tally))
+        asyncio.run(_run(asked, contents, tally))
     except KeyboardInterrupt:
         interrupted = True
     if interrupted and tally.model is None:
@@ -111,20 +108,6 @@ def submit(asked: SubmitOptions) -> None:
         index, error = tally.first_error
         many = f"{tally.failed} of {tally.sent} frames failed; the first was frame {index}: "
         raise Failure(f"{many if tally.sent > 1 else ''}{error.code}: {error.message}", error.kind, printed=True)
-
-
-@dataclass(frozen=True, slots=True)
-class _Load:
-    """The requested load; `contents`: the files' arrays, not checked against the model yet."""
-
-    frames: int | None
-    rate: float | None
-    in_flight: int
-    stream: str | None
-    deadline_ms: float | None
-    priority: int
-    seed: int
-    contents: Sequence[tuple[Path, Array | dict[str, Array]]]
 
 
 @dataclass(slots=True)
@@ -244,7 +227,8 @@ class Tally:
         return f"{name} {[len(arrays), *(shape[1:] if self.along_batch and shape[:1] == (1,) else shape)]}"
 
 
-async def _run(asked: DaemonOptions, load: _Load, tally: Tally) -> None:
+async def _run(asked: SubmitOptions, contents: Sequence[tuple[Path, Content]], tally: Tally) -> None:
+    """Send the load that is asked for. `contents`: the files' arrays, not checked against the model yet."""
     from shisha_rt.cli.drive.frames import frames_of_any, has_frames_along_batch, model_shapes
     from shisha_rt.cli.drive.reach import REACH_S, plainly
     from shisha_rt.client import AsyncClient
@@ -254,14 +238,17 @@ async def _run(asked: DaemonOptions, load: _Load, tally: Tally) -> None:
         async with AsyncClient(asked.endpoint, model=asked.model, secret_key=own, server_key=theirs) as client:
             metadata = await client.call("model_metadata", timeout_s=REACH_S)
             shapes = model_shapes(metadata)
-            frames = [frame for path, content in load.contents for frame in frames_of_any(path, content, shapes)]
-            count = load.frames or len(frames) or _FRAMES
-            frames = frames or _random_frames(shapes, count, load.seed)
+            frames = [frame for path, content in contents for frame in frames_of_any(path, content, shapes)]
+            count = asked.frames or len(frames) or _FRAMES
+            frames = frames or _random_frames(shapes, count, asked.seed)
             tally.model = str(metadata["name"])
-            tally.along_batch = any(has_frames_along_batch(content, shapes) for _, content in load.contents)
+            tally.along_batch = any(has_frames_along_batch(content, shapes) for _, content in contents)
             tally.open_outputs = frozenset(tensor["name"] for tensor in metadata["outputs"] if -1 in tensor["shape"])
+            deadline_s = None if asked.deadline_ms is None else asked.deadline_ms / 1e3
+            how: dict[str, Any] = {"in_flight": asked.in_flight, "deadline_s": deadline_s, "priority": asked.priority}
             with _bar(count) as show:
-                await _send(client, frames, count, load, tally, show)
+                async with client.stream(asked.stream, **how) as stream:
+                    await _send(stream, itertools.islice(itertools.cycle(frames), count), asked.rate, tally, show)
 
 
 def _random_frames(shapes: Sequence[Sequence[Tensor]], count: int, seed: int) -> list[Frame]:
@@ -273,41 +260,38 @@ def _random_frames(shapes: Sequence[Sequence[Tensor]], count: int, seed: int) ->
 
 
 async def _send(
-    client: Any, frames: Sequence[Frame], count: int, load: _Load, tally: Tally, show: Callable[[int], None]
+    stream: AsyncStream, frames: Iterable[Frame], rate: float | None, tally: Tally, show: Callable[[int], None]
 ) -> None:
     from shisha_rt.client import Answer, Unavailable
 
     began_s: list[float] = []  # when each frame was sent, or was due
 
     async def due() -> AsyncIterator[Frame]:
-        for index, frame in zip(range(count), itertools.cycle(frames)):
+        for index, frame in enumerate(frames):
             now_s = time.monotonic()
-            if load.rate is not None:
-                due_s = tally.started_s + index / load.rate
+            if rate is not None:
+                due_s = tally.started_s + index / rate
                 await asyncio.sleep(due_s - now_s)
                 now_s = due_s
             began_s.append(now_s)
             tally.sent += 1
             yield frame
 
-    deadline_s = None if load.deadline_ms is None else load.deadline_ms / 1e3
     tally.started_s = tally.ended_s = time.monotonic()
-    how = {"in_flight": load.in_flight, "deadline_s": deadline_s, "priority": load.priority}
-    async with client.stream(load.stream, **how) as stream:
-        index = 0
-        async for outcome in stream.run(due(), errors="return"):
-            tally.ended_s = time.monotonic()
-            if isinstance(outcome, Answer):
-                tally.add_answer(index, outcome, tally.ended_s - began_s[index])
-            else:
-                tally.add_error(index, outcome)
-                if isinstance(outcome, Unavailable):
-                    # Frames in flight failed with it; frames that were not sent do not count.
-                    for other in range(index + 1, tally.sent):
-                        tally.add_error(other, outcome)
-                    return
-            index += 1
-            show(index)
+    index = 0
+    async for outcome in stream.run(due(), errors="return"):
+        tally.ended_s = time.monotonic()
+        if isinstance(outcome, Answer):
+            tally.add_answer(index, outcome, tally.ended_s - began_s[index])
+        else:
+            tally.add_error(index, outcome)
+            if isinstance(outcome, Unavailable):
+                # Frames in flight failed with it; frames that were not sent do not count.
+                for other in range(index + 1, tally.sent):
+                    tally.add_error(other, outcome)
+                return
+        index += 1
+        show(index)
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,8 +18,6 @@ from shisha_rt.show.screen import Screen
 
 if TYPE_CHECKING:
     from shisha_rt.client import Client
-
-_AT_ONCE: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +43,9 @@ def top(asked: TopOptions) -> None:
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     from rich.console import Console
 
-    from shisha_rt.cli.drive.reach import plainly
-
     console = Console(highlight=False, markup=False)
     view = _View()
-    with plainly(), asked.client() as client:
+    with asked.client() as client:
         if asked.once or not console.is_terminal:
             console.print(view.look(client))
             return
@@ -66,22 +62,19 @@ class _View:
 
     def look(self, client: Client) -> Screen:
         """Read the daemon's status and new events; return the screen."""
+        from shisha_rt.cli.drive.reach import events_from
+
         status = client.status()
         if "models" in status:
             names = ", ".join(model["name"] for model in status["models"])
             raise BadInput(f"several models are served; expected --model with one of {names}", Error.UNKNOWN_MODEL)
         if status["instance"] != self._instance:  # another daemon has taken its address
             self._instance, self._next, self._screen = status["instance"], 0, Screen()
-        self._screen.update(status, list(self._news(client)))
+        news = list(events_from(client, self._next))
+        if news:
+            self._next = news[-1]["event"] + 1
+        self._screen.update(status, news)
         return self._screen
-
-    def _news(self, client: Client) -> Iterator[dict[str, Any]]:
-        while True:
-            page = client.events(self._next, _AT_ONCE)
-            self._next = page["next"]
-            yield from page["events"]
-            if not page["events"]:
-                return
 
 
 def _keep_drawing(view: _View, client: Client, console: Any, interval_s: float) -> None:

@@ -14,7 +14,7 @@ from shisha_rt.cli.options import DaemonOptions, Json, takes
 from shisha_rt.plan.rate import AnyObjective
 from shisha_rt.planner.strategies import LIVE
 from shisha_rt.protocol.limits import MAX_ALPHA
-from shisha_rt.show.aims import aim_in_words
+from shisha_rt.show.lines import aim_in_words
 from shisha_rt.show.picture import milliseconds
 
 Action = Literal["pause", "resume", "restart"]
@@ -58,12 +58,10 @@ def tuner(asked: TunerOptions) -> None:
       shisha-rt tuner restart --strategy guided
       shisha-rt tuner restart --objective latency
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    from shisha_rt.cli.drive.reach import plainly
-
     wanted: dict[str, Any] = {asked.action: True} if asked.action else {}
     options = {"alpha": asked.alpha, "strategy": asked.strategy, "objective": asked.objective}
     wanted |= {name: value for name, value in options.items() if value is not None}
-    with plainly(), asked.client() as client:
+    with asked.client() as client:
         state = client.call("tuner_set", **wanted) if wanted else client.call("tuner_get")
     if asked.as_json:
         print(json.dumps(state["tuner"]))
@@ -78,14 +76,12 @@ def _lines(status: Mapping[str, Any]) -> list[str]:
         lines.append(f"trying      {status['trying']}")
     lines.append(f"run {status['run']:<7} trials: {status['trials']}")
     if status["objective"] == "auto":
-        known = [(name, best) for name, best in status["plans"].items() if best is not None]
-        rows = [(name, (best["throughput_fps"], best["latency_s"], best["plan"])) for name, best in known]
+        known = {name: best for name, best in status["plans"].items() if best is not None}
     else:
-        rows = [("its best", (status["best_throughput_fps"], status["best_latency_s"], status["best_plan"]))]
-    lines += [f"{name:<12}{_measured(*figures)}" for name, figures in rows if figures[0]]
+        known = {"its best": {name: status[f"best_{name}"] for name in ("throughput_fps", "latency_s", "plan")}}
+    for name, best in known.items():
+        if best["throughput_fps"]:
+            latency = f"latency {milliseconds(best['latency_s'])} (unloaded)"
+            lines.append(f"{name:<12}{best['throughput_fps']:.4g} frames/s, {latency}: {best['plan']}")
     lines.append(f"in all      trials: {status['trials_total']}, layers moved: {status['moves_total']}")
     return lines
-
-
-def _measured(throughput_fps: float, latency_s: float, plan: str) -> str:
-    return f"{throughput_fps:.4g} frames/s, latency {milliseconds(latency_s)} (unloaded): {plan}"

@@ -6,15 +6,21 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from shisha_rt.client import AsyncClient
 from shisha_rt.daemon.front.http_messages import HttpCounted, Keys, ServeHttp
 from shisha_rt.endpoint import submit_command
+from shisha_rt.errors import Error
 from shisha_rt.http.page.sessions import Sessions
 from shisha_rt.http.page.watching import Watching
 from shisha_rt.protocol.access import AccessList, Permission
-from shisha_rt.protocol.exceptions import NotFound
+from shisha_rt.protocol.exceptions import error_for
 from shisha_rt.protocol.keys import KeyPair
+from shisha_rt.protocol.request import Signature
+
+Path: TypeAlias = Mapping[str, str]
+"""The `model` that a request's path names, and perhaps its `version`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +41,8 @@ class AppState:
 
     def __init__(self, settings: ServeHttp) -> None:
         self.settings = settings
-        self.client = _link(settings.endpoint, settings.client_keys)
-        self.operator = _link(settings.endpoint, settings.operator_keys, share=False)
+        self.client = self._link(settings.client_keys)
+        self.operator = self._link(settings.operator_keys, share=False)
         self._models = settings.models
         self._of_models: dict[str, AsyncClient] = {}
         self.users = None if settings.users is None else AccessList(settings.users)
@@ -47,8 +53,8 @@ class AppState:
         self._watchings: dict[str, tuple[Watching, asyncio.Task[None]]] = {}
         self._watchers: asyncio.TaskGroup | None = None
         self._by_status: Counter[int] = Counter()
-        self._by_code: Counter[str] = Counter()
         self._refused: Counter[str] = Counter()
+        self._by_code: Counter[str] = Counter()
 
     @property
     def models(self) -> tuple[str, ...] | None:
@@ -63,18 +69,33 @@ class AppState:
             watching.ended.set()
             task.cancel()
 
-    def client_of(self, path: Mapping[str, str]) -> AsyncClient:
+    def client_of(self, path: Path) -> AsyncClient:
         """The client of the model that a path names. Raises `NotFound` if none of several models has it."""
         if self.models is None or "model" not in path:
             return self.client
         name = path["model"]
         if name not in self.models:
-            raise NotFound(f"no model {name!r} is served; expected {' or '.join(map(repr, self.models)) or 'one'}")
+            expected = " or ".join(map(repr, self.models)) or "one"
+            raise error_for(Error.UNKNOWN_MODEL, f"no model {name!r} is served; expected {expected}")
         client = self._of_models.get(name)
         if client is None:
-            keys = self.settings.client_keys
-            client = self._of_models[name] = _link(self.settings.endpoint, keys, model=name)
+            client = self._of_models[name] = self._link(self.settings.client_keys, model=name)
         return client
+
+    async def model_of(self, path: Path, timeout_s: float | None = None) -> tuple[AsyncClient, Signature]:
+        """The client of the model that a path names, and its signature.
+
+        Raises `NotFound` for another model or version, and `Unavailable` if its daemon is not there.
+        """
+        client = self.client_of(path)
+        signature = await client.signature(timeout_s=timeout_s)
+        name, version = signature.model_name, signature.version
+        if path["model"] != name:
+            raise error_for(Error.UNKNOWN_MODEL, f"no model {path['model']!r} is served; expected {name!r}")
+        if path.get("version", version) != version:
+            other = f"model {name!r} has no version {path['version']!r}; expected {version}"
+            raise error_for(Error.UNKNOWN_MODEL, other)
+        return client, signature
 
     async def watch(self) -> None:
         """Watch the daemon until cancelled; with several models, each from when somebody first looks at it."""
@@ -96,9 +117,7 @@ class AppState:
     @property
     def feeds(self) -> int:
         """Pages that are open."""
-        return sum(
-            watching.feeds for watching in (self.watching, *(watching for watching, _ in self._watchings.values()))
-        )
+        return self.watching.feeds + sum(watching.feeds for watching, _ in self._watchings.values())
 
     def change_users(self, users: AccessList) -> None:
         self.users = users
@@ -118,24 +137,19 @@ class AppState:
 
     def counted(self) -> HttpCounted | None:
         """What was counted since the last call; None if nothing."""
-        if not (self._by_status or self._refused or self._by_code):
+        counters = self._by_status, self._refused, self._by_code
+        if not any(counters):
             return None
         counted = HttpCounted(dict(self._by_status), dict(self._refused), dict(self._by_code))
-        self._by_status.clear()
-        self._refused.clear()
-        self._by_code.clear()
+        for counter in counters:
+            counter.clear()
         return counted
 
     async def close(self) -> None:
-        await self.client.close()
-        await self.operator.close()
-        for client in self._of_models.values():
+        for client in (self.client, self.operator, *self._of_models.values()):
             await client.close()
 
-
-def _link(endpoint: str, keys: Keys | None, *, share: bool = True, model: str | None = None) -> AsyncClient:
-    if keys is None:
-        return AsyncClient(endpoint, share=share, model=model)
-    return AsyncClient(
-        endpoint, share=share, model=model, secret_key=KeyPair(keys.public, keys.secret), server_key=keys.server
-    )
+    def _link(self, keys: Keys | None, **options: Any) -> AsyncClient:
+        if keys is not None:
+            options |= {"secret_key": KeyPair(keys.public, keys.secret), "server_key": keys.server}
+        return AsyncClient(self.settings.endpoint, **options)

@@ -31,7 +31,7 @@ from urllib.parse import unquote_to_bytes
 import httptools
 
 from shisha_rt.errors import Error
-from shisha_rt.http.faults import OUR_FAULT
+from shisha_rt.http.faults import OUR_FAULT, HttpFault
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,6 @@ _STATUS_LINES: Final = {status.value: f"HTTP/1.1 {status} {status.phrase}\r\n".e
 _NUMBERS: Final = itertools.count()
 _UPGRADES: Final = frozenset({b"upgrade", b"http2-settings"})
 _NO_BODY: Final = frozenset({204, 304})
-_JSON: Final = (b"content-type", b"application/json")
 
 Header: TypeAlias = tuple[bytes, bytes]
 Piece: TypeAlias = bytes | bytearray | memoryview
@@ -71,11 +70,11 @@ class HttpConnections:
     `unread_s` is cut off.
     """
 
-    def __init__(self, answer: Answering, most: int, *, secure: bool = False, unread_s: float = _UNREAD_S) -> None:
+    def __init__(self, answer: Answering, most: int, *, scheme: str = "http", unread_s: float = _UNREAD_S) -> None:
         self.answer = answer
         self.most = most
         self.unread_s = unread_s
-        self.scheme = "https" if secure else "http"
+        self.scheme = scheme
         self.open: set[HttpConnection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
 
@@ -93,7 +92,8 @@ class HttpConnections:
         try:
             if len(self.open) > self.most:
                 full = f"{self.most} connections are open; expected no more: try again later"
-                await exchange.refuse(503, full, Error.TOO_MANY_CALLERS)
+                exchange.keeps_alive = False
+                await exchange.refuse(HttpFault(503, full, Error.TOO_MANY_CALLERS))
             else:
                 await self.answer(exchange)
         except Exception:
@@ -101,7 +101,8 @@ class HttpConnections:
                 return
             log.exception("a request has failed")
             if not exchange.begun:
-                await exchange.refuse(500, OUR_FAULT, Error.FAILED)
+                exchange.keeps_alive = False
+                await exchange.refuse(HttpFault(500, OUR_FAULT))
         finally:
             if not (exchange.answered or exchange.gone):  # an answer may have been sent in part
                 exchange.abort()
@@ -113,7 +114,9 @@ class HttpConnections:
 
 
 class Exchange:
-    """A request and its answer. `caller_uid`: the user at the other end of a UNIX socket.
+    """A request, whose head `parser` has read, and its answer.
+
+    `caller_uid`: the user at the other end of a UNIX socket. `when_begun` is called with the status of the answer.
 
     Answer by `start`, `send` for each piece and `finish`; or by `answer`, which does all of it.
     """
@@ -121,31 +124,24 @@ class Exchange:
     __slots__ = (
         *("_chunked", "_connection", "_left_bytes", "_when_lost", "answered", "begun", "body", "continues", "gone"),
         *("headers", "headers_by_name", "http_version", "keeps_alive", "method", "more", "news", "query", "raw_path"),
+        "when_begun",
     )
 
-    def __init__(
-        self,
-        connection: HttpConnection,
-        method: str,
-        url: bytes,
-        headers: list[Header],
-        version: str,
-        *,
-        keeps_alive: bool,
-    ) -> None:
+    def __init__(self, connection: HttpConnection, parser: Any, url: bytes, headers: list[Header]) -> None:
         parsed = httptools.parse_url(url)
-        self.method = method
+        self.method: str = parser.get_method().decode("ascii")
         self.raw_path: bytes = parsed.path or b"/"
         self.query: bytes = parsed.query or b""
         self.headers = headers
         self.headers_by_name = dict(headers)
-        self.http_version = version
-        self.keeps_alive = keeps_alive
+        self.http_version: str = parser.get_http_version()
+        self.keeps_alive: bool = self.http_version != "1.0" and parser.should_keep_alive()
         self.continues = self.headers_by_name.get(b"expect", b"").lower() == b"100-continue"
         self.body = bytearray()
         self.more = True
         self.gone = self.begun = self.answered = False
         self.news: asyncio.Future[None] | None = None
+        self.when_begun: Callable[[int], object] | None = None
         self._connection = connection
         self._chunked = False
         self._left_bytes = 0
@@ -159,6 +155,11 @@ class Exchange:
     @property
     def scheme(self) -> str:
         return self._connection.connections.scheme
+
+    @property
+    def origin(self) -> bytes:
+        """What browsers send as `Origin` from our own pages."""
+        return self.scheme.encode() + b"://" + self.headers_by_name.get(b"host", b"")
 
     @property
     def connection_name(self) -> str:
@@ -250,10 +251,9 @@ class Exchange:
                 await self._write(piece)
         self._finish()
 
-    async def refuse(self, status: int, message: str, kind: Error) -> None:
-        """Answer with an error of the connection's, and close the connection."""
-        self.keeps_alive = False
-        await self.answer(status, [_JSON], [_error(message, kind)])
+    async def refuse(self, fault: HttpFault) -> None:
+        """Answer with an error."""
+        await self.answer(fault.status, fault.headers, [fault.body])
 
     async def start(self, status: int, headers: Iterable[Header]) -> None:
         """Send the status and headers. Raises ValueError for a header with a character that could begin another one."""
@@ -279,6 +279,8 @@ class Exchange:
 
     def _head(self, status: int, headers: Iterable[Header]) -> bytes:
         self.begun, self.continues = True, False
+        if self.when_begun is not None:
+            self.when_begun(status)
         parts, length = [_STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status, _date()], None
         self.keeps_alive = self.keeps_alive and self._connection.can_go_on
         for name, value in headers:
@@ -395,7 +397,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         for timer in (self._patience, self._idle, self._unread):
             if timer is not None:
                 timer.cancel()
-        self._end_filling(lost=True)
+        self._end_filling(ConnectionResetError())
         self.resume_writing()
         for exchange in dict.fromkeys(filter(None, (self._exchange, self._coming, *self._next))):  # each once
             exchange.lose()
@@ -504,16 +506,12 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
-        parser = self._parser
-        self._upgrading = parser.should_upgrade()
+        self._upgrading = self._parser.should_upgrade()
         if self._upgrading:
             return
         self._in_head = False
         self._end_patience()
-        version = parser.get_http_version()
-        keeps_alive = version != "1.0" and parser.should_keep_alive() and not self._ending
-        method = parser.get_method().decode("ascii")
-        exchange = self._coming = Exchange(self, method, self._url, self._headers, version, keeps_alive=keeps_alive)
+        exchange = self._coming = Exchange(self, self._parser, self._url, self._headers)
         length = exchange.headers_by_name.get(b"content-length")
         self._left_bytes = int(length) if length is not None else 0
         if self._exchange is None or self._exchange.answered:
@@ -591,13 +589,13 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._pause_reading()
             self._end_filling()
 
-    def _end_filling(self, *, lost: bool = False) -> None:
+    def _end_filling(self, error: ConnectionError | None = None) -> None:
         filling, self._filling = self._filling, None
         if filling is not None and not filling.done.done():
-            if lost:
-                filling.done.set_exception(ConnectionResetError())
-            else:
+            if error is None:
                 filling.done.set_result(None)
+            else:
+                filling.done.set_exception(error)
 
     # --- the end of each answer, and of the connection --------------------------------------------------------
 
@@ -656,7 +654,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._refusal = message
             self._pause_reading()
             return
-        body = _error(message, Error.MALFORMED_REQUEST)
+        body = HttpFault(400, message).body
         head = b"%b%bcontent-type: application/json\r\nconnection: close\r\n" % (_STATUS_LINES[400], _date())
         self.transport.write(b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body))
         self._close()
@@ -696,10 +694,6 @@ class HttpConnection(asyncio.BufferedProtocol):
             self.transport.abort()
         else:
             self._unread = self.loop.call_later(self.connections.unread_s, self._look_at_unread, left_bytes)
-
-
-def _error(message: str, kind: Error) -> bytes:
-    return b'{"error":"%b","kind":"%b"}' % (message.encode("ascii"), kind.encode("ascii"))
 
 
 @lru_cache(maxsize=1)

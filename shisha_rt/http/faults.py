@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Final
 
 import msgspec
-from starlette.responses import Response
 
 from shisha_rt.errors import Code, Error
 from shisha_rt.protocol.exceptions import ShishaError
@@ -43,7 +42,10 @@ CLIENT_CLOSED: Final = 499
 """The status by which a request is counted whose caller has gone."""
 OUR_FAULT: Final = "a fault of the daemon's HTTP process"
 """What callers are told of an unexpected error; the log has the rest."""
-_WAIT_S: Final = {429: b"1", 503: b"1"}
+_HEADERS_OF: Final = {
+    401: ((b"www-authenticate", b"Bearer"),),
+    **dict.fromkeys((429, 503), ((b"retry-after", b"1"),)),
+}
 
 
 class HttpFault(Exception):
@@ -55,12 +57,15 @@ class HttpFault(Exception):
         self.message = message
         self.kind = _KIND_OF[status] if kind is None else kind
 
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        return [(b"content-type", b"application/json"), *_HEADERS_OF.get(self.status, ())]
+
+    @property
+    def body(self) -> bytes:
+        return msgspec.json.encode({"error": self.message, "kind": self.kind})
+
 
 def fault_of(error: ShishaError) -> HttpFault:
-    return HttpFault(STATUS_OF[error.code], error.message, error.kind)
-
-
-def fault_answer(fault: HttpFault) -> Response:
-    headers = {"Retry-After": _WAIT_S[fault.status].decode()} if fault.status in _WAIT_S else {}
-    body = msgspec.json.encode({"error": fault.message, "kind": fault.kind})
-    return Response(body, fault.status, headers, media_type="application/json")
+    """The fault that says the same. Unlike gRPC's codes, statuses of HTTP tell an unknown caller from a refused one."""
+    return HttpFault(401 if error.kind == Error.UNKNOWN_TOKEN else STATUS_OF[error.code], error.message, error.kind)

@@ -9,108 +9,61 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import pwd
-from collections.abc import Mapping
 from typing import Final
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
 from shisha_rt.daemon.front.http_messages import Listener
+from shisha_rt.errors import Error
 from shisha_rt.http.app_state import AppState, Caller
-from shisha_rt.http.asgi import PEER_UID
-from shisha_rt.http.faults import HttpFault, fault_answer
+from shisha_rt.http.connection import Exchange
+from shisha_rt.http.faults import HttpFault
 from shisha_rt.http.page.routes import is_open
 from shisha_rt.http.page.sessions import session_of
-from shisha_rt.protocol.access import AccessList, Permission
+from shisha_rt.protocol.access import Permission
+from shisha_rt.protocol.exceptions import ShishaError, error_for
 
 _LOOPBACK_NAMES: Final = frozenset({b"localhost", b"127.0.0.1", b"[::1]"})
-_OPERATOR: Final = Caller("", Permission.OPERATOR)
 _BEARER: Final = b"bearer "
-LEFT: Final = HttpFault(503, "the daemon has ended with the request under way; it may have been run")
+ANYBODY: Final = Caller("", Permission.OPERATOR)
+"""Everybody who can connect, if there is no allow-list."""
 
 
 class Guard:
-    """Access control in front of `app` for one listener; puts the caller and the headers by name into the scope.
+    """Access control at one listener."""
 
-    The caller is None if it is unknown and asks for what is open to anybody: the page without the daemon's data.
-    """
-
-    def __init__(self, app: ASGIApp, app_state: AppState, listener: Listener) -> None:
-        self._app = app
+    def __init__(self, app_state: AppState, listener: Listener) -> None:
         self._app_state = app_state
         self._listener = listener
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        begun = False
+    def admit(self, exchange: Exchange) -> Caller | None:
+        """The caller; None if it is unknown and asks for what is open to anybody: the page without the daemon's data.
 
-        async def counted(message: Message) -> None:
-            nonlocal begun
-            if message["type"] == "http.response.start":
-                begun = True
-                self._app_state.count(message["status"])
-            await send(message)
-
-        headers = dict(scope["headers"])
-        uid = scope["extensions"][PEER_UID]["uid"] if self._listener.unix else None
-        try:
-            scope["caller"] = self.admit(scope["scheme"], scope["method"], scope["path"], headers, uid)
-        except HttpFault as fault:
-            answer = fault_answer(fault)
-            if fault.status == 401:
-                answer.headers["WWW-Authenticate"] = "Bearer"
-            await answer(scope, receive, counted)
-            return
-        scope["headers_by_name"] = headers
-        try:
-            await self._app(scope, receive, counted)
-        except asyncio.CancelledError:  # by `serve_connections`, if the daemon ends
-            if begun or not self._app_state.ending.is_set():
-                raise
-            await fault_answer(LEFT)(scope, receive, counted)
-        except Exception:  # answered by `HttpConnections`, unless the web framework has
-            if not begun:
-                self._app_state.count(500)
-            raise
-
-    def admit(
-        self, scheme: str, method: str, path: str, headers: Mapping[bytes, bytes], uid: int | None
-    ) -> Caller | None:
-        """The caller. Raises HttpFault if access is denied. `headers`: by lower-case name; `uid`: at a UNIX socket."""
-        self._check_origin(scheme, method, headers)
-        return self._caller(method, path, headers, uid)
-
-    def _check_origin(self, scheme: str, method: str, headers: Mapping[bytes, bytes]) -> None:
+        Raises HttpFault and `PermissionDenied`.
+        """
         if self._listener.unix:
-            return
+            return self._at_socket(exchange.caller_uid)
+        self._check_origin(exchange)
+        users, headers = self._app_state.users, exchange.headers_by_name
+        if users is None:
+            return ANYBODY
+        caller = token_caller(self._app_state, headers.get(b"authorization", b""), "http")
+        caller = caller or self._app_state.sessions.caller(session_of(headers), users)
+        if caller is None and not is_open(exchange.method, exchange.path):
+            raise no_token(self._app_state, "http", "no token; expected the header Authorization: Bearer TOKEN")
+        return caller
+
+    def _check_origin(self, exchange: Exchange) -> None:
+        headers = exchange.headers_by_name
         host = headers.get(b"host", b"")
         name = host.rpartition(b":")[0] if host[-1:].isdigit() and b":" in host else host
         if not host or (not self._listener.beyond and name.lower() not in _LOOPBACK_NAMES):
             raise self._refused("host", 421, "Host is not this machine's; expected localhost")
         origin = headers.get(b"origin")
-        own = scheme.encode() + b"://" + host
-        foreign = origin is not None and origin.lower() != own.lower()
-        navigates = method == "GET" and headers.get(b"sec-fetch-mode") == b"navigate"
+        foreign = origin is not None and origin.lower() != exchange.origin.lower()
+        navigates = exchange.method == "GET" and headers.get(b"sec-fetch-mode") == b"navigate"
         if foreign or (headers.get(b"sec-fetch-site") in (b"cross-site", b"same-site") and not navigates):
             raise self._refused("origin", 403, "the request comes from another site's page; expected none, or our own")
-
-    def _caller(self, method: str, path: str, headers: Mapping[bytes, bytes], uid: int | None) -> Caller | None:
-        users = self._app_state.users
-        if self._listener.unix:
-            return self._at_socket(uid)
-        if users is None:
-            return _OPERATOR
-        token = token_in(headers.get(b"authorization", b""))
-        if token is None:
-            caller = self._app_state.sessions.caller(session_of(headers), users)
-            if caller is not None or is_open(method, path):
-                return caller
-            raise self._refused("no_token", 401, "no token; expected the header Authorization: Bearer TOKEN")
-        caller = caller_of(token, users)
-        if caller is None:
-            raise self._refused("unknown_token", 401, "the token is nobody's")
-        return caller
 
     def _at_socket(self, uid: int | None) -> Caller:
         """The daemon's own user and root may do everything; other users may do what the allow-list says."""
@@ -127,17 +80,25 @@ class Guard:
         return HttpFault(status, message)
 
 
-def token_in(authorization: bytes) -> str | None:
-    """The token in the value of an Authorization header; None if it has none."""
+def token_caller(app_state: AppState, authorization: bytes, way: str) -> Caller | None:
+    """The caller whose token is in the value of an Authorization header; None if no token is there.
+
+    `way`: http or grpc. Raises `PermissionDenied` for a token that is nobody's.
+    """
     if authorization[: len(_BEARER)].lower() != _BEARER:
         return None
-    return authorization[len(_BEARER) :].strip().decode("latin-1")
+    assert app_state.users is not None  # without an allow-list nobody is asked for a token
+    user = app_state.users.of_token(authorization[len(_BEARER) :].strip().decode("latin-1"))
+    if user is None:
+        app_state.refuse(f"{way}_unknown_token")
+        raise error_for(Error.UNKNOWN_TOKEN, "the token is nobody's")
+    return Caller(user.name, user.permission, _uid(user.unix_user), way)
 
 
-def caller_of(token: str, users: AccessList, way: str = "http") -> Caller | None:
-    """The caller whose token it is; None if it is nobody's."""
-    user = users.of_token(token)
-    return None if user is None else Caller(user.name, user.permission, _uid(user.unix_user), way)
+def no_token(app_state: AppState, way: str, message: str) -> ShishaError:
+    """Count a caller without a token, and return its error."""
+    app_state.refuse(f"{way}_no_token")
+    return error_for(Error.UNKNOWN_TOKEN, message)
 
 
 def _uid(name: str | None) -> int | None:

@@ -11,7 +11,6 @@ import signal
 import socket
 import ssl
 import sys
-from functools import partial
 from typing import Final
 
 from shisha_rt.daemon.front.http_messages import (
@@ -26,11 +25,9 @@ from shisha_rt.daemon.front.http_messages import (
     UsersChanged,
 )
 from shisha_rt.http.app_state import AppState
-from shisha_rt.http.application import HttpFront
-from shisha_rt.http.asgi import answer_by
-from shisha_rt.http.guard import Guard
-from shisha_rt.http.inference.served import Served
-from shisha_rt.http.metrics import metrics_application
+from shisha_rt.http.front import HttpFront, http_routes
+from shisha_rt.http.inference.inferences import Inferences
+from shisha_rt.http.metrics import metrics_route
 from shisha_rt.http.server import serve_connections
 from shisha_rt.process.channel import Channel, ChannelBroken
 from shisha_rt.process.parent import die_with, show_life
@@ -51,8 +48,8 @@ class _Process:
     async def run(self) -> None:
         settings = await self._begun
         self._app_state = app_state = AppState(settings)
-        served = Served(app_state)
-        metrics = metrics_application(settings.metrics)
+        inferences = Inferences(app_state)
+        routes, metrics = http_routes(app_state, inferences), [metrics_route(settings.metrics)]
         besides = [asyncio.create_task(self._count(app_state)), asyncio.create_task(app_state.watch())]
         for task in besides:
             task.add_done_callback(lambda _: self._take(EndHttp()))  # on failure: the daemon starts another process
@@ -61,15 +58,13 @@ class _Process:
                 *(
                     serve_connections(
                         socket.socket(fileno=listener.fd),
-                        partial(answer_by, Guard(metrics, app_state, listener))
-                        if listener.metrics
-                        else HttpFront(app_state, served, listener),
+                        HttpFront(app_state, listener, metrics if listener.metrics else routes),
                         app_state.ending,
                         _secured(settings) if listener.beyond else None,
                     )
                     for listener in settings.listeners
                 ),
-                *([self._grpc(settings, app_state, served)] if settings.grpc else []),
+                *([self._grpc(app_state, inferences)] if settings.grpc else []),
             )
         finally:
             for task in besides:
@@ -78,11 +73,11 @@ class _Process:
                 await asyncio.gather(*besides)
             await app_state.close()
 
-    async def _grpc(self, settings: ServeHttp, app_state: AppState, served: Served) -> None:
+    async def _grpc(self, app_state: AppState, inferences: Inferences) -> None:
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its warnings would let untrusted callers flood our log
         from shisha_rt.http.grpc.service import serve_grpc  # an optional dependency
 
-        await serve_grpc(settings, app_state, served, lambda: self._tell(GrpcListens()))
+        await serve_grpc(app_state, inferences, lambda: self._tell(GrpcListens()))
 
     def _tell(self, message: FromHttp) -> None:
         with contextlib.suppress(ChannelBroken):

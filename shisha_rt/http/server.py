@@ -26,7 +26,7 @@ async def serve_connections(
     last_answers_s: float = _LAST_ANSWERS_S,
 ) -> None:
     """Serve until `ending` is set; requests that are not answered `last_answers_s` after that are cancelled."""
-    connections = HttpConnections(answer, _MOST_CONNECTIONS, secure=secure is not None)
+    connections = HttpConnections(answer, _MOST_CONNECTIONS, scheme="http" if secure is None else "https")
     loop = asyncio.get_running_loop()
     server = await loop.create_server(
         connections,

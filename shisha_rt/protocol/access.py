@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -106,16 +106,10 @@ def _check(user: User, where: str) -> None:
 
 def _check_unlike(users: Sequence[User], source: str) -> None:
     """Refuse users that share an identifier: it would be ambiguous which of them a caller is."""
-    fields: dict[str, Callable[[User], str | None]] = {
-        "name": lambda user: user.name,
-        "public_key": lambda user: user.public_key,
-        "token_sha256": lambda user: user.token_sha256,
-        "unix_user": lambda user: user.unix_user,
-    }
-    for field, value_of in fields.items():
+    for field in ("name", "public_key", "token_sha256", "unix_user"):
         first: dict[str, int] = {}
         for index, user in enumerate(users):
-            value = value_of(user)
+            value = getattr(user, field)
             if value is not None and first.setdefault(value, index) != index:
                 where = f"{source}: user[{index}].{field} = {shown(value)}"
                 raise BadInput(f"{where}: user[{first[value]}] has it, too; expected one of its own", Error.WRONG_VALUE)

@@ -285,7 +285,8 @@ class Conversation:
             try:
                 if op == INFER:
                     raise ValueError("no result")
-                outcome = _fields(parts)
+                outcome = decode_fields(parts[0])
+                del outcome["id"]
                 lost = self._learn(op, outcome)
             except (msgspec.MsgspecError, ValueError, RecursionError):
                 outcome = error_for(Error.BROKEN_ANSWER, "the daemon's answer does not follow the protocol", head.id)
@@ -355,9 +356,3 @@ class Conversation:
         while (name := str(next(self._numbers))) in self._in_flight or name in self._abandoned:
             pass
         return name
-
-
-def _fields(parts: Sequence[Buffer]) -> Fields:
-    fields = decode_fields(parts[0])
-    del fields["id"]
-    return fields

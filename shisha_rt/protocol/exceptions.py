@@ -74,27 +74,13 @@ class Internal(ShishaError):
     code = Code.INTERNAL
 
 
+_OF_CODE: Final = {kind.code.value: kind for kind in ShishaError.__subclasses__()}
+
+
 class Timeout(ShishaError, TimeoutError):
     """The client stopped waiting for a daemon that is there. A frame that was in flight is cancelled, if possible."""
 
     code = Code.DEADLINE_EXCEEDED
-
-
-_OF_CODE: Final[dict[str, type[ShishaError]]] = {
-    kind.code.value: kind
-    for kind in (
-        InvalidArgument,
-        NotFound,
-        ResourceExhausted,
-        DeadlineExceeded,
-        Cancelled,
-        FailedPrecondition,
-        PermissionDenied,
-        Unimplemented,
-        Unavailable,
-        Internal,
-    )
-}
 
 
 def error_for(kind: Error, message: str, request_id: str | None = None) -> ShishaError:

@@ -17,7 +17,6 @@ from numpy.typing import DTypeLike, NDArray
 
 from shisha_rt.errors import Error
 from shisha_rt.model.graph import Tensor
-from shisha_rt.model.input_sizes import shapes_in_words
 from shisha_rt.protocol.exceptions import error_for
 from shisha_rt.protocol.header import (
     Buffer,
@@ -126,8 +125,13 @@ class FrameTensors:
     ) -> tuple[list[Buffer], LentTensors]:
         """The message's parts and lent memory. Raises `InvalidArgument` for inputs that do not fit the model."""
         arrays = arrays_of(inputs, self.signature)
-        number, frames = _number(arrays, self.signature)
-        headers = self._headers[number]
+        layout, frames = self.signature.number_of([array.shape for array in arrays]), 1
+        if layout is None:
+            names = (tensor.name for tensor in self.signature.inputs)
+            layout, frames = self.signature.layout_of(
+                {name: array.shape for name, array in zip(names, arrays, strict=True)}
+            )
+        headers = self._headers[layout]
         if frames > 1:
             headers = tuple(
                 TensorHeader(header.name, array.shape, header.datatype, TensorData(array.nbytes))
@@ -206,55 +210,26 @@ def _wanted_as(place: TensorData) -> WantedAs:
 
 
 def arrays_of(inputs: Inputs, signature: Signature) -> list[Array]:
-    """`inputs` in the model's order. Values are never converted. Raises `InvalidArgument`."""
+    """`inputs` in the model's order. Values are never converted, and shapes not checked. Raises `InvalidArgument`."""
     tensors = signature.inputs
     if not isinstance(inputs, Mapping):
         if len(tensors) != 1:
             names = ", ".join(tensor.name for tensor in tensors)
             raise error_for(Error.MISSING_TENSOR, f"the model has {len(tensors)} inputs; give a mapping with {names}")
-        return [_checked(inputs, tensors[0], signature)]
+        return [_checked(inputs, tensors[0])]
     if len(inputs) != len(tensors) or any(tensor.name not in inputs for tensor in tensors):
         expected = sorted(tensor.name for tensor in tensors)
         raise error_for(Error.MISSING_TENSOR, f"inputs {sorted(inputs)} do not match the model's; expected {expected}")
-    return [_checked(inputs[tensor.name], tensor, signature) for tensor in tensors]
+    return [_checked(inputs[tensor.name], tensor) for tensor in tensors]
 
 
-def _number(arrays: Sequence[Array], signature: Signature) -> tuple[int, int]:
-    """Return the layout that the arrays fit, and how many frames they hold.
-
-    Raises `InvalidArgument` if they fit none, or hold too many frames.
-    """
-    number = signature.number_of([array.shape for array in arrays])
-    if number is not None:
-        return number, 1
-    several = signature.frames_of(
-        {tensor.name: array.shape for tensor, array in zip(signature.inputs, arrays, strict=True)}
-    )
-    if several is not None and several[1] <= signature.most_frames:
-        return several
-    if several is not None and signature.most_frames > 1:
-        most = signature.most_frames
-        raise error_for(Error.WRONG_SHAPE, f"{several[1]} frames; expected at most {most} in a request")
-    if signature.shapes:
-        given = shapes_in_words(
-            {tensor.name: array.shape for tensor, array in zip(signature.inputs, arrays, strict=True)}
-        )
-        raise error_for(Error.WRONG_SHAPE, f"shapes {given} are not served; expected one of {signature.served}")
-    array, tensor = next(
-        (array, tensor) for array, tensor in zip(arrays, signature.inputs, strict=True) if array.shape != tensor.shape
-    )
-    raise error_for(Error.WRONG_SHAPE, f"input {tensor.name!r}: shape {array.shape}; expected {tensor.shape}")
-
-
-def _checked(array: Array, tensor: Tensor, signature: Signature) -> Array:
+def _checked(array: Array, tensor: Tensor) -> Array:
     if not isinstance(array, np.ndarray):
         raise error_for(Error.WRONG_DATATYPE, f"input {tensor.name!r}: {type(array).__name__}; expected a numpy array")
     dtype = NUMPY_OF[tensor.datatype]
     if array.dtype != dtype:
         expected = f"expected {dtype}, as in array.astype({dtype.name!r})"
         raise error_for(Error.WRONG_DATATYPE, f"input {tensor.name!r}: dtype {array.dtype}; {expected}")
-    if array.shape != tensor.shape and not tensor.open_axes and signature.most_frames == 1:
-        raise error_for(Error.WRONG_SHAPE, f"input {tensor.name!r}: shape {array.shape}; expected {tensor.shape}")
     return array
 
 

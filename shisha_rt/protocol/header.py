@@ -128,15 +128,12 @@ class AnswerHead(Struct, frozen=True):
     moved: bool = False
 
 
-class _ErrorHeader(Struct, frozen=True):
-    id: str | None
-    error: ErrorBody
-
-
 _ENCODER: Final = msgspec.json.Encoder()
-_HEAD_DECODER: Final = msgspec.json.Decoder(AnswerHead)
-_INFER_ANSWER_DECODER: Final = msgspec.json.Decoder(InferAnswerHeader)
-_FIELDS_DECODER: Final = msgspec.json.Decoder(dict[str, Any])
+decode_head: Final = msgspec.json.Decoder(AnswerHead).decode
+"""Decode an answer's id, and its error if it is one. Raises `msgspec.MsgspecError` if it is no answer."""
+decode_infer_answer: Final = msgspec.json.Decoder(InferAnswerHeader).decode
+decode_fields: Final = msgspec.json.Decoder(dict[str, Any]).decode
+"""Decode all fields of an answer that is not a result."""
 
 
 def encode_infer(
@@ -170,20 +167,10 @@ def encode_outputs(outputs: Sequence[TensorHeader]) -> msgspec.Raw:
 
 
 def encode_infer_answer(
-    request_id: str,
-    model_name: str,
-    outputs: Sequence[TensorHeader] | msgspec.Raw,
-    *,
-    epoch: int,
-    frame: int,
-    queue_ms: float,
-    compute_ms: float,
-    sequence: int | None = None,
-    epochs: tuple[int, ...] | None = None,
+    request_id: str, model_name: str, outputs: Sequence[TensorHeader] | msgspec.Raw, parameters: AnswerParameters
 ) -> bytes:
     """The header of a result; its raw parts follow in the order of `outputs` (or of what `encode_outputs` made)."""
     written = outputs if isinstance(outputs, msgspec.Raw) else encode_outputs(outputs)
-    parameters = AnswerParameters(epoch, frame, queue_ms, compute_ms, sequence, epochs)
     return _ENCODER.encode(_WrittenAnswer(request_id, model_name, written, parameters))
 
 
@@ -197,23 +184,9 @@ def error_body(error: ShishaError) -> ErrorBody:
 
 
 def encode_error(request_id: str | None, error: ShishaError) -> bytes:
-    return _ENCODER.encode(_ErrorHeader(request_id, error_body(error)))
+    return _ENCODER.encode({"id": request_id, "error": error_body(error)})
 
 
 def encode_moved() -> bytes:
     """Tell clients that another daemon takes over: those referred to this one connect to the public address again."""
     return _ENCODER.encode({"id": None, "moved": True})
-
-
-def decode_head(header: Buffer) -> AnswerHead:
-    """Decode an answer's id, and its error if it is one. Raises `msgspec.MsgspecError` if it is no answer."""
-    return _HEAD_DECODER.decode(header)
-
-
-def decode_infer_answer(header: Buffer) -> InferAnswerHeader:
-    return _INFER_ANSWER_DECODER.decode(header)
-
-
-def decode_fields(header: Buffer) -> dict[str, Any]:
-    """Decode all fields of an answer that is not a result."""
-    return _FIELDS_DECODER.decode(header)

@@ -81,34 +81,35 @@ def is_kept_secret(mode: int, owner_uid: int, own_uid: int) -> bool:
 
 def read_pair(path: Path) -> KeyPair:
     """Read a secret file. Raises BadInput, also if other users may read it."""
-    key_read = _read(path, secret=True)
-    if zmq.curve_public(key_read["secret"].encode()).decode() != key_read["public"]:
+    keys, status = _read(path)
+    if "secret" not in keys:
+        raise BadInput(f"{path}: no secret key in it; {_MADE_BY}: NAME{SECRET_SUFFIX}", Error.KEYS_UNUSABLE)
+    if not is_kept_secret(status.st_mode, status.st_uid, os.geteuid()):
+        raise BadInput(
+            f"{path}: others may read it; expected a file of one's own: chmod 600 {path}", Error.EXPOSED_FILE
+        )
+    if zmq.curve_public(keys["secret"].encode()).decode() != keys["public"]:
         raise BadInput(f"{path}: the public key is not that of the secret one; {_MADE_BY}", Error.KEYS_UNUSABLE)
-    return KeyPair(key_read["public"], key_read["secret"])
+    return KeyPair(keys["public"], keys["secret"])
 
 
 def read_public(path: Path) -> str:
     """Read the public key of a public or a secret file. Raises BadInput."""
-    return _read(path, secret=False)["public"]
+    return _read(path)[0]["public"]
 
 
-def _read(path: Path, *, secret: bool) -> dict[str, str]:
+def _read(path: Path) -> tuple[dict[str, str], os.stat_result]:
+    """The keys of a file, and who may read that."""
     try:
         with path.open("rb") as file:
             status = os.fstat(file.fileno())  # of the opened file, even if the path has been replaced
             text = file.read(_MOST_BYTES + 1)
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}; {_MADE_BY}", Error.KEYS_UNUSABLE) from None
-    fields = dict(_LINE.findall(text.decode(errors="replace"))) if len(text) <= _MOST_BYTES else {}
-    if "public" not in fields or not all(map(is_public_key, fields.values())):
+    keys = dict(_LINE.findall(text.decode(errors="replace"))) if len(text) <= _MOST_BYTES else {}
+    if "public" not in keys or not all(map(is_public_key, keys.values())):
         raise BadInput(f"{path}: no keys in it; {_MADE_BY}", Error.KEYS_UNUSABLE)
-    if secret and "secret" not in fields:
-        raise BadInput(f"{path}: no secret key in it; {_MADE_BY}: NAME{SECRET_SUFFIX}", Error.KEYS_UNUSABLE)
-    if secret and not is_kept_secret(status.st_mode, status.st_uid, os.geteuid()):
-        raise BadInput(
-            f"{path}: others may read it; expected a file of one's own: chmod 600 {path}", Error.EXPOSED_FILE
-        )
-    return fields
+    return keys, status
 
 
 def write_pair(folder: Path, name: str, pair: KeyPair) -> tuple[Path, Path]:

@@ -92,26 +92,40 @@ class Signature:
                 return number
         return None
 
-    def frames_of(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, int] | None:
-        """If inputs of these shapes hold several frames of one layout, that layout and their number; else None.
+    def layout_of(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, int]:
+        """The layout that inputs of these `shapes` fit, and how many frames they hold. `shapes`: in the sender's order.
 
-        The number may exceed `most_frames`.
+        Raises `InvalidArgument` if they fit none, or hold too many frames.
         """
+        layout = self.number_of([shapes[tensor.name] for tensor in self.inputs])
+        if layout is not None:
+            return layout, 1
         for layout, inputs in enumerate(self.each):
-            counts = {_frames(tensor.shape, shapes.get(tensor.name, ())) for tensor in inputs}
-            if len(counts) == 1 and min(counts) > 1:
-                return layout, counts.pop()
-        return None
+            counts = {_frames(tensor.shape, shapes[tensor.name]) for tensor in inputs}
+            if len(counts) == 1 and (frames := counts.pop()) > 1:
+                self._check_frames(frames)
+                return layout, frames
+        expected = {tensor.name: list(tensor.shape) for tensor in self.inputs if not tensor.open_axes}
+        for i, (name, shape) in enumerate(shapes.items()):
+            if list(shape) != expected.get(name, list(shape)):
+                where = _at("inputs", i, name)
+                _refuse(Error.WRONG_SHAPE, f"{where}: shape {_shown(list(shape))}; expected {expected[name]}")
+        given = _shown(shapes_in_words({tensor.name: shapes[tensor.name] for tensor in self.inputs}))
+        served = ", ".join(shapes_in_words({tensor.name: tensor.shape for tensor in tensors}) for tensors in self.each)
+        unserved = f"inputs: shapes {given} are not served; expected one of {_plain(served)}"
+        raise error_for(Error.WRONG_SHAPE, unserved)
+
+    def _check_frames(self, frames: int) -> None:
+        if self.most_frames == 1:
+            why = f", as {_plain(self.one_frame)}" if self.one_frame else ""
+            _refuse(Error.WRONG_SHAPE, f"inputs: {frames} frames; expected one{why}")
+        if frames > self.most_frames:
+            _refuse(Error.WRONG_SHAPE, f"inputs: {frames} frames; expected at most {self.most_frames} in a request")
 
     @property
     def has_batches(self) -> bool:
         """Whether requests may have several frames, and the first axis of every tensor counts only frames."""
         return self.most_frames > 1 and all(tensor.shape[:1] == (1,) for tensor in (*self.inputs, *self.outputs))
-
-    @property
-    def served(self) -> str:
-        """The served shapes, in words."""
-        return ", ".join(shapes_in_words({tensor.name: tensor.shape for tensor in tensors}) for tensors in self.each)
 
 
 def _frames(shape: tuple[int, ...], given: tuple[int, ...]) -> int:
@@ -409,7 +423,7 @@ def _read_tensors(
         in_memory = f", {sum(are_lent)} of them in shared memory" if any(are_lent) else ""
         had = f"{len(raw)} raw parts for {len(headers)} inputs{in_memory}"
         _refuse(Error.MALFORMED_REQUEST, f"message: {had}; expected one for each, in their order")
-    layout, frames, order = _in_order(headers, signature)
+    layout, frames, order = arrange(headers, signature)
     parts = iter(raw)
     part_of = [None if is_lent else next(parts) for is_lent in are_lent]
     tensors: dict[str, memoryview] = {}
@@ -454,8 +468,11 @@ def _usual_tensors(
     return (0, 1, tensors, lent) if len(tensors) == len(raw) else None
 
 
-def _in_order(headers: Sequence[TensorHeader], signature: Signature) -> tuple[int, int, list[int]]:
-    """Return the layout, the number of frames, and for each of the model's inputs the index of its header."""
+def arrange(headers: Sequence[TensorHeader], signature: Signature) -> tuple[int, int, list[int]]:
+    """Return the layout, the number of frames, and for each of the model's inputs the index of its header.
+
+    Checks names, datatypes and shapes. Raises `InvalidArgument`.
+    """
     expected = {tensor.name: tensor for tensor in signature.inputs}
     indices: dict[str, int] = {}
     for i, header in enumerate(headers):
@@ -467,49 +484,16 @@ def _in_order(headers: Sequence[TensorHeader], signature: Signature) -> tuple[in
             )
         if header.name in indices:
             _refuse(Error.REPEATED_TENSOR, f"{where}: input {_shown(header.name)} is given twice; expected it once")
-        _check_datatype(i, header, expected[header.name])
+        datatype = expected[header.name].datatype
+        if header.datatype != datatype:
+            where = _at("inputs", i, header.name)
+            _refuse(Error.WRONG_DATATYPE, f"{where}: datatype {_shown(header.datatype)}; expected {datatype}")
         indices[header.name] = i
     missing = [name for name in expected if name not in indices]
     if missing:
         _refuse(Error.MISSING_TENSOR, f"inputs: input {_shown(missing[0])} is missing; expected {_names(expected)}")
-    order = [indices[name] for name in expected]
-    shapes = {name: headers[indices[name]].shape for name in expected}
-    layout = signature.number_of(list(shapes.values()))
-    several = None if layout is not None else signature.frames_of(shapes)
-    if several is None:
-        for i, name in zip(order, expected, strict=True):
-            _check_shape(i, headers[i], expected[name])
-        return _layout(list(shapes.values()), signature) if signature.shapes else 0, 1, order
-    layout, frames = several
-    if signature.most_frames == 1:
-        why = signature.one_frame.encode("ascii", "backslashreplace").decode()
-        _refuse(Error.WRONG_SHAPE, f"inputs: {frames} frames; expected one" + (f", as {why}" if why else ""))
-    if frames > signature.most_frames:
-        _refuse(Error.WRONG_SHAPE, f"inputs: {frames} frames; expected at most {signature.most_frames} in a request")
-    return layout, frames, order
-
-
-def _layout(shapes: Sequence[tuple[int, ...]], signature: Signature) -> int:
-    layout = signature.number_of(shapes)
-    if layout is None:
-        names = (tensor.name for tensor in signature.inputs)
-        given = _shown(shapes_in_words(dict(zip(names, shapes, strict=True))))
-        served = signature.served.encode("ascii", "backslashreplace").decode()
-        _refuse(Error.WRONG_SHAPE, f"inputs: shapes {given} are not served; expected one of {served}")
-    return layout
-
-
-def _check_datatype(i: int, header: TensorHeader, tensor: Tensor) -> None:
-    if header.datatype != tensor.datatype:
-        where = _at("inputs", i, tensor.name)
-        _refuse(Error.WRONG_DATATYPE, f"{where}: datatype {_shown(header.datatype)}; expected {tensor.datatype}")
-
-
-def _check_shape(i: int, header: TensorHeader, tensor: Tensor) -> None:
-    """Check a shape, unless `tensor` has open axes: it stands for several shapes then."""
-    if not tensor.open_axes and header.shape != tensor.shape:
-        where = _at("inputs", i, tensor.name)
-        _refuse(Error.WRONG_SHAPE, f"{where}: shape {_shown(list(header.shape))}; expected {list(tensor.shape)}")
+    layout, frames = signature.layout_of({header.name: header.shape for header in headers})
+    return layout, frames, [indices[name] for name in expected]
 
 
 def _refuse_size(i: int, header: TensorHeader, part: Buffer, size_bytes: int) -> NoReturn:
@@ -542,27 +526,31 @@ def _read_outputs(
     """Return the outputs' names, and the lent memory of those that go to it."""
     tensors = {tensor.name: tensor for tensor in signature.outputs}
     lent: dict[str, Lent] = {}
+    chosen = check_outputs([output.name for output in requested], signature)
     for i, output in enumerate(requested):
-        tensor = tensors.get(output.name)
-        if tensor is None:
-            _refuse(
-                Error.UNKNOWN_TENSOR,
-                f"outputs[{i}]: the model has no output {_shown(output.name)}; expected {_names(tensors)}",
-            )
         if output.parameters.binary_data is not True:
             _refuse(
                 Error.MALFORMED_REQUEST,
                 f"outputs[{i}]: binary_data is not true; expected true, as answers are always raw",
             )
         if output.parameters.shared_memory_region is not None:
-            piece = lent[output.name] = _lent("outputs", i, output.name, output.parameters)
+            tensor, piece = tensors[output.name], _lent("outputs", i, output.name, output.parameters)
+            lent[output.name] = piece
             if not tensor.open_axes and piece.size_bytes < frames * tensor.size_bytes:
                 what = f"shared_memory_byte_size is {piece.size_bytes}; expected {frames * tensor.size_bytes} or more"
                 _refuse(Error.REGION_TOO_SMALL, f"{_at('outputs', i, output.name)}: {what}")
-    chosen = tuple(output.name for output in requested)
-    if len(set(chosen)) != len(chosen):
-        _refuse(Error.REPEATED_TENSOR, "outputs: an output is given twice; expected each once")
     return chosen, lent
+
+
+def check_outputs(names: Sequence[str], signature: Signature) -> tuple[str, ...]:
+    """Return `names`, if each is an output's and none is there twice. Raises `InvalidArgument`."""
+    for i, name in enumerate(names):
+        if name not in signature.output_names:
+            expected = _names(signature.output_names)
+            _refuse(Error.UNKNOWN_TENSOR, f"outputs[{i}]: the model has no output {_shown(name)}; expected {expected}")
+    if len(set(names)) != len(names):
+        _refuse(Error.REPEATED_TENSOR, "outputs: an output is given twice; expected each once")
+    return tuple(names)
 
 
 def _refuse_model(name: str, signature: Signature) -> NoReturn:
@@ -601,6 +589,11 @@ def _shown(value: object) -> str:
     """`value` as a client sent it, made safe for one line of a log: printable ASCII and not long."""
     text = ascii(value)
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+
+
+def _plain(text: str) -> str:
+    """`text` in printable ASCII, as names of a model may be anything."""
+    return text.encode("ascii", "backslashreplace").decode()
 
 
 def _names(names: Sequence[str] | Mapping[str, object]) -> str:

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from shisha_rt.errors import Error
-from shisha_rt.extras import pip_install
-from shisha_rt.show.figure import NoFigure
+from shisha_rt.show.figure import new_figure, write_figure
 
 _OURS, _OTHERS = "#0f766e", "#9aa5b1"
 _ROOM: Final = 1.25  # width of the axes / longest bar, as numbers stand behind the bars
@@ -16,11 +14,7 @@ _ROOM: Final = 1.25  # width of the axes / longest bar, as numbers stand behind 
 
 def save_comparison(path: Path, title: str, bars: Sequence[tuple[str, float, float]]) -> None:
     """Write a PNG of (name, frames a second, seconds), of which the first is the daemon. Raises NoFigure."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise NoFigure(f"matplotlib is missing: {pip_install('plot')}") from None
-    figure = Figure(figsize=(9.0, 1.2 + 0.4 * len(bars)), layout="constrained")
+    figure = new_figure(9.0, 1.2 + 0.4 * len(bars), layout="constrained")
     figure.suptitle(title, fontsize=12, fontweight="bold")
     left, right = figure.subplots(1, 2, sharey=True)
     names = [name for name, _, _ in bars]
@@ -37,7 +31,4 @@ def save_comparison(path: Path, title: str, bars: Sequence[tuple[str, float, flo
         axes.tick_params(axis="y", length=0)
     left.set_yticks(range(len(bars)), names)
     left.invert_yaxis()
-    try:
-        figure.savefig(path, format="png", dpi=150)
-    except OSError as error:
-        raise NoFigure(f"{path}: {error.strerror}", Error.UNWRITABLE_FILE) from None
+    write_figure(figure, path)

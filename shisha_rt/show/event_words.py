@@ -10,6 +10,7 @@ import msgspec
 
 from shisha_rt.core import event_log
 from shisha_rt.core.event_log import AnyRecord
+from shisha_rt.show.lines import counted
 from shisha_rt.show.picture import millijoules, milliseconds
 
 Event: TypeAlias = Mapping[str, Any]
@@ -71,10 +72,13 @@ def _trial(e: event_log.TrialJudged) -> str:
     band = "" if e.band is None else f" ±{e.band:.1%}"
     trouble = f"; {e.trouble}" if e.trouble else ""
     measured = f"{_fps(e.throughput_fps)} frames/s{band}" if e.throughput_fps is not None else "not measured"
-    alone = "" if e.latency_s is None else f", latency {milliseconds(e.latency_s)} (unloaded)"
-    alone += "" if e.energy_j is None else f", {millijoules(e.energy_j)} a frame"
     judged = e.verdict.replace("_", " ")
-    return f"trial {e.trial} of run {e.run}: {measured}{alone}, {judged}{trouble} ({e.reason}): {e.plan}"
+    return f"trial {e.trial} of run {e.run}: {measured}{_alone(e)}, {judged}{trouble} ({e.reason}): {e.plan}"
+
+
+def _alone(e: event_log.TrialJudged | event_log.TuningEnded) -> str:
+    latency = "" if e.latency_s is None else f", latency {milliseconds(e.latency_s)} (unloaded)"
+    return latency + ("" if e.energy_j is None else f", {millijoules(e.energy_j)} a frame")
 
 
 def _began(e: event_log.TuningBegan) -> str:
@@ -83,26 +87,14 @@ def _began(e: event_log.TuningBegan) -> str:
 
 
 def _profiled(e: event_log.ProfilingEnded) -> str:
-    left_out = (
-        f"; {e.left_out} team{'s' * (e.left_out != 1)} not measured, as frames had the cores" if e.left_out else ""
-    )
+    teams = counted(e.left_out, "team")
+    left_out = f"; {teams} not measured, as frames had the cores" if e.left_out else ""
     return f"layers measured in {e.seconds:.1f} s{left_out}"
-
-
-def _on(place: str) -> str:
-    return f" on {place}" if place else ""
 
 
 def _ended(e: event_log.TuningEnded) -> str:
     fps = "" if e.throughput_fps is None else f" at {_fps(e.throughput_fps)} frames/s"
-    alone = "" if e.latency_s is None else f", latency {milliseconds(e.latency_s)} (unloaded)"
-    alone += "" if e.energy_j is None else f", {millijoules(e.energy_j)} a frame"
-    return f"tuning ended after {e.trials} trials and {e.seconds:.1f} s{fps}{alone} ({e.reason}): {e.plan}"
-
-
-def _drift(e: event_log.Drifted) -> str:
-    now, before = milliseconds(e.service_s), milliseconds(e.before_s)
-    return f"stage {e.stage} on {e.place} takes {now} now, {before} before"
+    return f"tuning ended after {e.trials} trials and {e.seconds:.1f} s{fps}{_alone(e)} ({e.reason}): {e.plan}"
 
 
 def _placed(e: event_log.PlacementSolved) -> str:
@@ -145,7 +137,9 @@ _TELL: Final[Mapping[type, Callable[[Any], str]]] = {
     event_log.WorkerStarted: lambda e: f"a worker starts on {e.place}",
     event_log.WorkerEnded: lambda e: f"the worker on {e.place} is gone: {e.reason}",
     event_log.WorkerKilled: lambda e: f"the worker on {e.place} is to be killed: {e.reason}",
-    event_log.PartRaised: lambda e: f"stage {e.stage} failed on frame {e.frame}{_on(e.place)}: {e.reason}",
+    event_log.PartRaised: lambda e: (
+        f"stage {e.stage} failed on frame {e.frame}{' on ' * bool(e.place)}{e.place}: {e.reason}"
+    ),
     event_log.PlanPreparing: lambda e: f"epoch {e.epoch} is being prepared: {e.plan}",
     **dict.fromkeys(_ENDINGS, _settled),
     event_log.Replanned: lambda e: f"a new plan of the daemon's own ({e.reason}): {e.plan}",
@@ -208,6 +202,8 @@ _TELL: Final[Mapping[type, Callable[[Any], str]]] = {
     event_log.TuningPaused: lambda e: f"tuning paused: {e.reason}",
     event_log.TuningEnded: _ended,
     event_log.TrialJudged: _trial,
-    event_log.Drifted: _drift,
+    event_log.Drifted: lambda e: (
+        f"stage {e.stage} on {e.place} takes {milliseconds(e.service_s)} now, {milliseconds(e.before_s)} before"
+    ),
     event_log.TunerEnded: lambda e: f"the tuner's process died and was started again: {e.reason}",
 }

@@ -11,17 +11,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from shisha_rt.errors import Error
+from shisha_rt.errors import Error, Failure
 from shisha_rt.extras import pip_install
 from shisha_rt.plan.form import plan_of
 from shisha_rt.plan.plan import Plan
-from shisha_rt.show.picture import after_in_words, stage_in_words, teams_in_words
+from shisha_rt.show.picture import after_in_words, cut, stage_in_words, teams_in_words
 from shisha_rt.show.stages import period_s, rate_seen, time_in_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _SLOWEST: Final = "#d1495b"
 _OTHERS: Final = "#6c9ec4"
@@ -34,12 +35,11 @@ _PANEL_HEIGHT: Final = 0.9  # without its rows
 _ROOM: Final = 1.45  # width of the axes / longest bar, as text stands behind the bars
 
 
-class NoFigure(Exception):
-    """No figure can be written: why, and which `kind` of error that is."""
+class NoFigure(Failure):
+    """No figure can be written; what it was to show has been printed."""
 
     def __init__(self, why: str, kind: Error = Error.EXTRA_MISSING) -> None:
-        super().__init__(why)
-        self.kind = kind
+        super().__init__(why, kind, printed=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +55,9 @@ def save_pipelines(path: Path, title: str, panels: Sequence[Panel], places: Mapp
 
     Raises NoFigure without matplotlib, or if the file cannot be written.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise NoFigure(f"matplotlib is missing: {pip_install('plot')}") from None
     rows_of = [len(panel.stages) + len(_unused(plan_of(panel.stages), places)) for panel in panels]
     height = sum(_PANEL_HEIGHT + _ROW_HEIGHT * count for count in rows_of) + 0.6
-    figure = Figure(figsize=(_WIDTH, height), layout="constrained")
+    figure = new_figure(_WIDTH, height, layout="constrained")
     figure.suptitle(title, fontsize=12, fontweight="bold")
     longest_s = max(float(stage["service_s"]) for panel in panels for stage in panel.stages)
     rows = figure.subplots(len(panels), 1, squeeze=False, sharex=True, height_ratios=rows_of)
@@ -71,8 +67,22 @@ def save_pipelines(path: Path, title: str, panels: Sequence[Panel], places: Mapp
     has_copies = any(len(stage.teams) > 1 for panel in panels for stage in plan_of(panel.stages).stages)
     lighter = " (lighter: what one of its copies takes)" if has_copies else ""
     rows[-1, 0].set_xlabel(f"what a stage takes for a frame, ms{lighter}")
+    write_figure(figure, path)
+
+
+def new_figure(width: float, height: float, layout: Literal["constrained"] | None = None) -> Figure:
+    """A figure of so many inches. Raises NoFigure without matplotlib."""
     try:
-        figure.savefig(path, format="png", dpi=150)
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise NoFigure(f"matplotlib is missing: {pip_install('plot')}") from None
+    return Figure(figsize=(width, height), layout=layout)
+
+
+def write_figure(figure: Figure, path: Path, dpi: float = 150) -> None:
+    """Write a PNG, whatever the file is called. Raises NoFigure if that fails."""
+    try:
+        figure.savefig(path, format="png", dpi=dpi)
     except OSError as error:
         raise NoFigure(f"{path}: {error.strerror}", Error.UNWRITABLE_FILE) from None
 
@@ -104,7 +114,7 @@ def _draw(axes: Axes, panel: Panel, places: Mapping[str, str]) -> None:
             bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},  # above the dotted line
         )
         notes = dict.fromkeys(places[name] for name in stage.places)  # copies may be on different kinds of places
-        labels.append(f"{_cut(teams_in_words(stage.teams))}\n{_cut(', '.join(notes))}")
+        labels.append(f"{cut(teams_in_words(stage.teams), _WIDEST_NAME)}\n{cut(', '.join(notes), _WIDEST_NAME)}")
     axes.axvline(1e3 * rate.bottleneck_s, color=_SLOWEST, linewidth=1, linestyle=":")
     for row, name in enumerate(unused, len(plan.stages)):
         axes.text(0, row, " no stage", va="center", fontsize=9, color=_FAINT)
@@ -119,7 +129,3 @@ def _draw(axes: Axes, panel: Panel, places: Mapping[str, str]) -> None:
 def _unused(plan: Plan, places: Iterable[str]) -> list[str]:
     used = set(plan.places)
     return [name for name in places if name not in used]
-
-
-def _cut(name: str) -> str:
-    return name if len(name) <= _WIDEST_NAME else name[: _WIDEST_NAME - 1] + "…"

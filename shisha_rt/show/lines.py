@@ -1,11 +1,37 @@
-"""Text that is cut if it is too wide."""
+"""Words that several views share, and text that is cut if it is too wide."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.text import Text
+
+
+def counted(number: int, what: str) -> str:
+    """`1 tensor`, `2 tensors`."""
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
+def aim_in_words(tuner: Mapping[str, Any]) -> str:
+    """Words that follow the strategy's name; empty for throughput, unless the objective follows the load.
+
+    Without a tuner nothing follows the load, and until a plan has been measured the load is not known.
+    """
+    serves = tuner["serves"]
+    if tuner["objective"] != "auto" or tuner["state"] == "off":
+        return f" for {serves}" if serves == "latency" else ""
+    used = tuner["utilisation"]
+    return f" for {serves}, later as the load asks" if used is None else f" for {serves}, at a load of {used:.0%}"
+
+
+def plan_in_words(status: Mapping[str, Any]) -> list[str]:
+    """Which model a daemon serves, and by which plan."""
+    epoch, preparing = status["plan"]["epoch"], status["preparing"]
+    words = [status["model"]["name"], status["state"]]
+    words += [] if epoch is None else [f"epoch {epoch}"]
+    return words + ([] if preparing is None else [f"preparing epoch {preparing}"])
 
 
 def clipped(text: str, style: str = "") -> Text:

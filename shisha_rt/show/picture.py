@@ -196,15 +196,16 @@ def _lines(box: Box, width: int, notes: int) -> list[str]:
     top_left, line, top_right, side, bottom_left, bottom_right = _HEAVY if box.is_slowest else _LIGHT
     inner = width - 4
     mark = f" {_SLOWEST} " if box.is_slowest else ""
-    title = _cut(box.title, inner - len(mark) - 1)
+    title = cut(box.title, inner - len(mark) - 1)
     bar = "█" * round(min(1.0, box.bar) * (inner - len(box.label) - 1))
     texts = [box.text, f"{box.label} {bar}", *box.notes, *[""] * (notes - len(box.notes))]
     return [
         f"{top_left} {title} {line * (width - 4 - len(title) - len(mark))}{mark}{top_right}",
-        *(f"{side} {_cut(text, inner):<{inner}} {side}" for text in texts),
+        *(f"{side} {cut(text, inner):<{inner}} {side}" for text in texts),
         f"{bottom_left}{line * (width - 2)}{bottom_right}",
     ]
 
 
-def _cut(text: str, width: int) -> str:
+def cut(text: str, width: int) -> str:
+    """`text`, with an ellipsis at its end if it is wider."""
     return text if len(text) <= width else text[: width - 1] + "…"

@@ -11,12 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from shisha_rt.errors import Error
-from shisha_rt.extras import pip_install
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.moves import moves
 from shisha_rt.placement.problem import Assignment, Problem
-from shisha_rt.show.figure import NoFigure
+from shisha_rt.show.figure import new_figure, write_figure
 from shisha_rt.show.picture import milliseconds
 from shisha_rt.show.place_dot import TRANSFER_COLOUR, colour_of
 
@@ -36,14 +34,10 @@ _Point = tuple[float, float]
 
 def save_placement(path: Path, title: str, problem: Problem, assignment: Assignment) -> None:
     """Write a PNG. Raises NoFigure without matplotlib, or if the file cannot be written."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise NoFigure(f"matplotlib is missing: {pip_install('plot')}") from None
     strips = math.ceil(len(problem.nodes) / _STRIP)
     lanes = strips * _strip_height(problem)
     height = _HEAD + _LANE_HEIGHT * lanes
-    figure = Figure(figsize=(_WIDTH, height))
+    figure = new_figure(_WIDTH, height)
     axes = figure.add_axes((0.05, 0.0, 0.94, 1 - _HEAD / height))
     axes.set_xlim(-1, min(_STRIP, len(problem.nodes)) + 0.5)
     axes.set_ylim(lanes, 0)
@@ -53,10 +47,7 @@ def save_placement(path: Path, title: str, problem: Problem, assignment: Assignm
     figure.suptitle(f"{title}\n{costs}; on each transfer (red) its µs", fontsize=11, y=1 - 0.1 / height)
     _draw_operators(axes, problem, assignment)
     _draw_tensors(axes, problem, assignment)
-    try:
-        figure.savefig(path, format="png", dpi=min(_PIXELS_PER_INCH, _MAX_PIXELS / height))
-    except OSError as error:
-        raise NoFigure(f"{path}: {error.strerror}", Error.UNWRITABLE_FILE) from None
+    write_figure(figure, path, min(_PIXELS_PER_INCH, _MAX_PIXELS / height))
 
 
 def _strip_height(problem: Problem) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from shisha_rt.outcome import Outcome
 from shisha_rt.placement.alone import fastest_alone
@@ -12,6 +12,7 @@ from shisha_rt.placement.moves import Move, moves
 from shisha_rt.placement.problem import Assignment, Problem
 from shisha_rt.placement.schedule import Schedule
 from shisha_rt.placement.solution import PlacementSolution
+from shisha_rt.show.lines import counted
 from shisha_rt.show.picture import milliseconds
 
 
@@ -58,14 +59,9 @@ def _print_devices(problem: Problem, assignment: Assignment) -> None:
         between = problem.memories[problem.memory_of[move.source]], problem.memories[move.memory]
         moved.setdefault(between, []).append(move)
     for (source, target), moves_there in sorted(moved.items()):
-        table.add_row(
-            f"{source} -> {target}", _count(moves_there), milliseconds(math.fsum(move.cost_s for move in moves_there))
-        )
+        taken_s = math.fsum(move.cost_s for move in moves_there)
+        table.add_row(f"{source} -> {target}", counted(len(moves_there), "transfer"), milliseconds(taken_s))
     Console(highlight=False, markup=False).print(table)
-
-
-def _count(moves_there: Sequence[Move]) -> str:
-    return f"{len(moves_there)} transfer{'s' * (len(moves_there) != 1)}"
 
 
 def _proven(cost_s: float, solution: PlacementSolution) -> str:

@@ -64,7 +64,10 @@ def place_table(status: Mapping[str, Any], width: int, most_rows: int | None) ->
         is_well = place["state"] == "up" and place["available"]
         about: list[str | Text] = ["", ""]
         if row.is_first:
-            about = [shortened(row.place, names_width, "" if is_well else "yellow"), _speed(place)]
+            about = [
+                shortened(row.place, names_width, "" if is_well else "yellow"),
+                f"{place['speed']:.3g}{'*' if place['emulated'] else ' '}",
+            ]
         about.append(shortened(row.work, work_width))
         if with_restarts:
             restarts = str(place["restarts"]) if row.is_first else ""
@@ -109,10 +112,6 @@ def _work(plan: Plan, index: int) -> str:
     if stage.split is not None:
         layers += f" {stage.split}"
     return layers if plan.is_chain else f"{index}: {layers} {after_in_words(stage.after)}"
-
-
-def _speed(place: Mapping[str, Any]) -> str:
-    return f"{place['speed']:.3g}{'*' if place['emulated'] else ' '}"
 
 
 def _trouble(place: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ from shisha_rt.planner.loop import Result, Trial
 from shisha_rt.planner.seed import Ranked
 from shisha_rt.planner.solution import PLAIN_CHAINS
 from shisha_rt.planner.space import explored_fraction, plan_count
-from shisha_rt.show.picture import Box, draw, millijoules, milliseconds, span
+from shisha_rt.show.picture import Box, draw, millijoules, milliseconds, stage_in_words
 
 if TYPE_CHECKING:
     from shisha_rt.costs.costs import Costs
@@ -206,10 +206,7 @@ class PlanAnswer:
             share = weight / whole if whole else 0.0
             time = "" if service_s is None else f", {service_s * 1e3:.4g} ms"
             copies = f" / {len(stage.teams)}" if len(stage.teams) > 1 else ""
-            shard = f" {stage.split}" if stage.split is not None else ""
-            runs = ", ".join(span(first, last) for first, last in stage.work)
-            together = f" by {stage.batch}" if stage.batch > 1 else ""
-            text = runs + together + shard + time + copies
+            text = stage_in_words(stage) + time + copies
             is_slowest = rate is not None and rate.period_s[index] == rate.bottleneck_s
             boxes.append(Box(_on(stage), text, f"{share:5.1%}", share, is_slowest))
         unused = f"\nunused: {', '.join(self.unused)}" if self.unused else ""

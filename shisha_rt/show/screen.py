@@ -9,9 +9,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from shisha_rt.show.aims import aim_in_words
 from shisha_rt.show.event_words import Event, clock, in_words, latency, rate, verdict
-from shisha_rt.show.lines import clipped, shortened
+from shisha_rt.show.lines import aim_in_words, clipped, plan_in_words, shortened
 from shisha_rt.show.picture import millijoules, milliseconds
 from shisha_rt.show.place_rows import place_table
 from shisha_rt.show.stages import placement_lines, pool_lines
@@ -87,12 +86,8 @@ class Screen:
 
     def _head(self) -> list[Text]:
         s = self._status
-        model, machine, frames = s["model"], s["machine"], s["frames"]
-        first = [model["name"], s["state"]]
-        if s["plan"]["epoch"] is not None:
-            first.append(f"epoch {s['plan']['epoch']}")
-        if s["preparing"] is not None:
-            first.append(f"preparing epoch {s['preparing']}")
+        machine, frames = s["machine"], s["frames"]
+        first = plan_in_words(s)
         first.append(f"machine {machine['name']}{' (emulated)' if machine['emulated'] else ''}")
         is_for_latency = s["objective"] == "latency"
         flow = [] if self._now_fps is None else [f"{self._now_fps:.4g} frames/s"]

@@ -19,7 +19,7 @@ def why_lines(status: Mapping[str, Any]) -> list[str]:
         return [_NOTHING_YET]
     whole_s = slow["latency_s"]
     steps = [
-        (step, words_of(step, before, status["frames"]["slots"]))
+        (step, _words_of(step, before, status["frames"]["slots"]))
         for before, step in zip([None, *slow["steps"]], slow["steps"], strict=False)
         if step["seconds"] >= _NEGLIGIBLE * whole_s or step["what"] in ("lost", "left")
     ]
@@ -35,46 +35,36 @@ def _headline(slow: Mapping[str, Any]) -> str:
     most = max(slow["steps"], key=lambda step: step["seconds"])
     share = most["seconds"] / whole_s if whole_s else 0.0
     trace = f" (trace {slow['trace_id']})" if slow["trace_id"] else ""
-    return f"{head}: {share:.0%} of it {_SHORT.get(most['what'], most['what'])}{trace}"
+    return f"{head}: {share:.0%} of it {_WORDS.get(most['what'], [most['what']])[0]}{trace}"
 
 
-def words_of(step: Mapping[str, Any], before: Mapping[str, Any] | None, slots: int) -> str:
+def _words_of(step: Mapping[str, Any], before: Mapping[str, Any] | None, slots: int) -> str:
     """A step in words. `before`: the step before it; `slots`: how many frames may be in flight."""
     what, where = step["what"], _where(step)
     changed = before is not None and "epoch" in step and before.get("epoch", step["epoch"]) != step["epoch"]
-    under = f", now under another plan (epoch {step['epoch']})" if changed else ""
-    beside = f", together with {step['frames'] - 1} more" if step["frames"] > 1 else ""
-    match what:
-        case "queue":
-            return f"waiting to be admitted: {slots} frames may be under way at once"
-        case "copy_in":
-            return "its inputs were copied in"
-        case "wait":
-            again = before is not None and before["what"] == "lost"
-            return f"{'again ' if again else ''}waiting for {where}, which had other frames to compute{under}"
-        case "run":
-            return f"computed by {where}{beside}{under}"
-        case "lost":
-            return f"lost with the worker on {step['place']}, which ended while it had the frame"
-        case "left":
-            return f"with {where} when the answer was decided"
-        case "copy_out":
-            return "its outputs were copied out"
-        case "order":
-            return "waiting for earlier frames of its stream"
-    return f"{what} {where}"
+    again = "again " * (what == "wait" and before is not None and before["what"] == "lost")
+    beside = f", together with {step['frames'] - 1} more" if what == "run" and step["frames"] > 1 else ""
+    under = f", now under another plan (epoch {step['epoch']})" if changed and what in ("wait", "run") else ""
+    if what not in _WORDS:  # of a daemon of a later version
+        return f"{what} {where}"
+    words = _WORDS[what][1].format(where=where, place=step.get("place"), slots=slots)
+    return f"{again}{words}{beside}{under}"
 
 
-_SHORT: Final = {
-    "queue": "waiting to be admitted",
-    "copy_in": "copying its inputs",
-    "wait": "waiting for a stage",
-    "run": "computing",
-    "lost": "lost with a worker that ended",
-    "left": "with a worker when its answer was decided",
-    "copy_out": "copying its outputs",
-    "order": "waiting for earlier frames of its stream",
+_WORDS: Final = {
+    "queue": ("waiting to be admitted", "waiting to be admitted: {slots} frames may be under way at once"),
+    "copy_in": ("copying its inputs", "its inputs were copied in"),
+    "wait": ("waiting for a stage", "waiting for {where}, which had other frames to compute"),
+    "run": ("computing", "computed by {where}"),
+    "lost": (
+        "lost with a worker that ended",
+        "lost with the worker on {place}, which ended while it had the frame",
+    ),
+    "left": ("with a worker when its answer was decided", "with {where} when the answer was decided"),
+    "copy_out": ("copying its outputs", "its outputs were copied out"),
+    "order": ("waiting for earlier frames of its stream", "waiting for earlier frames of its stream"),
 }
+"""By what a step is: what most of a frame's time went to, and a line."""
 
 
 def _where(step: Mapping[str, Any]) -> str:

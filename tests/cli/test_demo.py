@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from shisha_rt.cache import publish
-from shisha_rt.cli.demo import _machine, show_demo
+from shisha_rt.cli.demo import DemoOptions, SearchLimits, _machine, show_demo
 from shisha_rt.cli.drive.child_daemon import child_daemon
 from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.extras import pip_install
@@ -130,7 +130,7 @@ def test_what_a_reader_sees(
 ) -> None:
     """Where searches take too long, and are stopped at their best plans; and without the extra `plot`."""
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    show_demo(0.3, None, as_json=False, search_s=0.0)
+    show_demo(DemoOptions(0.3), SearchLimits(search_s=0.0))
     said = capsys.readouterr()
     assert said.err == ""
     seen = [
@@ -181,7 +181,7 @@ def test_a_daemon_that_refuses_to_start_says_why_as_serve_does() -> None:
 @pytest.mark.usefixtures("_small")
 def test_a_daemon_that_dies_says_why(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     async def dies(show: Any) -> Any:
-        os.kill(show._daemon.pid, signal.SIGKILL)
+        os.kill(show.daemon.pid, signal.SIGKILL)
         raise Failure("the daemon went away")
 
     monkeypatch.setattr("shisha_rt.cli.demo._Show.run", dies)
@@ -193,7 +193,7 @@ def test_a_daemon_that_dies_says_why(run: Run, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.usefixtures("_small")
 def test_a_tuner_that_does_not_end(runtime: Path, tmp_path: Path) -> None:
     with pytest.raises(Failure, match="within -1 s"):
-        show_demo(0.3, None, as_json=True, tuning_limit_s=-1.0)
+        show_demo(DemoOptions(0.3, as_json=True), SearchLimits(limit_s=-1.0))
     assert_nothing_left(tmp_path, runtime)
 
 

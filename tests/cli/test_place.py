@@ -207,7 +207,10 @@ class TestForPeople:
 
         monkeypatch.setattr(builtins, "__import__", without)
         ran = run("place", problem_file, "--png", "p.png")
-        assert (ran.status, ran.err) == (1, f"shisha-rt: --png: matplotlib is missing: {pip_install('plot')}\n")
+        assert (ran.status, ran.err) == (
+            1,
+            f"shisha-rt: matplotlib is missing: {pip_install('plot')}\n",
+        )
 
 
 def node(index: int, **changes: Any) -> dict[str, Any]:

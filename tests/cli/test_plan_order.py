@@ -61,7 +61,7 @@ def test_the_best_order(run: Run, fork: Path) -> None:
     assert ran.object["space"] == says("chains of stages, …")
     assert ran.object["space_size"] is None
     words = run("plan", "--costs", fork, "--strategy", "exact", "--order", "best").out
-    assert "layer 0, layer 3" in words
+    assert "layers 0, 3" in words
     assert "1.25 times as" in words
 
 

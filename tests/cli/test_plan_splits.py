@@ -56,7 +56,7 @@ def test_what_is_proven(run: Run, tmp_path: Path) -> None:
     assert found["space"].endswith("layers 1 split in any shares")
     assert found["lower_bound_s"] <= found["bottleneck_s"]
     picture = run("plan", "--costs", file_of(tmp_path), "--strategy", "exact", "--split").out
-    assert "of 48 channels" in picture
+    assert "/48 channels)" in picture
     assert "layers 1 split in any" in picture
 
 

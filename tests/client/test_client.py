@@ -125,7 +125,7 @@ def test_the_metadata_is_fetched_once(client_of: Connect) -> None:
     [
         (np.zeros((1, 3)), "float64"),
         (np.zeros((1, 3), ">f4"), ">f4"),
-        (np.zeros((3,), np.float32), r"\(3,\)"),
+        (np.zeros((3,), np.float32), r"shape \[3\]"),
         ({"z": np.zeros((1, 3), np.float32)}, "'z'"),
         ({}, "'x'"),
         ({"x": [1.0, 2.0, 3.0]}, "list"),

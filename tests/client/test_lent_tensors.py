@@ -15,7 +15,14 @@ from shisha_rt.model.graph import Tensor
 from shisha_rt.protocol.conversation import Conversation, Outgoing
 from shisha_rt.protocol.exceptions import Internal, InvalidArgument, Unavailable, error_for
 from shisha_rt.protocol.frame_tensors import LEAST_LENT_BYTES, Answer, Array, Shape
-from shisha_rt.protocol.header import TensorData, TensorHeader, encode_answer, encode_error, encode_infer_answer
+from shisha_rt.protocol.header import (
+    AnswerParameters,
+    TensorData,
+    TensorHeader,
+    encode_answer,
+    encode_error,
+    encode_infer_answer,
+)
 from shisha_rt.protocol.limits import Limits
 from shisha_rt.protocol.request import InferRequest, Signature, parse
 
@@ -113,7 +120,7 @@ def result(outgoing: Outgoing, **changed: Any) -> list[bytes]:
         data = TensorData(None, place.token, place.size_bytes, place.offset_bytes)
         tensors = [msgspec.structs.replace(its, parameters=data) if its.name == name else its for its in tensors]
     tensors = [changed.get(tensor.name, tensor) for tensor in tensors]
-    header = encode_infer_answer(outgoing.id, "m", tensors, epoch=1, frame=1, queue_ms=0, compute_ms=0)
+    header = encode_infer_answer(outgoing.id, "m", tensors, AnswerParameters(1, 1, 0, 0))
     raw = [bytes(tensor.parameters.binary_data_size or 0) for tensor in tensors]
     return [header, *(part for part in raw if part)]
 

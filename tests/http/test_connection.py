@@ -17,9 +17,9 @@ from shisha_rt.client import AsyncClient
 from shisha_rt.daemon.front.http_messages import Listener, ServeHttp
 from shisha_rt.errors import Error
 from shisha_rt.http.app_state import AppState
-from shisha_rt.http.application import HttpFront
 from shisha_rt.http.connection import Exchange, HttpConnections
-from shisha_rt.http.inference.served import Served
+from shisha_rt.http.front import HttpFront, http_routes
+from shisha_rt.http.inference.inferences import Inferences
 from shisha_rt.http.server import serve_connections
 from shisha_rt.model.graph import Tensor
 from shisha_rt.protocol.request import Signature
@@ -304,7 +304,7 @@ def test_a_fault_is_counted_and_who_goes_is_counted_as_gone(
 
     async def front(exchange: Exchange) -> None:
         state.append(AppState(ServeHttp("tcp://127.0.0.1:1", (listener,))))
-        await HttpFront(state[0], Served(state[0]), listener)(exchange)
+        await HttpFront(state[0], listener, http_routes(state[0], Inferences(state[0])))(exchange)
 
     async def fails(*_: object, **__: object) -> None:
         raise RuntimeError("a fault on purpose")

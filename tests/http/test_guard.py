@@ -5,18 +5,24 @@ from __future__ import annotations
 import asyncio
 import getpass
 import hashlib
+import json
 import os
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 import pytest
 
 from shisha_rt.daemon.front.http_messages import Listener, ServeHttp
+from shisha_rt.errors import Error
 from shisha_rt.http.app_state import AppState, Caller
-from shisha_rt.http.asgi import PEER_UID
+from shisha_rt.http.connection import HttpConnections
+from shisha_rt.http.faults import HttpFault, fault_of
+from shisha_rt.http.front import HttpFront
 from shisha_rt.http.guard import Guard
+from shisha_rt.http.routing import HttpRoute
 from shisha_rt.protocol.access import Permission, User
+from shisha_rt.protocol.exceptions import ShishaError, error_for
+from tests.http.asked import Line, asked
 
 LOOPBACK = Listener(0, unix=False, beyond=False)
 BEYOND = Listener(0, unix=False, beyond=True)
@@ -37,83 +43,63 @@ def call(
     path: str = "/v2",
     uid: int | None = None,
 ) -> tuple[int, Any]:
-    """The status and body of the guard's answer, or 0 and the caller that got through."""
-    seen: list[Caller] = []
-    sent: list[Any] = []
+    """The status and text of the guard's refusal, or 0 and the caller that got through."""
 
-    async def app(scope: Any, _receive: object, _send: object) -> None:
-        seen.append(scope["caller"])
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    async def run() -> None:
+    async def run() -> tuple[int, Any]:
         app_state = AppState(ServeHttp("tcp://127.0.0.1:1", (listener,), users=users))
-        scope = {
-            "type": "http",
-            "method": method,
-            "scheme": "https" if listener.beyond else "http",
-            "path": path,
-            "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
-            "extensions": {} if uid is None else {PEER_UID: {"uid": uid}},
-        }
+        exchange = asked(Line("https" if listener.beyond else "http", uid), method, path, headers)
         try:
-            await Guard(app, app_state, listener)(scope, _nothing, send)
-            if sent:
-                counted = app_state.counted()
-                assert counted is not None
-                assert sum(counted.refused.values()) == (sent[0]["status"] != 400)
-                assert counted.by_status == {sent[0]["status"]: 1}
+            return 0, Guard(app_state, listener).admit(exchange)
+        except (HttpFault, ShishaError) as error:
+            counted = app_state.counted()
+            assert counted is not None
+            assert sum(counted.refused.values()) == 1
+            fault = error if isinstance(error, HttpFault) else fault_of(error)
+            return fault.status, fault.message
         finally:
             await app_state.close()
 
-    asyncio.run(run())
-    if seen:
-        return 0, seen[0]
-    return sent[0]["status"], msgspec.json.decode(sent[1]["body"])["error"]
+    return asyncio.run(run())
+
+
+def failing(app_state: AppState, fault: Exception | None = None) -> HttpFront:
+    """A front whose requests wait for ever, or are failed by a fault on purpose."""
+
+    async def handle(*_: object) -> None:
+        if fault is not None:
+            raise fault
+        await asyncio.Event().wait()
+
+    return HttpFront(app_state, LOOPBACK, [HttpRoute("/v2", handle, "GET", "POST")])
 
 
 def test_what_has_no_end_is_ended_in_the_form_of_all_others() -> None:
     """Some seconds after the daemon's last answers what is left is cancelled."""
-    sent: list[Any] = []
-
-    async def app(_scope: object, _receive: object, _send: object) -> None:
-        await asyncio.Event().wait()
-
-    async def send(message: Any) -> None:
-        sent.append(message)
 
     async def run() -> None:
-        app_state = AppState(ServeHttp("tcp://127.0.0.1:1", (LOOPBACK,)))
-        scope = {
-            "type": "http",
-            "method": "POST",
-            "scheme": "http",
-            "path": "/v2",
-            "headers": [(b"host", b"localhost")],
-        }
-        waits = asyncio.create_task(Guard(app, app_state, LOOPBACK)(scope, _nothing, send))
+        app_state, line = AppState(ServeHttp("tcp://127.0.0.1:1", (LOOPBACK,))), Line()
+        waits = asyncio.create_task(failing(app_state)(asked(line, "POST", "/v2", {"Host": "localhost"})))
         await asyncio.sleep(0)
         app_state.ending.set()
         waits.cancel()
         await waits
+        status, _, body = line.answer()
+        assert status == 503
+        assert "may have been" in json.loads(body)["error"]
+        counted = app_state.counted()
+        assert counted is not None
+        assert counted.by_status == {503: 1}
         await app_state.close()
 
     asyncio.run(run())
-    assert sent[0]["status"] == 503
-    assert "may have been" in msgspec.json.decode(sent[1]["body"])["error"]
 
 
 def test_a_fault_of_ours_is_counted() -> None:
-    async def app(_scope: object, _receive: object, _send: object) -> None:
-        raise RuntimeError("a fault on purpose")
-
     async def run() -> None:
         app_state = AppState(ServeHttp("tcp://127.0.0.1:1", (LOOPBACK,)))
-        headers = [(b"host", b"localhost")]
-        scope = {"type": "http", "method": "GET", "scheme": "http", "path": "/metrics", "headers": headers}
-        with pytest.raises(RuntimeError):
-            await Guard(app, app_state, LOOPBACK)(scope, _nothing, _nothing)
+        connections = HttpConnections(failing(app_state, RuntimeError("a fault on purpose")), 8)
+        connections.start(asked(Line(), "GET", "/v2", {"Host": "localhost"}))
+        await asyncio.gather(*connections.tasks)
         counted = app_state.counted()
         assert counted is not None
         assert counted.by_status == {500: 1}
@@ -122,8 +108,21 @@ def test_a_fault_of_ours_is_counted() -> None:
     asyncio.run(run())
 
 
-async def _nothing(*_: object) -> Any:
-    return {"type": "http.disconnect"}
+@pytest.mark.parametrize(
+    "fault",
+    [error_for(Error.UNKNOWN_TOKEN, "nobody's"), HttpFault(401, "nobody's"), error_for(Error.UNKNOWN_MODEL, "none")],
+)
+def test_errors_of_either_form_become_answers(fault: HttpFault | ShishaError) -> None:
+    async def run() -> None:
+        app_state, line = AppState(ServeHttp("tcp://127.0.0.1:1", (LOOPBACK,))), Line()
+        await failing(app_state, fault)(asked(line, "GET", "/v2", {"Host": "localhost"}))
+        status, headers, body = line.answer()
+        assert status == (404 if fault.kind == Error.UNKNOWN_MODEL else 401)
+        assert headers.get("www-authenticate") == (None if status == 404 else "Bearer")
+        assert json.loads(body)["kind"] == fault.kind
+        await app_state.close()
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize("host", ["localhost", "localhost:8000", "LOCALHOST:1", "127.0.0.1:9", "[::1]:8000", "[::1]"])

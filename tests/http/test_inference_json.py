@@ -6,6 +6,7 @@ import asyncio
 import json
 import math
 from typing import Any, cast
+from unittest.mock import Mock
 
 import numpy as np
 import numpy.typing as npt
@@ -68,19 +69,21 @@ def test_a_request_with_all_that_there_is() -> None:
         ),
         SIGNATURE,
     )
-    assert (asked.id, asked.stream, asked.sequence, asked.deadline_s) == ("7", "s", 3, 0.25)
+    assert (asked.id, asked.parameters.stream_name, asked.parameters.sequence) == ("7", "s", 3)
+    assert asked.parameters.deadline_s == 0.25
     assert asked.binary_bytes == 30
     assert [(one.name, one.binary, one.classes) for one in asked.outputs] == [("n", True, 2), ("y", False, 0)]
     assert asked.outputs[1].region == FilePiece("r", 8, 16)
 
 
 def test_what_triton_calls_otherwise() -> None:
-    its = read_header(header(parameters={"timeout": 1_500_000, "sequence_id": 9, "sequence_start": True}), SIGNATURE)
-    assert (its.deadline_s, its.stream) == (1.5, "sequence-9")
-    its = read_header(header(parameters={"timeout": 10**18, "sequence_id": "cam"}), SIGNATURE)
-    assert (its.deadline_s, its.stream) == (86_400.0, "sequence-cam")
-    its = read_header(header(parameters={"timeout": 0, "sequence_id": 0, "deadline_ms": 0}), SIGNATURE)
-    assert (its.deadline_s, its.stream) == (0.0, None)
+    for parameters, expected in [
+        ({"timeout": 1_500_000, "sequence_id": 9, "sequence_start": True}, (1.5, "sequence-9")),
+        ({"timeout": 10**18, "sequence_id": "cam"}, (86_400.0, "sequence-cam")),
+        ({"timeout": 0, "sequence_id": 0, "deadline_ms": 0}, (0.0, None)),
+    ]:
+        its = read_header(header(parameters=parameters), SIGNATURE).parameters
+        assert (its.deadline_s, its.stream_name) == expected
 
 
 @pytest.mark.parametrize(
@@ -91,9 +94,9 @@ def test_what_triton_calls_otherwise() -> None:
         (b"\xff", "JSON"),
         (b'{"inputs":' + b"[" * 100_000, "JSON"),
         (header(inputs=[]), "length"),
-        (header(inputs=[BYTES["a"]]), "do not match"),
-        (header(inputs=[*BYTES.values(), BYTES["a"]]), "do not match"),
-        (with_input("a", name="c"), "has none of that name"),
+        (header(inputs=[BYTES["a"]]), "'b' is missing"),
+        (header(inputs=[*BYTES.values(), BYTES["a"]]), "given twice"),
+        (with_input("a", name="c"), "no input 'c'"),
         (with_input("a", datatype="FP64"), "expected FP32"),
         (with_input("a", shape=[3, 2]), "expected [2, 3]"),
         (with_input("a", shape=[-1, 3]), ">= 0"),
@@ -106,7 +109,7 @@ def test_what_triton_calls_otherwise() -> None:
         (with_input("a", parameters={"shared_memory_region": "r"}), "shared_memory_byte_size is missing"),
         (with_input("a", parameters={"shared_memory_region": "r", "shared_memory_byte_size": 8}), "expected 24"),
         (with_input("h", parameters={}, data=[1, 2]), "FP16"),
-        (header(outputs=[{"name": "z"}]), "has none of that name"),
+        (header(outputs=[{"name": "z"}]), "no output 'z'"),
         (header(outputs=[{"name": "y"}, {"name": "y"}]), "twice"),
         (header(parameters={"deadline_ms": -1}), ">= 0"),
         (header(parameters={"stream": ""}), "length"),
@@ -222,10 +225,10 @@ class SentOn:
 
 def sent_on(user: str = "", **parameters: Any) -> dict[str, Any]:
     """What the daemon is told of a frame with these parameters."""
-    client, nothing = SentOn(), cast("Any", None)
+    client = SentOn()
     asked = read_header(asking(parameters=parameters), ONE)
     caller = Caller(user, Permission.CLIENT)
-    asyncio.run(Inferences(nothing, nothing).infer(cast("Any", client), asked, {}, caller, "http 1", None))
+    asyncio.run(Inferences(cast("Any", Mock())).infer(cast("Any", client), asked, {}, caller, "http 1", None))
     (frame,) = client.frames
     return frame
 

@@ -184,7 +184,7 @@ def test_over_tls_too_who_reads_nothing_is_cut_off(tmp_path: Path, *, reads: boo
         await exchange.answer(200, [], [bytes(16 << 20)])
 
     async def run() -> None:
-        connections = HttpConnections(answer, 8, secure=True, unread_s=0.4)
+        connections = HttpConnections(answer, 8, scheme="https", unread_s=0.4)
         server = await asyncio.get_running_loop().create_server(connections, "127.0.0.1", 0, ssl=context)
         trusts = ssl.create_default_context(cafile=certificate)
         address = server.sockets[0].getsockname()
@@ -253,7 +253,7 @@ def test_over_tls_who_does_not_end_a_closed_connection_is_cut_off(tmp_path: Path
         return caller
 
     async def run() -> None:
-        connections = HttpConnections(answer, 8, secure=True, unread_s=0.1)
+        connections = HttpConnections(answer, 8, scheme="https", unread_s=0.1)
         loop = asyncio.get_running_loop()
         server = await loop.create_server(connections, "127.0.0.1", 0, ssl=context, ssl_shutdown_timeout=PATIENCE_S)
         caller = await asyncio.to_thread(connect, server.sockets[0].getsockname())

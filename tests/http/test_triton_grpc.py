@@ -25,7 +25,7 @@ from shisha_rt.http.app_state import AppState
 from shisha_rt.http.grpc.infer import read_request
 from shisha_rt.http.grpc.messages import MESSAGES, METHODS, SERVICE
 from shisha_rt.http.grpc.service import _handlers
-from shisha_rt.http.inference.served import Served
+from shisha_rt.http.inference.inferences import Inferences
 from shisha_rt.model.graph import Tensor
 from shisha_rt.protocol.exceptions import InvalidArgument
 from shisha_rt.protocol.frame_tensors import Answer
@@ -148,7 +148,7 @@ def test_several_frames_in_one_request(client: Any) -> None:
     assert (client.infer(NAME, [tensor], headers=token()).as_numpy("y") == several).all()
     many = triton.InferInput("x", [33, *SHAPE[1:]], "FP32")
     many.set_data_from_numpy(np.zeros((33, *SHAPE[1:]), np.float32))
-    with pytest.raises(triton.InferenceServerException, match="shape"):
+    with pytest.raises(triton.InferenceServerException, match="33 frames"):
         client.infer(NAME, [many], headers=token())
 
 
@@ -287,7 +287,7 @@ def test_a_fault_of_ours_is_told_and_counted_and_ends_no_stream(monkeypatch: pyt
     async def run() -> None:
         app_state = AppState(ServeHttp("tcp://127.0.0.1:1", ()))
         server = grpc.aio.server()
-        server.add_generic_rpc_handlers((_handlers(app_state, Served(app_state), 1 << 20),))
+        server.add_generic_rpc_handlers((_handlers(app_state, Inferences(app_state), 1 << 20),))
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
         request = stubs.ModelInferRequest(model_name="m", raw_input_contents=[bytes(8)])

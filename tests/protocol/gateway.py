@@ -18,7 +18,7 @@ from shisha_rt.errors import Error
 from shisha_rt.model.graph import Tensor
 from shisha_rt.plan.form import read
 from shisha_rt.protocol.exceptions import ShishaError, error_for
-from shisha_rt.protocol.header import TensorHeader, encode_answer, encode_error, encode_infer_answer
+from shisha_rt.protocol.header import AnswerParameters, TensorHeader, encode_answer, encode_error, encode_infer_answer
 from shisha_rt.protocol.limits import Limits
 from shisha_rt.protocol.operations import Arguments, Cancel, Events, PlanSet
 from shisha_rt.protocol.request import InferRequest, OpRequest, Signature, parse, split_envelope
@@ -100,16 +100,9 @@ class Gateway:
         """Twice the input, as frame number its first value."""
         request = frame.request
         doubled = 2 * np.frombuffer(request.tensors["x"], "<f4")
-        header = encode_infer_answer(
-            request.id,
-            SIGNATURE.model_name,
-            tuple(map(TensorHeader.of, SIGNATURE.outputs)),
-            epoch=1,
-            frame=int(frame.value),
-            queue_ms=1.0,
-            compute_ms=2.0,
-            sequence=request.sequence,
-        )
+        outputs = tuple(map(TensorHeader.of, SIGNATURE.outputs))
+        parameters = AnswerParameters(1, int(frame.value), 1.0, 2.0, request.sequence)
+        header = encode_infer_answer(request.id, SIGNATURE.model_name, outputs, parameters)
         self._socket.send_multipart([*frame.envelope, header, doubled.tobytes()])
 
     def fail(self, frame: Frame, kind: Error, message: str = "as the script says") -> None:

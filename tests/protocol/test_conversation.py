@@ -17,7 +17,14 @@ from shisha_rt.plan.plan import Plan
 from shisha_rt.protocol.conversation import Conversation, Outgoing, RequestOutcome, stages_of
 from shisha_rt.protocol.exceptions import Internal, InvalidArgument, ShishaError, Unavailable, error_for, error_of
 from shisha_rt.protocol.frame_tensors import Answer, arrays_of
-from shisha_rt.protocol.header import TensorData, TensorHeader, encode_answer, encode_error, encode_infer_answer
+from shisha_rt.protocol.header import (
+    AnswerParameters,
+    TensorData,
+    TensorHeader,
+    encode_answer,
+    encode_error,
+    encode_infer_answer,
+)
 from shisha_rt.protocol.request import Signature
 
 X = Tensor("x", (2,), "FP16")
@@ -54,7 +61,7 @@ def frame(conversation: Conversation) -> Outgoing:
 
 
 def result(request_id: str) -> list[bytes]:
-    header = encode_infer_answer(request_id, "m", [TensorHeader.of(Y)], epoch=3, frame=4, queue_ms=5, compute_ms=6)
+    header = encode_infer_answer(request_id, "m", [TensorHeader.of(Y)], AnswerParameters(3, 4, 5, 6))
     return [header, np.int64(7).tobytes()]
 
 
@@ -238,9 +245,9 @@ def test_a_frame_of_several_served_shapes_goes_in_its_own() -> None:
         header = json.loads(bytes(outgoing.parts[0]))
         assert [its["shape"] for its in header["inputs"]] == [[1, width], [2]]
         assert [len(part) for part in outgoing.parts[1:]] == [4 * width, 2]
-    with pytest.raises(InvalidArgument, match="shapes x=1x4 z=2 are not served; expected one of x=1x3 z=2, x=1x5 z=2"):
+    with pytest.raises(InvalidArgument, match="'x=1x4 z=2' are not served; expected one of x=1x3 z=2, x=1x5 z=2"):
         conversation.infer({"x": np.zeros((1, 4), np.float32), "z": z})
-    with pytest.raises(InvalidArgument, match=r"shape \(3,\); expected \(2,\)"):
+    with pytest.raises(InvalidArgument, match=r"shape \[3\]; expected \[2\]"):
         conversation.infer({"x": np.zeros((1, 3), np.float32), "z": np.zeros(3, np.bool_)})
 
 
@@ -248,7 +255,7 @@ def test_an_answer_has_arrays_of_the_shape_that_came() -> None:
     conversation = introduced()
     request_id = send(conversation, frame(conversation))
     tensors = [TensorHeader("boxes", (0, 4), "FP32", TensorData(0)), TensorHeader("y", (2, 1), "INT8", TensorData(2))]
-    header = encode_infer_answer(request_id, "m", tensors, epoch=1, frame=1, queue_ms=0, compute_ms=0)
+    header = encode_infer_answer(request_id, "m", tensors, AnswerParameters(1, 1, 0, 0))
     outcome = outcome_of(conversation.receive([header, b"", b"ab"]), request_id)
     assert isinstance(outcome, Answer)
     assert {name: array.shape for name, array in outcome.outputs.items()} == {"boxes": (0, 4), "y": (2, 1)}

@@ -11,6 +11,7 @@ from shisha_rt.errors import Error
 from shisha_rt.model.graph import Tensor
 from shisha_rt.protocol.exceptions import error_for
 from shisha_rt.protocol.header import (
+    AnswerParameters,
     ErrorBody,
     InferParameters,
     RequestedOutput,
@@ -66,16 +67,8 @@ def test_an_operation_header_is_read_back() -> None:
 
 @pytest.mark.parametrize("sequence", [None, 0, 9])
 def test_a_result_is_read_back(sequence: int | None) -> None:
-    encoded = encode_infer_answer(
-        "7",
-        "squeezenet",
-        [TensorHeader.of(SCORES)],
-        epoch=2,
-        frame=40,
-        queue_ms=0.25,
-        compute_ms=3.5,
-        sequence=sequence,
-    )
+    told = AnswerParameters(2, 40, 0.25, 3.5, sequence)
+    encoded = encode_infer_answer("7", "squeezenet", [TensorHeader.of(SCORES)], told)
     assert ("sequence" in json.loads(encoded)["parameters"]) == (sequence is not None)
     assert decode_head(encoded).error is None
     header = decode_infer_answer(encoded)

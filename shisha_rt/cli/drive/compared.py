@@ -21,17 +21,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
 from shisha_rt.cli.drive.child_daemon import child_daemon
 from shisha_rt.cli.drive.frames import Frame, frames_of_any, model_shapes, random_frames, read_arrays
+from shisha_rt.cli.drive.reach import events_from
+from shisha_rt.cli.options import size_words
 from shisha_rt.client import Client, plan_of
 from shisha_rt.errors import Failure
 from shisha_rt.machine.host.cpu_use import CpuReading, family, read_cpu_use
-from shisha_rt.plan.rate import OBJECTIVES, AnyObjective, Objective
+from shisha_rt.plan.rate import OBJECTIVES, Objective
 from shisha_rt.process.child import Child, last_line, start_child
+
+if TYPE_CHECKING:
+    from shisha_rt.cli.compare import CompareOptions
+    from shisha_rt.machine.machine import Machine
 
 DAEMON: Final = "shisha-rt"
 ENGINES: Final[Mapping[str, str]] = MappingProxyType(
@@ -99,39 +105,43 @@ class _Side(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`model`, as `serve` takes it, and its file; `arguments`: those of `serve` beside it and `objective`. `cores`: of
-    the engines.
+    """A model's comparison, as `asked`. `path`: its file."""
 
-    `has_cuts`: a pipeline may be the best plan, as places are not alike.
-
-    `rounds`: rounds of two windows, the longer of `seconds`, after at most `tune_s` for the daemon to tune itself.
-    `inputs`: a .npy or .npz file with the frames to compute; None: random ones.
-    """
-
-    model: str
+    asked: CompareOptions
+    machine: Machine
     path: Path
-    cores: Sequence[int]
-    arguments: Sequence[str]
-    objective: AnyObjective
-    has_cuts: bool
-    seconds: float
-    rounds: int
-    tune_s: float
-    inputs: Path | None = None
+
+    @property
+    def cores(self) -> list[int]:
+        """The engines' cores."""
+        return sorted({core for place in self.machine.usual for core in place.cores} & os.sched_getaffinity(0))
+
+    @property
+    def has_cuts(self) -> bool:
+        """Whether a pipeline may be the best plan, as places are not alike."""
+        return len({place.rank for place in self.machine.usual}) > 1
+
+    @property
+    def _serve(self) -> list[str]:
+        """Arguments of `serve`."""
+        asked = self.asked
+        sizes = size_words(asked.dim, asked.shape)
+        return [asked.model, "--machine", asked.machine, "--objective", asked.objective, *sizes]
 
     def measure(self, say: Callable[[str], None]) -> MeasuredSides:
         """Measure all sides. Raises Failure, and BadInput if the file of frames does not fit the model."""
         say = _once(say)
-        files = [] if self.inputs is None else [(self.inputs, read_arrays(self.inputs))]
+        given = self.asked.inputs
+        files = [] if given is None else [(given, read_arrays(given))]
         with contextlib.ExitStack() as closing:
             say("starting a daemon")
-            child = closing.enter_context(child_daemon(self.model, *self.arguments, "--objective", self.objective))
+            child = closing.enter_context(child_daemon(*self._serve))
             client = closing.enter_context(Client(child.endpoint))
             shapes = model_shapes(client.call("model_metadata"))
-            given = [frame for file in files for frame in frames_of_any(*file, shapes)]
-            frames = given or random_frames(shapes[0], _FRAMES, 0)
-            daemon = _Daemon(client, frames, self.objective, has_cuts=self.has_cuts)
-            daemon.tune(self.tune_s, say)
+            frames = [frame for file in files for frame in frames_of_any(*file, shapes)]
+            frames = frames or random_frames(shapes[0], _FRAMES, 0)
+            daemon = _Daemon(client, frames, self)
+            daemon.tune(self.asked.tune, say)
             state = daemon.come_to_rest(say)
             sides: dict[str, _Side] = {DAEMON: daemon}
             reasons: dict[str, str] = {}
@@ -160,14 +170,14 @@ class Comparison:
         """Measure the sides in turns. `reasons`: why sides cannot be measured; more may be added here."""
         rates_fps: dict[str, list[float]] = {name: [] for name in sides}
         latencies_s: dict[str, list[float]] = {name: [] for name in sides}
-        for number in range(self.rounds):
+        for number in range(self.asked.rounds):
             for name, side in sides.items():
                 if name in reasons:
                     continue
-                say(f"round {number + 1} of {self.rounds}: {name}")
+                say(f"round {number + 1} of {self.asked.rounds}: {name}")
                 try:
-                    rates_fps[name].append(side.rate_fps(self.seconds))
-                    latencies_s[name].append(side.latency_s(self.seconds * _LATENCY_SHARE))
+                    rates_fps[name].append(side.rate_fps(self.asked.seconds))
+                    latencies_s[name].append(side.latency_s(self.asked.seconds * _LATENCY_SHARE))
                 except Failure as error:
                     reasons[name] = str(error)
         return [
@@ -194,13 +204,13 @@ def _once(say: Callable[[str], None]) -> Callable[[str], None]:
 class _Daemon:
     """A daemon, asked by a client. `plans`: those that served each kind of load when it was measured."""
 
-    def __init__(self, client: Client, frames: Sequence[Frame], objective: AnyObjective, *, has_cuts: bool) -> None:
+    def __init__(self, client: Client, frames: Sequence[Frame], comparison: Comparison) -> None:
         self.plans: dict[Objective, str] = {}
         self._client = client
         self._frames = frames
         self._in_flight = min(_IN_FLIGHT * len(client.status()["places"]), _MOST_IN_FLIGHT)
-        self._has_cuts = has_cuts
-        self._objective = objective
+        self._has_cuts = comparison.has_cuts
+        self._objective = comparison.asked.objective
 
     def tune(self, limit_s: float, say: Callable[[str], None]) -> None:
         """Send frames until the best plan for each objective is known: as many as the daemon takes, then one at a time.
@@ -236,8 +246,9 @@ class _Daemon:
 
     def _tell(self, say: Callable[[str], None]) -> None:
         tuner = self.tuner()
-        comparing = tuner["comparing"]
-        done = f"{tuner['trials_total']} trials" if comparing is None else _progress(comparing)
+        done, now = f"{tuner['trials_total']} trials", tuner["comparing"]
+        if now is not None:
+            done = f"{now['tried']} of {now['candidates']} plans compared for {now['objective']}"
         say(f"tuning the daemon: {tuner['state']}, {done}")
 
     def come_to_rest(self, say: Callable[[str], None]) -> str:
@@ -254,28 +265,16 @@ class _Daemon:
         return state
 
     def _is_measuring(self, until: str = "profiling_ended") -> bool:
-        """By its events so far, of which there may be several answers. `until`: the event that ends it earlier."""
-        is_measuring, since = False, 0
-        while True:
-            answer = self._client.call("events", since=since)
-            if not answer["events"]:
-                return is_measuring
-            for event in answer["events"]:
-                if event["kind"].startswith("profiling_") or event["kind"] == until:
-                    is_measuring = event["kind"] == "profiling_began"
-            since = answer["next"]
+        """By its events so far. `until`: the event that ends it earlier."""
+        is_measuring = False
+        for event in events_from(self._client):
+            if event["kind"].startswith("profiling_") or event["kind"] == until:
+                is_measuring = event["kind"] == "profiling_began"
+        return is_measuring
 
     def tuner(self) -> Mapping[str, Any]:
         tuner: Mapping[str, Any] = self._client.call("tuner_get")["tuner"]
         return tuner
-
-    def rate_fps(self, seconds: float) -> float:
-        self._serve_for("throughput")
-        return self._saturated_fps(seconds)
-
-    def latency_s(self, seconds: float) -> float:
-        self._serve_for("latency")
-        return self._alone_s(seconds)
 
     def _serve_for(self, objective: Objective) -> None:
         """Make the best plan for this load live. The tuner would do so, were it not paused. Raises Failure if the plan
@@ -295,7 +294,8 @@ class _Daemon:
         """The live plan in words."""
         return str(plan_of(self._client.plan()["stages"]))
 
-    def _saturated_fps(self, seconds: float) -> float:
+    def rate_fps(self, seconds: float) -> float:
+        self._serve_for("throughput")
         began_s = time.monotonic()
         from_s, end_s = began_s + _SETTLE_S, began_s + _SETTLE_S + seconds
         answered, first_s, last_s = 0, 0.0, 0.0
@@ -309,7 +309,8 @@ class _Daemon:
             raise Failure(f"{answered} frames were answered in {seconds:g} s, expected at least two")
         return (answered - 1) / (last_s - first_s)
 
-    def _alone_s(self, seconds: float) -> float:
+    def latency_s(self, seconds: float) -> float:
+        self._serve_for("latency")
         times_s: list[float] = []
         from_s = time.monotonic() + _SETTLE_S
         for frame in _until(from_s + seconds, self._frames):
@@ -318,10 +319,6 @@ class _Daemon:
             if sent_s >= from_s or not times_s:
                 times_s.append(time.monotonic() - sent_s)
         return statistics.median(times_s[1:] or times_s)
-
-
-def _progress(comparing: Mapping[str, Any]) -> str:
-    return f"{comparing['tried']} of {comparing['candidates']} plans compared for {comparing['objective']}"
 
 
 def _until(end_s: float, frames: Sequence[Frame]) -> Iterator[Frame]:

@@ -19,6 +19,8 @@ from shisha_rt.tensors import NAME_OF, NUMPY_OF
 
 Array: TypeAlias = NDArray[Any]
 Frame: TypeAlias = Mapping[str, Array]
+Content: TypeAlias = Array | Mapping[str, Array]
+"""Of a .npy file, or of an .npz file by name."""
 
 _EXPECTED: Final = "a .npy file of one array, or an .npz file of named ones, without pickled objects"
 _NPY_MAGIC: Final = b"\x93NUMPY"
@@ -52,7 +54,7 @@ def _random(tensor: Tensor, rng: np.random.Generator) -> Array:
     return rng.integers(0, 2, tensor.shape).astype(dtype)
 
 
-def read_arrays(path: Path) -> Array | dict[str, Array]:
+def read_arrays(path: Path) -> Content:
     """The array of a .npy file, or those of an .npz file by name. Raises BadInput."""
     try:
         with path.open("rb") as file:
@@ -72,7 +74,7 @@ def read_arrays(path: Path) -> Array | dict[str, Array]:
         raise BadInput(f"{path}: no arrays that can be read, expected {_EXPECTED}", Error.WRONG_FRAMES) from None
 
 
-def frames_of_any(path: Path, content: Array | Mapping[str, Array], shapes: Sequence[Sequence[Tensor]]) -> list[Frame]:
+def frames_of_any(path: Path, content: Content, shapes: Sequence[Sequence[Tensor]]) -> list[Frame]:
     """The frames of one file's content, which all have one of `shapes`. Raises BadInput if none of `shapes` fits."""
     if len(shapes) == 1:
         return frames_of(path, content, shapes[0])
@@ -86,7 +88,7 @@ def frames_of_any(path: Path, content: Array | Mapping[str, Array], shapes: Sequ
     raise BadInput(f"{path}: {shapes_sent}, expected one of {served}, or n of them", Error.WRONG_FRAMES)
 
 
-def frames_of(path: Path, content: Array | Mapping[str, Array], inputs: Sequence[Tensor]) -> list[Frame]:
+def frames_of(path: Path, content: Content, inputs: Sequence[Tensor]) -> list[Frame]:
     """The frames of one file's content. Raises BadInput if it does not fit the model.
 
     For an input of shape S, an array of shape S is one frame and one of shape (n, *S) is n frames; if S starts with a
@@ -105,14 +107,14 @@ def frames_of(path: Path, content: Array | Mapping[str, Array], inputs: Sequence
     return [{name: array[i, ...] for name, array in split.items()} for i in range(next(iter(counts.values())))]
 
 
-def has_frames_along_batch(content: Array | Mapping[str, Array], shapes: Sequence[Sequence[Tensor]]) -> bool:
+def has_frames_along_batch(content: Content, shapes: Sequence[Sequence[Tensor]]) -> bool:
     """Whether the frames of a file that fits the model lie along the inputs' batch axis: (n, *S[1:])."""
     arrays = {shapes[0][0].name: content} if isinstance(content, np.ndarray) else content
     ranks = {tensor.name: len(tensor.shape) for tensor in shapes[0]}
     return all(array.ndim == ranks[name] and len(array) > 1 for name, array in arrays.items())
 
 
-def _by_name(path: Path, content: Array | Mapping[str, Array], inputs: Sequence[Tensor]) -> Mapping[str, Array]:
+def _by_name(path: Path, content: Content, inputs: Sequence[Tensor]) -> Mapping[str, Array]:
     names = [tensor.name for tensor in inputs]
     if isinstance(content, np.ndarray):
         if len(names) != 1:

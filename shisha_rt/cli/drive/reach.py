@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
-from shisha_rt.client import InvalidArgument, ShishaError
+from shisha_rt.client import Client, InvalidArgument, ShishaError
 from shisha_rt.errors import BadInput, Failure
 
 REACH_S: Final = 5.0
@@ -22,3 +22,10 @@ def plainly() -> Iterator[None]:
         raise BadInput(error.message, error.kind) from None
     except ShishaError as error:
         raise Failure(error.message, error.kind) from None
+
+
+def events_from(client: Client, since: int = 0) -> Iterator[dict[str, Any]]:
+    """A daemon's events so far, of which an answer may have only a part."""
+    while (page := client.events(since))["events"]:
+        yield from page["events"]
+        since = page["next"]

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 
@@ -39,12 +39,8 @@ class Gaps:
     change_s: float
 
 
-def _alike(array: Array, expected: Array) -> bool:
-    return array.shape == expected.shape and np.allclose(array, expected, _RTOL, _ATOL)
-
-
 class Traffic:
-    """Sends frames: `run` sends until `stop`, and ends when all are answered."""
+    """Sends frames from when its context is entered until `end`."""
 
     def __init__(self, client: AsyncClient, frames: Sequence[Frame]) -> None:
         self.sent = 0
@@ -57,16 +53,54 @@ class Traffic:
         self._expected: list[dict[str, Array] | None] = [None] * len(frames)
         self._last_frame = -1
         self._stopping = False
+        self._sending: asyncio.Task[None]
 
     @property
     def answered(self) -> int:
         return len(self.arrivals)
 
-    def stop(self) -> None:
-        self._stopping = True
+    @property
+    def counted(self) -> dict[str, int]:
+        """Numbers of frames by what happened to them."""
+        return {
+            "sent": self.sent,
+            "answered": self.answered,
+            "lost": self.sent - self.answered - len(self.errors),
+            "out_of_order": self.out_of_order,
+            "different": self.different,
+            "errors": len(self.errors),
+        }
 
-    async def run(self) -> None:
-        """Raises Failure if the daemon goes away."""
+    @property
+    def faults(self) -> list[str]:
+        """What must not happen, in words."""
+        counted = self.counted
+        words = {"lost": "lost", "out_of_order": "out of order", "different": "with another result than under the seed"}
+        faults = [f"{counted[what]} {said}" for what, said in words.items() if counted[what]]
+        if self.errors:
+            faults.append(f"{len(self.errors)} ended in an error, the first: {self.errors[0].message}")
+        return faults
+
+    async def __aenter__(self) -> Self:
+        self._sending = asyncio.create_task(self._run())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._sending.cancel()
+        await asyncio.gather(self._sending, return_exceptions=True)
+
+    async def flow(self, seconds: float) -> None:
+        """Wait while frames flow. Raises Failure if the daemon goes away."""
+        await asyncio.wait({self._sending}, timeout=seconds)
+        if self._sending.done():
+            self._sending.result()
+
+    async def end(self) -> None:
+        """Send no more, and wait for the last answer."""
+        self._stopping = True
+        await self._sending
+
+    async def _run(self) -> None:
         async with self._client.stream("demo", in_flight=_IN_FLIGHT) as stream:
             index = 0
             async for outcome in stream.run(self._endless(), errors="return"):
@@ -91,13 +125,16 @@ class Traffic:
         expected = self._expected[which]
         if expected is None:
             self._expected[which] = dict(answer.outputs)
-        elif not all(_alike(array, expected[name]) for name, array in answer.outputs.items()):
-            self.different += 1
+        else:
+            self.different += not all(
+                array.shape == expected[name].shape and np.allclose(array, expected[name], _RTOL, _ATOL)
+                for name, array in answer.outputs.items()
+            )
 
     async def first(self) -> None:
         """Wait until every input has its first answer."""
         while self.answered < len(self._frames):
-            await asyncio.sleep(0.01)
+            await self.flow(0.01)
 
     def answered_since(self, since_s: float) -> int:
         """Answers that came after a moment of `time.monotonic()`."""

@@ -19,6 +19,7 @@ from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.errors import Error
 from shisha_rt.protocol.exceptions import ShishaError, error_for
 from shisha_rt.protocol.header import (
+    AnswerParameters,
     TensorData,
     TensorHeader,
     encode_answer,
@@ -65,17 +66,16 @@ class Reply(Struct, eq=False):
         if answer.error is not None:
             self.error(error_for(answer.error, answer.message))
             return
-        header = encode_infer_answer(
-            answer.request.id,
-            self.gateway.signature.model_name,
-            self.gateway.written_outputs(answer),
-            epoch=answer.epoch,
-            frame=answer.frame,
-            queue_ms=_in_ms(answer.queue_s),
-            compute_ms=_in_ms(answer.compute_s),
-            sequence=answer.request.sequence,
-            epochs=answer.epochs,
+        parameters = AnswerParameters(
+            answer.epoch,
+            answer.frame,
+            _in_ms(answer.queue_s),
+            _in_ms(answer.compute_s),
+            answer.request.sequence,
+            answer.epochs,
         )
+        outputs = self.gateway.written_outputs(answer)
+        header = encode_infer_answer(answer.request.id, self.gateway.signature.model_name, outputs, parameters)
         self._send(header, *[output.data for output in answer.outputs if output.lent is None])
 
     def _send(self, *parts: bytes) -> None:

@@ -6,12 +6,11 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeAlias
 
-from shisha_rt.http.app_state import Caller
+from shisha_rt.http.app_state import Caller, Path
 from shisha_rt.http.grpc.infer import given_parameters
 from shisha_rt.http.grpc.messages import Method
-from shisha_rt.http.inference.about import no_logging, no_tracing
-from shisha_rt.http.inference.regions import no_cuda, told_region
-from shisha_rt.http.inference.served import Served
+from shisha_rt.http.inference.about import About, no_cuda, no_logging, no_tracing
+from shisha_rt.http.inference.shared_memory import SharedFiles
 from shisha_rt.protocol.exceptions import NotFound
 
 AboutAnswer: TypeAlias = Callable[[Any, Caller], Awaitable[Mapping[str, Any]]]
@@ -21,9 +20,9 @@ _NEXT_WORD: Final = re.compile(r"(?<=.)(?=[A-Z])")
 class GrpcAbout:
     """Has a method for each of the service's, with the same name in snake case."""
 
-    def __init__(self, served: Served) -> None:
-        self._about = served.about
-        self._files = served.files
+    def __init__(self, about: About, files: SharedFiles) -> None:
+        self._about = about
+        self._files = files
 
     def answer_of(self, method: Method) -> AboutAnswer:
         answer: AboutAnswer = getattr(self, _NEXT_WORD.sub("_", method.name).lower())
@@ -69,7 +68,7 @@ class GrpcAbout:
 
     async def system_shared_memory_status(self, request: Any, caller: Caller) -> Mapping[str, Any]:
         named = [self._files.named(caller, request.name)] if request.name else self._files.of(caller).values()
-        return {"regions": {region.name: told_region(region) for region in named}}
+        return {"regions": {region.name: region.about for region in named}}
 
     async def system_shared_memory_register(self, request: Any, caller: Caller) -> Mapping[str, Any]:
         self._files.register(caller, request.name, request.key, request.offset, request.byte_size)
@@ -95,6 +94,6 @@ class GrpcAbout:
         raise no_logging()
 
 
-def path_of(model: str, version: str) -> Mapping[str, str]:
+def path_of(model: str, version: str) -> Path:
     """The path parameters that HTTP would have: a model, and its version if one is asked for."""
     return {"model": model} | ({"version": version} if version else {})

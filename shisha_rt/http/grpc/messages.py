@@ -7,16 +7,26 @@ with Triton's client, can import both. Only the part of the proto language that 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
-from google.protobuf.message_factory import GetMessageClassesForFiles
+from google.protobuf.message_factory import GetMessageClass, GetMessageClassesForFiles
 
 _FILE: Final = Path(__file__).with_name("inference.proto")
-_TOKEN: Final = re.compile(r"//[^\n]*|([\w.]+|[{}();=<>,]|\"[^\"]*\")")
+_STATEMENT: Final = re.compile(
+    r"""//.*
+    | package \s (?P<package>\w+);
+    | (?P<block>service|message|enum|oneof) \s (?P<title>\w+) \s \{
+    | (?P<end>\})
+    | rpc \s (?P<rpc>\w+) \( (?P<streams>stream\s)? (?P<request>\w+) \)
+          \s returns \s \( (?:stream\s)? (?P<answer>\w+) \);
+    | (?P<repeated>repeated\s)? (?:map<(?P<key>\w+),\s(?P<value>\w+)> | (?P<kind>\w+))
+          \s (?P<field>\w+) \s=\s (?P<number>\d+);
+    | (?P<constant>\w+) \s=\s (?P<of_enum>\d+);""",
+    re.VERBOSE,
+)
 _SCALARS: Final = frozenset({"double", "float", "int32", "int64", "uint32", "uint64", "bool", "string", "bytes"})
 
 
@@ -29,78 +39,52 @@ class Method(NamedTuple):
     streams: bool
 
 
-class _Reader:
-    """Builds the descriptors of a file. Type names are left to the pool, which resolves them by scope."""
+def _described(text: str) -> FileDescriptorProto:
+    """The descriptors of a file. Type names are left to the pool, which resolves them by scope."""
+    file = FileDescriptorProto(name=_FILE.name, syntax="proto3")
+    within: list[Any] = [file]  # a oneof stands for its message, whose fields it has
+    for said in _STATEMENT.finditer(text):
+        if said["package"]:
+            file.package = said["package"]
+        elif said["block"]:
+            within.append(_begun(within[-1], said["block"], said["title"]))
+        elif said["end"]:
+            within.pop()
+        elif said["rpc"]:
+            streams = bool(said["streams"])
+            method = within[-1].method.add(name=said["rpc"], client_streaming=streams, server_streaming=streams)
+            method.input_type, method.output_type = said["request"], said["answer"]
+        elif said["constant"]:
+            within[-1].value.add(name=said["constant"], number=int(said["of_enum"]))
+        elif said["field"]:
+            field = _field(within[-1], said)
+            if len(within) > 1 and within[-1] is within[-2]:
+                field.oneof_index = len(within[-1].oneof_decl) - 1
+    return file
 
-    def __init__(self, text: str) -> None:
-        self._tokens = [match[1] for match in _TOKEN.finditer(text) if match[1]]
-        self.file = FileDescriptorProto(name="inference.proto", syntax="proto3")
-        self.rpcs: list[tuple[str, str, str, bool]] = []
-        while self._tokens:
-            match self._take():
-                case "syntax":
-                    self._skip(3)
-                case "package":
-                    self.file.package = self._take()
-                    self._skip(1)
-                case "service":
-                    self.service = f"{self.file.package}.{self._take()}"
-                    self.rpcs = [self._rpc() for _ in self._block()]
-                case "enum":
-                    enum = self.file.enum_type.add(name=self._take())
-                    for name in self._block():
-                        enum.value.add(name=name, number=self._number())
-                case "message":
-                    self._message(self.file.message_type.add(name=self._take()))
 
-    def _take(self) -> str:
-        return self._tokens.pop(0)
+def _begun(owner: Any, block: str, title: str) -> Any:
+    if block == "oneof":
+        owner.oneof_decl.add(name=title)
+        return owner
+    if block == "message":
+        return (owner.message_type if isinstance(owner, FileDescriptorProto) else owner.nested_type).add(name=title)
+    return (owner.service if block == "service" else owner.enum_type).add(name=title)
 
-    def _skip(self, count: int) -> None:
-        del self._tokens[:count]
 
-    def _block(self) -> Iterator[str]:
-        """The first token of each statement between braces."""
-        self._skip(1)
-        while (token := self._take()) != "}":
-            yield token
-
-    def _number(self) -> int:
-        _, number, _ = (self._take() for _ in "=n;")
-        return int(number)
-
-    def _rpc(self) -> tuple[str, str, str, bool]:
-        name, *rest = self._tokens[: self._tokens.index(";")]
-        self._skip(len(rest) + 2)
-        request, answer = (words for words in " ".join(rest).replace("returns", "").split("(") if words.strip())
-        return name, request.split()[-2], answer.split()[-2], "stream" in request.split()
-
-    def _message(self, message: DescriptorProto) -> None:
-        for token in self._block():
-            if token == "message":
-                self._message(message.nested_type.add(name=self._take()))
-            elif token == "oneof":
-                message.oneof_decl.add(name=self._take())
-                for kind in self._block():
-                    self._field(message, kind).oneof_index = len(message.oneof_decl) - 1
-            elif token == "map":
-                self._map(message)
-            elif token == "repeated":
-                self._field(message, self._take()).label = FieldDescriptorProto.LABEL_REPEATED
-            else:
-                self._field(message, token)
-
-    def _field(self, message: DescriptorProto, kind: str) -> FieldDescriptorProto:
-        name = self._take()
-        return _add(message, name, self._number(), kind)
-
-    def _map(self, message: DescriptorProto) -> None:
-        _, key, _, value, _, name = (self._take() for _ in "<k,v>n")
-        entry = message.nested_type.add(name=f"{name.title().replace('_', '')}Entry")
+def _field(message: DescriptorProto, said: re.Match[str]) -> FieldDescriptorProto:
+    """Add a field. A map is a repeated message of key and value."""
+    kind = said["kind"]
+    if said["key"]:
+        entry = message.nested_type.add(name=f"{said['field'].title().replace('_', '')}Entry")
         entry.options.map_entry = True
-        _add(entry, "key", 1, key)
-        _add(entry, "value", 2, value)
-        _add(message, name, self._number(), entry.name).label = FieldDescriptorProto.LABEL_REPEATED
+        _add(entry, "key", 1, said["key"])
+        _add(entry, "value", 2, said["value"])
+        kind = entry.name
+    field = _add(message, said["field"], int(said["number"]), kind)
+    if said["repeated"] or said["key"]:
+        field.label = FieldDescriptorProto.LABEL_REPEATED
+    return field
 
 
 def _add(message: DescriptorProto, name: str, number: int, kind: str) -> FieldDescriptorProto:
@@ -113,16 +97,18 @@ def _add(message: DescriptorProto, name: str, number: int, kind: str) -> FieldDe
 
 
 def _read() -> tuple[str, dict[str, type[Any]], list[Method]]:
-    reader = _Reader(_FILE.read_text(encoding="utf-8"))
-    pool = DescriptorPool()
-    pool.Add(reader.file)
-    package = f"{reader.file.package}."
-    messages = GetMessageClassesForFiles([reader.file.name], pool)
-    classes = {name.removeprefix(package): kind for name, kind in messages.items()}
-    methods = [
-        Method(name, classes[request], classes[answer], streams) for name, request, answer, streams in reader.rpcs
-    ]
-    return reader.service, classes, methods
+    file, pool = _described(_FILE.read_text(encoding="utf-8")), DescriptorPool()
+    pool.Add(file)
+    (service,) = (pool.FindServiceByName(f"{file.package}.{service.name}") for service in file.service)
+    messages = GetMessageClassesForFiles([file.name], pool)
+    return (
+        service.full_name,
+        {name.removeprefix(f"{file.package}."): kind for name, kind in messages.items()},
+        [
+            Method(of.name, GetMessageClass(of.input_type), GetMessageClass(of.output_type), of.client_streaming)
+            for of in service.methods
+        ],
+    )
 
 
 SERVICE, MESSAGES, METHODS = _read()

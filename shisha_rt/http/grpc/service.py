@@ -12,18 +12,16 @@ import grpc
 import grpc.aio
 from google.protobuf.json_format import ParseDict
 
-from shisha_rt.daemon.front.http_messages import ServeHttp
 from shisha_rt.errors import Error
 from shisha_rt.http.app_state import AppState, Caller
 from shisha_rt.http.faults import OUR_FAULT
 from shisha_rt.http.grpc.about import AboutAnswer, GrpcAbout, path_of
 from shisha_rt.http.grpc.infer import answer_message, read_request
 from shisha_rt.http.grpc.messages import MESSAGES, METHODS, SERVICE, Method
-from shisha_rt.http.guard import caller_of, token_in
-from shisha_rt.http.inference.inferences import ROOM_BYTES
-from shisha_rt.http.inference.names import check_path
+from shisha_rt.http.guard import no_token, token_caller
+from shisha_rt.http.inference.about import About
+from shisha_rt.http.inference.inferences import ROOM_BYTES, Inferences
 from shisha_rt.http.inference.room import TakenRoom
-from shisha_rt.http.inference.served import Served
 from shisha_rt.protocol.access import Permission
 from shisha_rt.protocol.exceptions import ShishaError, error_for
 
@@ -39,18 +37,18 @@ _LEAST_MESSAGE_BYTES: Final = 4 << 20  # gRPC's own default
 _MOST_CONNECTIONS: Final = 512
 _HEAD_BYTES: Final = 64 << 10
 _HANDSHAKE_S: Final = 10
-_UNAUTHENTICATED: Final = frozenset({Error.UNKNOWN_TOKEN})
 _KIND: Final = "shisha-kind"
 """The key of an error's kind in its trailing metadata."""
 
 _Context: TypeAlias = Any
 
 
-async def serve_grpc(settings: ServeHttp, app_state: AppState, served: Served, listens: Callable[[], None]) -> None:
+async def serve_grpc(app_state: AppState, inferences: Inferences, listens: Callable[[], None]) -> None:
     """Serve until the daemon has given its last answers; `listens` is called once clients can connect."""
+    settings = app_state.settings
     most_bytes = max(settings.max_message_bytes, _LEAST_MESSAGE_BYTES)
     server = grpc.aio.server(
-        handlers=[_handlers(app_state, served, most_bytes)],
+        handlers=[_handlers(app_state, inferences, most_bytes)],
         options=[
             ("grpc.so_reuseport", 1),
             ("grpc.max_receive_message_length", most_bytes),
@@ -75,9 +73,9 @@ async def serve_grpc(settings: ServeHttp, app_state: AppState, served: Served, l
     await server.stop(_LAST_ANSWERS_S)
 
 
-def _handlers(app_state: AppState, served: Served, most_bytes: int) -> grpc.GenericRpcHandler:
-    about = GrpcAbout(served)
-    inference = _Inference(app_state, served, most_bytes)
+def _handlers(app_state: AppState, inferences: Inferences, most_bytes: int) -> grpc.GenericRpcHandler:
+    about = GrpcAbout(About(app_state), inferences.files)
+    inference = _Inference(app_state, inferences, most_bytes)
     guard = _Guard(app_state)
     handlers = {}
     for method in METHODS:
@@ -128,17 +126,12 @@ class _Guard:
         return handle
 
     def _caller(self, context: _Context) -> Caller:
-        users = self._app_state.users
-        if users is None:
+        if self._app_state.users is None:
             return Caller("", Permission.OPERATOR, way="grpc")
-        token = token_in((_metadata(context, "authorization") or "").encode())
-        if token is None:
-            self._app_state.refuse("grpc_no_token")
-            raise error_for(Error.UNKNOWN_TOKEN, "no token; expected the metadata authorization: Bearer TOKEN")
-        caller = caller_of(token, users, way="grpc")
+        authorization = (_metadata(context, "authorization") or "").encode()
+        caller = token_caller(self._app_state, authorization, "grpc")
         if caller is None:
-            self._app_state.refuse("grpc_unknown_token")
-            raise error_for(Error.UNKNOWN_TOKEN, "the token is nobody's")
+            raise no_token(self._app_state, "grpc", "no token; expected the metadata authorization: Bearer TOKEN")
         return caller
 
 
@@ -149,7 +142,7 @@ def _metadata(context: _Context, name: str) -> str | None:
 
 def grpc_status(error: ShishaError) -> grpc.StatusCode:
     """The status of an error: its own gRPC code, except UNAUTHENTICATED for a missing or unknown token."""
-    return grpc.StatusCode.UNAUTHENTICATED if error.kind in _UNAUTHENTICATED else grpc.StatusCode[error.code.value]
+    return grpc.StatusCode.UNAUTHENTICATED if error.kind == Error.UNKNOWN_TOKEN else grpc.StatusCode[error.code.value]
 
 
 def _told(failed: Exception) -> ShishaError:
@@ -163,9 +156,9 @@ def _told(failed: Exception) -> ShishaError:
 class _Inference:
     """`ModelInfer` and `ModelStreamInfer`. `most_bytes`: the largest request."""
 
-    def __init__(self, app_state: AppState, served: Served, most_bytes: int) -> None:
+    def __init__(self, app_state: AppState, inferences: Inferences, most_bytes: int) -> None:
         self._app_state = app_state
-        self._inferences = served.inferences
+        self._inferences = inferences
         self._receiving = asyncio.Semaphore(max(1, min(_MOST_RECEIVED, ROOM_BYTES // most_bytes)))
         self._streams = 0
 
@@ -217,10 +210,7 @@ class _Inference:
         await context.write(answer)
 
     async def _infer(self, request: Any, caller: Caller, context: _Context) -> Any:
-        path = path_of(request.model_name, request.model_version)
-        client = self._app_state.client_of(path)
-        signature = await client.signature()
-        check_path(path, signature)
+        client, signature = await self._app_state.model_of(path_of(request.model_name, request.model_version))
         asked, pieces = read_request(request, signature)
         request.Clear()
         given = iter(pieces)

@@ -5,11 +5,10 @@ repository; and the errors for those that are not offered (tracing, logging).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from shisha_rt.errors import Error
-from shisha_rt.http.app_state import AppState, Caller
-from shisha_rt.http.inference.names import check_path
+from shisha_rt.http.app_state import AppState, Caller, Path
 from shisha_rt.model.graph import Tensor
 from shisha_rt.protocol.exceptions import ShishaError, Unavailable, error_for
 from shisha_rt.protocol.request import Signature
@@ -27,15 +26,12 @@ _EXTENSIONS: Final = (
     "statistics",
     "streams",
 )
-
-
 _ENDS: Final = ("inputs", "outputs")
-_NO_PATH: Final[Mapping[str, str]] = {}
-Path: TypeAlias = Mapping[str, str]
+_NO_PATH: Final[Path] = {}
 
 
 class About:
-    """The answers, as plain values with the protocol's own names. `path`: a model, and perhaps its version."""
+    """The answers, as plain values with the protocol's own names."""
 
     def __init__(self, app_state: AppState) -> None:
         self._app_state = app_state
@@ -103,8 +99,7 @@ class About:
             return False
 
     async def _check(self, path: Path) -> Signature:
-        signature = await self._app_state.client_of(path).signature(timeout_s=PATIENCE_S)
-        check_path(path, signature)
+        _, signature = await self._app_state.model_of(path, PATIENCE_S)
         return signature
 
     async def _ask(self, op: str, path: Path = _NO_PATH) -> dict[str, Any]:
@@ -122,20 +117,24 @@ def no_logging() -> ShishaError:
     return error_for(Error.NOT_OFFERED, "there are no log settings")
 
 
+def no_cuda() -> ShishaError:
+    return error_for(Error.NOT_OFFERED, "there is no CUDA shared memory; expected system shared memory, or bytes")
+
+
 def _config(signature: Signature, platform: str) -> dict[str, Any]:
     """The model's configuration, in Triton's form.
 
     If requests may have several frames, tensors are described without their first axis, which counts frames.
     """
-    batched = signature.has_batches
+    first = 1 if signature.has_batches else 0
     return {
         "name": signature.model_name,
         "platform": platform,
         "backend": "shisha-rt",
         "version_policy": {"latest": {"num_versions": 1}},
-        "max_batch_size": signature.most_frames if batched else 0,
-        "input": [_tensor(tensor, batched) | {"format": "FORMAT_NONE"} for tensor in signature.inputs],
-        "output": [_tensor(output, batched) | {"label_filename": ""} for output in signature.outputs],
+        "max_batch_size": signature.most_frames if signature.has_batches else 0,
+        "input": [_tensor(tensor, first) | {"format": "FORMAT_NONE"} for tensor in signature.inputs],
+        "output": [_tensor(output, first) | {"label_filename": ""} for output in signature.outputs],
         "instance_group": [],
         "default_model_filename": "model.onnx",
         "parameters": {},
@@ -143,10 +142,10 @@ def _config(signature: Signature, platform: str) -> dict[str, Any]:
     }
 
 
-def _tensor(tensor: Tensor, batched: bool) -> dict[str, object]:
-    """Metadata of a tensor, with -1 for each size that varies.
+def _tensor(tensor: Tensor, first: int) -> dict[str, object]:
+    """Metadata of a tensor from its axis `first` on, with -1 for each size that varies.
 
     Every datatype becomes TYPE_ and its name; Triton's exception, TYPE_STRING for BYTES, occurs in no model here.
     """
     dims = [-1 if axis in tensor.open_axes else size for axis, size in enumerate(tensor.shape)]
-    return {"name": tensor.name, "data_type": f"TYPE_{tensor.datatype}", "dims": dims[batched:]}
+    return {"name": tensor.name, "data_type": f"TYPE_{tensor.datatype}", "dims": dims[first:]}

@@ -22,7 +22,7 @@ _ENCODER: Final = msgspec.json.Encoder()
 
 def wanted(asked: InferenceAsked, answer: Answer) -> Sequence[WantedOutput]:
     """The requested outputs, or all if none was named."""
-    return asked.outputs or [WantedOutput(name, asked.binary) for name in answer.outputs]
+    return asked.outputs or [WantedOutput(name, asked.parameters.binary_data_output) for name in answer.outputs]
 
 
 def answer_parts(signature: Signature, asked: InferenceAsked, answer: Answer) -> tuple[bytes, list[memoryview]]:

@@ -9,9 +9,17 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
+import msgspec
+
+from shisha_rt.errors import Error
+from shisha_rt.http.connection import Exchange
 from shisha_rt.http.faults import HttpFault
+from shisha_rt.protocol.exceptions import error_for
+
+if TYPE_CHECKING:
+    from zlib import _Decompress
 
 PATIENCE_S: Final = 20.0
 SLOWEST_BYTES_PER_S: Final = 100_000
@@ -23,6 +31,9 @@ for this much.
 """
 
 
+_Asked = TypeVar("_Asked")
+
+
 class Source(Protocol):
     """An `Exchange`, as far as its body goes."""
 
@@ -32,16 +43,6 @@ class Source(Protocol):
 
 class HungUp(Exception):
     """The caller has disconnected; nobody waits for an answer."""
-
-
-class _Unpacker(Protocol):
-    @property
-    def unconsumed_tail(self) -> bytes: ...
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes: ...
-    def decompress(self, data: bytes, max_length: int = ..., /) -> bytes: ...
 
 
 class Body:
@@ -56,7 +57,7 @@ class Body:
         self._source = source
         self._size_bytes = size_bytes
         self._patience_s = patience_s
-        self._packed: _Unpacker | None = None
+        self._packed: _Decompress | None = None
         self._piece: bytes = b""
         self._more = True
         self._begun_s = asyncio.get_running_loop().time()
@@ -147,7 +148,7 @@ class Body:
                 return b""
             await self._more_of_it()
 
-    def _unpack(self, packed: _Unpacker, most_bytes: int) -> bytes:
+    def _unpack(self, packed: _Decompress, most_bytes: int) -> bytes:
         ended, data, self._piece = packed.eof, packed.unconsumed_tail + self._piece, b""
         try:
             unpacked = b"" if ended else packed.decompress(data, most_bytes)
@@ -174,3 +175,12 @@ class Body:
 
     def _too_slow(self) -> HttpFault:
         return HttpFault(408, f"the body comes too slowly; expected {SLOWEST_BYTES_PER_S} bytes a second")
+
+
+async def read_json(exchange: Exchange, kind: type[_Asked], most_bytes: int = 64 << 10) -> _Asked:
+    """Read the body of a small request; an empty one counts as `{}`. Raises `InvalidArgument` and HttpFault."""
+    data = await Body(exchange, exchange.headers_by_name.get(b"content-encoding"), None).whole(most_bytes)
+    try:
+        return msgspec.json.decode(data or b"{}", type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise error_for(Error.MALFORMED_REQUEST, f"the request's JSON: {str(error).partition(chr(10))[0]}") from None

@@ -1,7 +1,7 @@
 """`POST v2/models/M/infer`: read a request's tensors, run one frame, and send its answer.
 
-Every frame over HTTP passes here, so this bypasses the web framework. A tensor that comes as bytes is written piece by
-piece into memory shared with the daemon: it is not joined or copied again.
+Every frame over HTTP passes here. A tensor that comes as bytes is written piece by piece into memory shared with the
+daemon: it is not joined or copied again.
 """
 
 from __future__ import annotations
@@ -13,17 +13,14 @@ import zlib
 from collections.abc import Awaitable, Mapping
 from typing import Final
 
-from shisha_rt.http.app_state import AppState
+from shisha_rt.http.app_state import AppState, Caller, Path
 from shisha_rt.http.connection import Exchange
-from shisha_rt.http.faults import CLIENT_CLOSED, HttpFault, fault_answer, fault_of
-from shisha_rt.http.guard import LEFT, Guard
+from shisha_rt.http.faults import HttpFault
 from shisha_rt.http.inference.answer import answer_parts
 from shisha_rt.http.inference.body import Body, HungUp
 from shisha_rt.http.inference.inferences import Inferences
-from shisha_rt.http.inference.names import check_path
 from shisha_rt.http.inference.request import raw_request, read_header
 from shisha_rt.http.inference.room import TakenRoom
-from shisha_rt.protocol.exceptions import ShishaError
 from shisha_rt.protocol.frame_tensors import Answer
 
 _HEADER_LENGTH: Final = b"inference-header-content-length"
@@ -33,40 +30,16 @@ _NONE_OF_IT: Final = re.compile(rb"q\s*=\s*0(\.0*)?")
 
 
 class Infer:
-    """The route of inference, which bypasses the web framework."""
+    """The route of inference."""
 
-    def __init__(self, app_state: AppState, inferences: Inferences, guard: Guard) -> None:
+    def __init__(self, app_state: AppState, inferences: Inferences) -> None:
         self._app_state = app_state
         self._inferences = inferences
-        self._guard = guard
 
-    async def __call__(self, exchange: Exchange, path: Mapping[str, str]) -> None:
-        status = 200
-        try:
-            await self._answer(exchange, path)
-        except HungUp:
-            status = CLIENT_CLOSED
-        except (HttpFault, ShishaError) as error:
-            fault = error if isinstance(error, HttpFault) else fault_of(error)
-            status = fault.status
-            await _refuse(exchange, fault)
-        except asyncio.CancelledError:  # by `serve_connections`, if the daemon ends
-            if exchange.begun or not self._app_state.ending.is_set():
-                raise
-            status = LEFT.status
-            await _refuse(exchange, LEFT)
-        except Exception:  # answered by `HttpConnections`
-            self._app_state.count(CLIENT_CLOSED if exchange.gone else 500)
-            raise
-        self._app_state.count(status)
-
-    async def _answer(self, exchange: Exchange, path: Mapping[str, str]) -> None:
-        headers, inferences = exchange.headers_by_name, self._inferences
-        caller = self._guard.admit(exchange.scheme, "POST", exchange.path, headers, exchange.caller_uid)
+    async def __call__(self, exchange: Exchange, caller: Caller | None, path: Path) -> None:
         assert caller is not None  # only routes of the page are open to unknown callers
-        client = self._app_state.client_of(path)
-        signature = await client.signature()
-        check_path(path, signature)
+        headers, inferences = exchange.headers_by_name, self._inferences
+        client, signature = await self._app_state.model_of(path)
         size_bytes = _number(headers, b"content-length")
         body = Body(exchange, headers.get(b"content-encoding"), size_bytes)
         header_bytes = _number(headers, _HEADER_LENGTH)
@@ -87,7 +60,9 @@ class Infer:
             else:
                 asked = raw_request(size_bytes, signature)
             if size_bytes is not None and header_bytes is not None:
-                _check_size(size_bytes, header_bytes + asked.binary_bytes)
+                expected = header_bytes + asked.binary_bytes
+                if size_bytes != expected:
+                    raise HttpFault(400, f"the body has {size_bytes} bytes; expected {expected}, as its header says")
             room.more(asked.binary_bytes)
             frame = await inferences.tensors(client, asked, body.into, caller)
             await body.end()
@@ -99,14 +74,6 @@ class Infer:
         inferences.write(asked, answer, caller)
         header, raw = answer_parts(signature, asked, answer)
         await _send(exchange, header, raw, headers.get(b"accept-encoding"))
-
-
-async def _refuse(exchange: Exchange, fault: HttpFault) -> None:
-    answer = fault_answer(fault)
-    if fault.status == 401:
-        answer.headers["WWW-Authenticate"] = "Bearer"
-    kept = [pair for pair in answer.raw_headers if pair[0] != b"content-length"]
-    await exchange.answer(fault.status, kept, [answer.body])
 
 
 async def _unless_hung_up(inferring: Awaitable[Answer], exchange: Exchange) -> Answer:
@@ -139,11 +106,6 @@ def _number(headers: Mapping[bytes, bytes], name: bytes) -> int | None:
     if not text.isdigit() or len(text) > 18:
         raise HttpFault(400, f"{name.decode()} {text.decode('latin-1')!r}; expected a number")
     return int(text)
-
-
-def _check_size(size_bytes: int, expected_bytes: int) -> None:
-    if size_bytes != expected_bytes:
-        raise HttpFault(400, f"the body has {size_bytes} bytes; expected {expected_bytes}, as its header says")
 
 
 async def _send(exchange: Exchange, header: bytes, raw: list[memoryview], accepted: bytes | None) -> None:

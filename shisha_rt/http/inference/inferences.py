@@ -17,7 +17,7 @@ from shisha_rt.http.app_state import AppState, Caller
 from shisha_rt.http.inference.answer import wanted
 from shisha_rt.http.inference.request import InferenceAsked, array_of, longest_body
 from shisha_rt.http.inference.room import Room
-from shisha_rt.http.inference.shared_memory import SharedFiles
+from shisha_rt.http.inference.shared_memory import FOLDER, SharedFiles
 from shisha_rt.protocol.frame_tensors import Answer, raw_bytes
 from shisha_rt.protocol.limits import MAX_DEADLINE_MS, MAX_NAME_LENGTH
 from shisha_rt.protocol.request import Signature
@@ -33,11 +33,13 @@ Frame = dict[str, npt.NDArray[Any]]
 
 
 class Inferences:
-    """What inference requests share. `room`: the limit on their bytes, over all connections."""
+    """What inference requests share, over HTTP and gRPC: a region registered over one can be used over the other.
 
-    def __init__(self, app_state: AppState, files: SharedFiles) -> None:
-        self._app_state = app_state
-        self._files = files
+    `room`: the limit on their bytes, over all connections.
+    """
+
+    def __init__(self, app_state: AppState) -> None:
+        self.files = SharedFiles(FOLDER if app_state.settings.shared_memory else None)
         self.room = Room(ROOM_BYTES)
         self._longest_of: dict[str, tuple[Signature, int]] = {}
 
@@ -69,10 +71,10 @@ class Inferences:
             if tensor.region is None:
                 await fill(raw_bytes(array))
             else:
-                self._files.read(caller, tensor.region, raw_bytes(array))
+                self.files.read(caller, tensor.region, raw_bytes(array))
         for output in asked.outputs:
             if output.region is not None:
-                self._files.check_room(caller, output.region, 0)
+                self.files.check_room(caller, output.region, 0)
         return frame
 
     async def infer(
@@ -93,15 +95,15 @@ class Inferences:
         to the daemon is lost; a daemon that cannot be reached is given up before the frame is sent.
         """
         await client.signature()
-        stream = None if asked.stream is None else _stream_of(caller.name, asked.stream)
+        stream = None if asked.parameters.stream_name is None else _stream_of(caller.name, asked.parameters.stream_name)
         return await client.infer(
             frame,
-            deadline_s=asked.deadline_s,
-            timeout_s=_SLACK_S + (_LONGEST_S if asked.deadline_s is None else asked.deadline_s),
+            deadline_s=asked.parameters.deadline_s,
+            timeout_s=_SLACK_S + (_LONGEST_S if asked.parameters.deadline_s is None else asked.parameters.deadline_s),
             stream=stream,
             caller=stream or connection[:MAX_NAME_LENGTH],
-            sequence=asked.sequence,
-            priority=asked.priority,
+            sequence=asked.parameters.sequence,
+            priority=asked.parameters.priority,
             outputs=[output.name for output in asked.outputs],
             traceparent=None if traceparent is None else traceparent[:MAX_NAME_LENGTH],
         )
@@ -110,7 +112,7 @@ class Inferences:
         """Write the outputs that were requested in regions to these."""
         for output in wanted(asked, answer):
             if output.region is not None:
-                self._files.write(caller, output.region, raw_bytes(answer.outputs[output.name]))
+                self.files.write(caller, output.region, raw_bytes(answer.outputs[output.name]))
 
 
 def _stream_of(user: str, stream: str) -> str:

@@ -1,13 +1,13 @@
 """A request for inference, from JSON or gRPC: what is asked for, and where its tensors are.
 
 Names, shapes and datatypes are checked against the model's signature before any tensor is read, as they determine how
-many bytes may come. Pure.
+many bytes may come: by the same rules as those of the wire protocol (`protocol/request.py`). Pure.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, Final
 
@@ -18,8 +18,9 @@ from msgspec import Meta, Struct
 
 from shisha_rt.errors import Error
 from shisha_rt.protocol.exceptions import error_for
+from shisha_rt.protocol.header import TensorData, TensorHeader
 from shisha_rt.protocol.limits import MAX_DEADLINE_MS, MAX_INTEGER, MAX_NAME_LENGTH, MAX_PRIORITY
-from shisha_rt.protocol.request import Signature
+from shisha_rt.protocol.request import Signature, arrange, check_outputs
 from shisha_rt.tensors import NUMPY_OF
 
 MAX_HEADER_BYTES: Final = 1 << 20
@@ -38,13 +39,11 @@ class FilePiece(Struct, frozen=True):
     size_bytes: int
 
 
-class _TensorParameters(Struct, frozen=True):
+class _TensorParameters(TensorData, frozen=True):
     binary_data_size: _Size | None = None
     binary_data: bool | None = None
     classification: _Size = 0
     shared_memory_region: _Name | None = None
-    shared_memory_offset: _Size = 0
-    shared_memory_byte_size: _Size | None = None
 
     @property
     def region(self) -> FilePiece | None:
@@ -55,10 +54,9 @@ class _TensorParameters(Struct, frozen=True):
         return FilePiece(self.shared_memory_region, self.shared_memory_offset, self.shared_memory_byte_size)
 
 
-class _Input(Struct, frozen=True):
+class _Input(TensorHeader, frozen=True):
     name: _Name
     shape: Annotated[tuple[_Size, ...], Meta(max_length=32)]
-    datatype: str
     parameters: _TensorParameters = _TensorParameters()
     data: msgspec.Raw = msgspec.Raw()  # empty: not given
 
@@ -67,20 +65,28 @@ class _Output(Struct, frozen=True):
     name: _Name
     parameters: _TensorParameters = _TensorParameters()
 
+    def wanted(self, of_all: AskedParameters) -> WantedOutput:
+        given, region = self.parameters, self.parameters.region
+        if region is not None and given.classification:
+            what = "classification in shared memory is not supported"
+            raise error_for(Error.NOT_OFFERED, f"output {self.name!r}: {what}")
+        is_binary = of_all.binary_data_output if given.binary_data is None else given.binary_data
+        return WantedOutput(self.name, is_binary, given.classification, region)
 
-class _Parameters(Struct, frozen=True):
+
+class AskedParameters(Struct, frozen=True):
     """`timeout` (microseconds), `sequence_id` and `priority` are Triton's; its other parameters are ignored."""
 
     binary_data_output: bool = False
     stream: Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)] | None = None
     sequence: _Size | None = None
     deadline_ms: Annotated[float, Meta(ge=0, le=MAX_DEADLINE_MS)] | None = None
-    timeout: Annotated[int, Meta(ge=0, le=MAX_INTEGER)] = 0
+    timeout: _Size = 0
     priority: Annotated[int, Meta(ge=0, le=MAX_PRIORITY)] = 0
     sequence_id: _Size | Annotated[str, Meta(max_length=128)] = 0
 
     @property
-    def ordered_in(self) -> str | None:
+    def stream_name(self) -> str | None:
         """The stream. A sequence of Triton's counts as one, as its requests are to be answered in order."""
         if self.stream is not None or not self.sequence_id:
             return self.stream
@@ -97,7 +103,7 @@ class _Header(Struct, frozen=True):
     inputs: Annotated[tuple[_Input, ...], Meta(min_length=1, max_length=64)]
     outputs: Annotated[tuple[_Output, ...], Meta(max_length=64)] = ()
     id: _Name = ""
-    parameters: _Parameters = _Parameters()
+    parameters: AskedParameters = AskedParameters()
 
 
 _DECODER: Final = msgspec.json.Decoder(_Header)
@@ -126,16 +132,12 @@ class WantedOutput(Struct, frozen=True):
 
 
 class InferenceAsked(Struct, frozen=True):
-    """`outputs` empty: all of them, as bytes if `binary`."""
+    """`outputs` empty: all of them."""
 
     id: str
     inputs: tuple[InputTensor, ...]
-    outputs: tuple[WantedOutput, ...]
-    binary: bool
-    stream: str | None
-    sequence: int | None
-    deadline_s: float | None
-    priority: int
+    outputs: tuple[WantedOutput, ...] = ()
+    parameters: AskedParameters = AskedParameters()
 
     @property
     def binary_bytes(self) -> int:
@@ -160,25 +162,10 @@ def read_fields(fields: Mapping[str, object], signature: Signature) -> Inference
 
 
 def _checked(header: _Header, signature: Signature) -> InferenceAsked:
-    inputs = tuple(_input(tensor, signature) for tensor in header.inputs)
-    outputs = tuple(_output(output, header.parameters.binary_data_output, signature) for output in header.outputs)
-    names = [tensor.name for tensor in inputs]
-    expected = [tensor.name for tensor in signature.inputs]
-    if sorted(names) != sorted(expected):
-        raise error_for(Error.MISSING_TENSOR, f"inputs {names} do not match the model's; expected {expected}")
-    if len({output.name for output in outputs}) < len(outputs):
-        raise error_for(Error.REPEATED_TENSOR, "an output is asked for twice")
-    given = header.parameters
-    return InferenceAsked(
-        header.id,
-        inputs,
-        outputs,
-        given.binary_data_output,
-        given.ordered_in,
-        given.sequence,
-        given.deadline_s,
-        given.priority,
-    )
+    arrange(header.inputs, signature)
+    check_outputs([output.name for output in header.outputs], signature)
+    outputs = tuple(output.wanted(header.parameters) for output in header.outputs)
+    return InferenceAsked(header.id, tuple(map(_input, header.inputs)), outputs, header.parameters)
 
 
 def raw_request(size_bytes: int | None, signature: Signature) -> InferenceAsked:
@@ -196,9 +183,8 @@ def raw_request(size_bytes: int | None, signature: Signature) -> InferenceAsked:
             Error.WRONG_SIZE,
             f"without a header the body is input {signature_input.name!r} alone; expected {expected} bytes, told",
         )
-    return InferenceAsked(
-        "", (InputTensor(signature_input.name, shape, dtype, size_bytes),), (), True, None, None, None, 0
-    )
+    tensor = InputTensor(signature_input.name, shape, dtype, size_bytes)
+    return InferenceAsked("", (tensor,), parameters=AskedParameters(binary_data_output=True))
 
 
 def longest_body(signature: Signature) -> int:
@@ -251,20 +237,8 @@ def _values_decoders(dtype: np.dtype[Any], rank: int) -> tuple[msgspec.json.Deco
     return msgspec.json.Decoder(list[of]), msgspec.json.Decoder(nested)
 
 
-def _input(given: _Input, signature: Signature) -> InputTensor:
-    signature_input = next((tensor for tensor in signature.inputs if tensor.name == given.name), None)
-    if signature_input is None:
-        known = ", ".join(tensor.name for tensor in signature.inputs)
-        raise error_for(
-            Error.UNKNOWN_TENSOR, f"input {given.name!r}: the model has none of that name; expected {known}"
-        )
-    if given.datatype != signature_input.datatype:
-        raise error_for(
-            Error.WRONG_DATATYPE,
-            f"input {given.name!r}: datatype {given.datatype!r}; expected {signature_input.datatype}",
-        )
-    _check_shape(given, signature)
-    dtype = NUMPY_OF[signature_input.datatype]
+def _input(given: _Input) -> InputTensor:
+    dtype = NUMPY_OF[given.datatype]
     size_bytes = math.prod(given.shape) * dtype.itemsize
     region, binary_bytes, data = given.parameters.region, given.parameters.binary_data_size, bytes(given.data)
     if (region is not None) + (binary_bytes is not None) + bool(data) != 1:
@@ -281,44 +255,6 @@ def _input(given: _Input, signature: Signature) -> InputTensor:
                 f"input {given.name!r}: {size} bytes; expected {size_bytes} for its shape and datatype",
             )
     return InputTensor(given.name, given.shape, dtype, binary_bytes, data, region)
-
-
-def _check_shape(given: _Input, signature: Signature) -> None:
-    """Raise for a shape that is not served.
-
-    The client checks whether the shapes of all inputs go together.
-    """
-    served = [tensor.shape for inputs in signature.each for tensor in inputs if tensor.name == given.name]
-    if given.shape not in served and not _is_of_several(given.shape, served, signature.most_frames):
-        expected = " or ".join(str(list(shape)) for shape in dict.fromkeys(served))
-        raise error_for(Error.WRONG_SHAPE, f"input {given.name!r}: shape {list(given.shape)}; expected {expected}")
-
-
-def _is_of_several(shape: tuple[int, ...], served: Sequence[tuple[int, ...]], most: int) -> bool:
-    """Whether `shape` is that of 1 to `most` frames of a served shape, along the first axis."""
-    return any(
-        shape[1:] == single[1:] and shape[:1] in [(n * single[0],) for n in range(1, most + 1)]
-        for single in served
-        if single
-    )
-
-
-def _output(given: _Output, binary: bool, signature: Signature) -> WantedOutput:
-    if given.name not in (tensor.name for tensor in signature.outputs):
-        known = ", ".join(tensor.name for tensor in signature.outputs)
-        raise error_for(
-            Error.UNKNOWN_TENSOR, f"output {given.name!r}: the model has none of that name; expected {known}"
-        )
-    parameters = given.parameters
-    region = parameters.region
-    if region is not None and parameters.classification:
-        raise error_for(Error.NOT_OFFERED, f"output {given.name!r}: classification in shared memory is not supported")
-    return WantedOutput(
-        given.name,
-        binary if parameters.binary_data is None else parameters.binary_data,
-        parameters.classification,
-        region,
-    )
 
 
 def _line(error: Exception) -> str:

@@ -1,50 +1,160 @@
-"""Every route of the protocol."""
+"""Every route of the protocol: inference, and the others, which have JSON in and out."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Annotated, Any, Final
 
-from starlette.routing import BaseRoute, Route
+import msgspec
+from msgspec import Meta
 
-from shisha_rt.http.inference.about_routes import AboutRoutes
-from shisha_rt.http.inference.regions import SharedMemoryRoutes
-from shisha_rt.http.inference.served import Served
+from shisha_rt.errors import Error
+from shisha_rt.http.app_state import AppState, Caller, Path
+from shisha_rt.http.connection import Exchange
+from shisha_rt.http.inference.about import About, no_cuda, no_logging, no_tracing
+from shisha_rt.http.inference.body import read_json
+from shisha_rt.http.inference.infer import Infer
+from shisha_rt.http.inference.inferences import Inferences
+from shisha_rt.http.inference.shared_memory import SharedFiles
+from shisha_rt.http.routing import Handler, HttpReply, HttpRoute, json_reply
+from shisha_rt.protocol.exceptions import ShishaError, error_for
+from shisha_rt.protocol.limits import MAX_INTEGER, MAX_NAME_LENGTH
 
-_MODEL: Final = "/v2/models/{model}"
-_VERSION: Final = _MODEL + "/versions/{version}"
-_SYSTEM: Final = "/v2/systemsharedmemory"
-_CUDA: Final = "/v2/cudasharedmemory"
+_MODEL: Final = "/v2/models/{model}(?:/versions/{version})?"
 
 
-def inference_routes(served: Served) -> Sequence[BaseRoute]:
-    """All routes except POST of inference, which bypasses the web framework."""
-    about = AboutRoutes(served.about)
-    regions = SharedMemoryRoutes(served.files)
+class _LoadParameters(msgspec.Struct, frozen=True):
+    model: str | None = None
+    version: str | None = None
+    shadow: int = 0
+
+
+class _LoadAsked(msgspec.Struct, frozen=True):
+    parameters: _LoadParameters = _LoadParameters()
+
+
+class _IndexAsked(msgspec.Struct, frozen=True):
+    ready: bool = False
+
+
+_Size = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
+
+
+class _RegisterAsked(msgspec.Struct, frozen=True):
+    key: Annotated[str, Meta(max_length=MAX_NAME_LENGTH)]
+    byte_size: _Size
+    offset: _Size = 0
+
+
+def inference_routes(app_state: AppState, inferences: Inferences) -> Sequence[HttpRoute]:
+    about = About(app_state)
     return [
-        *(Route(f"{model}/infer", about.never, methods=["POST"]) for model in (_MODEL, _VERSION)),
-        Route("/v2/health/live", about.live),
-        Route("/v2/health/ready", about.ready),
-        Route("/v2/models/stats", about.statistics),
-        *(Route(f"{model}/ready", about.model_ready) for model in (_MODEL, _VERSION)),
-        *(Route(f"{model}/config", about.config) for model in (_MODEL, _VERSION)),
-        *(Route(f"{model}/stats", about.statistics) for model in (_MODEL, _VERSION)),
-        *(Route(model, about.model) for model in (_MODEL, _VERSION)),
-        Route("/v2", about.server),
-        Route("/v2/repository/index", about.index, methods=["POST"]),
-        Route("/v2/repository/models/{model}/load", about.load, methods=["POST"]),
-        Route("/v2/repository/models/{model}/unload", about.unload, methods=["POST"]),
-        Route(f"{_SYSTEM}/status", regions.status),
-        Route(f"{_SYSTEM}/region/{{region}}/status", regions.status),
-        Route(f"{_SYSTEM}/region/{{region}}/register", regions.register, methods=["POST"]),
-        Route(f"{_SYSTEM}/region/{{region}}/unregister", regions.unregister, methods=["POST"]),
-        Route(f"{_SYSTEM}/unregister", regions.unregister, methods=["POST"]),
-        Route(f"{_CUDA}/status", regions.no_cuda_status),
-        Route(f"{_CUDA}/region/{{region}}/status", regions.no_cuda_status),
-        Route(f"{_CUDA}/region/{{region}}/register", regions.no_cuda_register, methods=["POST"]),
-        Route(f"{_CUDA}/region/{{region}}/unregister", regions.no_cuda_unregister, methods=["POST"]),
-        Route(f"{_CUDA}/unregister", regions.no_cuda_unregister, methods=["POST"]),
-        Route("/v2/trace/setting", about.no_tracing, methods=["GET", "POST"]),
-        Route(f"{_MODEL}/trace/setting", about.no_tracing, methods=["GET", "POST"]),
-        Route("/v2/logging", about.no_logging, methods=["GET", "POST"]),
+        HttpRoute(f"{_MODEL}/infer", Infer(app_state, inferences), "POST"),
+        HttpRoute("/v2/health/live", _health("live", lambda _: about.live())),
+        HttpRoute("/v2/health/ready", _health("ready", lambda _: about.ready())),
+        HttpRoute("/v2/models/stats", _tell(about.statistics)),
+        HttpRoute(f"{_MODEL}/ready", _health("ready", about.model_ready)),
+        HttpRoute(f"{_MODEL}/config", _tell(about.config)),
+        HttpRoute(f"{_MODEL}/stats", _tell(about.statistics)),
+        HttpRoute(_MODEL, _tell(about.model)),
+        HttpRoute("/v2", _tell(lambda _: about.server())),
+        HttpRoute("/v2(?:/models/{model})?/trace/setting", _refuse(no_tracing), "GET", "POST"),
+        HttpRoute("/v2/logging", _refuse(no_logging), "GET", "POST"),
+        *_repository_routes(about),
+        *_region_routes(inferences.files),
     ]
+
+
+def _tell(ask: Callable[[Path], Awaitable[object]]) -> Handler:
+    async def handle(_exchange: Exchange, _caller: Caller | None, path: Path) -> HttpReply:
+        return json_reply(await ask(path))
+
+    return handle
+
+
+def _health(field: str, ask: Callable[[Path], Awaitable[bool]]) -> Handler:
+    """The status says the same as the body: 200 for yes, 503 for no."""
+
+    async def handle(_exchange: Exchange, _caller: Caller | None, path: Path) -> HttpReply:
+        is_so = await ask(path)
+        return json_reply({field: is_so}, 200 if is_so else 503)
+
+    return handle
+
+
+def _refuse(make: Callable[[], ShishaError]) -> Handler:
+    async def handle(_exchange: Exchange, _caller: Caller | None, _path: Path) -> HttpReply:
+        raise make()
+
+    return handle
+
+
+def _repository_routes(about: About) -> Sequence[HttpRoute]:
+    async def index(exchange: Exchange, _: Caller | None, __: Path) -> HttpReply:
+        """The repository: all models. With `{"ready":true}` only those that are ready."""
+        asked = await read_json(exchange, _IndexAsked)
+        return json_reply(await about.index(only_ready=asked.ready))
+
+    async def load(exchange: Exchange, caller: Caller | None, path: Path) -> HttpReply:
+        """Load the newest version of a known model, or the file that the parameter `model` names."""
+        given = (await read_json(exchange, _LoadAsked)).parameters
+        wanted = {"model": given.model, "version": given.version, "shadow": given.shadow or None}
+        return json_reply(await about.change(_known(caller), "model_load", path["model"], wanted))
+
+    async def unload(exchange: Exchange, caller: Caller | None, path: Path) -> HttpReply:
+        await read_json(exchange, dict[str, Any])
+        return json_reply(await about.change(_known(caller), "model_unload", path["model"], {}))
+
+    return [
+        HttpRoute("/v2/repository/index", index, "POST"),
+        HttpRoute("/v2/repository/models/{model}/load", load, "POST"),
+        HttpRoute("/v2/repository/models/{model}/unload", unload, "POST"),
+    ]
+
+
+def _region_routes(files: SharedFiles) -> Sequence[HttpRoute]:
+    """Regions of shared memory: of files ("system"), and of graphics cards (CUDA), which are not offered.
+
+    With shared memory off there are no regions, and unregistering one succeeds.
+    """
+
+    async def status(_: Exchange, caller: Caller | None, path: Path) -> HttpReply:
+        name = path.get("region")
+        regions = files.of(_known(caller)).values() if name is None else [files.named(_known(caller), name)]
+        return json_reply([region.about for region in regions])
+
+    async def register(exchange: Exchange, caller: Caller | None, path: Path) -> HttpReply:
+        asked = await read_json(exchange, _RegisterAsked)
+        files.register(_known(caller), path["region"], asked.key, asked.offset, asked.byte_size)
+        return json_reply({})
+
+    async def unregister(_: Exchange, caller: Caller | None, path: Path) -> HttpReply:
+        """One, or all of the caller's. It is no error if there is none."""
+        files.unregister(_known(caller), path.get("region"))
+        return json_reply({})
+
+    async def no_cuda_status(_: Exchange, __: Caller | None, path: Path) -> HttpReply:
+        if "region" in path:
+            raise error_for(Error.REGION_NOT_REGISTERED, f"shared memory region {path['region']!r} is not registered")
+        return json_reply([])
+
+    async def no_cuda_unregister(_: Exchange, __: Caller | None, ___: Path) -> HttpReply:
+        return json_reply({})
+
+    return [
+        route
+        for kind, told, begun, ended in (
+            ("/v2/systemsharedmemory", status, register, unregister),
+            ("/v2/cudasharedmemory", no_cuda_status, _refuse(no_cuda), no_cuda_unregister),
+        )
+        for route in (
+            HttpRoute(f"{kind}(?:/region/{{region}})?/status", told),
+            HttpRoute(f"{kind}/region/{{region}}/register", begun, "POST"),
+            HttpRoute(f"{kind}(?:/region/{{region}})?/unregister", ended, "POST"),
+        )
+    ]
+
+
+def _known(caller: Caller | None) -> Caller:
+    assert caller is not None  # only routes of the page are open to unknown callers
+    return caller

@@ -34,6 +34,11 @@ class SharedFile:
     offset: int
     size_bytes: int
 
+    @property
+    def about(self) -> dict[str, object]:
+        """What the protocol tells of it."""
+        return {"name": self.name, "key": self.key, "offset": self.offset, "byte_size": self.size_bytes}
+
 
 class SharedFiles:
     """All regions of all users, until they are unregistered or this process ends.
@@ -57,20 +62,16 @@ class SharedFiles:
             )
         regions = self._by_caller.setdefault(uid, {})
         if name in regions:
-            raise error_for(Error.REGION_TAKEN, f"shared memory region {name!r} is registered already")
+            raise _refused(Error.REGION_TAKEN, name, "is registered already")
         if len(regions) >= self._most or sum(map(len, self._by_caller.values())) >= 2 * self._most:
-            raise error_for(
-                Error.REGION_REFUSED,
-                f"{len(regions)} regions are registered; expected at most {self._most} of a user",
-            )
+            most = f"{len(regions)} regions are registered; expected at most {self._most} of a user"
+            raise error_for(Error.REGION_REFUSED, most)
         fd = self._open(key, uid)
         try:
             held_bytes = os.fstat(fd).st_size
             if size_bytes < 1 or offset + size_bytes > held_bytes:
-                raise error_for(
-                    Error.REGION_TOO_SMALL,
-                    f"shared memory {key!r}: {size_bytes} bytes from {offset} on; it has {held_bytes} in all",
-                )
+                what = f"{size_bytes} bytes from {offset} on; it has {held_bytes} in all"
+                raise error_for(Error.REGION_TOO_SMALL, f"shared memory {key!r}: {what}")
         except BaseException:
             os.close(fd)
             raise
@@ -92,7 +93,7 @@ class SharedFiles:
         """The caller's region of that name. Raises `NotFound`."""
         file = self.of(caller).get(name)
         if file is None:
-            raise error_for(Error.REGION_NOT_REGISTERED, f"shared memory region {name!r} is not registered")
+            raise _refused(Error.REGION_NOT_REGISTERED, name, "is not registered")
         return file
 
     def read(self, caller: Caller, region: FilePiece, into: memoryview) -> None:
@@ -106,10 +107,8 @@ class SharedFiles:
         """Raises `InvalidArgument` if an output of `size_bytes` does not fit."""
         self._find(caller, region)
         if size_bytes > region.size_bytes:
-            raise error_for(
-                Error.REGION_TOO_SMALL,
-                f"shared memory region {region.name!r}: {region.size_bytes} bytes; the output has {size_bytes}",
-            )
+            what = f"has {region.size_bytes} bytes; the output has {size_bytes}"
+            raise _refused(Error.REGION_TOO_SMALL, region.name, what)
 
     def write(self, caller: Caller, region: FilePiece, data: memoryview) -> None:
         """Write `data` into a caller's file; a file that has become shorter is left alone, as it must not grow."""
@@ -123,19 +122,14 @@ class SharedFiles:
         except OSError:  # it has holes, and no memory is left to fill them
             written_bytes = 0
         if written_bytes != len(data):
-            raise error_for(
-                Error.REGION_REFUSED, f"shared memory region {region.name!r}: there is no memory left for its file"
-            )
+            raise _refused(Error.REGION_REFUSED, region.name, "has no memory left for its file")
 
     def _find(self, caller: Caller, region: FilePiece) -> SharedFile:
         self._check_on()
         file = self.named(caller, region.name)
         if region.offset + region.size_bytes > file.size_bytes:
-            raise error_for(
-                Error.REGION_TOO_SMALL,
-                f"shared memory region {region.name!r}: {region.size_bytes} bytes from {region.offset} on; "
-                f"it has {file.size_bytes}",
-            )
+            what = f"has {file.size_bytes} bytes; expected {region.size_bytes} from {region.offset} on"
+            raise _refused(Error.REGION_TOO_SMALL, region.name, what)
         return file
 
     def _check_on(self) -> None:
@@ -165,7 +159,11 @@ class SharedFiles:
 
 
 def _shorter(region: FilePiece) -> ShishaError:
-    return error_for(Error.REGION_TOO_SMALL, f"shared memory region {region.name!r}: its file has become shorter")
+    return _refused(Error.REGION_TOO_SMALL, region.name, "has a file that has become shorter")
+
+
+def _refused(kind: Error, region: str, why: str) -> ShishaError:
+    return error_for(kind, f"shared memory region {region!r} {why}")
 
 
 def _not_yours(key: str) -> ShishaError:

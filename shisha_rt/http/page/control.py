@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
+from shisha_rt.http.connection import Exchange
 from shisha_rt.http.faults import HttpFault
 from shisha_rt.protocol.operations import OPERATIONS
 
@@ -16,43 +15,33 @@ MOST_BYTES: Final = 256 * 2**10
 """The largest request: a plan of 1024 stages is smaller."""
 
 
-@dataclass(frozen=True, slots=True)
-class Steering:
-    """An operation and its arguments, as in the wire protocol. `model`: which one, if there are several."""
+def order_of(given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """An operation and its arguments, of a request such as `{"op": "tuner_set", "pause": true}`.
 
-    op: str
-    arguments: Mapping[str, Any]
-    model: str | None = None
-
-
-def order_of(body: bytes) -> Steering:
-    """Read a request such as `{"op": "tuner_set", "pause": true}`. Raises `HttpFault` that says what is wrong."""
-    try:
-        given = msgspec.json.decode(body, type=dict[str, Any])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise HttpFault(400, f"the request: {error}; expected a JSON object with op and its arguments") from None
+    Raises `HttpFault` that says what is wrong.
+    """
+    given = dict(given)
     op = given.pop("op", None)
     if op not in STEERING:
         raise HttpFault(400, f"op: {_shown(op)}; expected one of {', '.join(STEERING)}")
-    model = given.pop("model_name", None)
     form = OPERATIONS[op]
-    unknown = sorted(set(given) - {field.name for field in msgspec.structs.fields(form)})
+    unknown = sorted(given.keys() - {*form.__struct_fields__, "model_name"})
     if unknown:
         raise HttpFault(400, f"{op} takes no {_shown(unknown[0])}")
     try:
         msgspec.convert(given, form)
     except msgspec.ValidationError as error:
         raise HttpFault(400, f"{op}: {error}") from None
-    return Steering(op, given, None if model is None else str(model))
+    return op, given
 
 
-def check_sender(headers: Mapping[bytes, bytes], scheme: str) -> None:
+def check_sender(exchange: Exchange) -> None:
     """Raises `HttpFault` unless the request is JSON and its `Origin`, which browsers set, is this page's."""
+    headers = exchange.headers_by_name
     kind = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
     if kind != b"application/json":
         raise HttpFault(415, "Content-Type: expected application/json")
-    own = f"{scheme}://".encode() + headers.get(b"host", b"")
-    if headers.get(b"origin", b"").lower() != own.lower():
+    if headers.get(b"origin", b"").lower() != exchange.origin.lower():
         raise HttpFault(403, "Origin: expected that of the page itself")
 
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import msgspec
-from starlette.types import Receive, Scope, Send
 
-from shisha_rt.http.asgi import ABORT
+from shisha_rt.http.connection import Exchange
 from shisha_rt.http.page.files import HEADERS
 from shisha_rt.http.page.watching import Watching
 
@@ -24,6 +23,7 @@ EVENTS_AT_ONCE: Final = 200
 SILENCE_S: Final = 5.0
 """After so long without news something is sent again, so that a page knows that it is still connected."""
 _SEND_WITHIN_S: Final = 20.0
+_HEADERS: Final = (*HEADERS, (b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store"))
 
 
 class Cursor:
@@ -98,54 +98,37 @@ class Feed:
         self._lasts_s = lasts_s
         self._send_within_s = send_within_s
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = {**HEADERS, "Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-store"}
-        raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-        leaving = [
-            asyncio.ensure_future(_gone(receive)),
-            *(asyncio.ensure_future(until.wait()) for until in self._until),
-        ]
-        sending = asyncio.ensure_future(self._send(send, raw))
+    async def answer(self, exchange: Exchange) -> None:
+        leaving = [asyncio.ensure_future(exchange.lost()), *(asyncio.ensure_future(of.wait()) for of in self._until)]
+        sending = asyncio.ensure_future(self._send(exchange))
         self._watching.opened()
         try:
             done, _ = await asyncio.wait(
                 [sending, *leaving], timeout=self._lasts_s, return_when=asyncio.FIRST_COMPLETED
             )
             if sending.done() and sending.exception() is not None:
-                _cut_off(scope)
+                exchange.abort()  # else it would hold its connection, and unsent data in memory, indefinitely
         finally:
             self._watching.closed()
             for task in (sending, *leaving):
                 task.cancel()
             await asyncio.wait([sending, *leaving])
         if not done or any(until.is_set() for until in self._until):
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            await exchange.finish()
 
-    async def _send(self, send: Send, headers: list[tuple[bytes, bytes]]) -> None:
-        async def put(message: dict[str, Any]) -> None:
+    async def _send(self, exchange: Exchange) -> None:
+        async def put(piece: bytes) -> None:
             async with asyncio.timeout(self._send_within_s):
-                await send(message)
+                await exchange.send(piece)
 
-        await put({"type": "http.response.start", "status": 200, "headers": headers})
-        await put({"type": "http.response.body", "body": b"retry: 1000\n\n", "more_body": True})
+        await asyncio.wait_for(exchange.start(200, _HEADERS), self._send_within_s)
+        await put(b"retry: 1000\n\n")
         said_s = asyncio.get_running_loop().time()
         while True:
             now_s, news = asyncio.get_running_loop().time(), self._watching.news
             for piece in self._cursor.cut(quiet=now_s - said_s >= SILENCE_S):
-                await put({"type": "http.response.body", "body": piece, "more_body": True})
+                await put(piece)
                 said_s = now_s
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(SILENCE_S):
                     await news.wait()
-
-
-def _cut_off(scope: Scope) -> None:
-    """Cut off a reader that does not read: it would hold its connection, and unsent data in memory, indefinitely."""
-    abort = scope.get("extensions", {}).get(ABORT)
-    if abort is not None:
-        abort["call"]()
-
-
-async def _gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

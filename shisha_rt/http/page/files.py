@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final
 
-from starlette.responses import Response
+from shisha_rt.http.connection import Header
+from shisha_rt.http.routing import HttpReply
 
 FOLDER: Final = Path(__file__).parent / "static"
 _TYPES: Final = {
@@ -23,14 +23,12 @@ POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
-HEADERS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "Content-Security-Policy": POLICY,
-        "X-Content-Type-Options": "nosniff",
-        "Referrer-Policy": "no-referrer",
-        "Cross-Origin-Resource-Policy": "same-origin",
-        "Cross-Origin-Opener-Policy": "same-origin",
-    }
+HEADERS: Final[Sequence[Header]] = (
+    (b"content-security-policy", POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
 )
 """Headers of every answer of the page: it loads nothing from other sites, and runs only its own files."""
 
@@ -39,14 +37,14 @@ HEADERS: Final[Mapping[str, str]] = MappingProxyType(
 class StaticFile:
     content: bytes
     kind: str
-    tag: str
+    tag: bytes
 
-    def answer(self, known: str | None) -> Response:
+    def answer(self, known: bytes) -> HttpReply:
         """`known`: the browser's cached ETags. It asks each time, and gets the content only if that has changed."""
-        headers = {**HEADERS, "Cache-Control": "no-cache", "ETag": self.tag}
-        if known is not None and self.tag in (tag.strip().removeprefix("W/") for tag in known.split(",")):
-            return Response(status_code=304, headers=headers)
-        return Response(self.content, headers=headers, media_type=self.kind)
+        headers = [*HEADERS, (b"cache-control", b"no-cache"), (b"etag", self.tag)]
+        if self.tag in (tag.strip().removeprefix(b"W/") for tag in known.split(b",")):
+            return HttpReply(304, headers, b"")
+        return HttpReply(200, [*headers, (b"content-type", self.kind.encode())], self.content)
 
 
 @cache
@@ -56,7 +54,6 @@ def static_files() -> Mapping[str, StaticFile]:
     for path in sorted(FOLDER.iterdir()):
         if path.suffix in _TYPES:
             content = path.read_bytes()
-            files_read[path.name] = StaticFile(
-                content, _TYPES[path.suffix], f'"{hashlib.sha256(content).hexdigest()[:32]}"'
-            )
+            tag = b'"%b"' % hashlib.sha256(content).hexdigest()[:32].encode()
+            files_read[path.name] = StaticFile(content, _TYPES[path.suffix], tag)
     return files_read

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Final
-from urllib.parse import urlencode
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlencode
 
 import msgspec
-from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
-from starlette.routing import BaseRoute, Route
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shisha_rt.errors import Error
-from shisha_rt.http.app_state import AppState, Caller
-from shisha_rt.http.faults import HttpFault, fault_answer
+from shisha_rt.http.app_state import AppState, Caller, Path
+from shisha_rt.http.connection import Exchange
+from shisha_rt.http.faults import HttpFault
+from shisha_rt.http.inference.body import read_json
 from shisha_rt.http.page.control import MOST_BYTES, check_sender, order_of
 from shisha_rt.http.page.feed import MOST_FEEDS, Feed
 from shisha_rt.http.page.files import HEADERS, static_files
 from shisha_rt.http.page.sessions import session_of, set_cookie
+from shisha_rt.http.routing import HttpReply, HttpRoute, json_reply
 from shisha_rt.protocol.access import Permission
-from shisha_rt.protocol.exceptions import NotFound
 
 _INDEX: Final = "index.html"
 _PATIENCE_S: Final = 120.0
 """Timeout of the daemon's answer: a plan is answered when it is live."""
-_BODY_WITHIN_S: Final = 10.0
 _NOT_ALLOWED: Final = {
     True: "This user may look, but not steer: the allow-list gives it the permission 'client'.",
     False: "Log in with an operator's token to steer the daemon.",
@@ -43,16 +39,16 @@ def is_open(method: str, path: str) -> bool:
     return path in ("/", "/page/caller") or (path.startswith("/page/") and path[len("/page/") :] in static_files())
 
 
-def page_routes(app_state: AppState) -> list[BaseRoute]:
+def page_routes(app_state: AppState) -> list[HttpRoute]:
     page = _Page(app_state)
     return [
-        Route("/", page.index),
-        Route("/page/feed", _Asgi(page.feed)),
-        Route("/page/caller", page.caller),
-        Route("/page/control", page.control, methods=["POST"]),
-        Route("/page/login", page.login, methods=["POST"]),
-        Route("/page/logout", page.logout, methods=["POST"]),
-        Route("/page/{name}", page.file),
+        HttpRoute("/", page.index),
+        HttpRoute("/page/feed", page.feed),
+        HttpRoute("/page/caller", page.caller),
+        HttpRoute("/page/control", page.control, "POST"),
+        HttpRoute("/page/login", page.login, "POST"),
+        HttpRoute("/page/logout", page.logout, "POST"),
+        HttpRoute("/page/{name}", page.file),
     ]
 
 
@@ -62,136 +58,109 @@ class _Page:
     def __init__(self, app_state: AppState) -> None:
         self._app_state = app_state
 
-    async def index(self, request: Request) -> Response:
+    async def index(self, exchange: Exchange, caller: Caller | None, _: Path) -> HttpReply:
         models = self._app_state.models
-        if models and request.scope["caller"] is not None and request.query_params.get("model") not in models:
-            return RedirectResponse(f"/?{urlencode({'model': models[0]})}", headers={"Cache-Control": "no-store"})
-        answer = static_files()[_INDEX].answer(request.headers.get("if-none-match"))
-        self._know_again(request, answer)
+        if models and caller is not None and _query(exchange).get("model") not in models:
+            where = f"/?{urlencode({'model': models[0]})}"
+            return HttpReply(307, [(b"location", where.encode()), (b"cache-control", b"no-store")], b"")
+        answer = static_files()[_INDEX].answer(exchange.headers_by_name.get(b"if-none-match", b""))
+        self._know_again(exchange, caller, answer)
         return answer
 
-    async def file(self, request: Request) -> Response:
-        static_file = static_files().get(request.path_params["name"])
+    async def file(self, exchange: Exchange, _: Caller | None, path: Path) -> HttpReply:
+        static_file = static_files().get(path["name"])
         if static_file is None:
-            raise HttpFault(404, f"there is nothing at {request.url.path!r}")
-        return static_file.answer(request.headers.get("if-none-match"))
+            raise HttpFault(404, f"there is nothing at {exchange.path!r}")
+        return static_file.answer(exchange.headers_by_name.get(b"if-none-match", b""))
 
-    async def feed(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope)
+    async def feed(self, exchange: Exchange, _: Caller | None, __: Path) -> None:
         if self._app_state.feeds >= MOST_FEEDS:
-            answer = fault_answer(
-                HttpFault(503, f"{MOST_FEEDS} pages are open, which is the most; close one", Error.TOO_MANY_CALLERS)
-            )
-            await answer(scope, receive, send)
-            return
-        last = request.headers.get("last-event-id") or request.query_params.get("last", "")
+            most = f"{MOST_FEEDS} pages are open, which is the most; close one"
+            raise HttpFault(503, most, Error.TOO_MANY_CALLERS)
+        query, headers = _query(exchange), exchange.headers_by_name
+        last = headers.get(b"last-event-id", b"").decode("latin-1") or query.get("last", "")
         until, lasts_s = [self._app_state.ending, self._app_state.users_changed], None
-        session_id = session_of(request.scope["headers_by_name"])
-        if session_id is not None and self._app_state.users is not None and self._of_session(request) is not None:
+        session_id = session_of(headers)
+        if session_id is not None and self._app_state.users is not None and self._of_session(exchange) is not None:
             ended, lasts_s = self._app_state.sessions.rest_of(session_id)
             until.append(ended)
-        model = None if self._app_state.models is None else request.query_params.get("model", "")
-        try:
-            watching = self._app_state.watching_of(model)
-        except NotFound as error:
-            await fault_answer(HttpFault(404, error.message))(scope, receive, send)
-            return
-        await Feed(watching, last, *until, watching.ended, lasts_s=lasts_s)(scope, receive, send)
+        model = None if self._app_state.models is None else query.get("model", "")
+        watching = self._app_state.watching_of(model)
+        await Feed(watching, last, *until, watching.ended, lasts_s=lasts_s).answer(exchange)
 
-    async def caller(self, request: Request) -> Response:
+    async def caller(self, exchange: Exchange, caller: Caller | None, _: Path) -> HttpReply:
         """Who the caller is, and whether they may steer the daemon; the page asks this whenever it has reconnected."""
-        session, has_login = self._of_session(request), self._app_state.users is not None
-        caller = session or request.scope["caller"]
-        is_known = session is not None or (caller is not None and not has_login)
-        steers = caller is not None and is_known and caller.permission is Permission.OPERATOR
+        session, has_login = self._of_session(exchange), self._app_state.users is not None
+        named = session or caller
+        is_known = session is not None or (named is not None and not has_login)
+        steers = named is not None and is_known and named.permission is Permission.OPERATOR
         about: dict[str, object] = {
-            "name": "" if caller is None else caller.name,
-            "may_watch": caller is not None,
+            "name": "" if named is None else named.name,
+            "may_watch": named is not None,
             "may_control": steers,
             "reason": None if steers else _NOT_ALLOWED[is_known],
             "has_login": has_login,
             "is_full": self._app_state.feeds >= MOST_FEEDS,
-            "models": [] if caller is None else self._app_state.models or [],
+            "models": [] if named is None else self._app_state.models or [],
         }
         answer = _json(about)
-        self._know_again(request, answer)
+        self._know_again(exchange, caller, answer)
         return answer
 
-    async def control(self, request: Request) -> Response:
+    async def control(self, exchange: Exchange, _: Caller | None, __: Path) -> HttpReply:
         """Steer the daemon. Only the page itself can: with JSON, our own origin, and the page's cookie."""
-        check_sender(request.scope["headers_by_name"], request.url.scheme)
-        caller = self._of_session(request)
+        check_sender(exchange)
+        caller = self._of_session(exchange)
         if caller is None:
             raise HttpFault(403, "the session of this page has ended: load it again, or log in")
-        order = order_of(await _body(request))
-        if not caller.permission.may(order.op):
+        op, arguments = order_of(await read_json(exchange, dict[str, Any], MOST_BYTES))
+        if not caller.permission.may(op):
             self._app_state.refuse("permission")
             raise HttpFault(403, _NOT_ALLOWED[True], Error.NOT_AN_OPERATOR)
-        named = {} if order.model is None else {"model_name": order.model}
-        answer = await self._app_state.operator.call(order.op, timeout_s=_PATIENCE_S, **named, **order.arguments)
+        answer = await self._app_state.operator.call(op, timeout_s=_PATIENCE_S, **arguments)
         return _json({key: value for key, value in answer.items() if key != "id"})
 
-    async def login(self, request: Request) -> Response:
-        check_sender(request.scope["headers_by_name"], request.url.scheme)
+    async def login(self, exchange: Exchange, _: Caller | None, __: Path) -> HttpReply:
+        check_sender(exchange)
         users = self._app_state.users
         if users is None:
             raise HttpFault(409, "nobody has to log in: this daemon has no allow-list")
-        try:
-            token = msgspec.json.decode(await _body(request), type=_Login).token
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise HttpFault(400, f'the request: {error}; expected {{"token": "..."}}') from None
+        token = (await read_json(exchange, _Login)).token
         user = users.of_token(token.strip())
         if user is None:
             self._app_state.refuse("unknown_token")
             raise HttpFault(401, "the token is nobody's")
         answer = _json({"name": user.name, "permission": user.permission.value})
         session_id = self._app_state.sessions.begin(Caller(user.name, user.permission), user.token_sha256)
-        self._give_cookie(request, answer, session_id)
+        _give_cookie(exchange, answer, session_id)
         return answer
 
-    async def logout(self, request: Request) -> Response:
-        check_sender(request.scope["headers_by_name"], request.url.scheme)
-        self._app_state.sessions.end(session_of(request.scope["headers_by_name"]))
+    async def logout(self, exchange: Exchange, _: Caller | None, __: Path) -> HttpReply:
+        check_sender(exchange)
+        self._app_state.sessions.end(session_of(exchange.headers_by_name))
         answer = _json({})
-        self._give_cookie(request, answer, "")
+        _give_cookie(exchange, answer, "")
         return answer
 
-    def _of_session(self, request: Request) -> Caller | None:
-        return self._app_state.sessions.caller(session_of(request.scope["headers_by_name"]), self._app_state.users)
+    def _of_session(self, exchange: Exchange) -> Caller | None:
+        return self._app_state.sessions.caller(session_of(exchange.headers_by_name), self._app_state.users)
 
-    def _know_again(self, request: Request, answer: Response) -> None:
+    def _know_again(self, exchange: Exchange, caller: Caller | None, answer: HttpReply) -> None:
         """Begin a session for a caller who loads the page, if nobody has to log in."""
-        if self._app_state.users is None and self._of_session(request) is None:
-            self._give_cookie(request, answer, self._app_state.sessions.begin(request.scope["caller"]))
-
-    def _give_cookie(self, request: Request, answer: Response, session_id: str) -> None:
-        host = request.headers.get("host", "")
-        answer.headers["Set-Cookie"] = set_cookie(host, session_id, secure=request.url.scheme == "https")
+        if self._app_state.users is None and caller is not None and self._of_session(exchange) is None:
+            _give_cookie(exchange, answer, self._app_state.sessions.begin(caller))
 
 
-class _Asgi:
-    """An object for a method: Starlette takes objects for ASGI applications, but methods for functions of a request."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app(scope, receive, send)
+def _give_cookie(exchange: Exchange, answer: HttpReply, session_id: str) -> None:
+    cookie = set_cookie(exchange.origin.decode("latin-1"), session_id)
+    answer.headers.append((b"set-cookie", cookie.encode("latin-1")))
 
 
-async def _body(request: Request) -> bytes:
-    body = b""
-    try:
-        async with asyncio.timeout(_BODY_WITHIN_S):
-            async for piece in request.stream():
-                body += piece
-                if len(body) > MOST_BYTES:
-                    raise HttpFault(413, f"the request is too long; expected at most {MOST_BYTES} bytes")
-    except TimeoutError:
-        raise HttpFault(408, f"the request did not come within {_BODY_WITHIN_S:g} s") from None
-    return body
+def _query(exchange: Exchange) -> dict[str, str]:
+    return dict(parse_qsl(exchange.query.decode("latin-1")))
 
 
-def _json(fields: dict[str, object]) -> Response:
-    headers = {**HEADERS, "Cache-Control": "no-store"}
-    return Response(msgspec.json.encode(fields), headers=headers, media_type="application/json")
+def _json(fields: dict[str, object]) -> HttpReply:
+    answer = json_reply(fields)
+    answer.headers.extend((*HEADERS, (b"cache-control", b"no-store")))
+    return answer

@@ -96,10 +96,11 @@ def session_of(headers: Mapping[bytes, bytes]) -> str | None:
     return None
 
 
-def set_cookie(host: str, session_id: str, *, secure: bool) -> str:
-    """The value of a Set-Cookie header. An empty id deletes the cookie."""
-    ending = "" if session_id else "; Max-Age=0"
-    return f"{cookie_name(host)}={session_id}; Path=/; HttpOnly; SameSite=Strict{'; Secure' * secure}{ending}"
+def set_cookie(origin: str, session_id: str) -> str:
+    """The value of a Set-Cookie header for a page that came from `origin`. An empty id deletes the cookie."""
+    scheme, _, host = origin.partition("://")
+    name, secure, ending = cookie_name(host), "; Secure" * (scheme == "https"), "" if session_id else "; Max-Age=0"
+    return f"{name}={session_id}; Path=/; HttpOnly; SameSite=Strict{secure}{ending}"
 
 
 def _digest(session_id: str) -> bytes:

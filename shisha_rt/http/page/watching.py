@@ -40,6 +40,7 @@ class Watching:
     `status`: the last status as JSON, with the values to draw. `statuses`: how many different ones there have been.
     `events`: number and JSON of each event, of the daemon `instance`. `trouble`: why the daemon does not answer, or
     None. `ended`: set when the model has been unloaded. `send`: the command that sends frames, which the page shows.
+    `feeds`: how many are open. `news`: set when the next news come.
     `share`: the share of the daemon's time that statuses may take. `least_s`: the least time between two of them.
     """
 
@@ -57,9 +58,9 @@ class Watching:
         self._least_s = least_s
         self._said: dict[str, Any] = {}
         self._next_event = 0
-        self._feeds = 0
+        self.feeds = 0
         self._wanted = asyncio.Event()
-        self._news = asyncio.Event()
+        self.news = asyncio.Event()
 
     async def run(self) -> None:
         """Watch the daemon until cancelled."""
@@ -67,24 +68,15 @@ class Watching:
             tasks.create_task(self._count())
             tasks.create_task(self._look())
 
-    @property
-    def feeds(self) -> int:
-        return self._feeds
-
     def opened(self) -> None:
         """Count one more open feed, for which statuses are needed."""
-        self._feeds += 1
+        self.feeds += 1
         self._wanted.set()
 
     def closed(self) -> None:
-        self._feeds -= 1
-        if not self._feeds:
+        self.feeds -= 1
+        if not self.feeds:
             self._wanted.clear()
-
-    @property
-    def news(self) -> asyncio.Event:
-        """Return an event that is set when the next news come."""
-        return self._news
 
     async def _count(self) -> None:
         while True:
@@ -141,5 +133,5 @@ class Watching:
         self._tell()
 
     def _tell(self) -> None:
-        self._news.set()
-        self._news = asyncio.Event()
+        self.news.set()
+        self.news = asyncio.Event()

@@ -9,40 +9,35 @@ from itertools import pairwise
 from time import perf_counter
 from typing import TYPE_CHECKING, get_args
 
-from shisha_rt.cli.options import progress
+from shisha_rt.cli.options import parse_sizes, place_named, progress
 from shisha_rt.errors import BadInput, Error, Failure
-from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.outcome import Outcome
 from shisha_rt.planner.strategies import SplitVariable
 
 if TYPE_CHECKING:
-    from shisha_rt.cli.place import SplitWanted
+    from shisha_rt.cli.place_split import SplitOptions
     from shisha_rt.machine.device import Device
     from shisha_rt.model.graph import Graph
     from shisha_rt.model.layers import Layer
     from shisha_rt.papers.gp.split_answer import SplitAnswer
 
 
-def answer_split(
-    model: str, machine: str | None, place: str | None, sizes: InputSizes, wanted: SplitWanted, *, as_json: bool
-) -> None:
+def answer_split(asked: SplitOptions) -> None:
     """Print the answer. Raises Failure if there is no split, after its object has been printed."""
-    answer = _split_model(model, machine, place, sizes, wanted)
-    if as_json:
+    answer = _split_model(asked)
+    if asked.as_json:
         print(json.dumps(answer.as_object()))
     elif answer.split.steps is not None:
         answer.show()
     if answer.split.steps is None:
         raise Failure(
-            f"{answer.split.outcome}: {wanted.method} has found no split: {answer.split.reason}",
+            f"{answer.split.outcome}: {asked.method} has found no split: {answer.split.reason}",
             Error.NO_PLAN,
             printed=True,
         )
 
 
-def _split_model(
-    model: str, machine: str | None, place: str | None, sizes: InputSizes, wanted: SplitWanted
-) -> SplitAnswer:
+def _split_model(wanted: SplitOptions) -> SplitAnswer:
     """Split a model. Raises BadInput if a device is not described, or states no power for `energy`."""
     from shisha_rt.model.layers import group_layers
     from shisha_rt.model.reader.onnx_reader import read_model
@@ -55,9 +50,9 @@ def _split_model(
     from shisha_rt.papers.gp.problem import SplitLayer, SplitProblem
     from shisha_rt.papers.gp.split_answer import SplitAnswer, SplitRow
 
-    devices, where = _devices(machine, place)
+    devices, where = _devices(wanted.machine, wanted.place_)
     its_devices = tuple(split_device(device, wanted.objective, wanted.one_for_all) for device in devices)
-    read = read_model(resolve_model(model, progress), sizes)
+    read = read_model(resolve_model(wanted.model, progress), parse_sizes(wanted.dim, wanted.shape))
     blocks = {variable: split_block(devices, variable) for variable in get_args(SplitVariable)}
     layers = [(layer, split_layer_of(read.graph, layer, wanted.variable, blocks)) for layer in group_layers(read.graph)]
     able = [(layer, split_layer) for layer, split_layer in layers if isinstance(split_layer, SplitLayer)]
@@ -91,34 +86,23 @@ def _starts(graph: Graph, able: Sequence[Layer]) -> list[int]:
     return [0, *(at for at, (before, layer) in pairs if not feeds_only(graph, before, layer))]
 
 
-def _devices(machine_name: str | None, place_name: str | None) -> tuple[list[Device], str]:
+def _devices(machine_name: str, place_name: str | None) -> tuple[list[Device], str]:
     """The devices of a place, or of all places with one device each, and a name for where they are. Devices of the same
     name get the names of their places.
     """
     from shisha_rt.machine.config.device_files import devices_of
     from shisha_rt.machine.config.machine_file import load_machine
 
-    if machine_name is None:
-        raise BadInput(
-            "place --split: --machine is missing, expected a machine file or a name such as tx2-cyclone",
-            Error.OPTIONS_CLASH,
-        )
     machine = load_machine(machine_name)
-    names = [place.name for place in machine.places]
-    if place_name is not None and place_name not in names:
-        raise BadInput(
-            f"--place {place_name}: {machine.source} has no such place, expected one of {', '.join(names)}",
-            Error.UNKNOWN_PLACE,
-        )
-    if place_name is not None or len(names) == 1:
-        place = machine.place(place_name or names[0])
-        return list(devices_of(machine, place)), f"{place.name} of {machine.name}"
+    chosen = place_named(machine, place_name)
+    if chosen is not None:
+        return list(devices_of(machine, chosen)), f"{chosen.name} of {machine.name}"
     each = [(place, devices_of(machine, place)) for place in machine.places]
     several = next((place for place, place_devices in each if len(place_devices) > 1), None)
     if several is not None:
         raise BadInput(
             f"{machine.source}: place {several.name} has several devices, expected --place with one of "
-            f"{', '.join(names)}, or one device at each place",
+            f"{', '.join(place.name for place in machine.places)}, or one device at each place",
             Error.OPTIONS_CLASH,
         )
     devices = [place_devices[0] for _, place_devices in each]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from shisha_rt.http.asgi import ABORT
+from shisha_rt.http.connection import Exchange
 from shisha_rt.http.page.feed import Cursor, Feed
 from shisha_rt.http.page.watching import Watching
 from tests.cli.statuses import FORK, FORK_S, status_of
@@ -123,21 +123,40 @@ def test_another_daemon_begins_anew_and_a_silent_one_is_told_of(daemon: Told) ->
     asyncio.run(run())
 
 
+class Reader:
+    """Who asks for a feed, as far as the feed sees it. `reads`: or takes nothing of it."""
+
+    def __init__(self, *, reads: bool = True) -> None:
+        self.began: list[int] = []
+        self.ended = self.is_cut_off = False
+        self.gone = asyncio.Event()
+        self._reads = reads
+
+    async def start(self, status: int, _: object) -> None:
+        self.began.append(status)
+
+    async def send(self, _: bytes) -> None:
+        if not self._reads:
+            await asyncio.Event().wait()
+
+    async def finish(self) -> None:
+        self.ended = True
+
+    async def lost(self) -> None:
+        await self.gone.wait()
+
+    def abort(self) -> None:
+        self.is_cut_off = True
+
+
 def test_whoever_does_not_read_is_cut_off(daemon: Told) -> None:
     async def run() -> None:
-        watching, cut = watched(daemon), asyncio.Event()
+        watching = watched(daemon)
 
-        async def receive() -> dict[str, Any]:
-            await asyncio.Event().wait()
-            return {}
-
-        async def send(message: Any) -> None:
-            if message.get("body"):
-                await asyncio.Event().wait()
-
-        scope = {"type": "http", "extensions": {ABORT: {"call": cut.set}}}
-        await asyncio.wait_for(Feed(watching, "", asyncio.Event(), send_within_s=0.01)(scope, receive, send), 30)
-        assert cut.is_set()
+        reader = Reader(reads=False)
+        feed = Feed(watching, "", asyncio.Event(), send_within_s=0.01).answer(cast("Exchange", reader))
+        await asyncio.wait_for(feed, 30)
+        assert reader.is_cut_off
         assert watching.feeds == 0
 
     asyncio.run(run())
@@ -146,23 +165,15 @@ def test_whoever_does_not_read_is_cut_off(daemon: Told) -> None:
 @pytest.mark.parametrize("which", ["its reader", "the process", "the users"])
 def test_a_feed_ends_with_its_reader_and_with_the_process_and_when_others_may_come(daemon: Told, which: str) -> None:
     async def run() -> None:
-        watching, ending, gone, changed = watched(daemon), asyncio.Event(), asyncio.Event(), asyncio.Event()
-        sent: list[Any] = []
-
-        async def receive() -> dict[str, Any]:
-            await gone.wait()
-            return {"type": "http.disconnect"}
-
-        async def send(message: Any) -> None:
-            sent.append(message)
-
-        feed = asyncio.create_task(Feed(watching, "", ending, changed)({"type": "http"}, receive, send))
-        while not sent:
+        watching, ending, changed = watched(daemon), asyncio.Event(), asyncio.Event()
+        reader = Reader()
+        feed = asyncio.create_task(Feed(watching, "", ending, changed).answer(cast("Exchange", reader)))
+        while not reader.began:
             await asyncio.sleep(0)
         assert watching.feeds == 1
-        {"its reader": gone, "the process": ending, "the users": changed}[which].set()
+        {"its reader": reader.gone, "the process": ending, "the users": changed}[which].set()
         await asyncio.wait_for(feed, 30)
         assert watching.feeds == 0
-        assert sent[0]["status"] == 200
+        assert (reader.began, reader.ended) == ([200], which != "its reader")
 
     asyncio.run(run())

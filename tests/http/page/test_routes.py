@@ -13,18 +13,19 @@ from typing import Any
 import pytest
 
 from shisha_rt.daemon.front.http_messages import Listener, ServeHttp
+from shisha_rt.errors import Error
 from shisha_rt.http.app_state import AppState
-from shisha_rt.http.application import application
-from shisha_rt.http.guard import Guard
-from shisha_rt.http.inference.served import Served
+from shisha_rt.http.front import HttpFront, http_routes
+from shisha_rt.http.inference.inferences import Inferences
 from shisha_rt.http.page.control import MOST_BYTES
 from shisha_rt.http.page.feed import MOST_FEEDS
 from shisha_rt.http.page.files import FOLDER, POLICY
 from shisha_rt.http.page.sessions import LASTS_S, Sessions
 from shisha_rt.protocol.access import AccessList, Permission, User
 from shisha_rt.protocol.exceptions import NotFound
+from tests.http.asked import Line, asked
 from tests.waiting import PATIENCE_S
-from tests.wording import says
+from tests.wording import raised, says
 
 HOST = "127.0.0.1:8000"
 FROM_PAGE = {"Origin": f"http://{HOST}", "Content-Type": "application/json"}
@@ -42,44 +43,23 @@ class Browser:
     def __init__(self, users: tuple[User, ...] | None = None, models: tuple[str, ...] | None = None) -> None:
         listener = Listener(0, unix=False, beyond=False)
         self.app_state = AppState(ServeHttp("tcp://127.0.0.1:1", (listener,), users=users, models=models))
-        self._app = Guard(application(self.app_state, Served(self.app_state)), self.app_state, listener)
+        routes = http_routes(self.app_state, Inferences(self.app_state))
+        self._front = HttpFront(self.app_state, listener, routes)
         self.cookie = ""
         self.stays = False
 
     async def ask(
         self, method: str, path: str, body: object = None, headers: dict[str, str] | None = None
     ) -> tuple[int, dict[str, str], Any]:
-        sent: list[Any] = []
         data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
         given = {"Host": HOST, **(headers or {}), **({"Cookie": self.cookie} if self.cookie else {})}
-        path, _, query = path.partition("?")
-        parts = [{"type": "http.request", "body": data, "more_body": False}]
-
-        async def receive() -> Any:
-            if not parts and self.stays:
-                await asyncio.Event().wait()
-            return parts.pop() if parts else {"type": "http.disconnect"}
-
-        async def send(message: Any) -> None:
-            sent.append(message)
-
-        scope = {
-            "type": "http",
-            "method": method,
-            "scheme": "http",
-            "path": path,
-            "raw_path": path.encode(),
-            "query_string": query.encode(),
-            "headers": [(name.lower().encode(), value.encode()) for name, value in given.items()],
-            "extensions": {},
-        }
-        await self._app(scope, receive, send)
-        found = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+        line = Line(stays=self.stays)
+        await self._front(asked(line, method, path, given, data))
+        status, found, content = line.answer()
         if "set-cookie" in found:
             self.cookie = found["set-cookie"].split(";")[0]
-        content = b"".join(message.get("body", b"") for message in sent[1:])
         is_json = found.get("content-type") == "application/json"
-        return sent[0]["status"], found, json.loads(content) if is_json and content else content
+        return status, found, json.loads(content) if is_json and content else content
 
 
 def run(
@@ -134,7 +114,10 @@ def test_control_only_from_the_page_and_with_its_cookie() -> None:
         no_origin = {"Content-Type": "application/json"}
         assert (await browser.ask("POST", "/page/control", PAUSE, no_origin))[0] == 403
         assert (await browser.ask("GET", "/page/control", headers=FROM_PAGE))[0] == 404
-        assert (await browser.ask("POST", "/page/control", {"op": "infer"}, FROM_PAGE))[0] == 400
+        for odd in ({"op": "infer"}, b"", b'{"op": "\xff"}', b'{"op": ' + b"[" * 60_000, b"[]", b"\xff"):
+            status, _, answer = await browser.ask("POST", "/page/control", odd, FROM_PAGE)
+            assert (status, answer["kind"]) == (400, "malformed_request")
+            assert "\n" not in answer["error"]
         long = b" " * (MOST_BYTES + 1)
         assert (await browser.ask("POST", "/page/control", long, FROM_PAGE))[0] == 413
         browser.cookie = browser.cookie[:-1]
@@ -203,8 +186,9 @@ def test_a_model_that_is_unloaded_is_watched_no_longer() -> None:
         app_state.models = ("b",)
         await asyncio.wait_for(feed, PATIENCE_S)
         assert app_state.feeds == 0
-        assert (await browser.ask("GET", "/page/feed?model=a"))[0] == 404
-        with pytest.raises(NotFound):
+        status, _, answer = await browser.ask("GET", "/page/feed?model=a")
+        assert (status, answer["kind"]) == (404, "unknown_model")
+        with raised(NotFound, Error.UNKNOWN_MODEL):
             app_state.watching_of("a")
         assert app_state.watching_of("b") is kept
         app_state.models = ()

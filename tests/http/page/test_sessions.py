@@ -53,9 +53,9 @@ def test_a_session_without_a_token_is_worth_nothing_where_tokens_are_asked_for()
 
 
 def test_daemons_on_one_host_have_cookies_of_their_own() -> None:
-    cookie = set_cookie("127.0.0.1:8000", "abc", secure=False)
+    cookie = set_cookie("http://127.0.0.1:8000", "abc")
     assert cookie == "shisha_rt_8000=abc; Path=/; HttpOnly; SameSite=Strict"
-    assert set_cookie("host", "abc", secure=True).endswith("; Secure")
+    assert set_cookie("https://host", "abc").endswith("; Secure")
     headers = {b"host": b"127.0.0.1:8000", b"cookie": b"shisha_rt_8001=no; shisha_rt_8000=yes; x=y"}
     assert session_of(headers) == "yes"
     assert session_of(headers | {b"host": b"127.0.0.1:9000"}) is None

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from shisha_rt.daemon.front.http_messages import Listener, ServeHttp
 from shisha_rt.http.app_state import AppState
-from shisha_rt.http.application import HttpFront
-from shisha_rt.http.inference.served import Served
+from shisha_rt.http.front import HttpFront, http_routes
+from shisha_rt.http.inference.inferences import Inferences
 from shisha_rt.http.page.watching import Watching
 from shisha_rt.http.server import serve_connections
 from shisha_rt.protocol.access import User
@@ -75,7 +75,7 @@ async def _serve(
     listener = Listener(0, unix=False, beyond=False)
     app_state = AppState(ServeHttp("tcp://127.0.0.1:1", (listener,), users=users))
     app_state.watching = Watching(daemon, SEND)
-    front = HttpFront(app_state, Served(app_state), listener)
+    front = HttpFront(app_state, listener, http_routes(app_state, Inferences(app_state)))
     watching = asyncio.create_task(app_state.watching.run())
     serving = asyncio.create_task(serve_connections(end, front, app_state.ending))
     started.set()

@@ -23,11 +23,13 @@ from shisha_rt.messages.scales import read_scales, scales_file
 from shisha_rt.model.batches import follow_batch
 from shisha_rt.model.free_batch import free_batch, integers_of
 from shisha_rt.model.graph import Graph, Operator, Tensor
+from shisha_rt.model.plain_index import spec_of
 from shisha_rt.model.reader.onnx_reader import CLEAN_FILE, read_clean
 from shisha_rt.model.spans import ends_of
 from shisha_rt.model.subgraphs import reads
 from shisha_rt.placement.segments import Segment
 from shisha_rt.tensors import NUMPY_OF
+from stages.engines.session import Ends
 
 
 class CleanModel:
@@ -107,6 +109,13 @@ class CleanModel:
             output=self._described(segment.outputs),
         )
         return onnx.ModelProto(ir_version=self.proto.ir_version, opset_import=self.proto.opset_import, graph=graph)
+
+    def ends(self, segment: Segment) -> Ends:
+        """The tensors at both ends of the segment."""
+        inputs, outputs = (
+            tuple(spec_of(self.graph.tensors[name]) for name in names) for names in (segment.inputs, segment.outputs)
+        )
+        return Ends(inputs, outputs)
 
     def graph_of(self, segment: Segment) -> Graph:
         """The segment's operators as a graph of their own."""

@@ -17,7 +17,8 @@ from shisha_rt.process.arena import Arena
 from shisha_rt.process.layout import layout_of
 from stages.engines.onnxruntime.compile import compile_into
 from stages.engines.onnxruntime.segment import OptimisedModel
-from stages.jobs.noise import fill
+from stages.engines.session import untimed
+from stages.noise import fill
 
 _SLOT = 0
 
@@ -39,7 +40,7 @@ def try_out(folder: Path) -> None:
         middle = index.legal_cuts[len(index.legal_cuts) // 2 :][:1]
         for cuts in ((), middle):
             for run in groups_of(index.layer_count, cuts):
-                model.segment((run,)).run(arena, _SLOT)
+                model.segment((run,)).on_slot(arena, _SLOT)(untimed)
     finally:
         arena.close()
 

@@ -12,26 +12,24 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
-import numpy as np
 
 from shisha_rt.messages.calibration import NeighbourJob
-from shisha_rt.model.graph import Graph
 from shisha_rt.model.reader import index_file
 from shisha_rt.placement.segments import segment
 from shisha_rt.process.arena import Arena
 from shisha_rt.process.child import Child, start_child
 from shisha_rt.process.layout import layout_of
 from shisha_rt.process.parent import die_with
-from shisha_rt.tensors import NUMPY_OF
 from stages.built.clean_model import CleanModel
+from stages.built.placed import EXACT
+from stages.engines.device_session import build_session
 from stages.engines.onnxruntime.segment import OptimisedModel
-from stages.engines.onnxruntime.session import ort_session
-from stages.engines.session import Array
-from stages.jobs.noise import fill
+from stages.engines.session import Bound, untimed
+from stages.noise import fill
 
 _SLOT = 0
 _LEAST = 19
@@ -65,31 +63,26 @@ def main(arguments: list[str]) -> int:
     os.sched_setaffinity(0, {job.core})
     os.nice(_LEAST)
     run = (_clean if job.clean else _optimised)(Path(job.folder))
-    run()
+    run(untimed)
     print("at work", flush=True)
     while True:
-        run()
+        run(untimed)
 
 
-def _optimised(folder: Path) -> Callable[[], None]:
+def _optimised(folder: Path) -> Bound:
     """A run of the whole compiled graph."""
     index = index_file.read_index(folder)
     arena = Arena.create(layout_of(index), slot_count=1, place_count=1)
     fill(arena, index)
-    whole = OptimisedModel(folder, index).segment(((0, index.layer_count - 1),))
-    return lambda: whole.run(arena, _SLOT)
+    return OptimisedModel(folder, index).segment(((0, index.layer_count - 1),)).on_slot(arena, _SLOT)
 
 
-def _clean(folder: Path) -> Callable[[], None]:
+def _clean(folder: Path) -> Bound:
     """A run of the whole cleaned model, on ONNX Runtime, which every host has."""
     model = CleanModel(folder)
     whole = segment(model.graph, 0, len(model.graph.operators) - 1, device="")
-    session = ort_session(model, whole, "fp32")
-    return session.bind(_zeros(model.graph, session.input_names), _zeros(model.graph, session.output_names))
-
-
-def _zeros(graph: Graph, names: Sequence[str]) -> list[Array]:
-    return [np.zeros(graph.tensors[name].shape, NUMPY_OF[graph.tensors[name].datatype]) for name in names]
+    session = build_session(model, whole, EXACT)
+    return session.bind(session.ends.arrays())
 
 
 if __name__ == "__main__":

@@ -22,13 +22,12 @@ from shisha_rt.process.arena import Arena
 from shisha_rt.process.layout import layout_of
 from shisha_rt.process.parent import line_to_parent
 from stages.built.batched import BatchedStage, Together
-from stages.engines.onnxruntime.segment import OptimisedModel, OptimisedSegment
+from stages.engines.onnxruntime.segment import OptimisedModel
 from stages.engines.openvino.session import load_openvino
 from stages.engines.openvino.whole import WholeOnOpenVino
-from stages.engines.session import Threads
-from stages.executor import WholeStage
+from stages.engines.session import EngineSession, Threads, untimed
 from stages.jobs.calibrate import threads_waited_s
-from stages.memory_limit import MOST_SCORE, die_before_others
+from stages.memory_limit import MOST_SCORE, die_before_others, private_bytes
 
 _SLOT: Final = 0
 _LONG_S: Final = 0.1
@@ -71,7 +70,7 @@ class _Engine:
             load_openvino()
         if asked.lead:
             os.sched_setaffinity(0, asked.lead)
-        self._before_bytes, started_s = _private_bytes(), time.monotonic()
+        self._before_bytes, started_s = private_bytes(), time.monotonic()
         self._shapes = [_Shape(asked, *map(Path, folders)) for folders in asked.folders]
         self.built = te.EngineBuilt(time.monotonic() - started_s)
 
@@ -93,7 +92,7 @@ class _Engine:
             times_s.append(_timed(run))
         wall_s, cpu_s = zip(*times_s, strict=True)
         waited_s = threads_waited_s() - waited_s
-        return te.FramesTimed(wall_s, cpu_s, waited_s, max(0, _private_bytes() - self._before_bytes))
+        return te.FramesTimed(wall_s, cpu_s, waited_s, max(0, private_bytes() - self._before_bytes))
 
 
 def _timed(run: Callable[[], object]) -> tuple[float, float]:
@@ -112,25 +111,22 @@ class _Shape:
         self._arena = Arena.create(layout_of(index), slot_count=asked.batch, place_count=1)
         self._outputs = [spec.name for spec in made_outputs(index) if not spec.open_axes]
         threads = Threads(asked.threads, asked.cores if asked.lead else ())
-        whole: OptimisedSegment | WholeOnOpenVino
+        whole: EngineSession
         if asked.engine == DEFAULT_ENGINE:
             work, model = ((0, index.layer_count - 1),), OptimisedModel(engine_folder, index)
             whole = segment = model.segment(work, threads)
 
             def together() -> Together:
-                sizes = {asked.batch: model.segment_of_many(work, threads)}
-                return Together(segment.inputs, segment.outputs, index.batch_axes, sizes, segment.compute)
+                return Together(segment, index.batch_axes, {asked.batch: model.segment_of_many(work, threads)})
         else:
-            whole = on_openvino = WholeOnOpenVino(model_folder, index, 0, threads, weight_bytes=0)
+            whole = network = WholeOnOpenVino(model_folder, index, threads, weight_bytes=0)
 
             def together() -> Together:
-                sizes = on_openvino.of_frames(asked.batch)
-                return Together(index.inputs, index.outputs, index.batch_axes, sizes, on_openvino.answers)
+                return Together(network, index.batch_axes, network.of_frames(asked.batch))
 
-        self._single, self._together = WholeStage([whole]), together
+        self._together = together
         self._many: BatchedStage | None = None
-        whole.bind(self._arena, _SLOT)
-        self.run = partial(whole.run, self._arena, _SLOT)
+        self.run = partial(whole.on_slot(self._arena, _SLOT), untimed)
 
     def compute(self, inputs: Mapping[str, bytes]) -> dict[str, bytes]:
         """Outputs for these inputs, by name. Raises whatever the engine raises."""
@@ -145,16 +141,10 @@ class _Shape:
         different answers in a batch than alone.
         """
         if self._many is None:
-            many = BatchedStage(self._single, [self._together()])
-            many.warm(time.thread_time)
+            many = BatchedStage([self._together()])
+            many.try_out()
             self._many = many
-        return partial(self._many.run_together, self._arena, self._slots, time.thread_time)
-
-
-def _private_bytes() -> int:
-    """Memory of this process that is not shared and not mapped from a file, as weights may be."""
-    _, resident, shared, *_ = map(int, Path("/proc/self/statm").read_text().split())
-    return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
+        return partial(self._many.run_together, self._arena, self._slots, untimed)
 
 
 def _in_a_line(error: Exception) -> str:

@@ -33,22 +33,20 @@ from shisha_rt.messages.calibration import Progress
 from shisha_rt.messages.device_profiling import DeviceProfilingJob, Profiled
 from shisha_rt.model.heavy import HEAVY
 from shisha_rt.model.layers import Layer, group_layers
-from shisha_rt.model.noise import noise
 from shisha_rt.model.plain_index import plain_index
 from shisha_rt.model.rounding import depends_on_engine
-from shisha_rt.model.spans import ends_of
 from shisha_rt.placement.device_profile import Run, SegmentTime
 from shisha_rt.placement.segments import Segment, segment
 from shisha_rt.process.arena import Arena
 from shisha_rt.process.layout import layout_of
 from stages.built.clean_model import CleanModel
-from stages.built.placed import PlacedModel, PlacedStage, most_apart
+from stages.built.placed import PlacedModel, most_apart
 from stages.engines.device_session import build_session
 from stages.engines.operator_times import operator_times
-from stages.engines.session import Threads
+from stages.engines.session import Bound, Threads, untimed
 from stages.jobs.calibrate import run_rounds, say, stand
 from stages.jobs.neighbour import neighbours
-from stages.jobs.noise import fill
+from stages.noise import fill, noise_for
 
 STARTS_CHILDREN: Final = True
 """A process of this module has a fork server of its own: see `process/fork_server.py`."""
@@ -83,7 +81,8 @@ def profile(job: DeviceProfilingJob, tell: Callable[[Progress], None]) -> Profil
 
     def built(runs: Iterable[Sequence[int]]) -> list[_Timer]:
         placements = ([job.devices[device].name for device in run] for run in runs)
-        return [_Timer(placed.stage(whole, placement, team), arena) for placement in placements]
+        stages = (placed.stage(whole, placement, team) for placement in placements)
+        return [_Timer(stage.segments, stage.on_slot(arena, _SLOT)) for stage in stages]
 
     try:
         fill(arena, index)
@@ -155,15 +154,14 @@ def _faulty(
     device = devices[own[0] - layer.first_operator]
     try:
         stage = placed.stage(((layer.index, layer.index),), [placed_device.name for placed_device in devices])
-        stage.warm()
+        stage.apart()(untimed)
     except Failure:  # of the engine itself, whatever it runs
         raise
     except Exception:  # engines raise exceptions of any type
         alone = (segment(model.graph, i, i, device.name) for i in own)
         fails = [span.first for span in alone if not _runs(model, span, device)] or suspects
         return {i: f"it does not run {_named(model, i)}" for i in fails}
-    _, outputs = ends_of(model.graph, stage.runs)
-    most = most_apart(model.graph.tensors[name].datatype for name in outputs)
+    most = most_apart(spec.datatype for spec in stage.ends.outputs)
     if not device.exact or stage.difference <= most:
         return {}
     apart = f"{stage.difference:.1%} apart from ONNX Runtime's, expected at most {most:.1%}"
@@ -176,13 +174,9 @@ def _named(model: CleanModel, operator: int) -> str:
 
 
 def _runs(model: CleanModel, operator: Segment, device: Device) -> bool:
-    generator = np.random.default_rng(0)
-    inputs, outputs = (
-        [noise(tensor.shape, tensor.datatype, generator) for tensor in map(model.graph.tensors.__getitem__, names)]
-        for names in (operator.inputs, operator.outputs)
-    )
     try:
-        build_session(model, operator, device).bind(inputs, outputs)()
+        session = build_session(model, operator, device)
+        session.answers(noise_for(session.ends.inputs, np.random.default_rng(0)))
     except Failure:  # of the engine itself, whatever it runs
         raise
     except Exception:  # engines raise exceptions of any type
@@ -194,34 +188,30 @@ def _runs(model: CleanModel, operator: Segment, device: Device) -> bool:
 class _Timer:
     """One run, and its segments' times so far: (rounds,) of (segments,) seconds."""
 
-    stage: PlacedStage
-    arena: Arena
+    segments: tuple[Segment, ...]
+    compute: Bound
     times_s: list[tuple[float, ...]] = field(default_factory=list)
 
     def run(self) -> None:
         # CPU time of the whole process, as nothing runs in it but the engines' threads.
-        self.stage.run(self.arena, _SLOT, time.process_time)
-        self.times_s.append(self.stage.run(self.arena, _SLOT, time.process_time))
+        self.compute(time.process_time)
+        self.times_s.append(self.compute(time.process_time))
 
     def result(self) -> Run:
         medians_s = map(statistics.median, zip(*self.times_s, strict=True))
         return tuple(
             SegmentTime(part.device, part.first, part.last, time_s)
-            for part, time_s in zip(self.stage.segments, medians_s, strict=True)
+            for part, time_s in zip(self.segments, medians_s, strict=True)
         )
 
 
 def _watched(model: CleanModel, run: Run, device: Device, job: DeviceProfilingJob) -> Run:
     """The run, with times of the operators on `device` by the engine's profiler."""
-    generator = np.random.default_rng(0)
     threads = Threads(device.threads_on(job.threads), job.cores if job.lead else ())
 
     def operators_s(part: SegmentTime) -> tuple[float, ...]:
         cut = segment(model.graph, part.first, part.last, part.device)
-        tensors = [model.graph.tensors[name] for name in cut.inputs]
-        feeds = {tensor.name: noise(tensor.shape, tensor.datatype, generator) for tensor in tensors}
-        turns = range(_WATCHED_TIMES)
-        means_s = [operator_times(model, cut, device, threads, feeds, job.min_rounds) for _ in turns]
+        means_s = [operator_times(model, cut, device, threads, job.min_rounds) for _ in range(_WATCHED_TIMES)]
         return tuple(map(statistics.median, zip(*means_s, strict=True)))
 
     return tuple(replace(part, operators_s=operators_s(part)) if part.device == device.name else part for part in run)

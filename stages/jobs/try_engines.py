@@ -40,7 +40,7 @@ from stages.engines.moved import moved
 from stages.engines.session import Array
 from stages.jobs.calibrate import Waiting, cpu_use, run_rounds, say
 from stages.jobs.neighbour import neighbours
-from stages.jobs.noise import run_on_something
+from stages.noise import run_on_something
 
 STARTS_CHILDREN: Final = True
 """A process of this module has a fork server of its own: see `process/fork_server.py`."""
@@ -210,8 +210,6 @@ def _frame(right: _Network, shape: int, index: ModelIndex, seed: int) -> tuple[A
 
     Raises Failure if it runs on none.
     """
-    tensors = [(spec.name, spec.shape, spec.datatype) for spec in index.inputs]
-    whole = {spec.name: spec.made_up for spec in index.inputs if spec.made_up}
     closed = [spec for spec in made_outputs(index) if not spec.open_axes]
     like = {spec.name: np.empty(spec.shape, NUMPY_OF[spec.datatype]) for spec in closed}
 
@@ -219,7 +217,7 @@ def _frame(right: _Network, shape: int, index: ModelIndex, seed: int) -> tuple[A
         expected, near = (_arrays(right.compute(shape, values), like) for values in (inputs, moved(inputs)))
         return inputs, expected, near
 
-    made_up = partial(run_on_something, tensors=tensors, first=1, whole=whole, seed=seed)
+    made_up = partial(run_on_something, tensors=index.inputs, first=1, seed=seed)
     try:
         few = _few_indices(index, seed)
         with contextlib.suppress(_Refused):

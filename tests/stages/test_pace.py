@@ -218,11 +218,11 @@ def test_a_new_speed_reaches_a_wait_that_has_begun() -> None:
 
 def test_a_place_that_is_down_waits_for_nothing_until_it_is_up_again() -> None:
     frame = Changing(speed=1e-3)
-    frame.place.release(at_once=True)
+    frame.place.at_once = True
     frame.set(1e-3, now_s=101.0)
     assert frame.due_s == 101.0
     following = frame.place.start(Demand(1000), 100.0, 101.0)
     assert frame.place.finish(following, 0.01, 101.01) == 101.01
-    frame.place.release(at_once=False)
+    frame.place.at_once = False
     following = frame.place.start(Demand(1000), 100.0, 101.02)
     assert frame.place.finish(following, 0.01, 101.03) == pytest.approx(101.01 + 10)

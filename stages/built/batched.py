@@ -63,7 +63,6 @@ class BatchedStage(BuiltStage):
 
     def __init__(self, shapes: Sequence[Together]) -> None:
         super().__init__([together.single for together in shapes])
-        self.described = False
         self._shapes = [_Runs(together) for together in shapes]
 
     def try_out(self) -> None:

@@ -133,7 +133,7 @@ class TestExecutor:
         assert ran.segments_s == pytest.approx((6.25e-3, 2e-3, 6.25e-3))
         assert EmulatedPlace("p", 2, lambda: 1.0).target_s(demand, ran.paced_cpu_s, speed=0.5) == pytest.approx(29e-3)
 
-    @pytest.mark.parametrize("build", [BuiltStage])
+    @pytest.mark.parametrize("build", [BuiltStage, batched])
     @pytest.mark.parametrize("time_scale", [1.0, 2.0])
     def test_a_described_device_that_this_host_cannot_keep_up_with(
         self,

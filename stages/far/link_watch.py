@@ -87,9 +87,8 @@ class LinkWatch:
     def heard(self, now_s: float) -> None:
         self._heard_s = now_s
 
-    def beat(self, now_s: float, *, alive: bool) -> None:
-        """Note a beat; `alive`: whether the far end's worker is."""
-        self._heard_s, self._alive = now_s, alive
+    def beat(self, beat: far.Beat, now_s: float) -> None:
+        self._heard_s, self._alive = now_s, beat.alive
 
     def is_alive(self, now_s: float) -> bool:
         """Whether a message has come lately, or may be delayed by what is on the link."""

@@ -194,7 +194,7 @@ def test_silence_is_a_hang_but_for_what_may_hold_up_the_line() -> None:
     line.watch.sends(Descriptor(1, 1, 0, 0, 1, 0), 125_000_000, 0, line.now_s)
     assert line.watch.is_alive(line.now_s + 2.9)
     assert not line.watch.is_alive(line.now_s + 3.1)
-    line.watch.beat(line.now_s, alive=False)
+    line.watch.beat(far.Beat(alive=False, paced=False), line.now_s)
     assert not line.watch.is_alive(line.now_s)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
@@ -12,11 +13,16 @@ from shisha_rt.model.graph import Tensor
 from shisha_rt.model.index import ModelIndex
 from shisha_rt.model.noise import noise
 from shisha_rt.process.arena import Arena
+from shisha_rt.process.layout import layout_of
 from shisha_rt.tensors import NUMPY_OF, TensorSpec
 
 Array: TypeAlias = npt.NDArray[Any]
 _Result = TypeVar("_Result")
 _CHANGES: Final[tuple[Callable[[Array], Array], ...]] = (np.zeros_like, lambda values: values, np.abs, np.ones_like)
+_MOVED: Final = 2.0**-16
+"""Largest relative change of each float: about what rounding adds up to over the layers of a network."""
+_MOVED_ULPS: Final = 2
+"""The change is at least so many ulps, which counts for floats of fewer bits."""
 
 
 def noise_for(tensors: Iterable[Tensor | TensorSpec], generator: np.random.Generator) -> dict[str, Array]:
@@ -54,9 +60,31 @@ def run_on_something(
     raise fault
 
 
-def fill(arena: Arena, index: ModelIndex, slot: int = 0) -> None:
-    """Fill a slot with a frame's inputs: made-up numbers, or noise."""
+def moved(inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """The inputs with the last bits of each float changed, independently.
+
+    An engine's answers to them are as right as to the originals (see `costs.agreement`).
+    """
     generator = np.random.default_rng(0)
-    for spec in index.inputs:
-        value = spec.made_up or noise(spec.shape, spec.datatype, generator)
-        arena.view(slot, arena.layout.regions[spec.name])[...] = value
+
+    def of(values: Array) -> Array:
+        if values.dtype.kind != "f":
+            return values
+        most = max(_MOVED, _MOVED_ULPS * float(np.finfo(values.dtype).eps))
+        return (values * (1 + generator.uniform(-most, most, values.shape))).astype(values.dtype)
+
+    return {name: of(values) for name, values in inputs.items()}
+
+
+@contextlib.contextmanager
+def arena_of_own(index: ModelIndex) -> Iterator[Arena]:
+    """A private arena of one slot, which holds a frame's inputs: made-up numbers, or noise."""
+    arena = Arena.create(layout_of(index), slot_count=1, place_count=1)
+    generator = np.random.default_rng(0)
+    try:
+        for spec in index.inputs:
+            value = spec.made_up or noise(spec.shape, spec.datatype, generator)
+            arena.view(0, arena.layout.regions[spec.name])[...] = value
+        yield arena
+    finally:
+        arena.close()

@@ -32,8 +32,8 @@ from stages.built.clean_model import CleanModel
 from stages.built.differences import relative_difference
 from stages.built.placed import EXACT, most_apart
 from stages.engines.device_session import build_session
-from stages.engines.session import Array, Threads, untimed
-from stages.jobs.calibrate import Timer, run_rounds, say, stand
+from stages.engines.session import Array, untimed
+from stages.jobs.calibrate import Timer, run_rounds, say, stand, threads_of
 from stages.jobs.neighbour import neighbours
 from stages.noise import noise_for
 
@@ -46,8 +46,8 @@ _MOST_BYTES: Final = 256 << 20
 
 def main(arguments: list[str]) -> int:
     job = msgspec.json.decode(arguments[0], type=PartitionProfilingJob)
-    stand(job.cores, job.lead, job.devices)
-    with neighbours(job.model_folder, job.neighbours, clean=True):
+    stand(job, job.devices)
+    with neighbours(job.model_folder, job.neighbours):
         timed = time_partitions(job, tell=say)
     say(timed)
     return 0
@@ -109,9 +109,8 @@ class _Partition:
         graph = self.model.graph
         if not all(device.takes(tensor.datatype) for tensor in (*graph.tensors.values(), *graph.constants.values())):
             return None
-        threads = Threads(device.threads_on(job.threads), job.cores if job.lead else ())
         try:
-            compute = build_session(self.model, self.whole, device, threads).bind(arrays)
+            compute = build_session(self.model, self.whole, device, threads_of(job, device)).bind(arrays)
             compute(untimed)
         except (Failure, MemoryError):  # of the engine itself or of this process, whatever it runs
             raise

@@ -36,11 +36,10 @@ from shisha_rt.process.channel import Channel, ChannelBroken
 from shisha_rt.process.child import last_line, start_child
 from shisha_rt.process.job import how_ended
 from shisha_rt.tensors import NUMPY_OF
-from stages.engines.moved import moved
 from stages.engines.session import Array
 from stages.jobs.calibrate import Waiting, cpu_use, run_rounds, say
 from stages.jobs.neighbour import neighbours
-from stages.noise import run_on_something
+from stages.noise import moved, run_on_something
 
 STARTS_CHILDREN: Final = True
 """A process of this module has a fork server of its own: see `process/fork_server.py`."""

@@ -23,7 +23,7 @@ from shisha_rt.messages.worker import Prepare, Prepared, PrepareFailed
 from shisha_rt.model.batches import MixesFrames
 from shisha_rt.plan.engine import StageEngine
 from stages.built.batched import BatchedStage, Together
-from stages.engines.moved import moved
+from stages.noise import moved
 from stages.engines.openvino.session import CompiledNetwork
 from stages.engines.openvino.whole import WholeOnOpenVino
 from stages.engines.session import Threads, untimed

@@ -17,11 +17,10 @@ from shisha_rt.costs.agreement import Apart, how_far_apart
 from shisha_rt.costs.engine_trials import why_apart
 from shisha_rt.model.index import ModelIndex
 from shisha_rt.model.reader.onnx_reader import CLEAN_FILE
-from stages.engines.moved import moved
 from stages.engines.openvino.frames import network_of_frames
 from stages.engines.openvino.session import CompiledNetwork, OpenVinoSession, load_openvino, read_network
 from stages.engines.session import Ends, EngineSession, Threads
-from stages.noise import run_on_something
+from stages.noise import moved, run_on_something
 
 _LARGE_BYTES: Final = 16 << 20
 """From this size of a model's files on, the number of frames is open: several copies of the weights would cost more."""

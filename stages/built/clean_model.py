@@ -28,7 +28,7 @@ from shisha_rt.model.reader.onnx_reader import CLEAN_FILE, read_clean
 from shisha_rt.model.spans import ends_of
 from shisha_rt.model.subgraphs import reads
 from shisha_rt.placement.segments import Segment
-from shisha_rt.tensors import NUMPY_OF
+from shisha_rt.tensors import NUMPY_OF, TensorSpec
 from stages.engines.session import Ends
 
 
@@ -87,7 +87,7 @@ class CleanModel:
 
     def _take(self, graph: Graph, model: onnx.ModelProto) -> None:
         self.graph, self.proto = graph, model
-        self._constants = {constant.name: constant for constant in model.graph.initializer}
+        self.constants: dict[str, onnx.TensorProto] = {constant.name: constant for constant in model.graph.initializer}
 
     @cached_property
     def scales(self) -> Mapping[str, int]:
@@ -104,9 +104,9 @@ class CleanModel:
         graph = onnx.GraphProto(
             name="segment",
             node=nodes,
-            initializer=[self._constants[name] for name in read if name in self._constants],
-            input=self._described(segment.inputs),
-            output=self._described(segment.outputs),
+            initializer=[self.constants[name] for name in read if name in self.constants],
+            input=[value_info(self.graph.tensors[name]) for name in segment.inputs],
+            output=[value_info(self.graph.tensors[name]) for name in segment.outputs],
         )
         return onnx.ModelProto(ir_version=self.proto.ir_version, opset_import=self.proto.opset_import, graph=graph)
 
@@ -149,13 +149,14 @@ class CleanModel:
         return sum(self.graph.constants[name].size_bytes for name in self._weights(self._operators(segment)))
 
     def array(self, name: str) -> npt.NDArray[Any]:
-        """A constant's values, read-only; mapped from the file where they are external."""
-        constant = self._constants[name]
+        """A constant's values, read-only; mapped if external: the library would read the whole file."""
+        constant = self.constants[name]
         if constant.data_location != onnx.TensorProto.EXTERNAL:
             return numpy_helper.to_array(constant)
         where = {entry.key: entry.value for entry in constant.external_data}
-        dtype = NUMPY_OF[self.graph.constants[name].datatype]
-        return np.memmap(self.folder / where["location"], dtype, "r", int(where["offset"]), tuple(constant.dims))
+        dtype = helper.tensor_dtype_to_np_dtype(constant.data_type)
+        offset = int(where.get("offset", 0))
+        return np.memmap(self.folder / where["location"], dtype, "r", offset, tuple(constant.dims))
 
     def _operators(self, segment: Segment) -> tuple[Operator, ...]:
         return self.graph.operators[segment.first : segment.last + 1]
@@ -174,18 +175,17 @@ class CleanModel:
     def _weights(self, operators: Iterable[Operator]) -> list[str]:
         """Names of the constants that the operators read, in the order of reading."""
         read = dict.fromkeys(name for operator in operators for name in operator.inputs)
-        return [name for name in read if name in self._constants]
+        return [name for name in read if name in self.constants]
 
-    def _described(self, names: Iterable[str]) -> list[onnx.ValueInfoProto]:
-        tensors = (self.graph.tensors[name] for name in names)
-        return [
-            helper.make_tensor_value_info(
-                tensor.name,
-                helper.np_dtype_to_tensor_dtype(NUMPY_OF[tensor.datatype]),
-                None if tensor.open_axes else tensor.shape,
-            )
-            for tensor in tensors
-        ]
+
+def value_info(tensor: Tensor | TensorSpec, shape: Sequence[int | str] | None = None) -> onnx.ValueInfoProto:
+    """The tensor's description, of its own shape or another, or of none if its shape depends on the data.
+
+    An engine would warn each time that it meets a different shape from the described one.
+    """
+    element = helper.np_dtype_to_tensor_dtype(NUMPY_OF[tensor.datatype])
+    own_shape = None if tensor.open_axes else tensor.shape
+    return helper.make_tensor_value_info(tensor.name, element, shape or own_shape)
 
 
 def _of_frames(tensor: Tensor, axis: int | None, count: int) -> Tensor:

@@ -24,7 +24,7 @@ class SplitStageModel:
 
     def __init__(self, whole: CleanModel, index: ModelIndex, split: Split, work: Sequence[Span], block: int) -> None:
         run = split_run(whole.graph, operators_within(index.node_layers, [split.span]), split.axis, split.shares)
-        shards = ShardedModel(whole.proto, whole.graph, whole.folder, block)
+        shards = ShardedModel(whole, block)
         if split.joins:
             behind = operators_behind(index.node_layers, split, work)
             graph = join_graph(whole.graph, run, behind)

@@ -155,19 +155,18 @@ class _Profiling:
         except Failure:  # of the engine itself, whatever it runs
             raise
         except Exception:  # engines raise exceptions of any type
-            fails = [
-                i for i in own if not self._runs(segment(self._model.graph, i, i, device.name), device)
-            ] or suspects
-            return {i: f"it does not run {self._named(i)}" for i in fails}
+            fails = [i for i in own if not self._runs(i, device)]
+            return {i: f"it does not run {self._named(i)}" for i in fails or suspects}
         most = most_apart(spec.datatype for spec in stage.ends.outputs)
         if not device.exact or stage.difference <= most:
             return {}
         apart = f"{stage.difference:.1%} apart from ONNX Runtime's, expected at most {most:.1%}"
         return {i: f"its results of {self._named(i)} are {apart}" for i in suspects}
 
-    def _runs(self, operator: Segment, device: Device) -> bool:
+    def _runs(self, operator: int, device: Device) -> bool:
+        alone = segment(self._model.graph, operator, operator, device.name)
         try:
-            session = build_session(self._model, operator, device)
+            session = build_session(self._model, alone, device)
             session.answers(noise_for(session.ends.inputs, np.random.default_rng(0)))
         except Failure:  # of the engine itself, whatever it runs
             raise

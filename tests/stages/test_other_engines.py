@@ -23,10 +23,10 @@ from shisha_rt.messages.worker import Prepare, Prepared, PrepareFailed
 from shisha_rt.model.batches import MixesFrames
 from shisha_rt.plan.engine import StageEngine
 from stages.built.batched import BatchedStage, Together
-from stages.noise import moved
 from stages.engines.openvino.session import CompiledNetwork
 from stages.engines.openvino.whole import WholeOnOpenVino
 from stages.engines.session import Threads, untimed
+from stages.noise import moved
 from tests.model.networks import network, weight, write
 from tests.stages.test_placed import Arrays, arena_for, assert_close, outputs_in, put
 from tests.stages.test_placed import whole as plainly

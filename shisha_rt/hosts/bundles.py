@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 import msgspec
@@ -49,19 +50,19 @@ def selector_of(asked: PlaceAsked) -> dict[str, str]:
 
 def why_lacking(places: Sequence[PlaceAsked], nodes: Sequence[ClusterNode]) -> str:
     """The first request that no node can meet, else that not all can be met at once; with what the nodes have."""
-    for asked in places:
-        fitting = [node for node in nodes if _labelled(asked, node)]
-        if not any(_has(node.total, bundle_of(asked)) for node in fitting):
-            return f"place {asked.place} asks for {_asks(asked)}, which no node has; {_there(nodes, free=False)}"
+    asked = infeasible(places, nodes)
+    if asked is not None:
+        return f"place {asked.place} asks for {_asks(asked)}, which no node has; {_there(nodes, attrgetter('total'))}"
     listed = "; ".join(f"{asked.place}: {_asks(asked)}" for asked in places)
-    return f"not all places can be had at once ({listed}); free: {_there(nodes, free=True)}"
+    return f"not all places can be had at once ({listed}); free: {_there(nodes, attrgetter('free'))}"
 
 
-def infeasible(places: Sequence[PlaceAsked], nodes: Sequence[ClusterNode]) -> bool:
-    """Whether some place's request could be met by no node, even an idle one."""
-    return any(
-        not any(_labelled(asked, node) and _has(node.total, bundle_of(asked)) for node in nodes) for asked in places
-    )
+def infeasible(places: Sequence[PlaceAsked], nodes: Sequence[ClusterNode]) -> PlaceAsked | None:
+    """The first place whose request could be met by no node, even an idle one."""
+    for asked in places:
+        if not any(_labelled(asked, node) and _has(node.total, bundle_of(asked)) for node in nodes):
+            return asked
+    return None
 
 
 def _labelled(asked: PlaceAsked, node: ClusterNode) -> bool:
@@ -84,10 +85,9 @@ def _asks(asked: PlaceAsked) -> str:
     return ", ".join(parts)
 
 
-def _there(nodes: Sequence[ClusterNode], *, free: bool) -> str:
-    if not nodes:
-        return "the cluster has no node"
-    return "; ".join(f"node {node.address}: {_had(node.free if free else node.total, node.labels)}" for node in nodes)
+def _there(nodes: Sequence[ClusterNode], of: Callable[[ClusterNode], Mapping[str, float]]) -> str:
+    listed = "; ".join(f"node {node.address}: {_had(of(node), node.labels)}" for node in nodes)
+    return listed or "the cluster has no node"
 
 
 def _had(resources: Mapping[str, float], labels: Mapping[str, str]) -> str:

@@ -6,7 +6,7 @@ On a place that is not slowed, frames are due when they are computed.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -44,10 +44,16 @@ class Started(msgspec.Struct, frozen=True):
     free_s: float
 
 
-class EmulatedPlace:
-    """`speed` is read anew for each frame; `bandwidth_bytes_per_s` is None if the memory has no limit.
+class EmulatedMemory(NamedTuple):
+    """A place's memory. `budget_fd`: its record (see `process.budgets`), as inherited; None: nobody else uses it."""
 
-    `budget_fd` is the memory's record (see `process.budgets`), as inherited; None: nobody else uses the memory.
+    bandwidth_bytes_per_s: float
+    budget_fd: int | None = None
+
+
+class EmulatedPlace:
+    """`speed` is read anew for each frame; `memory` is None if it has no limit.
+
     `at_once`: frames are due as soon as they are computed, as a wait would hold up a plan without this place.
     """
 
@@ -58,17 +64,16 @@ class EmulatedPlace:
         speed: Callable[[], float],
         *,
         time_scale: float = 1.0,
-        bandwidth_bytes_per_s: float | None = None,
-        budget_fd: int | None = None,
+        memory: EmulatedMemory | None = None,
     ) -> None:
         self._name = name
         self.threads = threads
         self._speed = speed
         self._time_scale = time_scale
-        self._bandwidth_bytes_per_s = bandwidth_bytes_per_s
+        self._bandwidth_bytes_per_s = None if memory is None else memory.bandwidth_bytes_per_s
         self._budget: Budget | None = None
-        if bandwidth_bytes_per_s is not None and budget_fd is not None:
-            self._budget = Budget(budget_fd, bandwidth_bytes_per_s / time_scale)
+        if memory is not None and memory.budget_fd is not None:
+            self._budget = Budget(memory.budget_fd, memory.bandwidth_bytes_per_s / time_scale)
         self._pace = Pace()
         self.at_once = False
 

@@ -16,12 +16,12 @@ from typing import Final
 
 import numpy as np
 
-from shisha_rt.model.noise import noise
 from shisha_rt.process.arena import Arena
 from shisha_rt.tensors import NUMPY_OF, TensorSpec
 from stages.built.differences import relative_difference
 from stages.built.stage import BuiltStage
 from stages.engines.session import Array, Bound, CpuClock, EngineSession, one_line, untimed
+from stages.noise import run_on_frame
 
 _TRIED_FRAMES: Final = 3
 _MOST_OF_LARGEST: Final = 1e-3
@@ -177,56 +177,30 @@ class _Runs:
 
     def try_out(self) -> None:
         """Try each network on a few frames; raise FramesDiffer unless each has the same answer in a batch as alone."""
-        given, expected = self._tried_frames()
+        single = self._together.single
+        tried = [
+            run_on_frame(lambda inputs: (inputs, single.answers(inputs)), self._ends.inputs, seed)
+            for seed in range(_TRIED_FRAMES)
+        ]
         for network in self.networks:
             sizes = [size for size, computes in self._together.sizes.items() if computes is network]
-            self._try_run(_TRIED_FRAMES if _TRIED_FRAMES in sizes else max(sizes), given, expected)
+            self._try_run(_TRIED_FRAMES if _TRIED_FRAMES in sizes else max(sizes), tried)
 
-    def _try_run(
-        self, count: int, given: Sequence[Mapping[str, Array]], expected: Sequence[Mapping[str, Array]]
-    ) -> None:
-        frames = [number % len(given) for number in range(count)]
+    def _try_run(self, count: int, tried: Sequence[tuple[Mapping[str, Array], Mapping[str, Array]]]) -> None:
+        """`tried`: frames, and the stage's outputs for each of them alone."""
+        frames = [tried[number % len(tried)] for number in range(count)]
         arrays = {
             spec.name: self._many(np.zeros(count * spec.size_bytes, np.uint8), spec, count) for spec in self._ends.both
         }
         for spec in self._ends.inputs:
             apart = arrays[spec.name].reshape(count, -1)
-            for position, number in enumerate(frames):
-                apart[position] = given[number][spec.name].reshape(-1)
+            for position, (given, _) in enumerate(frames):
+                apart[position] = given[spec.name].reshape(-1)
         self._together.sizes[count].bind(arrays)(untimed)
         for spec in self._ends.outputs:
             apart = arrays[spec.name].reshape(count, *spec.shape)
-            for position, number in enumerate(frames):
-                _check_alike(spec, apart[position], expected[number][spec.name])
-
-    def _tried_frames(self) -> tuple[list[dict[str, Array]], list[dict[str, Array]]]:
-        """A few frames that the stage can compute, and its outputs for each of them alone."""
-        fault: Exception | None = None
-        for change in (_small_numbers, lambda array, _: array, lambda array, _: np.zeros_like(array)):
-            generator = np.random.default_rng(0)
-            given = [
-                {spec.name: change(_made_up(spec, generator), generator) for spec in self._ends.inputs}
-                for _ in range(_TRIED_FRAMES)
-            ]
-            try:
-                return given, [self._together.single.answers(frame) for frame in given]
-            except Exception as error:  # engines raise exceptions of any type
-                fault = fault or error
-        assert fault is not None
-        raise fault
-
-
-def _made_up(spec: TensorSpec, generator: np.random.Generator) -> Array:
-    if spec.made_up:
-        return np.full(spec.shape, spec.made_up, NUMPY_OF[spec.datatype])
-    return noise(spec.shape, spec.datatype, generator)
-
-
-def _small_numbers(array: Array, generator: np.random.Generator) -> Array:
-    """Integers that are all 0 are replaced by zeros and ones: valid indices that differ from frame to frame."""
-    if array.dtype.kind not in "iu" or array.any():
-        return array
-    return generator.integers(0, 2, array.shape).astype(array.dtype)
+            for position, (_, expected) in enumerate(frames):
+                _check_alike(spec, apart[position], expected[spec.name])
 
 
 def _check_alike(spec: TensorSpec, together: Array, alone: Array) -> None:

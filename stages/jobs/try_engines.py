@@ -39,7 +39,7 @@ from shisha_rt.tensors import NUMPY_OF
 from stages.engines.session import Array
 from stages.jobs.calibrate import Waiting, cpu_use, run_rounds, say
 from stages.jobs.neighbour import neighbours
-from stages.noise import moved, run_on_something
+from stages.noise import moved, run_on_frame
 
 STARTS_CHILDREN: Final = True
 """A process of this module has a fork server of its own: see `process/fork_server.py`."""
@@ -216,27 +216,10 @@ def _frame(right: _Network, shape: int, index: ModelIndex, seed: int) -> tuple[A
         expected, near = (_arrays(right.compute(shape, values), like) for values in (inputs, moved(inputs)))
         return inputs, expected, near
 
-    made_up = partial(run_on_something, tensors=index.inputs, first=1, seed=seed)
     try:
-        few = _few_indices(index, seed)
-        with contextlib.suppress(_Refused):
-            if few:
-                return made_up(lambda inputs: run(inputs | few))
-        return made_up(run)
+        return run_on_frame(run, index.inputs, seed)
     except (_Lost, _Refused) as error:
         raise Failure(str(error)) from error
-
-
-def _few_indices(index: ModelIndex, seed: int) -> Arrays:
-    """Zeros and ones for inputs of integers, which may be indices; empty for seed 0, for which integers are all 0."""
-    generator = np.random.default_rng(seed)
-    drawn = {spec.name: generator.integers(0, 2, spec.shape) for spec in index.inputs if seed and not spec.made_up}
-    dtypes = {spec.name: NUMPY_OF[spec.datatype] for spec in index.inputs}
-    return {
-        name: values.astype(dtypes[name])
-        for name, values in drawn.items()
-        if dtypes[name].kind == "b" or (dtypes[name].kind in "iu" and dtypes[name].itemsize > 1)
-    }
 
 
 def _time(networks: Sequence[_Network], shape_count: int, job: te.EnginesJob, tell: Callable[[Progress], None]) -> None:

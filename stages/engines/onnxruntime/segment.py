@@ -40,8 +40,7 @@ class OptimisedModel:
     def _session(self, work: Sequence[Span], axes: Mapping[str, int], threads: Threads) -> OrtSession:
         """`axes`: of frames, by tensor, if the session computes batches."""
         parts = self._parts
-        layers = {layer for first, last in work for layer in range(first, last + 1)}
-        here = [node for node in parts.nodes if node.layer in layers]
+        here = self._boundaries.nodes(work)
         read = dict.fromkeys(name for node in here for name in node.reads)
         constants = [parts.constants[name] for name in read if name in parts.constants]
         reads, makes = self._boundaries.of(work)

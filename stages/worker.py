@@ -33,11 +33,11 @@ from shisha_rt.process.channel import Channel, ChannelBroken
 from shisha_rt.process.layout import layouts_of
 from shisha_rt.process.lent import LentFault, LentPiece, read_lent, write_lent
 from shisha_rt.process.parent import belong_to
+from stages.built.orders import CompiledStages, PlacedStages
 from stages.emulate.place import EmulatedMemory, EmulatedPlace, Started
 from stages.engines.session import one_line
 from stages.executor import Executor, Ran
 from stages.memory_limit import WORKERS_SCORE, MemoryLimit, die_before_others, is_for_memory
-from stages.stage_builders import CompiledStages, PlacedStages
 
 _CopyLent: TypeAlias = Callable[[Sequence[LentPiece], Mapping[int, int], Arena, int, int], None]
 _HEARTBEAT_S: Final = 0.1

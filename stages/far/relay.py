@@ -156,10 +156,10 @@ class Relay:
                 self._arena.beat(self._config.place_index, time.monotonic_ns())
         while self._kept and not self._link.wants_quiet(now_s):
             self._send_run(self._kept.popleft())
-        ping = self._link.next_ping(now_s)
+        ping = self._link.next_ping(time.monotonic())
         if ping is not None:
-            self._link.sent_ping(time.monotonic_ns())
-            self._end.send(far.TO_FAR.encode(ping.message), ping.tensors)
+            message, tensors = ping
+            self._end.send(far.TO_FAR.encode(message), tensors)
 
     # --- from the daemon --------------------------------------------------------------------------------------
 
@@ -205,7 +205,7 @@ class Relay:
             return
         self._out.append((run, now_s))
         if len(self._out) == 1:
-            self._note_start(part)
+            self._note_start(part.frame)
         bare = messages.Run(part, run.layout)
         self._link.sends(part, sum(tensor.nbytes for tensor in tensors), back_bytes, now_s)
         self._end.send(far.TO_FAR.encode(far.RunFar(bare, sent)), tensors)
@@ -226,7 +226,7 @@ class Relay:
                 until_s = time.monotonic() + _PACED_S if beat.paced and self._out else 0.0
                 self._arena.note_pacing(self._config.place_index, int(until_s * 1e9))
             case far.Pong():
-                seen = self._link.pong(message, time.monotonic_ns())
+                seen = self._link.pong(message, time.monotonic())
                 if seen is not None:
                     self._send(messages.LinkSeen(self._config.incarnation, seen))
                     if self._up is not None:
@@ -235,7 +235,10 @@ class Relay:
             case messages.Ready() if not self._link.is_measured:
                 self._up = message
             case far.Ended(reason=reason, running=running, crashed=crashed):
-                self._charge(running)
+                if running is None:
+                    self.blame_nothing()
+                else:
+                    self._note_start(running)
                 raise (_FarCrashed if crashed else _FarEnded)(reason)
             case _:
                 self._send(message)
@@ -273,16 +276,10 @@ class Relay:
         self._ended_s = now_s
         self._arena.note_end(self._config.place_index)
         if self._out:
-            self._note_start(self._out[0][0].part)
+            self._note_start(self._out[0][0].part.frame)
 
-    def _note_start(self, part: Descriptor) -> None:
-        self._arena.note_start(self._config.place_index, part.frame, time.monotonic_ns())
-
-    def _charge(self, running: int | None) -> None:
-        if running is None:
-            self.blame_nothing()
-        else:
-            self._arena.note_start(self._config.place_index, running, time.monotonic_ns())
+    def _note_start(self, frame: int) -> None:
+        self._arena.note_start(self._config.place_index, frame, time.monotonic_ns())
 
     def _send(self, message: messages.FromWorker) -> None:
         self._channel.send(messages.FROM_WORKER.encode(message))

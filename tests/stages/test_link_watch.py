@@ -56,21 +56,21 @@ class Line:
             at_s, pong = self._pong
             self._pong = None
             self.watch.heard(at_s)
-            seen = self.watch.pong(pong, int(at_s * 1e9))
+            seen = self.watch.pong(pong, at_s)
             if seen is not None:
                 self.told.append((at_s, seen))
         ping = self.watch.next_ping(self.now_s)
         if ping is None:
             return
-        self.watch.sent_ping(int(self.now_s * 1e9))
-        there_bytes, back_bytes = sum(its.nbytes for its in ping.tensors), ping.message.bytes_back
+        message, tensors = ping
+        there_bytes, back_bytes = sum(its.nbytes for its in tensors), message.bytes_back
         self.pinged_bytes += there_bytes + back_bytes
-        if ping.message.number:
+        if message.number:
             assert not self._out, "it measures beside parts"
             took_s = self.speed.takes_s(there_bytes, back_bytes) + self.delay(self.now_s)
-            self._pong = self.now_s + took_s, far.Pong(ping.message.number)
+            self._pong = self.now_s + took_s, far.Pong(message.number)
         else:
-            self.watch.pong(far.Pong(0), int(self.now_s * 1e9))
+            self.watch.pong(far.Pong(0), self.now_s)
 
     def _parts(self) -> None:
         while self._out and self._out[0][0] <= self.now_s:

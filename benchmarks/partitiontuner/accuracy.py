@@ -102,7 +102,7 @@ def sides_of_file(
 ) -> Sides:
     """A network of a file. `chosen` returns (operators,): whether each is in int8."""
     compiled = compile_model(path, plain=True, kind="operators")
-    model = CleanModel(compiled.model_folder, make_scales(compiled, calibration))
+    model = CleanModel.read(compiled.model_folder, make_scales(compiled, calibration))
     placed = PlacedModel(model, compiled.index, (_CPU, _NPU), 1, device_speed=lambda _: 1.0)
     in_int8 = tuple(chosen(model.graph))
     count = _before_softmax(compiled)

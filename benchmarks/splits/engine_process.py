@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> int:
         with tempfile.TemporaryDirectory() as folder:
             write_convolution(features, Path(folder) / "conv.onnx")
             read_model(Path(folder) / "conv.onnx").save(Path(folder))
-            model = CleanModel(Path(folder))
+            model = CleanModel.read(Path(folder))
             say(**{name: _measured(_bound(model, device)) for name, device in devices.items()})
     return 0
 

@@ -78,7 +78,7 @@ class PlacedStages:
         self._threads = config.threads
         self._index = index
         self._placed = PlacedModel(
-            CleanModel(Path(config.model_folders[0]), config.scales),
+            CleanModel.read(Path(config.model_folders[0]), config.scales),
             index,
             config.devices,
             config.threads,

@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> int:
 
 
 def find_scales(folder: Path, name: str = scales_file(), frames: Path | None = None) -> None:
-    model = CleanModel(folder)
+    model = CleanModel.read(folder)
     tensors = [name for name in scaled_tensors(model.graph) if model.graph.tensors[name].size_bytes]
     shown = _noise(model.graph) if frames is None else _read(frames)
     largest = largest_magnitudes(model, tensors, shown)

@@ -67,7 +67,7 @@ def main(arguments: list[str]) -> NoReturn:
         index = index_file.read_index(folder)
         with arena_of_own(index) as arena:
             _keep_at_work(OptimisedModel(folder, index).segment(((0, index.layer_count - 1),)).on_slot(arena, 0))
-    model = CleanModel(folder)
+    model = CleanModel.read(folder)
     whole = segment(model.graph, 0, len(model.graph.operators) - 1, device="")
     session = build_session(model, whole, EXACT)
     _keep_at_work(session.bind(session.ends.arrays()))

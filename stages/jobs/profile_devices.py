@@ -108,7 +108,7 @@ class _Profiling:
 
     def __init__(self, job: DeviceProfilingJob) -> None:
         self._job = job
-        self._model = CleanModel(Path(job.model_folder))
+        self._model = CleanModel.read(Path(job.model_folder))
         self._layers = group_layers(self._model.graph)
         self.index = plain_index(self._model.graph, self._layers)
         self._placed = PlacedModel(self._model, self.index, job.devices, job.threads, device_speed=lambda _: 1.0)

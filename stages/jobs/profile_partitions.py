@@ -65,7 +65,7 @@ def time_partitions(
     A batch has at most `most_sessions` and `most_bytes`, but at least one partition. Raises Failure if a device's
     engine is not installed.
     """
-    model = CleanModel(Path(job.model_folder))
+    model = CleanModel.read(Path(job.model_folder))
     times: list[tuple[SpanTime | None, ...]] = []
     partitions = [_Partition.of(model, operators) for operators in job.partitions]
     for batch in _batches(partitions, len(job.devices), most_sessions, most_bytes):

@@ -38,7 +38,7 @@ class Whole:
             name: TensorSpec(name, tuple(array.shape), NAME_OF[array.dtype]) for name, array in self.arrays.items()
         }
         self.graph = graph or optimised_graph(model, specs)
-        self.sharded = ShardedModel(CleanModel.of(folder, self.graph, model), block_size())
+        self.sharded = ShardedModel(CleanModel(folder, self.graph, model), block_size())
 
     def split(
         self, operators: Sequence[int], axis: Axis, shares: Sequence[int], given: Arrays | None = None

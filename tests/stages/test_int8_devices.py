@@ -328,7 +328,7 @@ class TestPlaced:
                     placed.stage((run,), placement[run[0] : run[1] + 1]).on_slot(arena, 0)(untimed)
                 found.append(outputs_in(arena, 0, squeezenet))
         one_stage, in_stages = found
-        model = CleanModel(squeezenet.model_folder)
+        model = CleanModel.read(squeezenet.model_folder)
         expected = computed_by_hand(model, inputs, in_int8)
         for name, value in one_stage.items():
             assert in_stages[name].tobytes() == value.tobytes()
@@ -378,7 +378,7 @@ class TestFramesOfAUsers:
         frames = tmp_path / "frames.npz"
         np.savez(frames, x=100 * weight(3, 1, 3, 9, 9))
         usual, own = make_scales(compiled), make_scales(compiled, frames)
-        scales = {name: CleanModel(compiled.model_folder, name).scales for name in (usual, own)}
+        scales = {name: CleanModel.read(compiled.model_folder, name).scales for name in (usual, own)}
         assert scales[own]["x"] == exponent(float(np.abs(100 * weight(3, 1, 3, 9, 9)).max()))
         assert all(5 <= scales[own][name] - scales[usual][name] <= 8 for name in scales[usual])
 

@@ -72,7 +72,7 @@ def model_of(
     compiled: Compiled, devices: Sequence[Device], threads: int = 2, speeds: Mapping[int, float] | None = None
 ) -> PlacedModel:
     speeds = speeds or {}
-    model = CleanModel(compiled.model_folder)
+    model = CleanModel.read(compiled.model_folder)
     return PlacedModel(model, compiled.index, tuple(devices), threads, lambda device: speeds.get(device, 1.0))
 
 

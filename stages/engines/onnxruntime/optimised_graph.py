@@ -36,7 +36,7 @@ def read_optimised(folder: Path) -> CleanModel:
     """Read the graph that stages are cut from, in place of the cleaned one."""
     specs = msgspec.msgpack.decode((folder / _TENSORS_FILE).read_bytes(), type=list[TensorSpec])
     model = onnx.load(str(folder / MODEL_FILE), load_external_data=False)
-    return CleanModel.of(folder, optimised_graph(model, {spec.name: spec for spec in specs}), model)
+    return CleanModel(folder, optimised_graph(model, {spec.name: spec for spec in specs}), model)
 
 
 def optimised_graph(optimised: onnx.ModelProto, specs: Mapping[str, TensorSpec]) -> Graph:

@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> int:
     if config.devices:
         from stages.engines.device_session import load_engines
 
-        load_engines(config.devices)
+        load_engines(device.engine for device in config.devices)
     allowed = os.sched_getaffinity(0)
     _pin(config)
     _wake_on_time()

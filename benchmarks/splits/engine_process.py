@@ -32,7 +32,7 @@ ROUND_S: Final = 0.007
 def main(arguments: list[str]) -> int:
     settings = json.loads(arguments[0])
     devices = {name: _device(name) for name in settings["devices"]}
-    load_engines(devices.values())
+    load_engines(device.engine for device in devices.values())
     os.sched_setaffinity(0, {settings["core"]})
     say(counters=list(energy_counters()))
     for line in sys.stdin:

@@ -16,6 +16,7 @@ import onnx
 from shisha_rt.errors import Failure
 from shisha_rt.machine.device import Device, Precision
 from shisha_rt.placement.segments import Segment
+from shisha_rt.plan.engine import EngineName
 from stages.built.clean_model import CleanModel
 from stages.engines.bfloat16 import with_casts, with_rounding
 from stages.engines.int8 import in_integers
@@ -67,12 +68,12 @@ def _is_openvino(device: Device) -> bool:
     return device.engine == "openvino" and device.precision != "int8"
 
 
-def load_engines(devices: Iterable[Device]) -> None:
-    """Load the engines of devices; to be called before the process is pinned.
+def load_engines(engines: Iterable[EngineName]) -> None:
+    """Load engines; to be called before the process is pinned.
 
     OpenVINO's threads are limited to the number of cores that are usable at that moment. An engine that is not
     installed is reported later, when it is to build a session.
     """
-    if any(device.engine == "openvino" for device in devices):
+    if "openvino" in engines:
         with contextlib.suppress(Failure):
             load_openvino()

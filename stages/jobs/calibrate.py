@@ -39,6 +39,7 @@ from shisha_rt.messages.calibration import (
 from shisha_rt.model.index import ModelIndex
 from shisha_rt.model.reader import index_file
 from shisha_rt.model.spans import groups_of
+from shisha_rt.plan.engine import EngineName
 from shisha_rt.process.arena import Arena
 from stages.engines.device_session import load_engines
 from stages.engines.onnxruntime.segment import OptimisedModel
@@ -64,10 +65,10 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def stand(job: MeasuringJob, devices: Iterable[Device] = ()) -> None:
+def stand(job: MeasuringJob, engines: Iterable[EngineName] = ()) -> None:
     """Pin this process as a worker is pinned: to its place's cores, or, in a team, to the lead's."""
     os.sched_setaffinity(0, job.cores)
-    load_engines(devices)
+    load_engines(engines)
     if job.lead:
         os.sched_setaffinity(0, job.lead)
 

@@ -6,7 +6,6 @@ this process dies.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -23,10 +22,9 @@ from shisha_rt.process.layout import layout_of
 from shisha_rt.process.parent import line_to_parent
 from stages.built.batched import BatchedStage, Together
 from stages.engines.onnxruntime.segment import OptimisedModel
-from stages.engines.openvino.session import load_openvino
 from stages.engines.openvino.whole import WholeOnOpenVino
-from stages.engines.session import EngineSession, Threads, untimed
-from stages.jobs.calibrate import threads_waited_s
+from stages.engines.session import EngineSession, untimed
+from stages.jobs.calibrate import stand, threads_of, threads_waited_s
 from stages.memory_limit import MOST_SCORE, die_before_others, private_bytes
 
 _SLOT: Final = 0
@@ -61,17 +59,10 @@ class _Engine:
     """The network in each of its shapes."""
 
     def __init__(self, asked: te.BuildEngine) -> None:
-        """Pin this process as a worker is pinned: to its place's cores, or, in a team, to the lead's.
-
-        Raises whatever the engine raises.
-        """
-        os.sched_setaffinity(0, asked.cores)
-        if asked.engine != DEFAULT_ENGINE:
-            load_openvino()
-        if asked.lead:
-            os.sched_setaffinity(0, asked.lead)
+        """Raises whatever the engine raises."""
+        stand(asked.job, [asked.engine])
         self._before_bytes, started_s = private_bytes(), time.monotonic()
-        self._shapes = [_Shape(asked, *map(Path, folders)) for folders in asked.folders]
+        self._shapes = [_Shape(asked, *map(Path, folders)) for folders in asked.job.folders]
         self.built = te.EngineBuilt(time.monotonic() - started_s)
 
     def handle(self, asked: te.ToEngine) -> te.FromEngine:
@@ -107,22 +98,22 @@ class _Shape:
 
     def __init__(self, asked: te.BuildEngine, model_folder: Path, engine_folder: Path) -> None:
         index = index_file.read_index(engine_folder)
-        self._slots = range(asked.batch)
-        self._arena = Arena.create(layout_of(index), slot_count=asked.batch, place_count=1)
+        self._slots = range(asked.job.batch)
+        self._arena = Arena.create(layout_of(index), slot_count=asked.job.batch, place_count=1)
         self._outputs = [spec.name for spec in made_outputs(index) if not spec.open_axes]
-        threads = Threads(asked.threads, asked.cores if asked.lead else ())
+        threads = threads_of(asked.job)
         whole: EngineSession
         if asked.engine == DEFAULT_ENGINE:
             work, model = ((0, index.layer_count - 1),), OptimisedModel(engine_folder, index)
             whole = segment = model.segment(work, threads)
 
             def together() -> Together:
-                return Together(segment, index.batch_axes, {asked.batch: model.segment_of_many(work, threads)})
+                return Together(segment, index.batch_axes, {asked.job.batch: model.segment_of_many(work, threads)})
         else:
             whole = network = WholeOnOpenVino(model_folder, index, threads, weight_bytes=0)
 
             def together() -> Together:
-                return Together(network, index.batch_axes, network.of_frames(asked.batch))
+                return Together(network, index.batch_axes, network.of_frames(asked.job.batch))
 
         self._together = together
         self._many: BatchedStage | None = None

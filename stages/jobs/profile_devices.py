@@ -57,7 +57,7 @@ _Faults: TypeAlias = dict[int, str]
 
 def main(arguments: list[str]) -> int:
     job = msgspec.json.decode(arguments[0], type=DeviceProfilingJob)
-    stand(job, job.devices)
+    stand(job, [device.engine for device in job.devices])
     with neighbours(job.model_folder, job.neighbours):
         profiled = profile(job, tell=say)
     say(profiled)

@@ -46,7 +46,7 @@ _MOST_BYTES: Final = 256 << 20
 
 def main(arguments: list[str]) -> int:
     job = msgspec.json.decode(arguments[0], type=PartitionProfilingJob)
-    stand(job, job.devices)
+    stand(job, [device.engine for device in job.devices])
     with neighbours(job.model_folder, job.neighbours):
         timed = time_partitions(job, tell=say)
     say(timed)

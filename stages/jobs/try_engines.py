@@ -114,7 +114,7 @@ class _Network:
             self._leave_out(f"the shape of output {depending!r} depends on the data")
             return
         self._ending = ending
-        self._asked = te.BuildEngine(trial.engine, job.folders, job.threads, job.cores, job.lead, self.batch)
+        self._asked = te.BuildEngine(trial.engine, job)
         self._build()
 
     def _build(self) -> None:

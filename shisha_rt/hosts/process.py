@@ -27,12 +27,13 @@ from shisha_rt.costs.link_speed import LinkSpeed
 from shisha_rt.extras import pip_install
 from shisha_rt.hosts import messages as cm
 from shisha_rt.hosts.actor import FarHost
-from shisha_rt.hosts.bundles import PlaceAsked, bundle_of, infeasible, selector_of, why_lacking
+from shisha_rt.hosts.bundles import bundle_of, infeasible, selector_of, why_lacking
 from shisha_rt.hosts.hosts import HostAbout, about_this_host, why_unfit
 from shisha_rt.hosts.model_files import ModelManifest
 from shisha_rt.hosts.probe import probe
 from shisha_rt.hosts.ray_cluster import LOCAL, Unable, guard_local, in_a_line, join_cluster, living_nodes
 from shisha_rt.hosts.sender import ModelSender, SentPiece
+from shisha_rt.machine.machine import Remote
 from shisha_rt.messages.worker import FarUp
 from shisha_rt.process.channel import Channel, ChannelBroken
 from shisha_rt.process.parent import ignore_signals, line_to_parent
@@ -63,7 +64,8 @@ def main(arguments: list[str]) -> int:
 class _Hosted:
     """A place and its present actor. `number` counts its actors, so that late answers of earlier ones are ignored."""
 
-    asked: PlaceAsked
+    place: str
+    asked: Remote
     bundle: int
     actor: Any = None
     number: int = 0
@@ -99,7 +101,8 @@ class Cluster:
         self._tell(f"joining the Ray cluster ({asked.address})")
         join_cluster(ray, asked, self._give_up)
         ignore_signals()  # after `ray.init`, which installs handlers of its own
-        self._hosted = {place.place: _Hosted(place, bundle) for bundle, place in enumerate(asked.places)}
+        places = enumerate(asked.places.items())
+        self._hosted = {place: _Hosted(place, remote, bundle) for bundle, (place, remote) in places}
         try:
             self._group = self._reserve(asked)
             for hosted in self._hosted.values():
@@ -115,9 +118,9 @@ class Cluster:
     def _reserve(self, asked: cm.Reserve) -> Any:
         from ray.util.placement_group import placement_group, remove_placement_group
 
-        selectors = [selector_of(place) for place in asked.places]
+        selectors = [selector_of(place) for place in asked.places.values()]
         labelled = {"bundle_label_selector": selectors} if any(selectors) else {}
-        group = placement_group([bundle_of(place) for place in asked.places], strategy="SPREAD", **labelled)
+        group = placement_group([bundle_of(place) for place in asked.places.values()], strategy="SPREAD", **labelled)
         until_s = time.monotonic() + _RESERVED_WITHIN_S
         self._tell(f"reserving {len(asked.places)} places in the cluster")
         while not group.wait(0.5):
@@ -213,7 +216,7 @@ class Cluster:
             self._ray.remote(FarHost)
             .options(
                 num_cpus=asked.cpus,
-                resources=asked.resources,
+                resources=dict(asked.resources),
                 max_concurrency=_CALLS_AT_ONCE,
                 max_restarts=0,
                 scheduling_strategy=PlacementGroupSchedulingStrategy(self._group, hosted.bundle),
@@ -253,7 +256,7 @@ class Cluster:
             return
         assert hosted.link is not None
         hosted.delay_s, hosted.there = _FIRST_DELAY_S, True
-        self._say(cm.PlaceThere(hosted.asked.place, hosted.address, hosted.about, hosted.link))
+        self._say(cm.PlaceThere(hosted.place, hosted.address, hosted.about, hosted.link))
         if not self._all_there and all(asked.there for asked in self._hosted.values()):
             self._all_there = True
             self._say(cm.AllThere())
@@ -271,18 +274,18 @@ class Cluster:
         self._ray.kill(hosted.actor)
         where = f"host {hosted.address}" if hosted.address else "its host"
         if self._begins and hosted.delay_s > _FIRST_DELAY_S:  # twice in a row: a third attempt would fail too
-            self._say(cm.Lacking(f"place {hosted.asked.place}: {where}: {reason}"))
+            self._say(cm.Lacking(f"place {hosted.place}: {where}: {reason}"))
         if hosted.there or self._begins:  # else the loss is reported already: the new actor came to a dead node
-            self._say(cm.PlaceLost(hosted.asked.place, f"{where}: {reason}"))
+            self._say(cm.PlaceLost(hosted.place, f"{where}: {reason}"))
         self._again(hosted)
 
     def _refuse(self, hosted: _Hosted, reason: str) -> None:
         """Give the place up on this host, which is unfit, and try again: the next actor may be on a different host."""
-        line = f"place {hosted.asked.place} on host {hosted.address}: {reason}"
+        line = f"place {hosted.place} on host {hosted.address}: {reason}"
         if self._begins:
             self._say(cm.Lacking(line))
         else:
-            self._say(cm.PlaceLost(hosted.asked.place, line))
+            self._say(cm.PlaceLost(hosted.place, line))
         self._ray.kill(hosted.actor)
         self._again(hosted)
 
@@ -334,7 +337,7 @@ class Cluster:
             self._say(cm.Shipped())
 
     def _measure(self, hosted: _Hosted, shape: int, job: bytes) -> None:
-        place = hosted.asked.place
+        place = hosted.place
 
         def failed(reason: str) -> None:
             self._say(cm.MeasuredThere(place, b"", reason))

@@ -7,8 +7,8 @@ import pytest
 
 from shisha_rt import __version__
 from shisha_rt.hosts import process
-from shisha_rt.hosts.bundles import PlaceAsked
 from shisha_rt.hosts.hosts import HostAbout, about_this_host, why_unfit
+from shisha_rt.machine.machine import Remote
 from tests.wording import says
 
 HERE = HostAbout("1.2.3", "3.11", "1.20.0", "key", "this processor", 4, 1 << 30)
@@ -55,7 +55,7 @@ def test_one_whose_version_says_other_things_of_itself_is_refused_with_both_vers
     monkeypatch.setattr(process.Cluster, "_refuse", lambda _, hosted, why: refused.append(f"{hosted.address}: {why}"))
     cluster = process.Cluster.__new__(process.Cluster)
     cluster._about = HERE
-    hosted = process._Hosted(PlaceAsked("far", cpus=1, threads=1), 0)
+    hosted = process._Hosted("far", Remote(), 0)
     cluster._met(hosted, ("10.0.0.7", b'{"version": "0.9", "cores": "four"}'))
     assert refused == ["10.0.0.7: it has shisha-rt 0.9, and this host 1.2.3: pip install shisha-rt==1.2.3 there"]
 

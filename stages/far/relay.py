@@ -95,9 +95,8 @@ class Relay:
             poller.register(fd, select.POLLIN)
         self._end.await_connected(_CONNECT_S, f"{connect.endpoint} does not answer")
         try:
-            self._repace(
-                messages.Repace(at_once=False)
-            )  # the place's speed may have changed since its far end was started
+            # The place's speed may have changed since its far end was started.
+            self._repace(messages.Repace(at_once=False))
             self._serve(poller)
         except CarrierBroken:
             self._hear_the_rest()
